@@ -1,0 +1,1 @@
+"""mqtick: the timeserver room."""
