@@ -1,0 +1,111 @@
+"""A broker of one's own on a free loopback port, for the demo, the tests and the benchmarks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def program(name: str) -> str | None:
+    """Find a program also where an ordinary user's PATH does not look."""
+    here = Path(__file__).resolve().parent.parent / ".venv/debian/usr"
+    places = [os.environ.get("PATH", ""), "/usr/sbin", "/sbin", str(here / "sbin"), str(here / "bin")]
+    return shutil.which(name, path=os.pathsep.join(places))
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback that nobody uses at this moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], limit_s: float = 10.0) -> None:
+    """Wait until the process listens; RuntimeError when it ends or takes too long."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with code {process.returncode}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"{process.args!r} did not listen on port {port} within {limit_s:g} s")
+
+
+class Mosquitto:
+    """A Mosquitto of its own, with whatever configuration lines a test needs."""
+
+    name = "Mosquitto"
+
+    def __init__(self, folder: Path, lines: str = "", *, anonymous: bool = True) -> None:
+        found = program("mosquitto")
+        if found is None:
+            raise FileNotFoundError("mosquitto is not installed: apt-get install mosquitto")
+        self._program = found
+        self.folder = folder
+        self.port = free_port()
+        self.config = folder / "mosquitto.conf"
+        # Started by root, Mosquitto becomes the user that it is told to be.
+        user = pwd.getpwuid(os.getuid()).pw_name
+        self.config.write_text(
+            f"user {user}\nlistener {self.port} 127.0.0.1\nset_tcp_nodelay true\n"
+            f"allow_anonymous {'true' if anonymous else 'false'}\nmax_connections -1\n"
+            f"max_queued_messages 100000\n{lines}\n"
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start and wait until it listens."""
+        with (self.folder / "mosquitto.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self._program, "-c", str(self.config)], stdout=log, stderr=log
+            )
+        wait_for_port(self.port, self.process)
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(10)
+            self.process = None
+
+
+class Amqtt(Mosquitto):
+    """The broker from Python packages, where Mosquitto cannot be installed."""
+
+    name = "amqtt"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.config = folder / "amqtt.yaml"
+        self.config.write_text(
+            f"listeners:\n  default:\n    type: tcp\n    bind: 127.0.0.1:{self.port}\n"
+            "plugins:\n  amqtt.plugins.authentication.AnonymousAuthPlugin:\n"
+            "    allow_anonymous: true\n"
+        )
+        self._program = str(Path(sys.executable).with_name("amqtt"))
+        self.process = None
+
+
+@contextlib.contextmanager
+def running(broker: Mosquitto) -> Iterator[Mosquitto]:
+    """Run a broker for the length of a with block."""
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()

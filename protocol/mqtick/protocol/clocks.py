@@ -1,0 +1,255 @@
+"""Clocks: the host's own, and virtual ones whose truth is known exactly.
+
+Two timelines are kept apart everywhere in mqtick:
+
+- *raw*: free-running, never stepped and never slewed (CLOCK_MONOTONIC_RAW). Estimation runs on it.
+- *time*: the clock that people read and that is judged or disciplined (CLOCK_REALTIME).
+
+Kernel timestamps come on CLOCK_REALTIME; each clock converts them to its own timelines by reading
+raw, realtime, raw and taking the middle (a *bracketed* read), so that the result is wrong by at
+most half the bracket plus what chrony slewed since the stamp.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = [
+    "Clock",
+    "KernelTime",
+    "StepDetector",
+    "SystemClock",
+    "VirtualClock",
+    "VirtualClockSettings",
+    "read_kernel_time",
+]
+
+_SECOND = 1_000_000_000
+_RAW = time.CLOCK_MONOTONIC_RAW
+_REAL = time.CLOCK_REALTIME
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One bracketed read: `realtime_ns` was read at `raw_ns`, give or take `half_width_ns`."""
+
+    raw_ns: int
+    realtime_ns: int
+    half_width_ns: int
+
+
+def read_kernel_time(attempts: int = 3) -> KernelTime:
+    """Read CLOCK_REALTIME between two reads of CLOCK_MONOTONIC_RAW; keep the tightest of a few."""
+    best: KernelTime | None = None
+    for _ in range(attempts):
+        before = time.clock_gettime_ns(_RAW)
+        realtime = time.clock_gettime_ns(_REAL)
+        after = time.clock_gettime_ns(_RAW)
+        width = after - before
+        if best is None or width < 2 * best.half_width_ns:
+            best = KernelTime((before + after) // 2, realtime, (width + 1) // 2)
+        if width < 1_000:
+            break
+    assert best is not None
+    return best
+
+
+class Clock(Protocol):
+    """What the programs ask of a clock. All values are nanoseconds."""
+
+    def raw_ns(self) -> int:
+        """Read the free-running timeline."""
+
+    def time_ns(self) -> int:
+        """Read the clock that is judged: Unix time, UTC."""
+
+    def time_minus_raw_ns(self) -> int:
+        """Return what to add to a raw reading, now, to have the judged clock's reading."""
+
+    def raw_of_kernel_ns(self, realtime_ns: int) -> int:
+        """Convert a recent kernel timestamp (CLOCK_REALTIME) to this clock's raw timeline."""
+
+    def time_of_kernel_ns(self, realtime_ns: int) -> int:
+        """Convert a recent kernel timestamp (CLOCK_REALTIME) to this clock's Unix time."""
+
+    def monotonic_raw_ns(self, raw_ns: int) -> int:
+        """Convert this clock's raw timeline to CLOCK_MONOTONIC_RAW, for sleeping and pins."""
+
+
+class SystemClock:
+    """The host's clock: raw is CLOCK_MONOTONIC_RAW, time is CLOCK_REALTIME."""
+
+    __slots__ = ()
+
+    def raw_ns(self) -> int:
+        """Read CLOCK_MONOTONIC_RAW."""
+        return time.clock_gettime_ns(_RAW)
+
+    def time_ns(self) -> int:
+        """Read CLOCK_REALTIME."""
+        return time.clock_gettime_ns(_REAL)
+
+    def time_minus_raw_ns(self) -> int:
+        """Return CLOCK_REALTIME minus CLOCK_MONOTONIC_RAW, by a bracketed read."""
+        now = read_kernel_time()
+        return now.realtime_ns - now.raw_ns
+
+    def raw_of_kernel_ns(self, realtime_ns: int) -> int:
+        """Convert a recent CLOCK_REALTIME stamp to CLOCK_MONOTONIC_RAW."""
+        return realtime_ns - self.time_minus_raw_ns()
+
+    def time_of_kernel_ns(self, realtime_ns: int) -> int:
+        """Return the stamp: it is this clock's time already."""
+        return realtime_ns
+
+    def monotonic_raw_ns(self, raw_ns: int) -> int:
+        """Return the value: the timelines are one."""
+        return raw_ns
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClockSettings:
+    """How wrong a virtual clock is. The same settings give the same clock in every process."""
+
+    offset_ns: int = 0
+    """Virtual minus true at the epoch: positive means that the virtual clock is ahead."""
+    frequency_ppb: float = 0.0
+    """Positive: the virtual clock runs fast."""
+    wander_ppb: float = 0.0
+    """Random walk of the frequency: standard deviation after one second (grows with sqrt(t))."""
+    seed: int = 0
+    epoch_raw_ns: int = 0
+    """CLOCK_MONOTONIC_RAW at which the offset holds."""
+    epoch_time_ns: int = 0
+    """True Unix time at the epoch."""
+
+    @classmethod
+    def starting_now(
+        cls,
+        *,
+        offset_ns: int = 0,
+        frequency_ppb: float = 0.0,
+        wander_ppb: float = 0.0,
+        seed: int = 0,
+    ) -> VirtualClockSettings:
+        """Fix the epoch at this moment of this host."""
+        now = read_kernel_time(10)
+        return cls(offset_ns, frequency_ppb, wander_ppb, seed, now.raw_ns, now.realtime_ns)
+
+
+class VirtualClock:
+    """A wrong clock derived from CLOCK_MONOTONIC_RAW, so that its error is known exactly.
+
+    The frequency is constant within each whole second since the epoch and takes a Gaussian step
+    (`wander_ppb`, from `seed`) at each: the random walk of a crystal. `step` moves the judged
+    time only; raw, as on a real host, knows nothing of steps.
+    """
+
+    __slots__ = ("_monotonic_raw", "_phase", "_random", "_rate", "_stepped_ns", "settings")
+
+    def __init__(
+        self,
+        settings: VirtualClockSettings,
+        monotonic_raw: Callable[[], int] = lambda: time.clock_gettime_ns(_RAW),
+    ) -> None:
+        self.settings = settings
+        self._monotonic_raw = monotonic_raw
+        self._random = random.Random(settings.seed)
+        self._rate = [settings.frequency_ppb]  # ppb within second k since the epoch
+        self._phase = [0.0]  # ns gained up to the start of second k
+        self._stepped_ns = 0
+
+    def _gained_ns(self, elapsed_ns: int) -> int:
+        second, rest = divmod(elapsed_ns, _SECOND)
+        if second < 0:
+            return round(self.settings.frequency_ppb * elapsed_ns / _SECOND)
+        while len(self._rate) <= second:
+            self._phase.append(self._phase[-1] + self._rate[-1])
+            self._rate.append(self._rate[-1] + self._random.gauss(0.0, self.settings.wander_ppb))
+        return round(self._phase[second] + self._rate[second] * rest / _SECOND)
+
+    def at_monotonic_raw_ns(self, monotonic_raw_ns: int) -> int:
+        """Return this clock's raw reading at a CLOCK_MONOTONIC_RAW instant."""
+        elapsed = monotonic_raw_ns - self.settings.epoch_raw_ns
+        start = self.settings.epoch_time_ns + self.settings.offset_ns
+        return start + elapsed + self._gained_ns(elapsed)
+
+    def raw_ns(self) -> int:
+        """Read the virtual free-running timeline (it counts Unix time, wrongly)."""
+        return self.at_monotonic_raw_ns(self._monotonic_raw())
+
+    def time_ns(self) -> int:
+        """Read the virtual clock: raw plus the steps it was given."""
+        return self.raw_ns() + self._stepped_ns
+
+    def time_minus_raw_ns(self) -> int:
+        """Return the sum of all steps."""
+        return self._stepped_ns
+
+    def step(self, by_ns: int) -> None:
+        """Move the judged time; positive sets it forward."""
+        self._stepped_ns += by_ns
+
+    def raw_of_kernel_ns(self, realtime_ns: int) -> int:
+        """Convert a recent CLOCK_REALTIME stamp to the virtual raw timeline."""
+        now = read_kernel_time()
+        return self.at_monotonic_raw_ns(now.raw_ns - (now.realtime_ns - realtime_ns))
+
+    def time_of_kernel_ns(self, realtime_ns: int) -> int:
+        """Convert a recent CLOCK_REALTIME stamp to the virtual clock's time."""
+        return self.raw_of_kernel_ns(realtime_ns) + self._stepped_ns
+
+    def monotonic_raw_ns(self, raw_ns: int) -> int:
+        """Invert `at_monotonic_raw_ns` (to the nanosecond, for errors below 1000 ppm)."""
+        guess = raw_ns - self.settings.epoch_time_ns - self.settings.offset_ns
+        guess += self.settings.epoch_raw_ns
+        for _ in range(4):
+            miss = raw_ns - self.at_monotonic_raw_ns(guess)
+            guess += miss
+            if miss == 0:
+                break
+        return guess
+
+
+class StepDetector:
+    """Notices that CLOCK_REALTIME was stepped or that the host slept, between two looks.
+
+    CLOCK_REALTIME minus CLOCK_MONOTONIC moves only when the clock is set: both are slewed alike.
+    CLOCK_BOOTTIME minus CLOCK_MONOTONIC moves only while the host is suspended.
+    """
+
+    __slots__ = ("_slept", "_stepped", "tolerance_ns")
+
+    def __init__(self, tolerance_ns: int = 100_000) -> None:
+        self.tolerance_ns = tolerance_ns
+        self._stepped, self._slept = self._read()
+
+    @staticmethod
+    def _read() -> tuple[int, int]:
+        monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        realtime = time.clock_gettime_ns(_REAL)
+        boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        middle = (monotonic + after) // 2
+        return realtime - middle, boottime - middle
+
+    def look(self) -> tuple[int, int]:
+        """Return (step_ns, suspended_ns) since the last look; zero where below the tolerance.
+
+        step_ns is positive when the clock was set forward. A read that was itself interrupted
+        for longer than the tolerance is repeated.
+        """
+        for _ in range(3):
+            stepped, slept = self._read()
+            step, sleep = stepped - self._stepped, slept - self._slept
+            if abs(step) <= self.tolerance_ns and abs(sleep) <= self.tolerance_ns:
+                return 0, 0
+        self._stepped, self._slept = stepped, slept
+        return (
+            step if abs(step) > self.tolerance_ns else 0,
+            sleep if abs(sleep) > self.tolerance_ns else 0,
+        )

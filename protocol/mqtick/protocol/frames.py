@@ -1,0 +1,271 @@
+"""MQTT frames on a timestamped stream: QoS 0 PUBLISH goes past the MQTT library, the rest into it.
+
+Only QoS 0 PUBLISH frames carry time. They are cut out here, right behind the kernel's receive
+stamp, and are written here, so that each has its own transmit stamp; connecting, subscribing,
+keeping alive and every other packet stay with paho-mqtt (MQTT 3.1.1 and 5.0, section 3.3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from mqtick.protocol.stamps import KernelSocket, Source, Stamp, Transmit
+from mqtick.protocol.tls import TlsSocket
+
+__all__ = ["Arrival", "FrameSocket", "encode_publish"]
+
+_PUBLISH, _QOS_MASK, _RETAIN = 0x30, 0x06, 0x01
+_MAXIMUM_FRAME = 256 * 1024
+_READS_PER_TURN = 16
+
+
+class Arrival(NamedTuple):
+    """A received QoS 0 PUBLISH.
+
+    `stamp` is the kernel's receive time where that is known for this very frame: it belongs to
+    the last segment of a read, so it is `Source.KERNEL` only for the frame that ends the read.
+    For frames before that one it is no earlier than the true arrival, and `Source.USER`.
+    """
+
+    topic: bytes
+    payload: bytes
+    stamp: Stamp
+    retain: bool
+    properties: bytes
+    """The MQTT 5 properties, still encoded, without their length; empty for MQTT 3.1.1."""
+
+
+class Stream(Protocol):
+    """The top of what lies below: a kernel, TLS or WebSocket socket."""
+
+    def recv(self, size: int) -> bytes:
+        """Read at most `size` octets."""
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Send; returns the number of octets taken."""
+
+    def close(self) -> None:
+        """Close."""
+
+
+def _variable_length(value: int) -> bytes:
+    """Encode an MQTT variable byte integer (MQTT 5.0, 1.5.5)."""
+    encoded = bytearray()
+    while True:
+        value, digit = divmod(value, 128)
+        encoded.append(digit | (0x80 if value else 0))
+        if not value:
+            return bytes(encoded)
+
+
+def _read_variable_length(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Decode a variable byte integer; return (value, next position), or (-1, at) if cut short.
+
+    More than four octets is malformed: ValueError.
+    """
+    value = 0
+    for count in range(4):
+        if at + count >= end:
+            return -1, at
+        digit = data[at + count]
+        value |= (digit & 0x7F) << (7 * count)
+        if digit < 0x80:
+            return value, at + count + 1
+    raise ValueError("a length of more than four octets")
+
+
+def encode_publish(topic: bytes, payload: bytes, properties: bytes | None) -> bytes:
+    """Return a QoS 0 PUBLISH, not retained; `properties` is None for MQTT 3.1.1."""
+    body = len(topic).to_bytes(2, "big") + topic
+    if properties is not None:
+        body += _variable_length(len(properties)) + properties
+    body += payload
+    return bytes((_PUBLISH,)) + _variable_length(len(body)) + body
+
+
+class FrameSocket:
+    """Stands between paho-mqtt and the stream.
+
+    `on_publish` gets every QoS 0 PUBLISH. `hooks` maps a topic to a function that is called the
+    moment a frame of that topic was read, before it is decoded, logged or even cut out whole:
+    that is where a pin is toggled on arrival.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        below: KernelSocket | TlsSocket,
+        on_publish: Callable[[Arrival], None],
+        hooks: dict[bytes, Callable[[], None]],
+        *,
+        version_5: bool,
+    ) -> None:
+        self.kernel = below.inner if isinstance(below, TlsSocket) else below
+        self.below = below
+        self._stream = stream
+        self._on_publish = on_publish
+        self._hooks = hooks
+        self._version_5 = version_5
+        self._rest = b""
+        self._skip = 0
+        self._for_paho = bytearray()
+        self._unsent = b""
+        self._ended = False
+        self.oversized = 0
+        """Frames that were larger than the limit and were skipped unread."""
+        self.malformed = 0
+        """QoS 0 PUBLISH frames whose topic or properties do not fit their length."""
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Read what the kernel has, within one turn's share, and hand it on."""
+        for _ in range(_READS_PER_TURN):
+            try:
+                data = self._stream.recv(65536)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._ended = True
+                return
+            if not data:
+                self._ended = True
+                return
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        if self._skip:
+            self._skip, data = max(0, self._skip - len(data)), data[self._skip :]
+        if self._rest:
+            data = self._rest + data
+        received = self.kernel.received
+        late = Stamp(received.realtime_ns, Source.USER)
+        at, size = 0, len(data)
+        while size - at >= 2:
+            try:
+                length, body = _read_variable_length(data, at + 1, size)
+            except ValueError:
+                self._ended = True  # nothing after this can be trusted
+                return
+            if length < 0:
+                break
+            end = body + length
+            publish = data[at] & (0xF0 | _QOS_MASK) == _PUBLISH
+            if end > size:
+                if length > _MAXIMUM_FRAME:
+                    if not publish:
+                        self._ended = True
+                        return
+                    self.oversized += 1
+                    self._skip = end - size
+                    at = size
+                break
+            if publish:
+                last = end == size and not self.below.buffered
+                self._deliver(data, body, end, received if last else late, data[at] & _RETAIN != 0)
+            else:
+                self._for_paho += data[at:end]
+            at = end
+        self._rest = data[at:]
+
+    def _deliver(self, data: bytes, at: int, end: int, stamp: Stamp, retain: bool) -> None:
+        payload = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        if at + 2 > end or payload > end:
+            self.malformed += 1
+            return
+        topic = data[at + 2 : payload]
+        hook = self._hooks.get(topic)
+        if hook is not None and not retain:
+            hook()
+        properties = b""
+        if self._version_5:
+            try:
+                length, start = _read_variable_length(data, payload, end)
+            except ValueError:
+                length, start = -1, payload
+            if length < 0 or start + length > end:
+                self.malformed += 1
+                return
+            payload = start + length
+            properties = data[start:payload]
+        self._on_publish(Arrival(topic, data[payload:end], stamp, retain, properties))
+
+    @property
+    def has_packets(self) -> bool:
+        """Whether paho-mqtt has something to read (an end of stream counts)."""
+        return bool(self._for_paho) or self._ended
+
+    def recv(self, size: int) -> bytes:
+        """Give paho-mqtt its packets."""
+        if self._for_paho:
+            data = bytes(self._for_paho[:size])
+            del self._for_paho[:size]
+            return data
+        if self._ended:
+            return b""
+        raise BlockingIOError
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Take a packet of paho-mqtt's; whole packets only, so that frames never interleave."""
+        self.flush()
+        if self.wants_write:
+            raise BlockingIOError
+        self._write(bytes(data))
+        return len(data)
+
+    def send_publish(
+        self, topic: bytes, payload: bytes, properties: bytes, now_ns: int
+    ) -> Transmit | None:
+        """Send a QoS 0 PUBLISH; None when the broker does not take data (it is then dropped)."""
+        self.flush()
+        if self.wants_write:
+            return None
+        transmit = Transmit(now_ns)
+        self.kernel.transmit = transmit
+        self._write(encode_publish(topic, payload, properties if self._version_5 else None))
+        self.kernel.transmit = None
+        return transmit
+
+    def _write(self, data: bytes) -> None:
+        try:
+            count = self._stream.send(data)
+        except BlockingIOError:
+            count = 0
+        except OSError:
+            self._ended = True
+            count = len(data)
+        self._unsent = data[count:]
+
+    def flush(self) -> None:
+        """Send what is left of the last packet."""
+        with contextlib.suppress(BlockingIOError):
+            self.below.flush()
+        if self._unsent:
+            self._write(self._unsent)
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether octets are waiting for the socket."""
+        return bool(self._unsent) or self.below.unsent > 0
+
+    # -- what paho-mqtt asks of a socket -----------------------------------------------------
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self.kernel.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        """Set or clear blocking mode."""
+        self.kernel.setblocking(flag)
+
+    def pending(self) -> int:
+        """Return the octets that wait for paho-mqtt."""
+        return len(self._for_paho)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()

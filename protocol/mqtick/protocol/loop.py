@@ -1,0 +1,143 @@
+"""One thread, one epoll, timers: small enough to know what happens between arrival and pin.
+
+asyncio costs 20 to 30 us an event and spins on a socket with an undrained error queue; paho's own
+loop uses select(). Timers run on CLOCK_MONOTONIC; `precise` ones are slept to the last microsecond
+because epoll counts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import select
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+
+__all__ = ["Loop", "Timer"]
+
+_PRECISE_LEAD_NS = 1_500_000
+
+
+class Timer:
+    """A call in the future; `cancel` takes it back."""
+
+    __slots__ = ("callback", "due_ns", "precise")
+
+    def __init__(self, due_ns: int, callback: Callable[[], None] | None, precise: bool) -> None:
+        self.due_ns = due_ns
+        self.callback = callback
+        self.precise = precise
+
+    def cancel(self) -> None:
+        """Do not call."""
+        self.callback = None
+
+
+class Loop:
+    """Calls back on readiness and time. Only `call_soon_threadsafe` may come from other threads."""
+
+    READ, WRITE, ERROR = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._timers: list[tuple[int, int, Timer]] = []
+        self._count = itertools.count()
+        self._ready: deque[Callable[[], None]] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._lock = threading.Lock()
+        self.running = False
+
+    def add(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
+        """Call `callback(events)` when the descriptor is ready."""
+        self._callbacks[fd] = callback
+        self._epoll.register(fd, events)
+
+    def modify(self, fd: int, events: int) -> None:
+        """Change what to wait for."""
+        self._epoll.modify(fd, events)
+
+    def remove(self, fd: int) -> None:
+        """Forget the descriptor (it may be closed already)."""
+        self._callbacks.pop(fd, None)
+        try:
+            self._epoll.unregister(fd)
+        except (OSError, ValueError):
+            pass
+
+    def call_at(self, due_ns: int, callback: Callable[[], None], *, precise: bool = False) -> Timer:
+        """Call at a CLOCK_MONOTONIC instant, never before it."""
+        timer = Timer(due_ns, callback, precise)
+        lead = _PRECISE_LEAD_NS if precise else 0
+        heapq.heappush(self._timers, (due_ns - lead, next(self._count), timer))
+        return timer
+
+    def call_later(self, delay_ns: int, callback: Callable[[], None]) -> Timer:
+        """Call after `delay_ns`."""
+        return self.call_at(time.monotonic_ns() + delay_ns, callback)
+
+    def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+        """Call in the loop's thread; the one method that other threads may use."""
+        with self._lock:
+            self._ready.append(callback)
+        os.eventfd_write(self._wake, 1)
+
+    def stop_on_signals(self, *signals: signal.Signals) -> None:
+        """Stop cleanly on the given signals (default SIGTERM and SIGINT)."""
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self.stop()
+
+        for number in signals or (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
+    def stop(self) -> None:
+        """Leave `run` after the current turn."""
+        self.running = False
+        os.eventfd_write(self._wake, 1)
+
+    def run(self) -> None:
+        """Run until `stop`."""
+        self.running = True
+        while self.running:
+            self.turn()
+
+    def turn(self, longest_s: float = 60.0) -> None:
+        """Wait once and call everything that is due."""
+        wait_s = longest_s
+        if self._timers:
+            wait_s = min(wait_s, max(0.0, (self._timers[0][0] - time.monotonic_ns()) / 1e9))
+        if self._ready:
+            wait_s = 0.0
+        for fd, events in self._epoll.poll(wait_s):
+            if fd == self._wake:
+                os.eventfd_read(self._wake)
+                continue
+            callback = self._callbacks.get(fd)
+            if callback is not None:
+                callback(events)
+        while self._ready:
+            self._ready.popleft()()
+        self._run_timers()
+
+    def _run_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= time.monotonic_ns():
+            timer = heapq.heappop(self._timers)[2]
+            if timer.callback is None:
+                continue
+            if timer.precise:
+                rest_ns = timer.due_ns - time.monotonic_ns()
+                if rest_ns > 0:
+                    time.sleep(rest_ns / 1e9)
+            timer.callback()
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        self._epoll.close()
+        os.close(self._wake)

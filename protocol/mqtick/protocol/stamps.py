@@ -1,0 +1,206 @@
+"""A stream socket that tells when the kernel received and transmitted its bytes.
+
+Linux, Documentation/networking/timestamping.rst: SO_TIMESTAMPING. A receive stamp comes with the
+data and belongs to the last segment in it. A transmit stamp comes later, on the error queue, and
+names the last byte of its send() (SOF_TIMESTAMPING_OPT_ID); it is matched by that number, never by
+order. An error queue that is not drained makes every poll return at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import socket
+import struct
+import sys
+import time
+from typing import NamedTuple
+
+__all__ = ["KernelSocket", "Source", "Stamp", "Transmit"]
+
+# asm-generic/socket.h and linux/net_tstamp.h; Python names none of them.
+_SO_TIMESTAMPING_OLD, _SO_TIMESTAMPING_NEW = 37, 65
+_TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4
+_OPT_ID, _OPT_TSONLY = 1 << 7, 1 << 11
+_IP_RECVERR, _IPV6_RECVERR = (0, 11), (41, 25)
+_ORIGIN_TIMESTAMPING = 4
+_EXTENDED_ERROR = struct.Struct("=IBBBBII")  # linux/errqueue.h, struct sock_extended_err
+_TIMESPEC_64 = struct.Struct("=qq")
+_TIMESPEC_32 = struct.Struct("=ii")
+_TRANSMIT_FLAG = struct.pack("=I", _TX_SOFTWARE)
+_ANCILLARY = 256
+_PENDING_LIMIT = 4096
+
+
+class Source(enum.IntEnum):
+    """Who made a timestamp; the numbers are those of the precise wire format."""
+
+    NONE = 0
+    USER = 1
+    KERNEL = 2
+    HARDWARE = 3
+
+
+class Stamp(NamedTuple):
+    """An instant on CLOCK_REALTIME (ns) and who read it."""
+
+    realtime_ns: int
+    source: Source
+
+
+class Transmit:
+    """A message on its way: when it was handed over, and when the kernel sent it."""
+
+    __slots__ = ("kernel_ns", "user_ns")
+
+    def __init__(self, user_ns: int) -> None:
+        self.user_ns = user_ns
+        self.kernel_ns: int | None = None
+
+    @property
+    def stamp(self) -> Stamp:
+        """The best stamp known by now."""
+        if self.kernel_ns is not None:
+            return Stamp(self.kernel_ns, Source.KERNEL)
+        return Stamp(self.user_ns, Source.USER)
+
+
+class KernelSocket:
+    """Wraps a connected stream socket; offers what paho-mqtt asks of one, plus stamps.
+
+    `mode` is `auto` (kernel stamps where the socket gives them) or `user` (never ask for them).
+    AF_UNIX sockets have no kernel stamps.
+    """
+
+    def __init__(self, sock: socket.socket, mode: str = "auto") -> None:
+        self.sock = sock
+        self.received = Stamp(0, Source.NONE)
+        """When the last bytes that were read arrived."""
+        self.transmit: Transmit | None = None
+        """Set around a send whose last octet's transmit stamp is wanted."""
+        self.bytes_sent = 0
+        self._buffer = b""
+        self._pending: dict[int, Transmit] = {}
+        self._cmsg_type = 0
+        if mode != "user" and sock.family in (socket.AF_INET, socket.AF_INET6):
+            self._enable()
+
+    def _enable(self) -> None:
+        flags = _RX_SOFTWARE | _SOFTWARE | _OPT_ID | _OPT_TSONLY
+        # The old option has 32-bit seconds on 32-bit hosts: only for kernels without the new one.
+        for option in (_SO_TIMESTAMPING_NEW, _SO_TIMESTAMPING_OLD):
+            try:
+                self.sock.setsockopt(socket.SOL_SOCKET, option, flags)
+            except OSError:
+                continue
+            self._cmsg_type = option
+            return
+
+    @property
+    def kernel_stamps(self) -> bool:
+        """Whether the kernel accepted the request for timestamps."""
+        return self._cmsg_type != 0
+
+    def _stamp_of(self, data: bytes) -> int:
+        """Nanoseconds of the software stamp in a SCM_TIMESTAMPING message, 0 if there is none."""
+        narrow = self._cmsg_type == _SO_TIMESTAMPING_OLD and sys.maxsize < 2**32
+        layout = _TIMESPEC_32 if narrow else _TIMESPEC_64
+        if len(data) < layout.size:
+            return 0
+        seconds, nanoseconds = layout.unpack_from(data)
+        return int(seconds) * 1_000_000_000 + int(nanoseconds)
+
+    def read_chunk(self, size: int = 65536) -> bytes:
+        """Read what is there and note when it arrived in `received`; b"" at the end of stream."""
+        if self._buffer:
+            data, self._buffer = self._buffer, b""
+            return data
+        if not self._cmsg_type:
+            data = self.sock.recv(size)
+            self.received = Stamp(time.time_ns(), Source.USER)
+            return data
+        data, ancillary, _, _ = self.sock.recvmsg(size, _ANCILLARY)
+        for level, kind, value in ancillary:
+            if level == socket.SOL_SOCKET and kind == self._cmsg_type:
+                realtime_ns = self._stamp_of(value)
+                if realtime_ns:
+                    self.received = Stamp(realtime_ns, Source.KERNEL)
+                    return data
+        self.received = Stamp(time.time_ns(), Source.USER)
+        return data
+
+    def recv(self, size: int) -> bytes:
+        """Read at most `size` octets, in one system call for many small reads."""
+        data = self.read_chunk()
+        self._buffer = data[size:]
+        return data[:size]
+
+    @property
+    def buffered(self) -> int:
+        """Octets read from the kernel and not yet handed on."""
+        return len(self._buffer)
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Send; while `transmit` is set, ask for the stamp of the last octet that went."""
+        transmit = self.transmit
+        if transmit is None or not self._cmsg_type:
+            count = self.sock.send(data)
+        else:
+            count = self.sock.sendmsg(
+                [data], [(socket.SOL_SOCKET, self._cmsg_type, _TRANSMIT_FLAG)]
+            )
+        self.bytes_sent += count
+        if transmit is not None and self._cmsg_type and count == len(data):
+            if len(self._pending) >= _PENDING_LIMIT:
+                self._pending.pop(next(iter(self._pending)))
+            self._pending[(self.bytes_sent - 1) & 0xFFFFFFFF] = transmit
+        return count
+
+    @property
+    def unsent(self) -> int:
+        """Octets taken and not yet given to the kernel: a plain socket keeps none."""
+        return 0
+
+    def flush(self) -> None:
+        """Send what is unsent."""
+
+    def drain_error_queue(self) -> int:
+        """Take all transmit stamps that are there; return how many were matched to a message."""
+        matched = 0
+        while self._cmsg_type:
+            try:
+                _, ancillary, _, _ = self.sock.recvmsg(
+                    0, _ANCILLARY, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT
+                )
+            except OSError:  # BlockingIOError: empty; anything else shows on the next read
+                break
+            if not ancillary:
+                break
+            realtime_ns, offset = 0, -1
+            for level, kind, value in ancillary:
+                if level == socket.SOL_SOCKET and kind == self._cmsg_type:
+                    realtime_ns = self._stamp_of(value)
+                elif (level, kind) in (_IP_RECVERR, _IPV6_RECVERR):
+                    fields = _EXTENDED_ERROR.unpack_from(value)
+                    if fields[1] == _ORIGIN_TIMESTAMPING:
+                        offset = fields[6]
+            transmit = self._pending.pop(offset, None)
+            if transmit is not None and realtime_ns:
+                transmit.kernel_ns = realtime_ns
+                matched += 1
+        return matched
+
+    def fileno(self) -> int:
+        """Return the descriptor, for poll."""
+        return self.sock.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        """Set or clear blocking mode."""
+        self.sock.setblocking(flag)
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        """Set the time-out of blocking calls, in seconds."""
+        self.sock.settimeout(timeout_s)
+
+    def close(self) -> None:
+        """Close the socket; transmit stamps still on their way are lost."""
+        self.sock.close()
