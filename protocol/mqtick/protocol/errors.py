@@ -1,0 +1,27 @@
+"""The one error of everything that reads what came from the network."""
+
+__all__ = ["DecodeError"]
+
+_SHOWN = 48
+
+
+class DecodeError(ValueError):
+    """A received message is refused; whoever receives it counts the reason and ignores the message.
+
+    `reason` is a short slug that never holds anything the sender chose, so it may label a counter
+    (docs/protocol.md lists them all). `str()` is a sentence: what, which value, which limit.
+    """
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(reason, sentence)
+        self.reason = reason
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def shown(value: object) -> str:
+    """Return `value` as a sentence may quote it: escaped, and cut so that a log stays readable."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
