@@ -17,7 +17,13 @@ from pathlib import Path
 def program(name: str) -> str | None:
     """Find a program also where an ordinary user's PATH does not look."""
     here = Path(__file__).resolve().parent.parent / ".venv/debian/usr"
-    places = [os.environ.get("PATH", ""), "/usr/sbin", "/sbin", str(here / "sbin"), str(here / "bin")]
+    places = [
+        os.environ.get("PATH", ""),
+        "/usr/sbin",
+        "/sbin",
+        str(here / "sbin"),
+        str(here / "bin"),
+    ]
     return shutil.which(name, path=os.pathsep.join(places))
 
 

@@ -16,97 +16,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties, VariableByteIntegers
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from mqtick.protocol.broker import Broker
 from mqtick.protocol.frames import Arrival, FrameSocket
 from mqtick.protocol.loop import Loop, Timer
 from mqtick.protocol.stamps import KernelSocket, Transmit
 from mqtick.protocol.tls import TlsSocket, certificate_date_error, client_context
 
-__all__ = [
-    "Broker",
-    "BrokerError",
-    "Connection",
-    "Will",
-    "decode_properties",
-    "encode_properties",
-    "parse_broker_url",
-]
+__all__ = ["Connection", "Will"]
 
 _SECOND = 1_000_000_000
-_SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "unix": 0}
 # Do not send retained messages at subscription: MQTT 5.0, 3.8.3.1 Retain Handling.
 _SEND_RETAINED_NEVER = 2
-
-
-class BrokerError(ValueError):
-    """A broker's address or credentials that cannot be used; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """Where the broker is and how to speak to it."""
-
-    scheme: str = "mqtt"
-    host: str = "localhost"
-    port: int = 1883
-    path: str = "/mqtt"
-    """WebSocket path, or the file of a Unix socket."""
-    version: str = "5"
-    """`5` or `3.1.1`."""
-    username: str | None = None
-    password: str | None = None
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    keepalive_s: int = 15
-    connect_timeout_s: float = 5.0
-    kernel_stamps: str = "auto"
-    """`auto` or `user`."""
-
-
-def parse_broker_url(url: str) -> Broker:
-    """Read `mqtt://HOST[:PORT]`, `mqtts://`, `ws://HOST/PATH`, `wss://` or `unix:///PATH`.
-
-    A password in the address is refused: it would be seen in process lists and logs.
-    """
-    known = ", ".join(f"{name}://" for name in _SCHEMES)
-    try:
-        parts = urlsplit(url if "://" in url else f"mqtt://{url}")
-        port = parts.port
-    except ValueError as error:
-        raise BrokerError(f"broker {url!r} is not an address ({error}): write {known}") from None
-    if parts.scheme not in _SCHEMES:
-        raise BrokerError(f"broker {url!r} has the scheme {parts.scheme!r}: use one of {known}")
-    if parts.password is not None:
-        raise BrokerError(
-            "the broker's address holds a password, which others could read in process lists: "
-            "put it in a file and name that with password_file"
-        )
-    if parts.query or parts.fragment:
-        raise BrokerError(f"broker {url!r} has a part after '?' or '#', which has no meaning here")
-    if parts.scheme == "unix":
-        if not parts.path or parts.netloc:
-            raise BrokerError(f"broker {url!r} names no socket file: write unix:///run/broker.sock")
-        return Broker(scheme="unix", host=parts.path, port=0, path=parts.path)
-    if not parts.hostname:
-        raise BrokerError(f"broker {url!r} names no host: write {parts.scheme}://HOST")
-    if parts.path not in ("", "/") and parts.scheme not in ("ws", "wss"):
-        raise BrokerError(f"broker {url!r} has a path, which only ws:// and wss:// have")
-    return Broker(
-        scheme=parts.scheme,
-        host=parts.hostname,
-        port=port or _SCHEMES[parts.scheme],
-        path=parts.path if parts.path not in ("", "/") else "/mqtt",
-        username=unquote(parts.username) if parts.username else None,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +133,7 @@ class Connection:
         client.make_frames = lambda stream, below: FrameSocket(
             stream,
             below,
-            lambda arrival: self.on_publish(arrival),
+            self._arrived,
             self.hooks,
             version_5=self.version_5,
         )
@@ -238,6 +164,9 @@ class Connection:
             key_file=broker.key_file,
             check_dates=self.check_dates,
         )
+
+    def _arrived(self, arrival: Arrival) -> None:
+        self.on_publish(arrival)
 
     # -- connecting ------------------------------------------------------------------------
 
@@ -464,32 +393,3 @@ class Connection:
         if self._retry is not None:
             self._retry.cancel()
         self._lost("closed")
-
-
-def decode_properties(encoded: bytes) -> Properties:
-    """Decode MQTT 5 PUBLISH properties (without their length); ValueError when malformed."""
-    properties = Properties(PacketTypes.PUBLISH)
-    if encoded:
-        try:
-            properties.unpack(VariableByteIntegers.encode(len(encoded)) + encoded)
-        except Exception as error:  # paho raises many kinds on hostile octets
-            raise ValueError(f"malformed MQTT 5 properties: {error}") from error
-    return properties
-
-
-def encode_properties(
-    user: Sequence[tuple[str, str]] = (),
-    *,
-    response_topic: str | None = None,
-    correlation_data: bytes | None = None,
-) -> bytes:
-    """Encode MQTT 5 PUBLISH properties, without their length."""
-    properties = Properties(PacketTypes.PUBLISH)
-    if user:
-        properties.UserProperty = list(user)
-    if response_topic is not None:
-        properties.ResponseTopic = response_topic
-    if correlation_data is not None:
-        properties.CorrelationData = correlation_data
-    packed = bytes(properties.pack())
-    return packed[VariableByteIntegers.decode(packed)[1] :]

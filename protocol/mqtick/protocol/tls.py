@@ -165,4 +165,3 @@ def certificate_date_error(
         f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(now_s))}: the connection is closed; "
         "renew the certificate, or find out who sent the time."
     )
-

@@ -1,0 +1,73 @@
+"""Where the broker is: an address that people write, and what is needed to connect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["Broker", "BrokerError", "parse_broker_url"]
+
+_SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "unix": 0}
+
+
+class BrokerError(ValueError):
+    """A broker's address or credentials that cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where the broker is and how to speak to it."""
+
+    scheme: str = "mqtt"
+    host: str = "localhost"
+    port: int = 1883
+    path: str = "/mqtt"
+    """WebSocket path, or the file of a Unix socket."""
+    version: str = "5"
+    """`5` or `3.1.1`."""
+    username: str | None = None
+    password: str | None = None
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    keepalive_s: int = 15
+    connect_timeout_s: float = 5.0
+    kernel_stamps: str = "auto"
+    """`auto` or `user`."""
+
+
+def parse_broker_url(url: str) -> Broker:
+    """Read `mqtt://HOST[:PORT]`, `mqtts://`, `ws://HOST/PATH`, `wss://` or `unix:///PATH`.
+
+    A password in the address is refused: it would be seen in process lists and logs.
+    """
+    known = ", ".join(f"{name}://" for name in _SCHEMES)
+    try:
+        parts = urlsplit(url if "://" in url else f"mqtt://{url}")
+        port = parts.port
+    except ValueError as error:
+        raise BrokerError(f"broker {url!r} is not an address ({error}): write {known}") from None
+    if parts.scheme not in _SCHEMES:
+        raise BrokerError(f"broker {url!r} has the scheme {parts.scheme!r}: use one of {known}")
+    if parts.password is not None:
+        raise BrokerError(
+            "the broker's address holds a password, which others could read in process lists: "
+            "put it in a file and name that with password_file"
+        )
+    if parts.query or parts.fragment:
+        raise BrokerError(f"broker {url!r} has a part after '?' or '#', which has no meaning here")
+    if parts.scheme == "unix":
+        if not parts.path or parts.netloc:
+            raise BrokerError(f"broker {url!r} names no socket file: write unix:///run/broker.sock")
+        return Broker(scheme="unix", host=parts.path, port=0, path=parts.path)
+    if not parts.hostname:
+        raise BrokerError(f"broker {url!r} names no host: write {parts.scheme}://HOST")
+    if parts.path not in ("", "/") and parts.scheme not in ("ws", "wss"):
+        raise BrokerError(f"broker {url!r} has a path, which only ws:// and wss:// have")
+    return Broker(
+        scheme=parts.scheme,
+        host=parts.hostname,
+        port=port or _SCHEMES[parts.scheme],
+        path=parts.path if parts.path not in ("", "/") else "/mqtt",
+        username=unquote(parts.username) if parts.username else None,
+    )
