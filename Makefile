@@ -1,0 +1,98 @@
+# mqtick: every task of this checkout. `make` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(shell . scripts/env.sh && printf '%s' "$$PATH")
+
+PYTHON_BIN := .venv/bin/python
+PYTEST := $(PYTHON_BIN) -m pytest
+ROOMS := protocol pins service timeserver client
+# folders of programs that are no room
+FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
+BENCHES := $(shell grep -ls '^if __name__ ==' bench/[a-z]*.py | sed 's,bench/,,; s,[.]py$$,,; s,_,-,g')
+FUZZ_SECONDS ?= 60
+
+# Two set-ups at once would write to one .venv.
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z][a-z%-]*):.*## (.*)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r name text; \
+	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
+
+# ---- see it work --------------------------------------------------------------------------------
+.PHONY: demo demo-sync
+demo: demo-sync ## watch a client find the time: broker, time server and client on this machine
+demo-sync: setup-demo
+	@$(PYTHON_BIN) demo/sync.py
+
+# ---- set up -------------------------------------------------------------------------------------
+.PHONY: setup venv setup-demo setup-test setup-check
+setup: setup-check setup-test ## everything that demo, test and check need
+venv: setup-check ## the Python parts only, in .venv
+setup-demo setup-test setup-check: setup-%:
+	@scripts/setup.sh $*
+
+# ---- check and test -----------------------------------------------------------------------------
+.PHONY: check lint format mypy imports docs test test-slow fuzz
+check: lint mypy imports docs ## style, types, arrows between rooms, commands in the documents
+
+lint: setup-check
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	@if command -v shellcheck >/dev/null; then set -x; shellcheck -x scripts/*.sh .ci/run; \
+	  else echo 'shellcheck is not installed: the scripts were not checked'; fi
+
+format: setup-check ## let ruff put the style right
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+mypy: setup-check
+	.venv/bin/mypy $(ROOMS:%=%/mqtick) $(FOLDERS)
+
+imports: setup-check
+	.venv/bin/lint-imports
+
+docs: setup-check
+	$(PYTEST) -q tests/test_docs.py
+
+test: setup-test ## all tests that take less than five seconds each
+	$(PYTEST) -m 'not slow and not steers_clock'
+
+# The test that steers this machine's clock runs last and alone: a step upsets every other one.
+test-slow: setup-test ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
+	$(PYTEST) -m 'slow and not steers_clock'
+	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock; \
+	  else echo 'not run: the test that steers the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
+
+fuzz: setup-test ## throw bytes at the decoders for FUZZ_SECONDS (60)
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
+	$(PYTHON_BIN) protocol/tests/fuzz/fuzz_decoders.py -max_total_time=$(FUZZ_SECONDS)
+
+# ---- measure ------------------------------------------------------------------------------------
+.PHONY: bench
+bench: $(BENCHES:%=bench-%) ## all benchmarks, one after the other
+bench-%: setup-test ## one benchmark: bench/NAME.py, with - for _
+	$(PYTHON_BIN) -m bench.$(subst -,_,$*)
+
+# ---- put it on a machine ------------------------------------------------------------------------
+# Only what stands on make's command line counts: desktops export USERNAME, for one. The recipe's
+# shell takes the values from its environment, so that a space or a quote in one stays what it is.
+VALUES := BROKER CA USERNAME PASSWORD_FILE KEYS CHRONY NUMBER
+given = $(filter command,$(firstword $(origin $1)))
+flag = --$(shell printf '%s' $1 | tr A-Z_ a-z-) "$$$1"
+INSTALL_FLAGS = $(foreach value,$(VALUES),$(if $(call given,$(value)),$(call flag,$(value))))
+SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
+
+.PHONY: install-server install-client uninstall
+install-server: ## time server as a service: BROKER=mqtt://HOST [CA= USERNAME= PASSWORD_FILE= KEYS= NUMBER=]
+	@$(SUDO) scripts/install.sh server $(INSTALL_FLAGS)
+install-client: ## client as a service: the same, and CHRONY=no to leave chrony alone
+	@$(SUDO) scripts/install.sh client $(INSTALL_FLAGS)
+uninstall: ## take both off this machine again
+	@$(SUDO) scripts/install.sh uninstall
+
+.PHONY: clean
+clean: ## remove caches and build products; .venv stays
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(ROOMS) bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
