@@ -5,7 +5,8 @@
 * 1451.0-2007 TimeRepresentation (its TimeInstance and TimeDuration; ISO/IEC/IEEE 21450:2010, 4.9),
   8 octets: u32 seconds, u32 nanoseconds whose top bit is the sign of the whole value.
 
-All are big endian. Encoders raise `ValueError` for a value the type cannot hold; decoders raise `DecodeError` only.
+All are big endian. Encoders raise `ValueError` for a value the type cannot hold; decoders raise
+`DecodeError` only.
 """
 
 import struct

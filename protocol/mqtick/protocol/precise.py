@@ -1,0 +1,302 @@
+"""The precise format: binary time messages of at most 32 octets (docs/protocol.md draws each).
+
+Every message is a frozen dataclass with `body()`, the octets before the tag, and a class method
+`decode(payload)`, which takes the whole payload, tag included, and checks everything but the tag.
+`auth.Keys` makes and verifies the tag. Encoders raise `ValueError`, decoders `DecodeError` only.
+
+Fields named `*_ns` are nanoseconds; an instant counts from 1970-01-01 UTC. A correction is *real
+minus stated* transmit time.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from mqtick.protocol import precise_fields as wire
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.precise_fields import (
+    MAX_ROOT_DISTANCE_NS,
+    TAG_OCTETS,
+    VERSION,
+    Leap,
+    decode_root_distance,
+    encode_root_distance,
+)
+from mqtick.protocol.stamps import Source
+
+__all__ = [
+    "MAX_ROOT_DISTANCE_NS",
+    "NONCE_OCTETS",
+    "TAG_OCTETS",
+    "VERSION",
+    "Echo",
+    "FollowUp",
+    "Leap",
+    "Message",
+    "Reply",
+    "Request",
+    "Source",
+    "Time",
+    "decode",
+    "decode_root_distance",
+    "encode_root_distance",
+]
+
+NONCE_OCTETS: Final = 8
+_ECHO_WANTED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Kind 1, the broadcast: "it is `transmit_ns` now", and the correction of the one before."""
+
+    KIND: ClassVar[int] = 1
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIHIIiHBB")
+
+    server: int
+    sequence: int
+    transmit_ns: int
+    """The stated transmit time."""
+    previous_correction_ns: int | None
+    """Correction of the message whose sequence is one less; None: not known."""
+    root_distance_ns: int
+    stratum: int
+    leap: Leap
+    correction_source: Source
+    """Who stamped the transmission that `previous_correction_ns` speaks of."""
+    generation: int
+
+    def body(self) -> bytes:
+        """Return the 24 octets before the tag."""
+        return _pack(
+            self,
+            *wire.split_instant(self.transmit_ns),
+            wire.known_or(self.previous_correction_ns, wire.UNKNOWN_CORRECTION),
+            encode_root_distance(self.root_distance_ns),
+            wire.pack_quality(self.stratum, self.leap, self.correction_source),
+            self.generation,
+        )
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Time:
+        """Read a payload of this kind, tag included but unverified."""
+        fields = _unpack(cls, payload)
+        _, server, sequence, high, low, ns, correction, distance, quality, generation = fields
+        return cls(
+            server,
+            sequence,
+            wire.join_instant(high, low, ns),
+            None if correction == wire.UNKNOWN_CORRECTION else correction,
+            decode_root_distance(distance),
+            quality >> 4,
+            Leap(quality >> 2 & 3),
+            Source(quality & 3),
+            generation,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Kind 2, from a client: begins a two-way exchange."""
+
+    KIND: ClassVar[int] = 2
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBI8sBB")
+
+    server: int
+    sequence: int
+    nonce: bytes
+    """8 octets, fresh and not to be guessed; they bind the answers to this request."""
+    wants_echo: bool
+
+    def body(self) -> bytes:
+        """Return the 16 octets before the tag."""
+        if len(self.nonce) != NONCE_OCTETS:  # struct would cut or fill silently
+            raise ValueError(f"A nonce has 8 octets, not {len(self.nonce)}; nothing was encoded.")
+        return _pack(self, self.nonce, _ECHO_WANTED if self.wants_echo else 0, 0)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Request:
+        """Read a payload of this kind, tag included but unverified."""
+        _, server, sequence, nonce, flags, reserved = _unpack(cls, payload)
+        if flags & ~_ECHO_WANTED or reserved:
+            raise wire.reserved_bits("flags and reserved octet of a request", flags << 8 | reserved)
+        return cls(server, sequence, nonce, flags == _ECHO_WANTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Kind 3, the answer to a request; `sequence` is the request's."""
+
+    KIND: ClassVar[int] = 3
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIHIIIHBB")
+
+    server: int
+    sequence: int
+    transmit_ns: int
+    """T3, the stated transmit time of this reply."""
+    residence_ns: int
+    """T3 minus T2, the time from the request's arrival to T3; 0 to 4.29 s."""
+    root_distance_ns: int
+    stratum: int
+    leap: Leap
+    receive_source: Source
+    """Who stamped T2."""
+    generation: int
+
+    @property
+    def receive_ns(self) -> int:
+        """T2, when the request arrived at the server."""
+        return self.transmit_ns - self.residence_ns
+
+    def body(self) -> bytes:
+        """Return the 24 octets before the tag."""
+        return _pack(
+            self,
+            *wire.split_instant(self.transmit_ns),
+            self.residence_ns,
+            encode_root_distance(self.root_distance_ns),
+            wire.pack_quality(self.stratum, self.leap, self.receive_source),
+            self.generation,
+        )
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Reply:
+        """Read a payload of this kind, tag included but unverified."""
+        fields = _unpack(cls, payload)
+        _, server, sequence, high, low, ns, residence, distance, quality, generation = fields
+        transmit_ns = wire.join_instant(high, low, ns)
+        if residence > transmit_ns:
+            raise DecodeError("range", f"T2 is {residence - transmit_ns} ns before 1970; ignored.")
+        return cls(
+            server,
+            sequence,
+            transmit_ns,
+            residence,
+            decode_root_distance(distance),
+            quality >> 4,
+            Leap(quality >> 2 & 3),
+            Source(quality & 3),
+            generation,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """Kind 4, after a reply: the correction of its stated transmit time."""
+
+    KIND: ClassVar[int] = 4
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIiBB")
+
+    server: int
+    sequence: int
+    correction_ns: int | None
+    correction_source: Source
+    generation: int
+
+    def body(self) -> bytes:
+        """Return the 12 octets before the tag."""
+        return _pack(
+            self,
+            wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
+            wire.pack_sources(self.correction_source),
+            self.generation,
+        )
+
+    @classmethod
+    def decode(cls, payload: bytes) -> FollowUp:
+        """Read a payload of this kind, tag included but unverified."""
+        _, server, sequence, correction, source, generation = _unpack(cls, payload)
+        if source > 3:
+            raise wire.reserved_bits("sources of a follow-up", source)
+        known = None if correction == wire.UNKNOWN_CORRECTION else correction
+        return cls(server, sequence, known, Source(source), generation)
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """Kind 5, after a reply: its correction, and when its two echoes arrived at the server."""
+
+    KIND: ClassVar[int] = 5
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIiIIBBI")
+
+    server: int
+    sequence: int
+    correction_ns: int | None
+    first_echo_ns: int
+    """Arrival of the first echo at the server minus stated T3."""
+    echo_span_ns: int
+    """Arrival of the last echo minus arrival of the first."""
+    correction_source: Source
+    first_source: Source
+    last_source: Source
+    generation: int
+    loop_ns: int | None
+    """The least recent delay from the server's transmission to its first echo; None: not known."""
+
+    def body(self) -> bytes:
+        """Return the 24 octets before the tag."""
+        return _pack(
+            self,
+            wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
+            self.first_echo_ns,
+            self.echo_span_ns,
+            wire.pack_sources(self.correction_source, self.first_source, self.last_source),
+            self.generation,
+            wire.known_or(self.loop_ns, wire.UNKNOWN_LOOP),
+        )
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Echo:
+        """Read a payload of this kind, tag included but unverified."""
+        fields = _unpack(cls, payload)
+        _, server, sequence, correction, first, span, sources, generation, loop = fields
+        if sources > 0x3F:
+            raise wire.reserved_bits("sources of an echo", sources)
+        return cls(
+            server,
+            sequence,
+            None if correction == wire.UNKNOWN_CORRECTION else correction,
+            first,
+            span,
+            Source(sources & 3),
+            Source(sources >> 2 & 3),
+            Source(sources >> 4),
+            generation,
+            None if loop == wire.UNKNOWN_LOOP else loop,
+        )
+
+
+Message = Time | Request | Reply | FollowUp | Echo
+_KINDS: Final[dict[int, type[Message]]] = {
+    kind.KIND: kind for kind in (Time, Request, Reply, FollowUp, Echo)
+}
+
+
+def decode(payload: bytes) -> Message:
+    """Read a payload of any kind, tag included but unverified."""
+    number = wire.read_kind(payload)
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise DecodeError("kind", f"The message is of kind {number}; 1 to 5 are known; ignored.")
+    return kind.decode(payload)
+
+
+def _unpack(kind: type[Message], payload: bytes) -> tuple[Any, ...]:
+    """Check version, kind and length; return the fields before the tag."""
+    wire.check_head(payload, kind.__name__, kind.KIND, kind.LAYOUT.size + TAG_OCTETS)
+    return kind.LAYOUT.unpack_from(payload)
+
+
+def _pack(message: Message, *fields: int | bytes) -> bytes:
+    """Put version, kind, server and sequence before `fields`; struct checks the ranges."""
+    try:
+        return message.LAYOUT.pack(
+            VERSION << 4 | message.KIND, message.server, message.sequence, *fields
+        )
+    except struct.error as error:
+        raise ValueError(
+            f"A field of {message} is outside its range ({error}). Nothing was encoded; "
+            "docs/protocol.md gives the ranges."
+        ) from error

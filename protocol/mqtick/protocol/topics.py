@@ -1,0 +1,175 @@
+"""The topic tree of the precise format, both ways, and the access list that guards it.
+
+Below a prefix P (`mqtick` unless configured), for server number n and a client's name:
+
+* `P/t/n` time, `P/s/n` status: from the server to all;
+* `P/q/n/NAME` request: from the client, to the server and back to the client itself;
+* `P/r/n/NAME` reply, follow-up, echo: from the server to that client and to the server itself.
+
+No topic has more than 32 octets, so that the published hardware broker carries it. What a person
+configured raises `ValueError`; a topic that came from the network raises `DecodeError` only.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from mqtick.protocol.errors import DecodeError, shown
+
+__all__ = ["MAX_TOPIC_OCTETS", "TopicTree", "acl", "check_client_name", "topic_fault"]
+
+MAX_TOPIC_OCTETS: Final = 32
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,16}")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,2}")
+_MAX_PREFIX: Final = MAX_TOPIC_OCTETS - len("/r/255/x")
+
+
+def topic_fault(text: str, max_octets: int) -> str | None:
+    """Say what keeps `text` from standing in a topic name (MQTT 5, 1.5.4 and 4.7), if anything."""
+    if not text:
+        return "is empty"
+    try:
+        octets = len(text.encode())
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    if octets > max_octets:
+        return f"has {octets} octets, more than {max_octets}"
+    for character in text:
+        if character in "+#":
+            return f"contains the wildcard {character}"
+        if character < " " or "\x7f" <= character <= "\x9f":
+            return f"contains the control character U+{ord(character):04X}"
+    return None
+
+
+def check_client_name(name: str) -> str:
+    """Return `name` if a client may have it: 1 to 16 letters, digits, `_`, `.` or `-`."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{shown(name)} is no client name: it takes 1 to 16 of A-Z, a-z, 0-9, '_', '.', '-', "
+            "because it stands in topics of at most 32 octets. Choose another name."
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTree:
+    """All topics below `prefix`: 1 to 24 octets of letters, digits, `_`, `.`, `-`, in levels.
+
+    With a prefix of at most 9 octets every client name fits; a longer one shortens the names.
+    """
+
+    prefix: str = "mqtick"
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix) or len(self.prefix) > _MAX_PREFIX:
+            raise ValueError(
+                f"{shown(self.prefix)} is no topic prefix: it takes levels of A-Z, a-z, 0-9, '_', "
+                f"'.', '-' with '/' between them, {_MAX_PREFIX} octets at most. Choose another "
+                "prefix, the same for all programs."
+            )
+
+    def time(self, server: int) -> str:
+        """Where server number `server` publishes the time."""
+        return self._topic("t", server)
+
+    def status(self, server: int) -> str:
+        """Where the server's retained status stands (JSON, also its last will)."""
+        return self._topic("s", server)
+
+    def request(self, server: int, client: str) -> str:
+        """Where `client` publishes requests, and subscribes to see its own come back."""
+        return self._topic("q", server, client)
+
+    def reply(self, server: int, client: str) -> str:
+        """Where the server answers `client`; client and first echo connection subscribe to it."""
+        return self._topic("r", server, client)
+
+    def all_times(self) -> str:
+        """Return the filter for the time of every server."""
+        return f"{self.prefix}/t/+"
+
+    def all_statuses(self) -> str:
+        """Return the filter for the status of every server."""
+        return f"{self.prefix}/s/+"
+
+    def all_requests(self, server: int) -> str:
+        """Return the filter with which a server receives every client's requests."""
+        return f"{self._topic('q', server)}/+"
+
+    def all_replies(self, server: int) -> str:
+        """Return the filter of the last echo; `#`, because brokers deliver to `#` last."""
+        return f"{self._topic('r', server)}/#"
+
+    def parse_time(self, topic: str) -> int:
+        """Return the server number of a time topic."""
+        return self._parse("t", topic, 1)[0]
+
+    def parse_status(self, topic: str) -> int:
+        """Return the server number of a status topic."""
+        return self._parse("s", topic, 1)[0]
+
+    def parse_request(self, topic: str) -> tuple[int, str]:
+        """Return server number and client name of a request topic."""
+        return self._parse("q", topic, 2)
+
+    def parse_reply(self, topic: str) -> tuple[int, str]:
+        """Return server number and client name of a reply topic."""
+        return self._parse("r", topic, 2)
+
+    def _topic(self, kind: str, server: int, client: str | None = None) -> str:
+        if not 0 <= server <= 255:
+            raise ValueError(f"The server number is {server}; it is 0 to 255. Choose another one.")
+        topic = f"{self.prefix}/{kind}/{server}"
+        if client is not None:
+            topic = f"{topic}/{check_client_name(client)}"
+        if len(topic) > MAX_TOPIC_OCTETS:
+            raise ValueError(
+                f"The topic {topic} has {len(topic)} octets, more than {MAX_TOPIC_OCTETS}. "
+                f"Shorten the prefix or the client's name by {len(topic) - MAX_TOPIC_OCTETS}."
+            )
+        return topic
+
+    def _parse(self, kind: str, topic: str, levels: int) -> tuple[int, str]:
+        head = f"{self.prefix}/{kind}/"
+        number, *names = topic.removeprefix(head).split("/")
+        if (
+            topic.startswith(head)
+            and len(topic) <= MAX_TOPIC_OCTETS
+            and len(names) == levels - 1
+            and _NUMBER.fullmatch(number)
+            and int(number) <= 255
+            and all(_NAME.fullmatch(name) for name in names)
+        ):
+            return int(number), names[0] if names else ""
+        raise DecodeError(
+            "topic", f"{shown(topic)} is not {head}NUMBER{'/NAME' * (levels - 1)}; ignored."
+        )
+
+
+def acl(tree: TopicTree, server_user: str) -> str:
+    """Return the access list of `tree` for Mosquitto's `acl_file`.
+
+    `server_user` is the MQTT user name of the time server. A client's user name must be its client
+    name; the `pattern` lines give each client its own request and reply topics and no others.
+    """
+    fault = topic_fault(server_user, 64)
+    if fault or server_user != server_user.strip():
+        raise ValueError(
+            f"The user name {shown(server_user)} {fault or 'begins or ends with a space'}; "
+            "Mosquitto would not match it. Choose another one."
+        )
+    prefix = tree.prefix
+    return f"""\
+user {server_user}
+topic write {prefix}/t/+
+topic write {prefix}/s/+
+topic read {prefix}/q/+/+
+topic readwrite {prefix}/r/+/+
+
+pattern read {prefix}/t/+
+pattern read {prefix}/s/+
+pattern readwrite {prefix}/q/+/%u
+pattern read {prefix}/r/+/%u
+"""
