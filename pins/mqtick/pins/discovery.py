@@ -1,0 +1,63 @@
+"""Finds the back end that a setting names, through the entry point group `mqtick.pins`.
+
+Any installed distribution may add one.  In its pyproject.toml::
+
+    [project.entry-points."mqtick.pins"]
+    mychip = "mypackage.mychip:open_pin"      # open_pin(settings: PinSettings) -> Line
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+
+from mqtick.pins.base import Clock, Line, PinError, PinSettings, monotonic_raw_ns, nearest
+from mqtick.pins.output import Output
+
+GROUP = "mqtick.pins"
+
+
+def backends() -> tuple[str, ...]:
+    """Name the back ends that are installed, in alphabetical order, without loading any."""
+    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+
+
+def open_line(settings: PinSettings) -> Line:
+    """Open the line that the settings describe; raises PinError if that cannot be."""
+    point = _find(settings.backend)
+    try:
+        open_pin = point.load()
+    except Exception as trouble:  # whatever somebody else's module does while it is imported
+        raise PinError(
+            f"The pin back end {settings.backend!r} ({point.value}) cannot be loaded: {trouble}. "
+            f"Repair or remove the package that brings it, or choose another back end."
+        ) from trouble
+    line: Line = open_pin(settings)
+    return line
+
+
+def open_output(settings: PinSettings, now: Clock = monotonic_raw_ns) -> Output:
+    """Open the line that the settings describe, as an output that makes edges.
+
+    `now` reads CLOCK_MONOTONIC_RAW in ns.  Raises PinError if the line cannot be opened.
+    """
+    return Output(open_line(settings), settings, now)
+
+
+def _find(name: str) -> EntryPoint:
+    points = {point.value: point for point in entry_points(group=GROUP) if point.name == name}
+    if len(points) == 1:
+        return next(iter(points.values()))
+    if points:
+        raise PinError(
+            f"Two packages bring a pin back end called {name!r} ({' and '.join(sorted(points))}), "
+            "so none is used; remove one of them."
+        )
+    known = backends()
+    if not known:
+        raise PinError(
+            f"The pin back end {name!r} is not found, because no back end at all is installed: "
+            "mqtick runs from a folder that was never installed; run `pip install .` in it."
+        )
+    raise PinError(
+        f"There is no pin back end {name!r}; {nearest(name, known)}. Known: {', '.join(known)}."
+    )

@@ -1,0 +1,145 @@
+"""Makes edges on a line: toggles or pulses, polarity, the time bracket, the count of failures."""
+
+from __future__ import annotations
+
+from mqtick.pins.base import COMPLETE_US, Clock, Edge, Line, PinSettings, monotonic_raw_ns
+
+
+class Output:
+    """Makes edges on a line and says when: the object of the hot path.
+
+    fire() does not log, does not raise and makes nothing but the Edge it returns.  One thread
+    only.  Edges that failed are counted in `errors`, and the last reason is in `last_error`.
+    """
+
+    __slots__ = (
+        "_active",
+        "_closed",
+        "_complete_ns",
+        "_make",
+        "_now",
+        "_pulsed_by_line",
+        "_pulsing",
+        "errors",
+        "last_error",
+        "latency_class",
+        "level",
+        "line",
+        "name",
+        "release_after_ns",
+        "settings",
+    )
+
+    def __init__(self, line: Line, settings: PinSettings, now: Clock = monotonic_raw_ns) -> None:
+        """Take over a line that is at its inactive level; `now` is CLOCK_MONOTONIC_RAW in ns."""
+        self.line = line
+        self.settings = settings
+        self.name = line.name
+        self.latency_class = line.latency_class
+        self.level = settings.inactive_level
+        """The electrical level this output last put the line to: True is high."""
+        self.errors = 0
+        """Edges, releases and closings that failed or were refused."""
+        self.last_error = ""
+        """Why the last of them failed; empty if none did."""
+        self.release_after_ns = 0
+        """How long after an edge, in ns, to call release(); 0: never."""
+        self._now = now
+        self._active = False
+        self._closed = False
+        self._pulsing = settings.mode == "pulse"
+        self._complete_ns = 0
+        self._pulsed_by_line = False
+        self._make = line.set
+        if self._pulsing:
+            width_ns = settings.width_us * 1000
+            if settings.width_us > COMPLETE_US:
+                self.release_after_ns = width_ns
+            elif (pulse := getattr(line, "pulse", None)) is not None:
+                self._make, self._pulsed_by_line = pulse, True
+            else:
+                self._complete_ns = width_ns
+
+    def fire(self) -> Edge:
+        """Make the edge at once, and return when it was (see Edge; `made` is false on failure).
+
+        A pulse that finds the line still active makes no edge (there is none to make): it is
+        counted as an error, and the line is released so that the next one works.  Blocks for the
+        back end's delay, and for a pulse of up to 100 us until its end.
+        """
+        now = self._now
+        pulsing = self._pulsing
+        level = self.settings.active_level if pulsing else not self.level
+        before_ns = now()
+        if self._closed or self._active:
+            return self._refused(before_ns)
+        # Before the attempt: a line that failed half-way may be active, and release() must end it.
+        self._active = pulsing and not self._pulsed_by_line
+        try:
+            self._make(level)
+        except Exception as trouble:
+            self._count(trouble)
+            if self._complete_ns:
+                self.release()
+            return Edge(before_ns, 0, self.level)
+        after_ns = now()
+        if self._pulsed_by_line:
+            return Edge(before_ns, after_ns, level)
+        self.level = level
+        if self._complete_ns:
+            end_ns = after_ns + self._complete_ns
+            while now() < end_ns:
+                pass
+            self.release()
+        return Edge(before_ns, after_ns, level)
+
+    def release(self) -> None:
+        """End a pulse; does nothing at any other time.
+
+        To be called release_after_ns after each fire(), also after one that failed: the line may
+        be active all the same.
+        """
+        if self._active:
+            self._rest()
+
+    def close(self) -> None:
+        """Put the line to its inactive level and give it back; a second call does nothing."""
+        if self._closed:
+            return
+        self._rest()
+        self._closed = True
+        try:
+            self.line.close()
+        except Exception as trouble:
+            self._count(trouble)
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _rest(self) -> None:
+        try:
+            self.line.set(self.settings.inactive_level)
+        except Exception as trouble:
+            self._count(trouble)
+        else:
+            self.level = self.settings.inactive_level
+            self._active = False
+
+    def _refused(self, before_ns: int) -> Edge:
+        self.errors += 1
+        if self._closed:
+            self.last_error = f"{self.name} is closed, so no edge was made."
+        else:
+            self.last_error = (
+                f"{self.name} was still active when the next pulse was due, so no edge was made; "
+                f"width_us is {self.settings.width_us} us: choose less, or make edges less often."
+            )
+            self._rest()
+        return Edge(before_ns, 0, self.level)
+
+    def _count(self, trouble: Exception) -> None:
+        self.errors += 1
+        self.last_error = str(trouble) or type(trouble).__name__
