@@ -11,10 +11,11 @@ cd "$(dirname "$0")/.."
 
 tree=$PWD/.venv/debian
 policy=/usr/sbin/policy-rc.d
+policy_aside=$policy.before-mqtick
 policy_mark='# written by the set-up of mqtick for the time of one installation; safe to delete'
 
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
-options=(-q -o DPkg::Lock::Timeout=120)
+options=(-qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120)
 
 # A fresh container has no package lists. Root refreshes the system's; anybody else keeps a private
 # copy of them below .venv/debian, which apt allows.
@@ -23,7 +24,7 @@ use_private_lists() {
 }
 if [ -d "$tree/lists" ]; then use_private_lists; fi
 
-known() { apt-cache "${options[@]}" policy "$1" | grep -q 'Candidate: [^(]'; }
+known() { [[ $(apt-cache "${options[@]}" policy "$1") =~ Candidate:\ [^\(] ]]; }
 
 refresh_lists() {
   local package
@@ -70,16 +71,27 @@ switch_off() {
   fi
 }
 
+# While packages are installed, policy-rc.d forbids the start of any service. Where this machine has
+# one that forbids it already (containers), that one does; any other is put aside for the time.
 forbid_starts() {
-  if [ -e "$policy" ] && ! grep -qF "$policy_mark" "$policy"; then
-    return # this machine has its own policy: it stays as it is
+  local package answer=0
+  allow_starts # an earlier run may have been killed
+  if [ -x "$policy" ]; then
+    for package in "$@"; do
+      answer=0
+      "$policy" "$package" start >/dev/null 2>&1 || answer=$?
+      if [ "$answer" -ne 101 ]; then break; fi
+    done
+    if [ "$answer" -eq 101 ]; then return; fi
   fi
+  if [ -e "$policy" ]; then mv "$policy" "$policy_aside"; fi
   printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" >"$policy"
   chmod 755 "$policy"
 }
 
 allow_starts() {
   if [ -e "$policy" ] && grep -qF "$policy_mark" "$policy"; then rm -f "$policy"; fi
+  if [ -e "$policy_aside" ]; then mv "$policy_aside" "$policy"; fi
 }
 
 after_install() {
@@ -100,7 +112,7 @@ install_packages() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   trap 'exit 129' HUP
-  forbid_starts
+  forbid_starts "$@"
   apt-get "${options[@]}" install -y --no-install-recommends --no-remove \
     -o Dpkg::Options::=--force-confold "$@" >&2
 }
