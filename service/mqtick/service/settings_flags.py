@@ -1,0 +1,84 @@
+"""A flag for every key: ``chrony.poll`` becomes ``--chrony-poll``, and wins over the file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from mqtick.service.settings_schema import KIND_NAMES, Key, converted, describe, problem_with
+from mqtick.service.settings_text import limits_of, toml_value
+
+# Marks our entries in the namespace; a space keeps them apart from any other flag.
+_PREFIX = "setting "
+
+
+def add_flags(parser: argparse.ArgumentParser, cls: type) -> None:
+    """Give the parser one flag for each key of ``cls``, with doc, unit, limits and default.
+
+    Booleans become ``--x`` and ``--no-x``; arrays take their elements separated by commas.  A
+    flag that is not given leaves no trace, so the file decides.  A bad value ends the program
+    with status 2 and a sentence, as argparse does.
+    """
+    for described in describe(cls).walk():
+        title = f"settings [{described.path}]" if described.path else "settings"
+        group = parser.add_argument_group(title, described.doc if described.path else None)
+        for known in described.keys:
+            _add_flag(group, known)
+
+
+def overrides_from(args: argparse.Namespace) -> dict[str, object]:
+    """Return what the flags said, by dotted key path, for :func:`load`."""
+    return {
+        name.removeprefix(_PREFIX): value
+        for name, value in vars(args).items()
+        if name.startswith(_PREFIX)
+    }
+
+
+def flag_of(path: str) -> str:
+    """Return the flag of a key: ``--chrony-poll`` of ``chrony.poll``."""
+    return "--" + path.replace(".", "-").replace("_", "-")
+
+
+def _add_flag(group: Any, known: Key) -> None:
+    text = f"{known.doc} {limits_of(known)}".strip()
+    if known.default is not None:
+        text += f" [default {toml_value(known.default)}]"
+    common = {
+        "dest": _PREFIX + known.path,
+        "default": argparse.SUPPRESS,
+        "help": text.replace("%", "%%"),
+    }
+    if known.kind is bool and not known.is_array:
+        group.add_argument(flag_of(known.path), action=argparse.BooleanOptionalAction, **common)
+        return
+    word = KIND_NAMES[known.kind].split()[-1].upper()
+    metavar = f"{word},..." if known.is_array else word
+    group.add_argument(flag_of(known.path), type=_reader(known), metavar=metavar, **common)
+
+
+def _reader(known: Key) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        value: object
+        if known.is_array:
+            value = [_scalar(known, part.strip()) for part in text.split(",")] if text else []
+        else:
+            value = _scalar(known, text)
+        if problem := problem_with(known, value):
+            raise argparse.ArgumentTypeError(f"{known.path} {problem}")
+        return converted(known, value)
+
+    return read
+
+
+def _scalar(known: Key, text: str) -> object:
+    """Return the text as the key's kind, or as text where it is none: the check then says so."""
+    if known.kind is bool:
+        return {"true": True, "false": False}.get(text, text)
+    if known.kind is str:
+        return text
+    try:
+        return int(text) if known.kind is int else float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,259 @@
+"""What a configuration consists of: nested frozen dataclasses, each field declared with a doc.
+
+Example::
+
+    @dataclass(frozen=True, slots=True)
+    class Settings:
+        interval_s: float = key(1.0, "Time between two time messages.", minimum=0.1, maximum=3600)
+        chrony: Chrony = table(Chrony, "How samples reach chrony.")
+
+This module only reads such classes.  A class that is declared wrongly (a default outside its own
+limits, a secret as a key) is a mistake of the programmer, and raises SchemaError.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Scalar = bool | int | float | str
+SCALARS: tuple[type, ...] = (bool, int, float, str)
+
+_METADATA = "mqtick.settings"
+_SECRET_WORDS = {"password", "passphrase", "secret", "token", "psk", "credentials", "pin_code"}
+_SECRET_LAST_WORDS = {"key", "keys"}
+
+
+class SchemaError(TypeError):
+    """A settings class is declared wrongly; the message says which field and why."""
+
+
+class SettingsError(ValueError):
+    """A configuration cannot be used; the message is a sentence with file and key path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One configuration key, as its class declares it."""
+
+    path: str  # dotted, from the root: "chrony.poll"
+    name: str
+    kind: type  # bool, int, float or str: of the value, or of each element of an array
+    is_array: bool
+    is_optional: bool
+    default: Any
+    doc: str
+    minimum: int | float | None
+    maximum: int | float | None
+    choices: tuple[Scalar, ...]
+    example: Any  # what commented_example() writes where there is no default
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A settings class at its place: its keys first, then the tables inside it."""
+
+    path: str  # "" for the root
+    name: str
+    doc: str
+    cls: type
+    keys: tuple[Key, ...]
+    tables: tuple[Table, ...]
+
+    def walk(self) -> Iterator[Table]:
+        """Yield this table, then every table inside it, in order of declaration."""
+        yield self
+        for inner in self.tables:
+            yield from inner.walk()
+
+    def all_keys(self) -> Iterator[Key]:
+        """Yield every key of this table and of the tables inside it."""
+        for inner in self.walk():
+            yield from inner.keys
+
+
+def key(
+    default: T,
+    doc: str,
+    *,
+    minimum: int | float | None = None,
+    maximum: int | float | None = None,
+    choices: tuple[Scalar, ...] = (),
+    example: object = None,
+) -> T:
+    """Declare a field of a settings class.
+
+    ``doc`` is one sentence for people.  ``minimum``, ``maximum`` (both inclusive) and ``choices``
+    hold for each element where the field is an array (``tuple[int, ...]``).  A field whose default
+    is None needs an ``example``, which the shipped file shows.
+    """
+    declared = {
+        "doc": doc,
+        "minimum": minimum,
+        "maximum": maximum,
+        "choices": choices,
+        "example": example,
+    }
+    # dataclasses.field() pretends to return the type of its default, and so does this.
+    return dataclasses.field(default=default, metadata={_METADATA: declared})
+
+
+def table(cls: type[T], doc: str) -> T:
+    """Declare a nested table: a field that is itself a settings class."""
+    return dataclasses.field(default_factory=cls, metadata={_METADATA: {"doc": doc}})
+
+
+def describe(cls: type) -> Table:
+    """Read a settings class; raises SchemaError if it is declared wrongly."""
+    return _describe(cls, "", "", (cls.__doc__ or "").strip().partition("\n")[0])
+
+
+def _describe(cls: type, path: str, name: str, doc: str) -> Table:
+    if not dataclasses.is_dataclass(cls):
+        raise SchemaError(f"{cls.__name__} must be a dataclass to be settings")
+    hints = typing.get_type_hints(cls)
+    keys: list[Key] = []
+    tables: list[Table] = []
+    for field in dataclasses.fields(cls):
+        inner = f"{path}.{field.name}" if path else field.name
+        declared = field.metadata.get(_METADATA)
+        if not declared or not str(declared["doc"]).strip():
+            raise SchemaError(f"{cls.__name__}.{field.name} must be declared with key() or table()")
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            tables.append(_describe(hint, inner, field.name, declared["doc"]))
+        else:
+            keys.append(_describe_key(inner, field.name, hint, field.default, declared))
+    return Table(path, name, doc, cls, tuple(keys), tuple(tables))
+
+
+def _describe_key(path: str, name: str, hint: Any, default: Any, declared: dict[str, Any]) -> Key:
+    kind, is_array, is_optional = _read_hint(path, hint)
+    _refuse_secret(path, name)
+    described = Key(path, name, kind, is_array, is_optional, default, **declared)
+    if is_optional and default is not None:
+        raise SchemaError(f"{path}: TOML has no null, so an optional key must default to None")
+    if is_optional and described.example is None:
+        raise SchemaError(f"{path}: a key without a default needs an example")
+    shown = described.example if default is None else default
+    if problem := problem_with(described, shown):
+        raise SchemaError(f"{path}: its own default or example {problem}")
+    return described
+
+
+def _read_hint(path: str, hint: Any) -> tuple[type, bool, bool]:
+    """Return (kind, is array, is optional) of an annotation."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) in {typing.Union, types.UnionType} and type(None) in arguments:
+        rest = [argument for argument in arguments if argument is not type(None)]
+        if len(rest) == 1 and rest[0] in SCALARS:
+            return rest[0], False, True
+    is_array = typing.get_origin(hint) is tuple and len(arguments) == 2
+    if is_array and arguments[1] is Ellipsis and arguments[0] in SCALARS:
+        return arguments[0], True, False
+    if hint in SCALARS:
+        return hint, False, False
+    raise SchemaError(
+        f"{path}: {hint} cannot be a key; use bool, int, float, str, one of these or None, "
+        "tuple[one of these, ...], or a nested settings class"
+    )
+
+
+def _refuse_secret(path: str, name: str) -> None:
+    """Secrets would be readable in the file, in --print-config and in the list of processes."""
+    words = name.split("_")
+    if words[-1] == "file":
+        return
+    if words[-1] in _SECRET_LAST_WORDS or _SECRET_WORDS.intersection(words):
+        raise SchemaError(f"{path}: a secret must not be a key; name a file, {name}_file")
+
+
+def problem_with(described: Key, value: object) -> str | None:
+    """Say what is wrong with a value, as the end of a sentence, or None if it may be used.
+
+    An ``int`` is good for a float key; a ``bool`` is never a number.
+    """
+    if not described.is_array:
+        return _problem_with_scalar(described, value)
+    if not isinstance(value, (list, tuple)):
+        return f"must be an array of {KIND_NAMES[described.kind]}s, not {name_value(value)}"
+    for place, element in enumerate(value):
+        if problem := _problem_with_scalar(described, element):
+            return f"has an element {place} that {problem}"
+    return None
+
+
+KIND_NAMES: dict[type, str] = {
+    bool: "boolean",
+    int: "whole number",
+    float: "number",
+    str: "string",
+}
+
+
+def name_value(value: object) -> str:
+    """Say what a value is, for the middle of a sentence, shortened to what a person needs."""
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, (list, tuple)):
+        return "an array"
+    if isinstance(value, dict):
+        return "a table"
+    try:
+        text = str(value)
+    except ValueError:  # an int of more digits than Python prints
+        text = "with thousands of digits"
+    text = text if len(text) <= 60 else text[:57] + "..."
+    if isinstance(value, str):
+        return f'the string "{text}"'
+    if isinstance(value, (int, float)):
+        return f"the number {text}"
+    return f"the {type(value).__name__} {text}"
+
+
+def _problem_with_scalar(described: Key, value: object) -> str | None:
+    kind = described.kind
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    fits = is_number if kind is float else type(value) is kind
+    if not fits:
+        return f"must be a {KIND_NAMES[kind]}, not {name_value(value)}"
+    if isinstance(value, str):
+        if "\x00" in value or not _is_unicode(value):
+            return "must be text without null characters or broken encoding"
+    elif is_number:
+        assert isinstance(value, (int, float))
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"must be finite, not {value}"
+        if kind is float and isinstance(value, int) and abs(value) > 1 << 1023:
+            return "must be finite, not an integer of hundreds of digits"
+        if kind is int and not -(1 << 63) <= value < 1 << 63:
+            return "must fit 64 bits"  # as TOML requires
+        if described.minimum is not None and value < described.minimum:
+            return f"is {value}, but at least {described.minimum} is needed"
+        if described.maximum is not None and value > described.maximum:
+            return f"is {value}, but at most {described.maximum} is allowed"
+    if described.choices and value not in described.choices:
+        listed = ", ".join(str(choice) for choice in described.choices)
+        return f"is {name_value(value)}, but must be one of: {listed}"
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def converted(described: Key, value: Any) -> Any:
+    """Return a value that has no problem as the type its class declares."""
+    if described.is_array:
+        return tuple(described.kind(element) for element in value)
+    return described.kind(value)
