@@ -1,0 +1,142 @@
+"""A program's status as a small JSON file, for its own ``status`` command and for anything else.
+
+The file is replaced whole (temporary name in the same folder, then rename), so a reader sees the
+old status or the new one, never half of one.  It belongs on a file system in memory (/run): it is
+written every few seconds, is not synced to a disk, and means nothing after a restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+MAXIMUM_SIZE = 1 << 20
+"""Neither written nor read beyond this many octets."""
+
+
+class StatusError(ValueError):
+    """The status cannot be read; the message is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a program last wrote about itself."""
+
+    program: str
+    pid: int
+    age_ns: int
+    """How long ago it was written, by CLOCK_BOOTTIME: steps of the clock do not change it."""
+    values: dict[str, Any]
+
+
+class StatusFile:
+    """Writes the status of this program; counts what succeeded and what failed."""
+
+    def __init__(self, path: str | os.PathLike[str], program: str) -> None:
+        """Only remember; the folder is not created, systemd's RuntimeDirectory= does that."""
+        self.path = os.fspath(path)
+        self._program = program
+        self.writes = 0
+        self.failures = 0
+
+    def write(self, values: Mapping[str, object]) -> str | None:
+        """Replace the file; returns None, or a sentence that says why it could not be done.
+
+        Never raises for what the machine does (full disk, missing folder, no permission) nor for
+        values that JSON cannot say; the old file then stays as it was.
+        """
+        try:
+            octets = self._encoded(values)
+            self._replace(octets)
+        except (OSError, TypeError, ValueError, RecursionError) as error:
+            self.failures += 1
+            reason = getattr(error, "strerror", None) or str(error)
+            return (
+                f"the status could not be written to {self.path}: {reason}; "
+                "the status command shows an old one or none"
+            )
+        self.writes += 1
+        return None
+
+    def _encoded(self, values: Mapping[str, object]) -> bytes:
+        content = {
+            "version": VERSION,
+            "program": self._program,
+            "pid": os.getpid(),
+            "written_boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            "status": dict(values),
+        }
+        octets = json.dumps(content, allow_nan=False, indent=1).encode("ascii") + b"\n"
+        if len(octets) > MAXIMUM_SIZE:
+            raise ValueError(f"it has {len(octets)} octets, but at most {MAXIMUM_SIZE} are read")
+        return octets
+
+    def _replace(self, octets: bytes) -> None:
+        folder, name = os.path.split(self.path)
+        temporary = os.path.join(folder, f".{name}.{os.getpid()}.new")
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)  # left by a crash of a process with the same number
+            # O_EXCL: where others may write to the folder, no link of theirs is followed.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with open(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(octets)
+                # Whoever may enter the folder may read it, also where a unit sets UMask=0077.
+                os.fchmod(file.fileno(), 0o644)
+            os.rename(temporary, self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def read_status(path: str | os.PathLike[str]) -> Status:
+    """Read what :class:`StatusFile` wrote; raises StatusError with a sentence."""
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            octets = file.read(MAXIMUM_SIZE + 1)
+    except FileNotFoundError:
+        raise StatusError(f"{name}: there is no status; is the program running?") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StatusError(f"{name}: the status cannot be read: {reason}") from error
+    if len(octets) > MAXIMUM_SIZE:
+        raise StatusError(f"{name}: is larger than {MAXIMUM_SIZE} octets; it is no status")
+    try:
+        content = json.loads(octets)
+    except (ValueError, RecursionError):
+        raise StatusError(
+            f"{name}: is not JSON; something other than mqtick wrote it: remove it"
+        ) from None
+    return _checked(name, content)
+
+
+def _checked(name: str, content: object) -> Status:
+    if not isinstance(content, dict):
+        raise StatusError(f"{name}: is JSON, but no status: it is not an object")
+    version = content.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise StatusError(
+            f"{name}: has version {str(version)[:20]!r}, but this program reads version {VERSION}; "
+            "restart the service, so that both have the same version"
+        )
+    wanted: dict[str, type] = {
+        "program": str,
+        "pid": int,
+        "written_boottime_ns": int,
+        "status": dict,
+    }
+    for member, kind in wanted.items():
+        if type(content.get(member)) is not kind:
+            raise StatusError(f"{name}: is no status: its member {member} is missing or wrong")
+    age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - content["written_boottime_ns"]
+    if age_ns < 0:
+        raise StatusError(f"{name}: was written before the last boot; it says nothing about now")
+    return Status(content["program"], content["pid"], age_ns, content["status"])
