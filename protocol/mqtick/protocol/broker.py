@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import stat
+from dataclasses import dataclass, replace
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Broker", "BrokerError", "parse_broker_url"]
+__all__ = ["Broker", "BrokerError", "BrokerKeys", "broker_from", "parse_broker_url"]
 
 _SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "unix": 0}
 
@@ -70,4 +73,85 @@ def parse_broker_url(url: str) -> Broker:
         port=port or _SCHEMES[parts.scheme],
         path=parts.path if parts.path not in ("", "/") else "/mqtt",
         username=unquote(parts.username) if parts.username else None,
+    )
+
+
+def read_password_file(path: str) -> str:
+    """Return the first line of a file that only its owner and group may read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            password = file.readline(4097).rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokerError(f"the password file {path} cannot be read: {error}") from None
+    if mode & stat.S_IRWXO:
+        raise BrokerError(
+            f"the password file {path} is open to every user of this machine: run chmod o= {path}"
+        )
+    if not password or len(password) > 4096:
+        raise BrokerError(f"the first line of {path} is no password of 1 to 4096 characters")
+    return password
+
+
+class BrokerKeys(Protocol):
+    """The configuration keys that say how to reach a broker."""
+
+    @property
+    def broker(self) -> str:
+        """Address."""
+
+    @property
+    def mqtt_version(self) -> str:
+        """`5` or `3.1.1`."""
+
+    @property
+    def username(self) -> str:
+        """User name, or empty."""
+
+    @property
+    def password_file(self) -> str:
+        """File, or empty."""
+
+    @property
+    def ca_file(self) -> str:
+        """File, or empty."""
+
+    @property
+    def certificate_file(self) -> str:
+        """File, or empty."""
+
+    @property
+    def certificate_key_file(self) -> str:
+        """File, or empty."""
+
+    @property
+    def keepalive_s(self) -> int:
+        """Seconds."""
+
+    @property
+    def connect_timeout_s(self) -> float:
+        """Seconds."""
+
+    @property
+    def timestamps(self) -> str:
+        """`auto` or `user`."""
+
+
+def broker_from(keys: BrokerKeys) -> Broker:
+    """Return the broker that a configuration names; BrokerError when it cannot be."""
+    broker = parse_broker_url(keys.broker)
+    for path in filter(None, (keys.ca_file, keys.certificate_file, keys.certificate_key_file)):
+        if not os.access(path, os.R_OK):
+            raise BrokerError(f"the file {path} does not exist or cannot be read")
+    return replace(
+        broker,
+        version=keys.mqtt_version,
+        username=keys.username or broker.username,
+        password=read_password_file(keys.password_file) if keys.password_file else None,
+        ca_file=keys.ca_file or None,
+        certificate_file=keys.certificate_file or None,
+        key_file=keys.certificate_key_file or None,
+        keepalive_s=keys.keepalive_s,
+        connect_timeout_s=keys.connect_timeout_s,
+        kernel_stamps=keys.timestamps,
     )

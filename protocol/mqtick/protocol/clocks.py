@@ -12,10 +12,11 @@ most half the bracket plus what chrony slewed since the stamp.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 __all__ = [
@@ -126,6 +127,43 @@ class VirtualClockSettings:
     """CLOCK_MONOTONIC_RAW at which the offset holds."""
     epoch_time_ns: int = 0
     """True Unix time at the epoch."""
+
+    @classmethod
+    def from_text(cls, text: str) -> VirtualClockSettings:
+        """Read `offset_s=0.003,frequency_ppm=40,wander_ppb=1,seed=7`; the epoch is now.
+
+        With `epoch_raw_ns` and `epoch_time_ns` given too, the clock is the same in every process.
+        ValueError, with a sentence, for anything else.
+        """
+        values: dict[str, float] = {}
+        epoch: dict[str, int] = {}
+        known = ("offset_s", "frequency_ppm", "wander_ppb", "seed")
+        for part in filter(None, text.split(",")):
+            name, _, number = part.partition("=")
+            try:
+                if name in ("epoch_raw_ns", "epoch_time_ns"):
+                    epoch[name] = int(number)
+                    continue
+                value = float(number)
+            except ValueError:
+                value = math.nan
+            if name not in known or not math.isfinite(value):
+                raise ValueError(
+                    f"{part!r} says nothing about a virtual clock: write NAME=NUMBER, separated by "
+                    f"commas, with {', '.join(known)}"
+                )
+            values[name] = value
+        if len(epoch) == 1:
+            raise ValueError("a virtual clock has both epoch_raw_ns and epoch_time_ns, or neither")
+        return replace(
+            cls.starting_now(
+                offset_ns=round(values.get("offset_s", 0.0) * _SECOND),
+                frequency_ppb=values.get("frequency_ppm", 0.0) * 1000,
+                wander_ppb=values.get("wander_ppb", 0.0),
+                seed=int(values.get("seed", 0)),
+            ),
+            **epoch,
+        )
 
     @classmethod
     def starting_now(

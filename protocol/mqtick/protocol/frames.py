@@ -29,7 +29,7 @@ class Arrival(NamedTuple):
     For frames before that one it is no earlier than the true arrival, and `Source.USER`.
     """
 
-    topic: bytes
+    topic: str
     payload: bytes
     stamp: Stamp
     retain: bool
@@ -190,7 +190,12 @@ class FrameSocket:
                 return
             payload = start + length
             properties = data[start:payload]
-        self._on_publish(Arrival(topic, data[payload:end], stamp, retain, properties))
+        try:
+            text = topic.decode()
+        except UnicodeDecodeError:
+            self.malformed += 1
+            return
+        self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties))
 
     @property
     def has_packets(self) -> bool:

@@ -234,6 +234,9 @@ class Echo:
     generation: int
     loop_ns: int | None
     """The least recent delay from the server's transmission to its first echo; None: not known."""
+    placement: int = 0
+    """0 to 3: changes whenever the first echo subscribed anew. The echo holds only for a client
+    that has subscribed to its reply topic after that."""
 
     def body(self) -> bytes:
         """Return the 24 octets before the tag."""
@@ -242,7 +245,8 @@ class Echo:
             wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
             self.first_echo_ns,
             self.echo_span_ns,
-            wire.pack_sources(self.correction_source, self.first_source, self.last_source),
+            wire.pack_sources(self.correction_source, self.first_source, self.last_source)
+            | (self.placement & 3) << 6,
             self.generation,
             wire.known_or(self.loop_ns, wire.UNKNOWN_LOOP),
         )
@@ -252,8 +256,6 @@ class Echo:
         """Read a payload of this kind, tag included but unverified."""
         fields = _unpack(cls, payload)
         _, server, sequence, correction, first, span, sources, generation, loop = fields
-        if sources > 0x3F:
-            raise wire.reserved_bits("sources of an echo", sources)
         return cls(
             server,
             sequence,
@@ -262,9 +264,10 @@ class Echo:
             span,
             Source(sources & 3),
             Source(sources >> 2 & 3),
-            Source(sources >> 4),
+            Source(sources >> 4 & 3),
             generation,
             None if loop == wire.UNKNOWN_LOOP else loop,
+            sources >> 6,
         )
 
 

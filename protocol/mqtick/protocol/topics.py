@@ -86,6 +86,10 @@ class TopicTree:
         """Where the server answers `client`; client and first echo connection subscribe to it."""
         return self._topic("r", server, client)
 
+    def follow_up(self, server: int, client: str) -> str:
+        """Where follow-ups and echo messages go: apart from replies, so that no echo hears them."""
+        return self._topic("f", server, client)
+
     def all_times(self) -> str:
         """Return the filter for the time of every server."""
         return f"{self.prefix}/t/+"
@@ -117,6 +121,10 @@ class TopicTree:
     def parse_reply(self, topic: str) -> tuple[int, str]:
         """Return server number and client name of a reply topic."""
         return self._parse("r", topic, 2)
+
+    def parse_follow_up(self, topic: str) -> tuple[int, str]:
+        """Return server number and client name of a follow-up topic."""
+        return self._parse("f", topic, 2)
 
     def _topic(self, kind: str, server: int, client: str | None = None) -> str:
         if not 0 <= server <= 255:
@@ -167,9 +175,11 @@ topic write {prefix}/t/+
 topic write {prefix}/s/+
 topic read {prefix}/q/+/+
 topic readwrite {prefix}/r/+/+
+topic write {prefix}/f/+/+
 
 pattern read {prefix}/t/+
 pattern read {prefix}/s/+
 pattern readwrite {prefix}/q/+/%u
 pattern read {prefix}/r/+/%u
+pattern read {prefix}/f/+/%u
 """

@@ -1,0 +1,116 @@
+"""The habits that both command lines share: configuration flags, log lines, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import importlib.metadata
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from mqtick.service.settings import load
+from mqtick.service.settings_flags import add_flags, overrides_from
+from mqtick.service.settings_schema import SettingsError
+from mqtick.service.settings_text import commented_example, render
+
+__all__ = ["Exit", "add_run_flags", "fail", "make_parser", "read_settings", "with_default_command"]
+
+T = TypeVar("T")
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of every mqtick program."""
+
+    GOOD = 0
+    FAILED = 1
+    WRONG_USE = 2
+    NOT_SYNCHRONISED = 3
+    LIMIT_NOT_MET = 4
+
+
+def fail(sentence: str, code: Exit = Exit.FAILED) -> Exit:
+    """Say what is wrong on standard error and return the exit code."""
+    red, plain = ("\033[31m", "\033[0m") if _colours() else ("", "")
+    print(f"{red}error:{plain} {sentence}", file=sys.stderr)
+    return code
+
+
+def _colours() -> bool:
+    return sys.stderr.isatty() and "NO_COLOR" not in os.environ
+
+
+def make_parser(program: str, description: str, examples: str) -> argparse.ArgumentParser:
+    """Return a parser with --version and examples at the end of --help."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    version = importlib.metadata.version("mqtick")
+    parser.add_argument("--version", action="version", version=f"{program} {version}")
+    return parser
+
+
+def with_default_command(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], commands: Sequence[str]
+) -> list[str]:
+    """Put `run` in front of arguments that name no command, so that flags alone run the program."""
+    words = list(arguments)
+    if words and words[0] in (*commands, "-h", "--help", "--version"):
+        return words
+    if words and not words[0].startswith("-"):
+        parser.error(f"there is no command {words[0]!r}: choose one of {', '.join(commands)}")
+    return ["run", *words]
+
+
+def add_run_flags(parser: argparse.ArgumentParser, cls: type, default: str) -> None:
+    """Add --config, --print-config, --check-config, --example-config and one flag a key."""
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"configuration file; without the flag {default} where it exists",
+    )
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the complete configuration and end"
+    )
+    parser.add_argument(
+        "--check-config", action="store_true", help="check the configuration and end"
+    )
+    parser.add_argument(
+        "--example-config",
+        action="store_true",
+        help="print a configuration file with every key commented out and end",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more")
+    add_flags(parser, cls)
+
+
+def read_settings(args: argparse.Namespace, cls: type[T], default: str) -> T | Exit:
+    """Return the settings, or the exit code where that was all that was asked for."""
+    logging.basicConfig(
+        level=logging.DEBUG if args.verbose else logging.INFO,
+        format="%(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    if args.example_config:
+        print(commented_example(cls), end="")
+        return Exit.GOOD
+    path = args.config
+    if path is None and Path(default).exists():
+        path = default
+    try:
+        settings = load(cls, path, overrides_from(args))
+    except SettingsError as error:
+        return fail(str(error), Exit.WRONG_USE)
+    if args.print_config:
+        print(render(settings), end="")
+        return Exit.GOOD
+    if args.check_config:
+        print(f"the configuration is good ({path or 'defaults and flags only'})")
+        return Exit.GOOD
+    return settings

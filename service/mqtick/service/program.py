@@ -1,0 +1,110 @@
+"""What a running program does beside its work: status file, systemd, metrics, tidying up."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mqtick.service import realtime
+from mqtick.service.metrics import Metric
+from mqtick.service.metrics_http import MetricsServer
+from mqtick.service.program_settings import RealtimeKeys
+from mqtick.service.status_file import StatusFile
+from mqtick.service.systemd import Notifier
+
+__all__ = ["Housekeeping", "status_path"]
+
+_log = logging.getLogger(__name__)
+_COLLECT_EVERY = 64
+
+
+def status_path(program: str, folder: str) -> Path:
+    """Return where the program's status lies: the configured folder, systemd's, or the usual one.
+
+    A user other than root has no /run/PROGRAM: theirs lies below $XDG_RUNTIME_DIR.
+    """
+    if folder:
+        return Path(folder) / "status.json"
+    # RuntimeDirectory= of the unit sets this for the service itself, never for a status command.
+    own = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if own:
+        return Path(own) / "status.json"
+    usual = Path("/run") / program
+    private = os.environ.get("XDG_RUNTIME_DIR", "")
+    if private and not usual.exists() and os.geteuid() != 0:
+        usual = Path(private) / program
+    return usual / "status.json"
+
+
+class Housekeeping:
+    """`start` once all is set up, `tick` every second, `stop` at the end. None of it raises.
+
+    `status()` returns the status to be written; `summary(status)` one line for systemd;
+    `metrics(status)` the series for Prometheus.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        folder: str,
+        metrics_listen: str,
+        keys: RealtimeKeys,
+        *,
+        status: Callable[[], dict[str, Any]],
+        summary: Callable[[Mapping[str, Any]], str],
+        metrics: Callable[[Mapping[str, Any]], Iterable[Metric]],
+    ) -> None:
+        path = status_path(program, folder)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            _log.warning("the folder %s cannot be made: %s", path.parent, error)
+        self.file = StatusFile(path, program)
+        self._status, self._summary, self._keys = status, summary, keys
+        self._notifier = Notifier()
+        self._latest: dict[str, Any] = {}
+        self._ticks = 0
+        self._complaint: str | None = None
+        self._server: MetricsServer | None = None
+        if metrics_listen:
+            self._server = MetricsServer(metrics_listen, lambda: metrics(self._latest))
+
+    def start(self) -> None:
+        """Apply the real-time settings, serve metrics, tell systemd that we are ready."""
+        keys = self._keys
+        done = [
+            realtime.lock_memory() if keys.lock_memory else None,
+            realtime.pin_to_cpus(keys.cpus) if keys.cpus else None,
+            realtime.expect_scheduling("fifo") if keys.expect_fifo else None,
+        ]
+        for sentence in filter(None, done):
+            _log.info("%s", sentence)
+        if self._server is not None:
+            self._server.start()
+        self.tick()
+        if keys.quiet_garbage_collector:
+            realtime.quiet_garbage_collector()
+        self._notifier.ready(self._summary(self._latest))
+
+    def tick(self) -> None:
+        """Write the status, feed the watchdog, collect garbage now and then."""
+        self._latest = self._status()
+        complaint = self.file.write(self._latest)
+        if complaint and complaint != self._complaint:
+            _log.warning("%s", complaint)
+        self._complaint = complaint
+        self._notifier.status(self._summary(self._latest))
+        self._notifier.watchdog()
+        self._ticks += 1
+        if self._keys.quiet_garbage_collector and self._ticks % _COLLECT_EVERY == 0:
+            realtime.collect_when_idle(100_000_000)
+
+    def stop(self) -> None:
+        """Tell systemd, stop serving metrics."""
+        self._notifier.stopping()
+        if self._server is not None:
+            self._server.stop()
+        self._notifier.close()

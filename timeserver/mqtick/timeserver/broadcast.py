@@ -1,0 +1,74 @@
+"""The time message of the precise format: what it says, and the follow-up of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.clocks import Clock
+from mqtick.protocol.precise import Time
+from mqtick.protocol.stamps import Source, Transmit
+from mqtick.protocol.topics import TopicTree
+from mqtick.timeserver.reference import Reference
+
+__all__ = ["Broadcast"]
+
+_CORRECTION_LIMIT = 2**31 - 1
+
+
+class Broadcast:
+    """Publishes time; remembers how late the last message really left."""
+
+    def __init__(
+        self,
+        number: int,
+        tree: TopicTree,
+        clock: Clock,
+        keyring: Keyring,
+        publish: Callable[[str, bytes], Transmit | None],
+    ) -> None:
+        self._number, self._clock, self._keys = number, clock, keyring.broadcast()
+        self._topic = tree.time(number)
+        self._publish = publish
+        self.sequence = 0
+        self.sent = 0
+        self._previous: Transmit | None = None
+        self._previous_stated_ns = 0
+        self.last_correction_ns: int | None = None
+        self.last_source = Source.NONE
+
+    def _correction(self) -> tuple[int | None, Source]:
+        """Real minus stated transmit time of the previous message, and who stamped it."""
+        if self._previous is None:
+            return None, Source.NONE
+        sent = self._previous.stamp
+        correction_ns = self._clock.time_of_kernel_ns(sent.realtime_ns) - self._previous_stated_ns
+        if abs(correction_ns) > _CORRECTION_LIMIT:
+            return None, Source.NONE
+        return correction_ns, sent.source
+
+    def send(self, reference: Reference, generation: int) -> bool:
+        """Publish one time message now; False when the broker cannot be reached."""
+        self.sequence = (self.sequence + 1) % 2**32
+        self.last_correction_ns, self.last_source = self._correction()
+        stated_ns = self._clock.time_ns()
+        message = Time(
+            self._number,
+            self.sequence,
+            stated_ns,
+            self.last_correction_ns,
+            reference.root_distance_ns,
+            reference.stratum,
+            reference.leap,
+            self.last_source,
+            generation,
+        )
+        payload = self._keys.sign(message.body(), self._topic)
+        self._previous = self._publish(self._topic, payload)
+        self._previous_stated_ns = stated_ns
+        self.sent += self._previous is not None
+        return self._previous is not None
+
+    def forget_previous(self) -> None:
+        """The clock was stepped: the last message's real transmit time means nothing any more."""
+        self._previous = None

@@ -1,0 +1,156 @@
+"""mqtick-timeserver: the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+from mqtick.pins import PinError, PinSettings, open_output
+from mqtick.pins.drive import PpsDriver, firing
+from mqtick.pins.output import Output
+from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
+from mqtick.protocol.broker import BrokerError, broker_from
+from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
+from mqtick.protocol.loop import Loop
+from mqtick.service import StatusError, read_status
+from mqtick.service.commandline import (
+    Exit,
+    add_run_flags,
+    fail,
+    make_parser,
+    read_settings,
+    with_default_command,
+)
+from mqtick.service.program import Housekeeping, status_path
+from mqtick.service.program_settings import PinKeys
+from mqtick.timeserver.config import Settings
+from mqtick.timeserver.server import Server
+from mqtick.timeserver.status import metrics, status, status_lines
+
+__all__ = ["main"]
+
+PROGRAM = "mqtick-timeserver"
+CONFIG = "/etc/mqtick/timeserver.toml"
+_SECOND = 1_000_000_000
+_log = logging.getLogger("mqtick.timeserver")
+
+EXAMPLES = """\
+  mqtick-timeserver --broker mqtt://broker.lan
+      serve this host's time, as good as chronyd says it is
+  mqtick-timeserver --broker mqtt://broker.lan --trust-system-clock --interval-s 0.5
+      serve it twice a second without asking chronyd
+  mqtick-timeserver status
+      ask the running server how it is"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = make_parser(PROGRAM, "Publish the time on an MQTT broker (IEEE 1451).", EXAMPLES)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    run = commands.add_parser("run", help="serve the time (the default)")
+    add_run_flags(run, Settings, CONFIG)
+    asked = commands.add_parser("status", help="show the running server's status")
+    asked.add_argument("--json", action="store_true", help="for machines")
+    asked.add_argument("--state-folder", default="", help="where status.json lies")
+    words = sys.argv[1:] if arguments is None else arguments
+    args = parser.parse_args(with_default_command(parser, words, ("run", "status")))
+    if args.command == "status":
+        return _show_status(args.state_folder, args.json)
+    settings = read_settings(args, Settings, CONFIG)
+    if isinstance(settings, Exit):
+        return settings
+    try:
+        return serve(settings)
+    except (BrokerError, KeyFileError, PinError, OSError, ValueError) as error:
+        return fail(str(error))
+
+
+def _show_status(folder: str, as_json: bool) -> int:
+    try:
+        found = read_status(status_path(PROGRAM, folder))
+    except StatusError as error:
+        return fail(str(error))
+    if as_json:
+        print(json.dumps({"age_ns": found.age_ns, "pid": found.pid, **found.values}, indent=1))
+    else:
+        print("\n".join(status_lines(found.values)))
+        if found.age_ns > 5 * _SECOND:
+            print(f"this status is {found.age_ns / 1e9:.0f} s old: the server does not run any more")
+    fresh = found.age_ns <= 5 * _SECOND
+    good = fresh and found.values.get("state") == "synchronised"
+    return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
+
+
+def _output(keys: PinKeys) -> Output | None:
+    if keys.backend == "none":
+        return None
+    return open_output(PinSettings(**dataclasses.asdict(keys)))
+
+
+def serve(settings: Settings) -> int:
+    """Run until a signal, or until another server with our number is found."""
+    loop = Loop()
+    broker = broker_from(settings)
+    keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
+    clock: Clock = SystemClock()
+    if settings.virtual_clock:
+        clock = VirtualClock(VirtualClockSettings.from_text(settings.virtual_clock))
+    pin, pps = _output(settings.pin), _output(settings.pps)
+    fire = firing(loop, pin) if pin is not None else None
+    server = Server(
+        settings,
+        loop,
+        broker,
+        clock,
+        keyring,
+        before_send=fire if settings.pulse == "before" else None,
+        after_send=fire if settings.pulse == "after" else None,
+    )
+    house = Housekeeping(
+        PROGRAM,
+        settings.state_folder,
+        settings.metrics_listen,
+        settings.realtime,
+        status=lambda: status(server, time.monotonic_ns()),
+        summary=lambda values: f"{values['state']}, {values['done'].get('times', 0)} messages",
+        metrics=lambda values: metrics(dict(values)),
+    )
+
+    def tick() -> None:
+        house.tick()
+        server.tick()
+        loop.call_later(_SECOND, tick)
+
+    loop.stop_on_signals()
+    if pps is not None:
+        PpsDriver(loop, pps, lambda time_ns: _raw_of_time(clock, server, time_ns)).start()
+    server.start()
+    house.start()
+    loop.call_later(_SECOND, tick)
+    _log.info("serving time to %s as number %d", server.connection.address, settings.number)
+    try:
+        loop.run()
+    finally:
+        house.stop()
+        server.close()
+        for output in filter(None, (pin, pps)):
+            output.close()
+        loop.close()
+    if server.error is not None:
+        return fail(str(server.error))
+    return Exit.GOOD
+
+
+def _raw_of_time(clock: Clock, server: Server, time_ns: int) -> int | None:
+    """Convert the served clock's time to CLOCK_MONOTONIC_RAW; None while nobody vouches for it."""
+    if not server.reference.synchronised:
+        return None
+    return clock.monotonic_raw_ns(time_ns - clock.time_minus_raw_ns())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Several servers on one broker: who may use the topics that have no server number in them."""
+
+from __future__ import annotations
+
+__all__ = ["Election"]
+
+
+class Election:
+    """Knows which server numbers are alive; the lowest of them publishes the fixed topics.
+
+    A server is alive while its time messages come (or for `timeout_ns` after the last) and is
+    gone at once when its last will says so. In the first `timeout_ns` nobody can be known to be
+    absent, so nothing is claimed. All times are CLOCK_MONOTONIC, ns.
+    """
+
+    def __init__(self, number: int, timeout_ns: int, now_ns: int) -> None:
+        self.number = number
+        self.timeout_ns = timeout_ns
+        self._start_ns = now_ns
+        self._heard: dict[int, int] = {}
+        self.conflicts = 0
+        """Messages heard under our own number that were not ours."""
+
+    def heard(self, number: int, now_ns: int) -> None:
+        """Note a sign of life of another server."""
+        if number != self.number:
+            self._heard[number] = now_ns
+
+    def gone(self, number: int) -> None:
+        """Note a last will or an orderly goodbye."""
+        self._heard.pop(number, None)
+
+    def conflict(self) -> None:
+        """Note a foreign message under our own number."""
+        self.conflicts += 1
+
+    def alive(self, now_ns: int) -> list[int]:
+        """Return the numbers of the other servers that are alive, ascending."""
+        return sorted(
+            number
+            for number, heard_ns in self._heard.items()
+            if now_ns - heard_ns <= self.timeout_ns
+        )
+
+    def settled(self, now_ns: int) -> bool:
+        """Whether every other server has had the time to be heard."""
+        return now_ns - self._start_ns >= self.timeout_ns
+
+    def leads(self, now_ns: int) -> bool:
+        """Whether this server may publish and answer on the fixed topics now."""
+        return self.settled(now_ns) and all(
+            number > self.number for number in self.alive(now_ns)
+        )

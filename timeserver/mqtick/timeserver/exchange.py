@@ -1,0 +1,226 @@
+"""Answers two-way requests of the precise format, and offers the private echo.
+
+A reply's real transmit time, and the arrivals of its two echoes, are known only after it went;
+they follow in a message of their own (kinds follow-up and echo of docs/protocol.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.clocks import Clock
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.least import LeastRecent
+from mqtick.protocol.precise import Echo, FollowUp, Reply, Request
+from mqtick.protocol.stamps import Source, Stamp, Transmit
+from mqtick.protocol.topics import TopicTree
+from mqtick.timeserver.counters import Counters
+from mqtick.timeserver.rate import RateLimit
+from mqtick.timeserver.reference import Reference
+
+__all__ = ["Exchange", "PreciseResponder"]
+
+_U32 = 2**32
+_CORRECTION_LIMIT = 2**31 - 1
+_PENDING_LIMIT = 8192
+_ECHO_WAIT_NS = 500_000_000
+_STAMP_WAIT_NS = 3_000_000
+
+Publish = Callable[[str, bytes], Transmit | None]
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A reply that was sent and whose follow-up was not."""
+
+    client: str
+    request: Request
+    generation: int
+    stated_ns: int
+    transmit: Transmit
+    sent_monotonic_ns: int
+    wants_echo: bool
+    first: Stamp | None = None
+    last: Stamp | None = None
+
+
+class PreciseResponder:
+    """Turns requests into replies, and completed exchanges into follow-ups and echoes.
+
+    `echo_ready(client)` says whether both echoes of that client's replies are in place (and puts
+    them there if they are not); `later(delay_ns, call)` calls in the future.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        tree: TopicTree,
+        clock: Clock,
+        keyring: Keyring,
+        limit: RateLimit,
+        counters: Counters,
+        *,
+        publish: Publish,
+        collect_stamps: Callable[[], None],
+        echo_ready: Callable[[str], bool],
+        placement: Callable[[], int],
+        later: Callable[[int, Callable[[], None]], object],
+        reference: Callable[[], Reference],
+        generation: Callable[[], int],
+    ) -> None:
+        self._number, self._tree, self._clock = number, tree, clock
+        self._keys = lru_cache(_PENDING_LIMIT)(keyring.client)
+        self._limit, self._counters = limit, counters
+        self._publish, self._collect_stamps = publish, collect_stamps
+        self._echo_ready, self._placement = echo_ready, placement
+        self._later, self._reference, self._generation = later, reference, generation
+        self._pending: OrderedDict[tuple[str, int], Exchange] = OrderedDict()
+        self.loop_delay = LeastRecent()
+        """Transmit to first echo: this host to itself through the broker, ns."""
+        self.spans = LeastRecent()
+        """First to last echo, ns."""
+
+    @property
+    def pending(self) -> int:
+        """Exchanges whose follow-up was not sent yet."""
+        return len(self._pending)
+
+    def on_request(self, arrival: Arrival) -> None:
+        """Answer one request, or count why not."""
+        now_ns = time.monotonic_ns()
+        try:
+            _, client = self._tree.parse_request(arrival.topic)
+            if arrival.retain:
+                raise DecodeError("retained", "A retained request is not answered.")
+            if not self._limit.allow(client, now_ns):
+                raise DecodeError("rate", f"Client {client} asks too often; not answered.")
+            request = Request.decode(arrival.payload)
+            if request.server != self._number:
+                raise DecodeError("server", "The request names another server; not answered.")
+            self._keys(client).verify(arrival.payload, arrival.topic)
+        except DecodeError as error:
+            self._counters.refuse(error.reason)
+            return
+        topic = self._tree.reply(self._number, client)
+        self._answer(arrival.stamp, request, client, topic, now_ns)
+
+    def _answer(
+        self, received: Stamp, request: Request, client: str, topic: str, now_ns: int
+    ) -> None:
+        received_ns = self._clock.time_of_kernel_ns(received.realtime_ns)
+        reference, generation = self._reference(), self._generation()
+        ready = request.wants_echo and self._echo_ready(client)
+        stated_ns = self._clock.time_ns()
+        residence_ns = stated_ns - received_ns
+        if not 0 <= residence_ns < _U32:
+            self._counters.refuse("residence")
+            return
+        reply = Reply(
+            self._number,
+            request.sequence,
+            stated_ns,
+            residence_ns,
+            reference.root_distance_ns,
+            reference.stratum,
+            reference.leap,
+            received.source,
+            generation,
+        )
+        payload = self._keys(client).sign(reply.body(), topic, request.nonce)
+        transmit = self._publish(topic, payload)
+        if transmit is None:
+            self._counters.refuse("not-sent")
+            return
+        self._counters.count("replies")
+        if len(self._pending) >= _PENDING_LIMIT:
+            self._pending.popitem(last=False)
+        exchange = Exchange(client, request, generation, stated_ns, transmit, now_ns, ready)
+        key = (client, request.sequence)
+        self._pending[key] = exchange
+        wait_ns = _ECHO_WAIT_NS if ready else _STAMP_WAIT_NS
+        self._later(wait_ns, lambda: self._finish(key, exchange))
+
+    def on_echo(self, arrival: Arrival, *, last: bool) -> None:
+        """Note that a reply came back to the server, on the first or the last echo connection."""
+        try:
+            _, client = self._tree.parse_reply(arrival.topic)
+            reply = Reply.decode(arrival.payload)
+        except DecodeError:
+            self._counters.refuse("echo")
+            return
+        key = (client, reply.sequence)
+        exchange = self._pending.get(key)
+        if exchange is None or reply.transmit_ns != exchange.stated_ns:
+            return
+        if last:
+            exchange.last = arrival.stamp
+        else:
+            exchange.first = arrival.stamp
+        if exchange.first is not None and exchange.last is not None:
+            self._finish(key, exchange)
+
+    def _finish(self, key: tuple[str, int], exchange: Exchange) -> None:
+        """Send what became known after the reply, once."""
+        if self._pending.get(key) is not exchange:
+            return
+        del self._pending[key]
+        self._collect_stamps()
+        sent = exchange.transmit.stamp
+        correction_ns: int | None = self._since(sent, exchange)
+        if abs(correction_ns or 0) > _CORRECTION_LIMIT:
+            correction_ns = None
+        message = self._echo(exchange, sent, correction_ns) or FollowUp(
+            self._number,
+            exchange.request.sequence,
+            correction_ns,
+            sent.source if correction_ns is not None else Source.NONE,
+            exchange.generation,
+        )
+        topic = self._tree.follow_up(self._number, exchange.client)
+        keys = self._keys(exchange.client)
+        payload = keys.sign(message.body(), topic, exchange.request.nonce)
+        self._publish(topic, payload)
+
+    def _since(self, stamp: Stamp, exchange: Exchange) -> int:
+        return self._clock.time_of_kernel_ns(stamp.realtime_ns) - exchange.stated_ns
+
+    def _echo(self, exchange: Exchange, sent: Stamp, correction_ns: int | None) -> Echo | None:
+        """Return the echo message where both echoes came, in order and with their own stamps."""
+        first, last = exchange.first, exchange.last
+        if not exchange.wants_echo:
+            return None
+        if first is None or last is None:
+            self._counters.refuse("echo-missing")
+            return None
+        # A late stamp of the first echo would not be a lower bound any more.
+        if first.source is Source.USER and sent.source is Source.KERNEL:
+            self._counters.refuse("echo-shared-read")
+            return None
+        first_ns = self._since(first, exchange)
+        span_ns = last.realtime_ns - first.realtime_ns
+        if not (0 <= first_ns < _U32 and 0 <= span_ns < _U32):
+            self._counters.refuse("echo-order")
+            return None
+        now_ns = time.monotonic_ns()
+        self.loop_delay.add(first.realtime_ns - sent.realtime_ns, now_ns)
+        self.spans.add(span_ns, now_ns)
+        self._counters.count("echoes")
+        return Echo(
+            self._number,
+            exchange.request.sequence,
+            correction_ns,
+            first_ns,
+            span_ns,
+            sent.source if correction_ns is not None else Source.NONE,
+            first.source,
+            last.source,
+            exchange.generation,
+            self.loop_delay.value(now_ns),
+            self._placement(),
+        )

@@ -1,0 +1,138 @@
+"""The formats of others: 1451.1.6 text and the 2021 draft, published and answered.
+
+Neither can say `unsynchronised` and neither has a server number: they are served only by the
+lowest server alive, and only while its clock is synchronised.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+from mqtick.protocol import draft2021, text1451
+from mqtick.protocol.clocks import Clock
+from mqtick.protocol.draft2021 import DraftReply, DraftTopics
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.mqtt import Connection
+from mqtick.protocol.properties import decode_properties, encode_properties
+from mqtick.protocol.text1451 import TextReply
+from mqtick.protocol.topics import topic_fault
+from mqtick.timeserver.config import Settings
+from mqtick.timeserver.counters import Counters
+from mqtick.timeserver.rate import RateLimit
+
+__all__ = ["ForeignFormats"]
+
+_RESPONSE_TOPIC_OCTETS = 128
+
+
+class ForeignFormats:
+    """Publishes and answers what other IEEE 1451 nodes understand.
+
+    A request may name a Response Topic and Correlation Data (MQTT 5.0, 4.10); replies go there,
+    but never to a topic that carries time, which only servers may write.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        limit: RateLimit,
+        counters: Counters,
+        connection: Connection,
+        leads: Callable[[], bool],
+    ) -> None:
+        self._clock, self._limit, self._counters = clock, limit, counters
+        self._connection, self._leads = connection, leads
+        self.text = "1451.1.6" in settings.formats
+        self.draft = "draft-2021" in settings.formats and connection.version_5
+        self._draft = DraftTopics(settings.draft_location)
+        self._name = text1451.check_lns(settings.name or f"mqtick/{socket.gethostname()}"[:64])
+        self._own = (f"{settings.prefix}/", "$")
+
+    def topics(self) -> list[str]:
+        """Return the topics on which requests come."""
+        return [text1451.REQUEST_TOPIC] * self.text + [self._draft.srq] * self.draft
+
+    def publish(self) -> None:
+        """Publish the time in each format, now."""
+        if self.text:
+            self._connection.publish(
+                text1451.SYN_TOPIC, text1451.encode_time(self._clock.time_ns())
+            )
+        if self.draft:
+            properties = encode_properties(draft2021.encode_syn(self._clock.time_ns()))
+            self._connection.publish(self._draft.syn, draft2021.SYN_PAYLOAD, properties)
+
+    def on_request(self, arrival: Arrival) -> None:
+        """Answer a request in the format in which it came, or count why not."""
+        if not self._leads():
+            return
+        try:
+            if arrival.retain:
+                raise DecodeError("retained", "A retained request is not answered.")
+            if self.text and arrival.topic == text1451.REQUEST_TOPIC:
+                self._answer_text(arrival)
+            elif self.draft and arrival.topic == self._draft.srq:
+                self._answer_draft(arrival)
+            else:
+                raise DecodeError("topic", "Nobody asked for this topic.")
+        except DecodeError as error:
+            self._counters.refuse(error.reason)
+
+    def _answer_text(self, arrival: Arrival) -> None:
+        request = text1451.decode_request(arrival.payload)
+        self._allow(request.client)
+        topic, correlation = self._address(arrival, text1451.reply_topic(request.client))
+        received_ns = self._clock.time_of_kernel_ns(arrival.stamp.realtime_ns)
+        reply = TextReply(request.t1, received_ns, self._clock.time_ns(), self._name)
+        self._send(topic, text1451.encode_reply(reply), correlation, [])
+
+    def _answer_draft(self, arrival: Arrival) -> None:
+        try:
+            user = getattr(decode_properties(arrival.properties), "UserProperty", [])
+        except ValueError as error:
+            raise DecodeError("properties", str(error)) from None
+        t1 = draft2021.decode_srq(user)
+        self._allow("draft-2021")  # the draft's requests do not say who asks
+        topic, correlation = self._address(arrival, self._draft.srs)
+        received_ns = self._clock.time_of_kernel_ns(arrival.stamp.realtime_ns)
+        reply = DraftReply(t1, received_ns, self._clock.time_ns(), None)
+        self._send(topic, draft2021.SRS_PAYLOAD, correlation, draft2021.encode_srs(reply))
+
+    def _allow(self, client: str) -> None:
+        if not self._limit.allow(client, time.monotonic_ns()):
+            raise DecodeError("rate", "Asked too often; not answered.")
+
+    def _address(self, arrival: Arrival, usual: str) -> tuple[str, bytes | None]:
+        """Return where the reply goes, and the Correlation Data it carries back."""
+        if not arrival.properties:
+            return usual, None
+        try:
+            properties = decode_properties(arrival.properties)
+        except ValueError as error:
+            raise DecodeError("properties", str(error)) from None
+        correlation: bytes | None = getattr(properties, "CorrelationData", None)
+        wanted: str | None = getattr(properties, "ResponseTopic", None)
+        if wanted is None:
+            return usual, correlation
+        time_topics = (text1451.SYN_TOPIC, text1451.REQUEST_TOPIC, self._draft.syn, self._draft.srq)
+        if (
+            topic_fault(wanted, _RESPONSE_TOPIC_OCTETS)
+            or wanted.startswith(self._own)
+            or wanted in time_topics
+        ):
+            raise DecodeError("response-topic", "The reply may not be sent to that topic.")
+        return wanted, correlation
+
+    def _send(
+        self, topic: str, payload: bytes, correlation: bytes | None, user: list[tuple[str, str]]
+    ) -> None:
+        properties = b""
+        if self._connection.version_5 and (user or correlation is not None):
+            properties = encode_properties(user, correlation_data=correlation)
+        if self._connection.publish(topic, payload, properties) is None:
+            raise DecodeError("not-sent", "The broker takes no data now.")
+        self._counters.count("replies")

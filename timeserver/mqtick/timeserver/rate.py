@@ -1,0 +1,60 @@
+"""Limits on how often clients are answered: token buckets, a bounded number of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+__all__ = ["Bucket", "RateLimit"]
+
+
+class Bucket:
+    """Holds up to `burst` tokens and gains `rate` a second; times are ns of any steady clock."""
+
+    __slots__ = ("_tokens", "_updated_ns", "burst", "rate")
+
+    def __init__(self, rate: float, burst: float, now_ns: int) -> None:
+        self.rate = rate
+        self.burst = burst
+        self._tokens = burst
+        self._updated_ns = now_ns
+
+    def take(self, now_ns: int) -> bool:
+        """Take one token if there is one."""
+        gained = (now_ns - self._updated_ns) / 1e9 * self.rate
+        self._tokens = min(self.burst, self._tokens + gained)
+        self._updated_ns = now_ns
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+
+class RateLimit:
+    """One bucket for all and one a client; the client unheard for longest makes room for a new."""
+
+    def __init__(
+        self, *, client_rate: float, client_burst: float, total_rate: float, clients: int = 4096
+    ) -> None:
+        self._client_rate, self._client_burst = client_rate, client_burst
+        self._total = Bucket(total_rate, total_rate, 0)
+        self._clients: OrderedDict[str, Bucket] = OrderedDict()
+        self._limit = clients
+        self.refused_client = 0
+        self.refused_total = 0
+
+    def allow(self, client: str, now_ns: int) -> bool:
+        """Whether to answer this client now; refusals are counted."""
+        bucket = self._clients.get(client)
+        if bucket is None:
+            if len(self._clients) >= self._limit:
+                self._clients.popitem(last=False)
+            bucket = self._clients[client] = Bucket(self._client_rate, self._client_burst, now_ns)
+        else:
+            self._clients.move_to_end(client)
+        if not bucket.take(now_ns):
+            self.refused_client += 1
+            return False
+        if not self._total.take(now_ns):
+            self.refused_total += 1
+            return False
+        return True

@@ -1,0 +1,125 @@
+"""What the time server says about itself: to people, to monitoring, to the other servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from mqtick.service import Metric
+
+if TYPE_CHECKING:
+    from mqtick.timeserver.server import Server
+
+__all__ = ["metrics", "status", "status_lines", "status_payload"]
+
+
+def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
+    """Return the whole status; durations in ns, as their names say."""
+    reference, late, echo = server.reference, server.lateness, server.echo
+    return {
+        "state": "synchronised" if reference.synchronised else "unsynchronised",
+        "reason": reference.reason,
+        "number": server.number,
+        "leads": server.leads(),
+        "other_servers": server.election.alive(monotonic_ns),
+        "conflicts": server.election.conflicts,
+        "broker": server.connection.address,
+        "connected": server.connection.connected,
+        "connects": server.connection.connects,
+        "last_error": server.connection.last_error,
+        "kernel_timestamps": server.connection.kernel_stamps,
+        "stratum": reference.stratum,
+        "leap": reference.leap,
+        "root_distance_ns": reference.root_distance_ns,
+        "generation": server.generation,
+        "clock_steps": server.steps,
+        "interval_ns": server.interval_ns,
+        "sequence": server.broadcast.sequence,
+        "lateness_last_ns": late.last_ns,
+        "lateness_mean_ns": late.mean_ns,
+        "lateness_maximum_ns": late.maximum_ns,
+        "deadlines_missed": late.missed,
+        "correction_last_ns": server.broadcast.last_correction_ns,
+        "correction_source": server.broadcast.last_source.name.lower(),
+        "loop_delay_ns": server.responder.loop_delay.value(monotonic_ns),
+        "echo_span_ns": server.responder.spans.value(monotonic_ns),
+        "echo_clients": echo.clients if echo is not None else 0,
+        "messages_dropped": server.connection.dropped,
+        "done": dict(server.counters.done),
+        "refused": dict(server.counters.refused),
+    }
+
+
+def status_payload(server: Server) -> bytes:
+    """Return the retained status message: short, for the other servers and for fleet tables."""
+    reference = server.reference
+    return json.dumps(
+        {
+            "state": "synchronised" if reference.synchronised else "unsynchronised",
+            "stratum": reference.stratum,
+            "root_distance_ns": reference.root_distance_ns,
+            "interval_ns": server.interval_ns,
+            "instance": server.instance,
+            "since_ns": server.started_ns,
+        }
+    ).encode()
+
+
+def status_lines(values: dict[str, Any]) -> Iterator[str]:
+    """Yield the status as a person reads it."""
+    us = 1000.0
+    yield f"state             {values['state']}: {values['reason']}"
+    role = "publishes every format" if values["leads"] else "precise format only"
+    others = ", ".join(str(number) for number in values["other_servers"]) or "none"
+    yield f"server            number {values['number']}, {role}; other servers: {others}"
+    link = "connected" if values["connected"] else f"not connected: {values['last_error']}"
+    yield f"broker            {values['broker']}, {link}"
+    yield (
+        f"clock             stratum {values['stratum']}, "
+        f"root distance {values['root_distance_ns'] / us:.1f} us, {values['clock_steps']} steps"
+    )
+    yield (
+        f"time messages     {values['done'].get('times', 0)} sent, every "
+        f"{values['interval_ns'] / 1e9:g} s, late by {values['lateness_mean_ns'] / us:.0f} us mean, "
+        f"{values['lateness_maximum_ns'] / us:.0f} us at most, "
+        f"{values['deadlines_missed']} deadlines missed"
+    )
+    if values["correction_last_ns"] is not None:
+        yield (
+            f"transmit stamps   {values['correction_source']}, "
+            f"last message left {values['correction_last_ns'] / us:.1f} us after it says"
+        )
+    yield (
+        f"requests          {values['done'].get('replies', 0)} answered, "
+        f"{values['done'].get('echoes', 0)} with echo, {values['echo_clients']} clients with echo"
+    )
+    refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
+    yield f"refused           {refused or 'nothing'}"
+
+
+def metrics(values: dict[str, Any]) -> list[Metric]:
+    """Return the Prometheus metrics of a status."""
+    gauges = {
+        "synchronised": ("1 while the served clock is synchronised.", values["state"] == "synchronised"),
+        "connected": ("1 while the broker is connected.", values["connected"]),
+        "root_distance_seconds": (
+            "Bound of the served clock's error.",
+            values["root_distance_ns"] / 1e9,
+        ),
+        "lateness_mean_seconds": (
+            "Mean lateness of time messages.",
+            values["lateness_mean_ns"] / 1e9,
+        ),
+        "echo_clients": ("Clients with a private echo.", values["echo_clients"]),
+    }
+    found = [
+        Metric(f"mqtick_timeserver_{name}", float(value), text)
+        for name, (text, value) in gauges.items()
+    ]
+    for kind, text in (("done", "Things done."), ("refused", "Messages refused, by reason.")):
+        for name, count in sorted(values[kind].items()):
+            found.append(
+                Metric(f"mqtick_timeserver_{kind}_total", count, text, "counter", {"what": name})
+            )
+    return found
