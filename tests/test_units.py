@@ -1,0 +1,176 @@
+"""The systemd units as they are shipped, judged by systemd's own tools and read line by line."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+UNITS = {path.name: path for path in sorted(ROOT.glob("*/systemd/*.service"))}
+PROGRAMS = ("mqtick-client.service", "mqtick-timeserver.service")
+# exposure that `systemd-analyze security` may find at most, in its own unit
+MOST_EXPOSED = {
+    "mqtick-client.service": 2.0,
+    "mqtick-timeserver.service": 2.5,
+    "mqtick-wait-sync.service": 1.0,
+}
+
+with_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
+any_unit = pytest.mark.parametrize("name", sorted(UNITS))
+any_program = pytest.mark.parametrize("name", PROGRAMS)
+
+
+def settings(name: str, section: str = "Service") -> dict[str, list[str]]:
+    """Every value of every key of a section: systemd allows a key more than once."""
+    found: dict[str, list[str]] = {}
+    here = ""
+    for line in UNITS[name].read_text().splitlines():
+        if line.startswith("["):
+            here = line.strip("[]")
+        elif here == section and "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def only(name: str, key: str, section: str = "Service") -> str:
+    (value,) = settings(name, section)[key]
+    return value
+
+
+def test_the_three_units_are_there() -> None:
+    assert sorted(UNITS) == sorted(MOST_EXPOSED)
+
+
+@with_systemd
+@any_unit
+def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> None:
+    # The other units must be beside it, and the programs must exist, which they do not before an
+    # installation: any program that exists serves here.
+    for unit in UNITS.values():
+        text = re.sub(r"ExecStart=/opt/mqtick/bin/\S+", "ExecStart=/bin/true", unit.read_text())
+        (tmp_path / unit.name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--recursive-errors=no", str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr + done.stdout == ""
+    assert done.returncode == 0
+
+
+@with_systemd
+@any_unit
+def test_the_unit_is_exposed_no_more_than_its_limit(name: str) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNITS[name])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"Overall exposure level for \S+: (\d+\.\d)", done.stdout)
+    assert found, done.stdout + done.stderr
+    assert float(found[1]) <= MOST_EXPOSED[name]
+
+
+@any_program
+def test_a_program_is_watched_and_told_apart_from_a_wrong_configuration(name: str) -> None:
+    assert only(name, "Type") == "notify"
+    assert only(name, "WatchdogSec") == "30"
+    assert only(name, "Restart") == "on-failure"
+    assert only(name, "RestartPreventExitStatus") == "2"  # contract: 2 = wrong use
+
+
+@any_program
+def test_a_program_that_keeps_ending_is_left_off_after_the_limit(name: str) -> None:
+    wait_s = int(only(name, "RestartSec"))
+    burst = int(only(name, "StartLimitBurst", "Unit"))
+    assert only(name, "StartLimitIntervalSec", "Unit") == "5min"
+    # otherwise the limit could never be met, and the restarts would go on for ever
+    assert wait_s * burst < 300
+
+
+@any_program
+def test_a_program_needs_no_other_service_to_run(name: str) -> None:
+    unit = settings(name, "Unit")
+    assert "chrony.service" in only(name, "After", "Unit").split()
+    assert not {"Requires", "BindsTo", "Requisite", "PartOf"} & unit.keys()
+
+
+@any_program
+def test_a_program_has_no_capability_and_cannot_move_the_clock(name: str) -> None:
+    assert only(name, "CapabilityBoundingSet") == ""
+    assert only(name, "ProtectClock") == "yes"
+    assert only(name, "User") == "mqtick"
+
+
+@any_program
+def test_only_the_gpio_devices_are_open(name: str) -> None:
+    assert only(name, "DevicePolicy") == "closed"
+    assert settings(name)["DeviceAllow"] == ["char-gpiochip rw", "char-*gpiomem* rw"]
+    # A group that does not exist would keep the unit from starting; Debian has no group gpio.
+    assert "SupplementaryGroups" not in settings(name)
+
+
+@any_program
+def test_pinning_to_cpus_is_allowed_by_the_last_word_of_the_filter(name: str) -> None:
+    lines = settings(name)["SystemCallFilter"]
+    assert lines[-1] == "sched_setaffinity"
+    assert "~@privileged @resources" in lines[:-1]
+
+
+def test_the_client_sees_each_new_socket_of_chronyd() -> None:
+    # A path named here is mounted: a socket would be held on to after chronyd made a new one.
+    assert "ReadWritePaths" not in settings("mqtick-client.service")
+    assert "BindPaths" not in settings("mqtick-client.service")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount something read-only")
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+def test_a_socket_below_a_read_only_mount_can_be_sent_to(tmp_path: Path) -> None:
+    # what ProtectSystem=strict makes of /run, and why the units open no path for chronyd's socket
+    path = tmp_path / "chrony.mqtick0.sock"
+    script = (
+        f"mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} "
+        f"&& ! touch {tmp_path}/file 2>/dev/null "
+        f'&& exec python3 -c \'import socket; socket.socket(1, 2).sendto(b"x", "{path}")\''
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(path))
+        server.settimeout(5)
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False
+        )
+        if "unshare failed" in done.stderr or "permission denied" in done.stderr:
+            pytest.skip(f"this machine allows no mount: {done.stderr.strip()}")
+        assert done.returncode == 0, done.stderr
+        assert server.recv(8) == b"x"
+
+
+def test_the_wait_comes_before_what_needs_the_time() -> None:
+    name = "mqtick-wait-sync.service"
+    assert only(name, "Before", "Unit") == "time-sync.target"
+    assert only(name, "After", "Unit") == "mqtick-client.service"
+    command = only(name, "ExecStart")
+    waits_s = int(re.search(r"--timeout (\d+)s", command)[1])  # type: ignore[index]
+    # or systemd would end it before it can say why
+    assert int(only(name, "TimeoutStartSec")) > waits_s
+
+
+@any_unit
+def test_every_unit_can_be_read_as_an_ini_file(name: str) -> None:
+    # Ansible and other tools read units so; a stray line would break them.
+    parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(UNITS[name].read_text())
+    assert {"Unit", "Service", "Install"} <= set(parser.sections())
