@@ -1,0 +1,116 @@
+"""Keeping the machine out of the way: memory, garbage collector, CPUs, scheduling policy.
+
+Each function returns None when it was done, or a sentence that says why not.  None raises: a
+program without these settings is less punctual, but works.  The policy itself (FIFO) is set by
+the unit file, before the program starts and without any privilege of its own; here it is only
+read back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import resource
+import time
+from collections.abc import Iterable
+
+_MCL_CURRENT = 1  # asm-generic/mman.h; the same on x86 and ARM
+_MCL_FUTURE = 2
+_CAP_IPC_LOCK = 14  # capability.h
+
+_POLICIES = {
+    os.SCHED_OTHER: "other",
+    os.SCHED_FIFO: "fifo",
+    os.SCHED_RR: "rr",
+    os.SCHED_BATCH: "batch",
+    os.SCHED_IDLE: "idle",
+}
+
+
+def lock_memory() -> str | None:
+    """Lock all memory of the process, present and future, so that no page fault delays it.
+
+    Refused where RLIMIT_MEMLOCK is finite: an allocation past the limit would fail later.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft != resource.RLIM_INFINITY and not _has_capability(_CAP_IPC_LOCK):
+        return (
+            f"memory is not locked: the limit is {soft} octets, and a later allocation past it "
+            "would fail; set LimitMEMLOCK=infinity in the unit"
+        )
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if library.mlockall(_MCL_CURRENT | _MCL_FUTURE) == 0:
+            return None
+        reason = os.strerror(ctypes.get_errno())
+    except (OSError, AttributeError) as error:
+        reason = str(error)
+    return f"memory is not locked: {reason}; page faults may delay the program by milliseconds"
+
+
+def _has_capability(number: int) -> bool:
+    try:
+        with open("/proc/self/status", "rb") as file:
+            lines = [line for line in file if line.startswith(b"CapEff:")]
+        return bool(int(lines[0].split()[1], 16) >> number & 1)
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def quiet_garbage_collector() -> str | None:
+    """Collect once, exempt what exists now from later collections, and switch them off.
+
+    Call it when start-up is finished, and :func:`collect_when_idle` from then on.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    return None
+
+
+def collect_when_idle(idle_ns: int, needed_ns: int = 50_000_000) -> str | None:
+    """Collect garbage if the program has nothing to do for at least ``needed_ns``.
+
+    ``idle_ns`` is the time until the next thing the program must do.
+    """
+    if idle_ns < needed_ns:
+        return f"garbage is not collected: {idle_ns} ns are left, {needed_ns} ns are needed"
+    began_ns = time.monotonic_ns()
+    gc.collect()
+    took_ns = time.monotonic_ns() - began_ns
+    if took_ns > idle_ns:
+        return f"collecting garbage took {took_ns} ns, longer than the {idle_ns} ns that were left"
+    return None
+
+
+def pin_to_cpus(cpus: Iterable[int]) -> str | None:
+    """Run this thread, and threads it starts later, on the given CPUs only."""
+    wanted = sorted(set(cpus))
+    try:
+        os.sched_setaffinity(0, wanted)
+    except (OSError, ValueError, OverflowError, TypeError) as error:
+        here = sorted(os.sched_getaffinity(0))
+        reason = getattr(error, "strerror", None) or str(error)
+        return f"the program is not pinned to CPUs {wanted}: {reason}; it may run on {here}"
+    return None
+
+
+def scheduling() -> tuple[str, int]:
+    """Return policy (other, fifo, rr, batch, idle, or its number) and priority of this thread."""
+    policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+    return _POLICIES.get(policy, str(policy)), os.sched_getparam(0).sched_priority
+
+
+def expect_scheduling(policy: str) -> str | None:
+    """Say so if this thread does not run with the policy that the unit file should have set."""
+    try:
+        found, priority = scheduling()
+    except OSError as error:
+        return f"the scheduling policy cannot be read: {error.strerror}"
+    if found == policy:
+        return None
+    return (
+        f"the scheduling policy is {found} (priority {priority}), but {policy} was expected; "
+        f"set CPUSchedulingPolicy={policy} in the unit"
+    )
