@@ -13,7 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.errors import DecodeError, shown
 from mqtick.protocol.precise import TAG_OCTETS, Time
 from mqtick.protocol.topics import check_client_name
 
@@ -80,12 +80,12 @@ class Keys:
         if tag == _NO_TAG:
             raise DecodeError(
                 "unsigned",
-                f"The message on {topic} is unsigned; ignored. Give its sender the fleet's keys.",
+                f"The message on {shown(topic)} is unsigned; ignored. Give its sender the keys.",
             )
         raise DecodeError(
             "tag",
-            f"The tag of the message on {topic} was not made with a known key for this topic and "
-            "exchange; ignored. Compare the key files, or look for a forger.",
+            f"The tag of the message on {shown(topic)} was not made with a known key for this "
+            "topic and exchange; ignored. Compare the key files, or look for a forger.",
         )
 
     def __repr__(self) -> str:

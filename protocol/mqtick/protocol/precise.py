@@ -233,7 +233,7 @@ class Echo:
     last_source: Source
     generation: int
     loop_ns: int | None
-    """The least recent delay from the server's transmission to its first echo; None: not known."""
+    """The least of the recent delays from the server's transmission to its first echo."""
     placement: int = 0
     """0 to 3: changes whenever the first echo subscribed anew. The echo holds only for a client
     that has subscribed to its reply topic after that."""
@@ -246,7 +246,7 @@ class Echo:
             self.first_echo_ns,
             self.echo_span_ns,
             wire.pack_sources(self.correction_source, self.first_source, self.last_source)
-            | (self.placement & 3) << 6,
+            | self.placement << 6,  # 4 and more overflow the octet, which struct refuses
             self.generation,
             wire.known_or(self.loop_ns, wire.UNKNOWN_LOOP),
         )

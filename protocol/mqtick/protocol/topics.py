@@ -4,7 +4,8 @@ Below a prefix P (`mqtick` unless configured), for server number n and a client'
 
 * `P/t/n` time, `P/s/n` status: from the server to all;
 * `P/q/n/NAME` request: from the client, to the server and back to the client itself;
-* `P/r/n/NAME` reply, follow-up, echo: from the server to that client and to the server itself.
+* `P/r/n/NAME` reply: from the server to that client, and to the server's two echo connections;
+* `P/f/n/NAME` follow-up and echo: from the server to that client.
 
 No topic has more than 32 octets, so that the published hardware broker carries it. What a person
 configured raises `ValueError`; a topic that came from the network raises `DecodeError` only.
@@ -90,6 +91,10 @@ class TopicTree:
         """Where follow-ups and echo messages go: apart from replies, so that no echo hears them."""
         return self._topic("f", server, client)
 
+    def loop(self, server: int) -> str:
+        """Where the server sends itself messages that measure its way through the broker."""
+        return self._topic("l", server)
+
     def all_times(self) -> str:
         """Return the filter for the time of every server."""
         return f"{self.prefix}/t/+"
@@ -174,6 +179,7 @@ user {server_user}
 topic write {prefix}/t/+
 topic write {prefix}/s/+
 topic read {prefix}/q/+/+
+topic readwrite {prefix}/l/+
 topic readwrite {prefix}/r/+/+
 topic write {prefix}/f/+/+
 

@@ -1,0 +1,217 @@
+"""The precise format: octets, ranges, root distance."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtick.protocol import precise
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Source, Time
+
+VECTORS = json.loads((Path(__file__).parent / "vectors" / "precise.json").read_text())
+KINDS: dict[str, type[precise.Message]] = {
+    kind.__name__: kind for kind in (Time, Request, Reply, FollowUp, Echo)
+}
+END_NS = (1 << 32) * 10**9
+
+u8, u32 = st.integers(0, 255), st.integers(0, (1 << 32) - 1)
+instants = st.integers(0, END_NS - 1)
+corrections = st.none() | st.integers(1 - (1 << 31), (1 << 31) - 1)
+distances = st.integers(0, 0xFFFF).map(precise.decode_root_distance)
+sources, leaps, strata = st.sampled_from(Source), st.sampled_from(Leap), st.integers(0, 15)
+loops = st.none() | st.integers(0, (1 << 32) - 2)
+times = st.builds(
+    Time, u8, u32, instants, corrections, distances, strata, leaps, sources, generation=u8
+)
+requests = st.builds(Request, u8, u32, st.binary(min_size=8, max_size=8), st.booleans())
+replies = st.builds(
+    Reply, u8, u32, st.integers(5 * 10**9, END_NS - 1), u32, distances, strata, leaps, sources, u8
+)
+follow_ups = st.builds(FollowUp, u8, u32, corrections, sources, u8)
+echoes = st.builds(
+    Echo, u8, u32, corrections, u32, u32, sources, sources, sources, u8, loops, st.integers(0, 3)
+)
+messages = times | requests | replies | follow_ups | echoes
+
+
+def build(vector: dict[str, Any]) -> precise.Message:
+    fields = dict(vector["fields"])
+    if "nonce" in fields:
+        fields["nonce"] = bytes.fromhex(fields["nonce"])
+    return KINDS[vector["kind"]](**fields)
+
+
+def assemble(vector: dict[str, Any]) -> bytes:
+    """Put the stated fields into octets by the stated layout, bit by bit."""
+    bits = ""
+    for field, octets in VECTORS["layouts"][vector["kind"]][:-1]:
+        value = vector["wire"][field]
+        if isinstance(value, list):
+            widths = VECTORS["bits"][field]
+            bits += "".join(f"{v:0{w[1]}b}" for v, w in zip(value, widths, strict=True))
+        elif isinstance(value, str):
+            bits += f"{int(value, 16):0{8 * octets}b}"
+        else:
+            bits += f"{value % (1 << 8 * octets):0{8 * octets}b}"
+    return int(bits, 2).to_bytes(len(bits) // 8)
+
+
+@pytest.mark.parametrize("vector", VECTORS["messages"], ids=lambda vector: vector["name"])
+def test_a_message_is_the_octets_that_its_layout_draws(vector: dict[str, Any]) -> None:
+    payload = bytes.fromhex(vector["hex"])
+    assert build(vector).body() == payload[:-8] == assemble(vector)
+    assert precise.decode(payload) == build(vector)
+
+
+@given(messages)
+def test_a_message_comes_back_exactly(message: precise.Message) -> None:
+    payload = message.body() + bytes(8)
+    assert precise.decode(payload) == message
+    assert type(message).decode(payload) == message
+    assert len(payload) <= 32
+
+
+@given(messages, st.binary(min_size=8, max_size=8))
+def test_reading_does_not_depend_on_the_tag(message: precise.Message, tag: bytes) -> None:
+    assert precise.decode(message.body() + tag) == message
+
+
+@given(messages, st.integers(0, 40))
+def test_another_length_is_refused(message: precise.Message, length: int) -> None:
+    payload = (message.body() + bytes(8)).ljust(40, b"\0")[:length]
+    if length == len(message.body()) + 8:
+        assert precise.decode(payload) == message
+        return
+    with pytest.raises(DecodeError) as refusal:
+        precise.decode(payload)
+    assert refusal.value.reason == "length"
+
+
+@given(messages, st.integers(0, 255))
+def test_another_version_or_kind_is_refused(message: precise.Message, head: int) -> None:
+    payload = bytes([head]) + message.body()[1:] + bytes(8)
+    if head >> 4 != precise.VERSION:
+        reason = "version"
+    elif not 1 <= head & 15 <= 5:
+        reason = "kind"
+    else:
+        return
+    with pytest.raises(DecodeError) as refusal:
+        precise.decode(payload)
+    assert refusal.value.reason == reason
+
+
+@given(messages)
+def test_a_message_of_another_kind_is_refused_where_one_kind_belongs(
+    message: precise.Message,
+) -> None:
+    for kind in KINDS.values():
+        if kind is not type(message):
+            with pytest.raises(DecodeError, match="as belongs here") as refusal:
+                kind.decode(message.body() + bytes(8))
+            assert refusal.value.reason == "kind"
+
+
+def test_the_year_2106_and_a_whole_second_of_nanoseconds_are_refused() -> None:
+    body = bytearray(Time(0, 0, END_NS - 1, None, 0, 1, Leap.NONE, Source.NONE, 0).body())
+    for at, octet, reason in ((7, 1, "range"), (6, 1, "range"), (12, 0x3C, "nanoseconds")):
+        changed = bytes(body[:at]) + bytes([octet]) + bytes(body[at + 1 :]) + bytes(8)
+        with pytest.raises(DecodeError) as refusal:
+            precise.decode(changed)
+        assert refusal.value.reason == reason
+
+
+def test_a_request_that_arrived_before_1970_is_refused() -> None:
+    reply = Reply(0, 1, 1000, 1001, 0, 1, Leap.NONE, Source.USER, 0)
+    with pytest.raises(DecodeError, match="before 1970") as refusal:
+        precise.decode(reply.body() + bytes(8))
+    assert refusal.value.reason == "range"
+    assert replace(reply, residence_ns=1000).receive_ns == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "at", "mask"),
+    [
+        (Request(0, 0, bytes(8), True), 14, 0xFE),
+        (Request(0, 0, bytes(8), False), 15, 0xFF),
+        (FollowUp(0, 0, None, Source.NONE, 0), 10, 0xFC),
+    ],
+    ids=["request flags", "request octet 15", "follow-up source"],
+)
+def test_every_reserved_bit_is_refused(message: precise.Message, at: int, mask: int) -> None:
+    for bit in range(8):
+        payload = bytearray(message.body() + bytes(8))
+        payload[at] ^= 1 << bit
+        if mask >> bit & 1:
+            with pytest.raises(DecodeError) as refusal:
+                precise.decode(bytes(payload))
+            assert refusal.value.reason == "reserved"
+        else:
+            assert precise.decode(bytes(payload)) != message
+
+
+TIME = Time(0, 0, 0, None, 0, 1, Leap.NONE, Source.NONE, 0)
+REPLY = Reply(0, 0, 0, 0, 0, 1, Leap.NONE, Source.NONE, 0)
+ECHO = Echo(0, 0, None, 0, 0, Source.NONE, Source.NONE, Source.NONE, 0, None)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        replace(TIME, server=256),
+        replace(TIME, server=-1),
+        replace(TIME, sequence=1 << 32),
+        replace(TIME, transmit_ns=-1),
+        replace(TIME, transmit_ns=END_NS),
+        replace(TIME, previous_correction_ns=1 << 31),
+        replace(TIME, previous_correction_ns=-(1 << 31)),
+        replace(TIME, root_distance_ns=-1),
+        replace(TIME, stratum=16),
+        replace(TIME, leap=4),
+        replace(TIME, correction_source=4),
+        replace(TIME, generation=256),
+        replace(REPLY, residence_ns=-1),
+        replace(REPLY, residence_ns=1 << 32),
+        replace(ECHO, first_echo_ns=-1),
+        replace(ECHO, echo_span_ns=1 << 32),
+        replace(ECHO, last_source=4),
+        replace(ECHO, loop_ns=(1 << 32) - 1),
+        replace(ECHO, placement=4),
+        replace(ECHO, placement=-1),
+        Request(0, 0, bytes(7), False),
+        Request(0, 0, bytes(9), False),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_never_cut(message: precise.Message) -> None:
+    with pytest.raises(ValueError, match=r"othing was encoded|is not a valid"):
+        message.body()
+
+
+@pytest.mark.parametrize("vector", VECTORS["root_distance"], ids=lambda vector: str(vector["ns"]))
+def test_a_root_distance_has_one_encoding(vector: dict[str, Any]) -> None:
+    field = int(vector["field"].replace(" ", ""), 16)
+    assert precise.encode_root_distance(vector["ns"]) == field
+    assert precise.decode_root_distance(field) == vector["back_ns"]
+
+
+@given(st.integers(0, precise.MAX_ROOT_DISTANCE_NS))
+def test_a_root_distance_is_rounded_up_by_at_most_a_thousandth(distance_ns: int) -> None:
+    back_ns = precise.decode_root_distance(precise.encode_root_distance(distance_ns))
+    assert distance_ns <= back_ns <= distance_ns + distance_ns // 1000
+
+
+@given(st.integers(0, precise.MAX_ROOT_DISTANCE_NS), st.integers(0, 1 << 45))
+def test_a_larger_root_distance_never_reads_smaller(distance_ns: int, more_ns: int) -> None:
+    encode = precise.encode_root_distance
+    assert encode(distance_ns) <= encode(distance_ns + more_ns) <= 0xFFFF
+
+
+@given(st.integers(0, 0xFFFF))
+def test_what_a_root_distance_reads_is_written_back_unchanged(field: int) -> None:
+    read_ns = precise.decode_root_distance(field)
+    assert precise.decode_root_distance(precise.encode_root_distance(read_ns)) == read_ns
