@@ -165,6 +165,14 @@ class VirtualClockSettings:
             **epoch,
         )
 
+    def to_text(self) -> str:
+        """Return what `from_text` reads, epoch included: the same clock for another process."""
+        return (
+            f"offset_s={self.offset_ns / _SECOND!r},frequency_ppm={self.frequency_ppb / 1000!r},"
+            f"wander_ppb={self.wander_ppb!r},seed={self.seed},"
+            f"epoch_raw_ns={self.epoch_raw_ns},epoch_time_ns={self.epoch_time_ns}"
+        )
+
     @classmethod
     def starting_now(
         cls,

@@ -7,6 +7,7 @@ because epoll counts in milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import os
@@ -66,10 +67,8 @@ class Loop:
     def remove(self, fd: int) -> None:
         """Forget the descriptor (it may be closed already)."""
         self._callbacks.pop(fd, None)
-        try:
+        with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(fd)
-        except (OSError, ValueError):
-            pass
 
     def call_at(self, due_ns: int, callback: Callable[[], None], *, precise: bool = False) -> Timer:
         """Call at a CLOCK_MONOTONIC instant, never before it."""

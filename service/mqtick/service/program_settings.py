@@ -53,7 +53,9 @@ class PinKeys:
         "none", "none, or the back end: gpiod, gpiomem, pigpio, memory (see pins/README.md)."
     )
     line: int = key(17, "GPIO number as the chip counts (BCM number on a Pi).", minimum=0)
-    mode: str = key("toggle", "Each edge flips the line, or makes a pulse.", choices=("toggle", "pulse"))
+    mode: str = key(
+        "toggle", "Each edge flips the line, or makes a pulse.", choices=("toggle", "pulse")
+    )
     width_us: int = key(100, "Length of a pulse.", minimum=1, maximum=500_000)
     active_low: bool = key(False, "The line rests high.")
     chip_label: str = key("", "gpiod: label or path of the chip; empty: the Pi's header.")

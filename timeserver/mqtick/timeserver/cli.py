@@ -79,7 +79,9 @@ def _show_status(folder: str, as_json: bool) -> int:
     else:
         print("\n".join(status_lines(found.values)))
         if found.age_ns > 5 * _SECOND:
-            print(f"this status is {found.age_ns / 1e9:.0f} s old: the server does not run any more")
+            print(
+                f"this status is {found.age_ns / 1e9:.0f} s old: the server does not run any more"
+            )
     fresh = found.age_ns <= 5 * _SECOND
     good = fresh and found.values.get("state") == "synchronised"
     return Exit.GOOD if good else Exit.NOT_SYNCHRONISED

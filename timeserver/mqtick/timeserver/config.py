@@ -30,8 +30,7 @@ class Settings(ConnectionSettings):
     )
     name: str = key(
         "",
-        "Logical name LOCATION/NAME of this server in the 1451.1.6 format; empty: "
-        "mqtick/HOSTNAME.",
+        "Logical name LOCATION/NAME of this server in the 1451.1.6 format; empty: mqtick/HOSTNAME.",
     )
     draft_location: str = key("location", "First topic level of the draft-2021 format.")
     trust_system_clock: bool = key(

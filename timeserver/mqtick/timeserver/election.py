@@ -48,6 +48,4 @@ class Election:
 
     def leads(self, now_ns: int) -> bool:
         """Whether this server may publish and answer on the fixed topics now."""
-        return self.settled(now_ns) and all(
-            number > self.number for number in self.alive(now_ns)
-        )
+        return self.settled(now_ns) and all(number > self.number for number in self.alive(now_ns))

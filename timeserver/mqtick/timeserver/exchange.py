@@ -16,8 +16,8 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
-from mqtick.protocol.least import LeastRecent
 from mqtick.protocol.precise import Echo, FollowUp, Reply, Request
+from mqtick.protocol.recent import LowRecent
 from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.counters import Counters
@@ -30,6 +30,8 @@ _U32 = 2**32
 _CORRECTION_LIMIT = 2**31 - 1
 _PENDING_LIMIT = 8192
 _ECHO_WAIT_NS = 500_000_000
+# Before the follow-up goes: the kernel's transmit stamp has come, and the client has read the
+# reply, which would lose its own receive stamp if both were read at once.
 _STAMP_WAIT_NS = 3_000_000
 
 Publish = Callable[[str, bytes], Transmit | None]
@@ -70,6 +72,7 @@ class PreciseResponder:
         collect_stamps: Callable[[], None],
         echo_ready: Callable[[str], bool],
         placement: Callable[[], int],
+        loop_delay: Callable[[], int | None],
         later: Callable[[int, Callable[[], None]], object],
         reference: Callable[[], Reference],
         generation: Callable[[], int],
@@ -79,11 +82,10 @@ class PreciseResponder:
         self._limit, self._counters = limit, counters
         self._publish, self._collect_stamps = publish, collect_stamps
         self._echo_ready, self._placement = echo_ready, placement
+        self._loop_delay = loop_delay
         self._later, self._reference, self._generation = later, reference, generation
         self._pending: OrderedDict[tuple[str, int], Exchange] = OrderedDict()
-        self.loop_delay = LeastRecent()
-        """Transmit to first echo: this host to itself through the broker, ns."""
-        self.spans = LeastRecent()
+        self.spans = LowRecent()
         """First to last echo, ns."""
 
     @property
@@ -163,7 +165,7 @@ class PreciseResponder:
         else:
             exchange.first = arrival.stamp
         if exchange.first is not None and exchange.last is not None:
-            self._finish(key, exchange)
+            self._later(_STAMP_WAIT_NS, lambda: self._finish(key, exchange))
 
     def _finish(self, key: tuple[str, int], exchange: Exchange) -> None:
         """Send what became known after the reply, once."""
@@ -208,7 +210,6 @@ class PreciseResponder:
             self._counters.refuse("echo-order")
             return None
         now_ns = time.monotonic_ns()
-        self.loop_delay.add(first.realtime_ns - sent.realtime_ns, now_ns)
         self.spans.add(span_ns, now_ns)
         self._counters.count("echoes")
         return Echo(
@@ -221,6 +222,6 @@ class PreciseResponder:
             first.source,
             last.source,
             exchange.generation,
-            self.loop_delay.value(now_ns),
+            self._loop_delay(),
             self._placement(),
         )

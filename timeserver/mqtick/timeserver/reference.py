@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mqtick.protocol.precise_fields import Leap
 from mqtick.service import ChronydError, chronyd, why_not_synchronised
 
-__all__ = ["LEAP_UNSYNCHRONISED", "Reference", "ReferenceWatch", "from_chronyd", "unsynchronised"]
+__all__ = ["Reference", "ReferenceWatch", "from_chronyd", "unsynchronised"]
 
-LEAP_UNSYNCHRONISED = 3
 _STALE_NS = 60_000_000_000
 
 
@@ -24,15 +24,14 @@ class Reference:
     """1 to 15: of this server, as its clients see it."""
     root_distance_ns: int
     """Bound of this clock's error against UTC, as far as its own source knows."""
-    leap: int
-    """0 none, 1 insert, 2 delete, 3 unsynchronised."""
+    leap: Leap
     reason: str
     """A sentence for people: who says so."""
 
 
 def unsynchronised(reason: str) -> Reference:
     """Return the reference of a clock that nobody vouches for."""
-    return Reference(False, 15, 2**40, LEAP_UNSYNCHRONISED, reason)
+    return Reference(False, 15, 2**40, Leap.UNSYNCHRONISED, reason)
 
 
 class ReferenceWatch:
@@ -88,6 +87,6 @@ def from_chronyd(host: str | None = None, port: int | None = None) -> Reference:
         True,
         min(15, tracking.stratum),
         tracking.root_distance_ns,
-        int(tracking.leap),
+        Leap(tracking.leap),
         f"chronyd is synchronised to {tracking.name}, stratum {tracking.stratum}.",
     )

@@ -12,8 +12,10 @@ from mqtick.protocol.clocks import Clock, StepDetector
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
 from mqtick.protocol.loop import Loop
+from mqtick.protocol.loopback import Loopback
 from mqtick.protocol.mqtt import Connection, Will
 from mqtick.protocol.precise import Time
+from mqtick.protocol.precise_fields import Leap
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.units import microseconds_to_ns, seconds_to_ns
 from mqtick.timeserver.broadcast import Broadcast
@@ -28,12 +30,14 @@ from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd,
 from mqtick.timeserver.schedule import Lateness, next_deadline_ns
 from mqtick.timeserver.status import status_payload
 
-__all__ = ["NumberInUse", "Server"]
+__all__ = ["NumberInUseError", "Server"]
 
 _SECOND = 1_000_000_000
+_LOOP_BURST = 16
+_LOOP_INTERVAL_NS = 4 * _SECOND
 
 
-class NumberInUse(RuntimeError):
+class NumberInUseError(RuntimeError):
     """Another server on this broker has our number; the text says what to do."""
 
 
@@ -65,7 +69,7 @@ class Server:
         self.instance = secrets.token_hex(8)
         self.started_ns = clock.time_ns()
         self.steps = 0
-        self.error: NumberInUse | None = None
+        self.error: NumberInUseError | None = None
         self._steps = StepDetector()
         self._status = b""
         self._before_send, self._after_send = before_send, after_send
@@ -84,11 +88,14 @@ class Server:
         )
         self.echo: EchoPair | None = None
         if settings.echo:
-            self.echo = EchoPair(
-                loop, broker, client_id, self.number, self.tree, self._on_echo
-            )
-        self.broadcast = Broadcast(
-            self.number, self.tree, clock, keyring, self.connection.publish
+            self.echo = EchoPair(loop, broker, client_id, self.number, self.tree, self._on_echo)
+        self.broadcast = Broadcast(self.number, self.tree, clock, keyring, self.connection.publish)
+        self.loopback = Loopback(
+            loop,
+            self.connection,
+            self.tree.loop(self.number),
+            burst=_LOOP_BURST,
+            interval_ns=_LOOP_INTERVAL_NS,
         )
         limit = RateLimit(
             client_rate=settings.client_requests_per_s,
@@ -106,6 +113,7 @@ class Server:
             collect_stamps=self.connection.collect_stamps,
             echo_ready=self.echo.ready if self.echo else lambda _client: False,
             placement=lambda: self.echo.placement if self.echo else 0,
+            loop_delay=self.loopback.delay_ns,
             later=loop.call_later,
             reference=lambda: self.reference,
             generation=lambda: self.generation,
@@ -130,7 +138,7 @@ class Server:
                 True,
                 self.settings.trusted_stratum,
                 microseconds_to_ns(self.settings.trusted_root_distance_us),
-                0,
+                Leap.NONE,
                 "the system clock is trusted by configuration.",
             )
         if self.error is not None:
@@ -152,10 +160,16 @@ class Server:
 
     def _on_up(self) -> None:
         tree = self.tree
-        topics = [tree.all_times(), tree.all_requests(self.number), *self.foreign.topics()]
+        topics = [
+            tree.loop(self.number),
+            tree.all_times(),
+            tree.all_requests(self.number),
+            *self.foreign.topics(),
+        ]
         self.connection.subscribe(topics)
         self.connection.subscribe_retained(tree.all_statuses())
         self._status = b""
+        self.loopback.start()
 
     # -- publishing ------------------------------------------------------------------------
 
@@ -212,6 +226,8 @@ class Server:
             self.responder.on_request(arrival)
         elif head == "/t/":
             self._on_time(arrival)
+        elif head == "/l/":
+            self.loopback.on_arrival(arrival)
         elif head == "/s/":
             self._on_status(arrival)
         else:
@@ -237,7 +253,7 @@ class Server:
         self.election.conflict()
         self.counters.refuse("number-in-use")
         if not self.election.settled(time.monotonic_ns()) and self.error is None:
-            self.error = NumberInUse(
+            self.error = NumberInUseError(
                 f"another time server with the number {self.number} publishes on "
                 f"{self.connection.address}: this one stops, so that clients are not torn between "
                 f"two clocks; give it a number of its own with --number."

@@ -42,7 +42,7 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "deadlines_missed": late.missed,
         "correction_last_ns": server.broadcast.last_correction_ns,
         "correction_source": server.broadcast.last_source.name.lower(),
-        "loop_delay_ns": server.responder.loop_delay.value(monotonic_ns),
+        "loop_delay_ns": server.loopback.delay_ns(),
         "echo_span_ns": server.responder.spans.value(monotonic_ns),
         "echo_clients": echo.clients if echo is not None else 0,
         "messages_dropped": server.connection.dropped,
@@ -101,7 +101,10 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
 def metrics(values: dict[str, Any]) -> list[Metric]:
     """Return the Prometheus metrics of a status."""
     gauges = {
-        "synchronised": ("1 while the served clock is synchronised.", values["state"] == "synchronised"),
+        "synchronised": (
+            "1 while the served clock is synchronised.",
+            values["state"] == "synchronised",
+        ),
         "connected": ("1 while the broker is connected.", values["connected"]),
         "root_distance_seconds": (
             "Bound of the served clock's error.",

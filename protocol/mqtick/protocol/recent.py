@@ -1,14 +1,18 @@
-"""The least of recent values: how long a way takes when nothing else is in it."""
+"""A low quantile of recent values: how long a way takes when little else is in it."""
 
 from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["LeastRecent"]
+__all__ = ["LowRecent"]
 
 
-class LeastRecent:
-    """Keeps the last `count` values not older than `age_ns`, and tells the least of them."""
+class LowRecent:
+    """Keeps the last `count` values not older than `age_ns`, and tells their lower quartile.
+
+    The least of all would say more about the one luckiest moment than about the way: two nodes
+    whose ways are alike must find alike values, though each has its own luck.
+    """
 
     __slots__ = ("_values", "age_ns", "count")
 
@@ -23,8 +27,9 @@ class LeastRecent:
             self._values.append((now_ns, value))
 
     def value(self, now_ns: int) -> int | None:
-        """Return the least value that is recent enough, or None."""
-        return min((v for at, v in self._values if now_ns - at <= self.age_ns), default=None)
+        """Return the lower quartile of the values that are recent enough, or None."""
+        recent = sorted(v for at, v in self._values if now_ns - at <= self.age_ns)
+        return recent[len(recent) // 4] if recent else None
 
     def clear(self) -> None:
         """Forget all."""

@@ -1,0 +1,239 @@
+"""mqtick-client: the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import socket
+import sys
+import time
+from collections.abc import Sequence
+
+from mqtick.client import chrony_config, doctor
+from mqtick.client.config import Settings
+from mqtick.client.now import PROGRAM, Now, NowError, now, now_from
+from mqtick.client.run import follow
+from mqtick.client.status import status_lines
+from mqtick.pins import PinError
+from mqtick.protocol.auth import KeyFileError
+from mqtick.protocol.broker import BrokerError
+from mqtick.service import Status, StatusError, read_status
+from mqtick.service.commandline import (
+    Exit,
+    add_run_flags,
+    fail,
+    make_parser,
+    read_settings,
+    with_default_command,
+)
+from mqtick.service.program import status_path
+
+__all__ = ["default_name", "main", "parse_duration_ns"]
+
+CONFIG = "/etc/mqtick/client.toml"
+_SECOND = 1_000_000_000
+_STALE_NS = 5 * _SECOND
+_UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": _SECOND, "min": 60 * _SECOND}
+_COMMANDS = ("run", "status", "now", "wait", "doctor", "chrony-config")
+
+EXAMPLES = """\
+  mqtick-client --broker mqtt://broker.lan
+      follow the time servers of a broker and measure, change nothing
+  mqtick-client --broker mqtt://broker.lan --discipline chrony
+      the same, and give chronyd the measurements
+  mqtick-client status --watch
+      see how good the time is, again and again
+  mqtick-client wait --within 100us --timeout 60s
+      wait until the time is that good (exit code 3 if it is not)
+  mqtick-client chrony-config | sudo tee /etc/chrony/conf.d/mqtick.conf
+      tell chronyd where the measurements come from
+  mqtick-client doctor --broker mqtt://broker.lan
+      look for what stands in the way of good time"""
+
+
+def parse_duration_ns(text: str) -> int:
+    """Read `100us`, `1.5ms`, `60s` or `2min` as ns; ArgumentTypeError otherwise."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|min)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write it as 100us, 5ms or 60s")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = _parser()
+    words = sys.argv[1:] if arguments is None else arguments
+    args = parser.parse_args(with_default_command(parser, words, _COMMANDS))
+    try:
+        code: int = args.call(args)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return Exit.GOOD
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        PROGRAM, "Know the time from an MQTT broker, and how well (IEEE 1451).", EXAMPLES
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    run = commands.add_parser("run", help="follow the time servers (the default)")
+    add_run_flags(run, Settings, CONFIG)
+    run.set_defaults(call=_run)
+    status = _asking(commands, "status", "show how good the time is", _status)
+    status.add_argument("--watch", action="store_true", help="again every second")
+    _asking(commands, "now", "tell the time as an interval", _now)
+    wait = _asking(commands, "wait", "wait until the time is good", _wait)
+    wait.add_argument(
+        "--within",
+        type=parse_duration_ns,
+        default=1_000_000,
+        metavar="DURATION",
+        help="the most by which the time may be wrong (default 1ms)",
+    )
+    wait.add_argument(
+        "--timeout",
+        type=parse_duration_ns,
+        default=60 * _SECOND,
+        metavar="DURATION",
+        help="how long to wait (default 60s)",
+    )
+    wait.add_argument(
+        "--of",
+        choices=("clock", "estimate"),
+        default="clock",
+        help="whose error: the system clock's (default), or only of what `now` tells",
+    )
+    examine = commands.add_parser("doctor", help="look for what stands in the way of good time")
+    examine.add_argument("--json", action="store_true", help="for machines")
+    add_run_flags(examine, Settings, CONFIG)
+    examine.set_defaults(call=_doctor)
+    lines = commands.add_parser("chrony-config", help="print the lines that chronyd needs")
+    chrony_config.add_flags(lines)
+    lines.set_defaults(call=chrony_config.print_lines)
+    return parser
+
+
+def _asking(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    call: object,
+) -> argparse.ArgumentParser:
+    asking = commands.add_parser(name, help=text)
+    asking.add_argument("--json", action="store_true", help="for machines")
+    asking.add_argument("--state-folder", default="", help="where status.json lies")
+    asking.set_defaults(call=call)
+    return asking
+
+
+def default_name() -> str:
+    """Return a client name made of the host's."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:16] or "client"
+
+
+def _run(args: argparse.Namespace) -> int:
+    settings = read_settings(args, Settings, CONFIG)
+    if isinstance(settings, Exit):
+        return settings
+    try:
+        return follow(settings, settings.name or default_name())
+    except (BrokerError, KeyFileError, PinError, OSError, ValueError) as error:
+        return fail(str(error))
+
+
+def _read(args: argparse.Namespace) -> Status | Exit:
+    try:
+        return read_status(status_path(PROGRAM, args.state_folder))
+    except StatusError as error:
+        return fail(f"{error}; is mqtick-client running?", Exit.NOT_SYNCHRONISED)
+
+
+def _status(args: argparse.Namespace) -> int:
+    while True:
+        found = _read(args)
+        if isinstance(found, Exit):
+            return found
+        if args.watch and sys.stdout.isatty() and not args.json:
+            print("\033[H\033[2J", end="")
+        if args.json:
+            print(json.dumps({"age_ns": found.age_ns, "pid": found.pid, **found.values}, indent=1))
+        else:
+            print("\n".join(status_lines(found.values)), flush=True)
+            if found.age_ns > _STALE_NS:
+                print(f"this status is {found.age_ns / 1e9:.0f} s old: the client does not run")
+        if not args.watch:
+            break
+        time.sleep(1)
+    good = found.age_ns <= _STALE_NS and found.values.get("state") == "synchronised"
+    return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
+
+
+def _now(args: argparse.Namespace) -> int:
+    try:
+        present = now(args.state_folder)
+    except NowError as error:
+        return fail(str(error), Exit.NOT_SYNCHRONISED)
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "earliest_ns": present.earliest_ns,
+                    "latest_ns": present.latest_ns,
+                    "estimate_ns": present.estimate_ns,
+                    "clock_ns": present.clock_ns,
+                    "state": present.state,
+                }
+            )
+        )
+    else:
+        print(f"earliest {_utc(present.earliest_ns)}")
+        print(f"latest   {_utc(present.latest_ns)}")
+        print(f"state    {present.state}, give or take {present.bound_ns / 1000:.1f} us")
+    return Exit.GOOD if present.state == "synchronised" else Exit.NOT_SYNCHRONISED
+
+
+def _utc(instant_ns: int) -> str:
+    seconds, fraction = divmod(instant_ns, _SECOND)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09d}Z"
+
+
+def _wait(args: argparse.Namespace) -> int:
+    end_ns = time.monotonic_ns() + args.timeout
+    reason = ""
+    while True:
+        try:
+            found = read_status(status_path(PROGRAM, args.state_folder))
+            if found.age_ns > _STALE_NS:
+                raise NowError("mqtick-client does not run any more")
+            present = now_from(found)
+            error_ns = _error_ns(present, args.of)
+            if present.state == "synchronised" and error_ns <= args.within:
+                print(f"the time is right within {error_ns / 1000:.1f} us")
+                return Exit.GOOD
+            reason = f"the time is {present.state}, right within {error_ns / 1000:.1f} us only"
+        except (StatusError, NowError) as error:
+            reason = str(error)
+        if time.monotonic_ns() >= end_ns:
+            return fail(
+                f"not within {args.within / 1000:g} us after {args.timeout / 1e9:g} s: {reason}",
+                Exit.NOT_SYNCHRONISED,
+            )
+        time.sleep(0.1)
+
+
+def _error_ns(present: Now, of: str) -> int:
+    return present.clock_error_ns if of == "clock" else present.bound_ns
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    settings = read_settings(args, Settings, CONFIG)
+    if isinstance(settings, Exit):
+        return settings
+    return doctor.run(settings, args.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

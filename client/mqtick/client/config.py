@@ -1,0 +1,106 @@
+"""Configuration of the client: /etc/mqtick/client.toml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.service.program_settings import ConnectionSettings, PinKeys, RealtimeKeys
+from mqtick.service.settings_schema import key, table
+
+__all__ = ["ChronyKeys", "Settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChronyKeys:
+    """How selected samples reach chronyd."""
+
+    socket: str = key(
+        "/run/chrony.mqtick{server}.sock",
+        "Socket of chronyd's SOCK reference clock; {server} stands for the server's number.",
+    )
+    refid: str = key(
+        "MQT{server}", "Reference identifier in chrony's configuration, to check on it."
+    )
+    check_interval_s: float = key(
+        32.0,
+        "Time between two checks that chronyd really takes the samples; 0 for none.",
+        minimum=0.0,
+        maximum=3600.0,
+    )
+    host: str = key(
+        "", "Address, or path of the command socket, of the chronyd to check; empty: this host's."
+    )
+    port: int = key(323, "UDP port of that chronyd's command socket.", minimum=1, maximum=65535)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(ConnectionSettings):
+    """What the client does."""
+
+    name: str = key(
+        "",
+        "Name of this client in topics: 1 to 16 of A-Z a-z 0-9 _ . -; empty: from the host name.",
+    )
+    format: str = key(
+        "auto",
+        "Format to follow: auto takes precise, and the others only where no precise time is heard.",
+        choices=("auto", "precise", "1451.1.6", "draft-2021"),
+    )
+    server_name: str = key(
+        "", "Logical name of the 1451.1.6 server to ask, for its replies; empty: any."
+    )
+    draft_location: str = key("location", "First topic level of the draft-2021 format.")
+    draft_utc_offset_s: int = key(
+        0,
+        "What the draft-2021 server's local time is ahead of UTC; its messages do not say.",
+        minimum=-50400,
+        maximum=50400,
+    )
+    discipline: str = key(
+        "none",
+        "Who disciplines the clock with the measurements: chrony, or nobody.",
+        choices=("none", "chrony"),
+    )
+    exchange_interval_s: float = key(
+        16.0, "Time between two bursts of two-way exchanges.", minimum=0.1, maximum=3600.0
+    )
+    exchange_burst: int = key(4, "Exchanges in one burst.", minimum=1, maximum=32)
+    exchange_spacing_ms: float = key(
+        60.0, "Time between two exchanges of a burst.", minimum=1.0, maximum=10000.0
+    )
+    start_burst: int = key(8, "Exchanges of the first burst.", minimum=1, maximum=40)
+    fast: bool = key(
+        False, "Ask at once after connecting instead of after a random part of a second."
+    )
+    server_timeout_s: float = key(
+        8.0, "A server that is not heard for this long is not asked any more.", minimum=1.0
+    )
+    time_tolerance_s: float = key(
+        3600.0,
+        "A time message that differs by more than this from what is known is refused.",
+        minimum=0.001,
+        maximum=1e9,
+    )
+    time_messages_per_s: float = key(
+        200.0, "Time messages above this rate are ignored and counted.", minimum=1.0, maximum=1e5
+    )
+    state_folder: str = key(
+        "", "Folder of status.json; empty: $RUNTIME_DIRECTORY or /run/mqtick-client."
+    )
+    sample_log: str = key("", "File to which every sample is appended as JSON; empty for none.")
+    metrics_listen: str = key(
+        "", "ADDRESS:PORT of the Prometheus metrics, for example 127.0.0.1:9753; empty for none."
+    )
+    virtual_clock: str = key(
+        "",
+        "For tests: a wrong clock, as offset_s=0.003,frequency_ppm=40,wander_ppb=1,seed=7; "
+        "empty for the host's.",
+    )
+    estimator: EstimatorSettings = table(
+        EstimatorSettings, "How offsets are measured, selected, averaged and bounded."
+    )
+    chrony: ChronyKeys = table(ChronyKeys, "How selected samples reach chronyd.")
+    pin: PinKeys = table(PinKeys, "A pin driven on arrival of each time message.")
+    pps: PinKeys = table(PinKeys, "A pin driven at each whole second of the disciplined clock.")
+    realtime: RealtimeKeys = table(RealtimeKeys, "How the process is kept from being held up.")

@@ -1,0 +1,144 @@
+"""Selected measurements to chronyd: of each burst the best sample, one reference clock a server.
+
+chronyd averages and steers; nothing here filters over time (docs/accuracy.md says why).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mqtick.client.agent import AnyTrack
+from mqtick.client.chrony import ChronySock, Outcome, Verify, layout_for
+from mqtick.client.chrony_lines import refid_for
+from mqtick.client.config import ChronyKeys
+from mqtick.client.sample import Kind, Sample, Verdict, best
+from mqtick.client.track import WallSample
+from mqtick.protocol.loop import Loop
+from mqtick.service import ChronydError, ChronyVersion, chronyd
+
+__all__ = ["Discipline"]
+
+_SECOND = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Feed:
+    """One server's reference clock."""
+
+    number: int
+    sock: ChronySock
+    verify: Verify
+    burst: list[WallSample] = field(default_factory=list)
+    collecting: bool = False
+    last_realtime_ns: int = 0
+    sentence: str = "no sample was sent yet"
+
+
+class Discipline:
+    """Sends the best exchange of each burst to chronyd's SOCK reference clock of that server.
+
+    Where a server answers no requests, the best broadcast of `broadcasts_s` goes instead.
+    """
+
+    def __init__(self, keys: ChronyKeys, loop: Loop, *, burst_ns: int, broadcasts_ns: int) -> None:
+        self._keys, self._loop = keys, loop
+        self._burst_ns, self._broadcasts_ns = burst_ns, broadcasts_ns
+        self._feeds: dict[int, _Feed] = {}
+        self._checking = False
+        self._checked_ns = time.monotonic_ns()
+        try:
+            self._layout = layout_for(chronyd.version())
+        except ChronydError:
+            self._layout = layout_for(ChronyVersion(4, 7))
+
+    def _feed(self, number: int) -> _Feed:
+        feed = self._feeds.get(number)
+        if feed is None:
+            shown = max(number, 0)  # a foreign server has no number; it is the only one
+            path = self._keys.socket.replace("{server}", str(shown))
+            sock = ChronySock(path, self._layout)
+            feed = self._feeds[number] = _Feed(number, sock, Verify(sock, refid_for(shown)))
+        return feed
+
+    def on_sample(self, track: AnyTrack, wall: WallSample) -> None:
+        """Take a judged sample; what the estimator refused never reaches chronyd."""
+        sample = wall.sample
+        if sample.verdict is Verdict.REFUSED or not _may_steer(track, sample):
+            return
+        feed = self._feed(track.number)
+        feed.burst.append(wall)
+        if not feed.collecting:
+            feed.collecting = True
+            wait_ns = self._burst_ns if sample.kind.is_exchange else self._broadcasts_ns
+            self._loop.call_later(wait_ns, lambda: self._send(track, feed))
+
+    def _send(self, track: AnyTrack, feed: _Feed) -> None:
+        burst, feed.burst, feed.collecting = feed.burst, [], False
+        chosen = best(wall.sample for wall in burst)
+        wall = next((wall for wall in burst if wall.sample is chosen), None)
+        if wall is None or wall.realtime_ns <= feed.last_realtime_ns:
+            return
+        feed.last_realtime_ns = wall.realtime_ns
+        outcome = feed.sock.send(
+            wall.realtime_ns, wall.offset_ns, track.leap if track.leap < 3 else 0
+        )
+        feed.verify.note(outcome, time.monotonic_ns())
+        if outcome is not Outcome.SENT:
+            feed.sentence = feed.sock.explain(outcome)
+
+    def tick(self) -> None:
+        """Now and then ask chronyd, in a thread of its own, whether the samples arrive."""
+        now_ns = time.monotonic_ns()
+        interval_ns = int(self._keys.check_interval_s * _SECOND)
+        if not interval_ns or self._checking or now_ns - self._checked_ns < interval_ns:
+            return
+        self._checking, self._checked_ns = True, now_ns
+        threading.Thread(target=self._check, name="chronyc", daemon=True).start()
+
+    def _check(self) -> None:
+        try:
+            sources = chronyd.sources(host=self._keys.host or None, port=self._keys.port)
+        except ChronydError as error:
+            sentence = str(error)
+            self._loop.call_soon_threadsafe(lambda: self._checked(lambda _feed: sentence))
+        else:
+            now_ns = time.monotonic_ns()
+            self._loop.call_soon_threadsafe(
+                lambda: self._checked(lambda feed: feed.verify.check(sources, now_ns).sentence)
+            )
+
+    def _checked(self, verdict: Callable[[_Feed], str]) -> None:
+        self._checking = False
+        for feed in self._feeds.values():
+            feed.sentence = verdict(feed)
+
+    def status(self) -> dict[str, object]:
+        """Return, for each server, what was sent and what chronyd says of it."""
+        return {
+            str(max(feed.number, 0)): {
+                "socket": feed.sock.path,
+                "sent": {
+                    str(outcome): count for outcome, count in feed.sock.counts.items() if count
+                },
+                "says": feed.sentence,
+            }
+            for feed in self._feeds.values()
+        }
+
+    def close(self) -> None:
+        """Release the sockets."""
+        for feed in self._feeds.values():
+            feed.sock.close()
+
+
+def _may_steer(track: AnyTrack, sample: Sample) -> bool:
+    """Whether a sample of this kind is the best this server offers, and its clock is good."""
+    if sample.leap == 3:
+        return False
+    if sample.kind.is_exchange:
+        return True
+    estimate = track.estimator.at(sample.local_ns)
+    return sample.kind is Kind.ONE_WAY and estimate.kind is Kind.ONE_WAY

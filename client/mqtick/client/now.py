@@ -1,0 +1,98 @@
+"""The time as an interval, for any program on this host: earliest, latest, state.
+
+The running client leaves its estimate, and how it will age, in a small file; reading it needs no
+server, no broker and no answer from the client, and stays right when the client has died: the
+interval just grows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mqtick.client.status import boot_id
+from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
+from mqtick.service import Status, StatusError, read_status
+from mqtick.service.program import status_path
+
+__all__ = ["Now", "NowError", "now", "now_from"]
+
+PROGRAM = "mqtick-client"
+
+
+class NowError(RuntimeError):
+    """The time cannot be told; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What is known of the present: UTC lies between earliest and latest (Unix time, ns)."""
+
+    earliest_ns: int
+    latest_ns: int
+    estimate_ns: int
+    """The likeliest instant; never outside the interval."""
+    state: str
+    """synchronised, holdover or unsynchronised."""
+    clock_ns: int
+    """What this host's clock read at that moment."""
+
+    @property
+    def bound_ns(self) -> int:
+        """Half the interval."""
+        return (self.latest_ns - self.earliest_ns + 1) // 2
+
+    @property
+    def clock_error_ns(self) -> int:
+        """The most by which this host's clock can be wrong."""
+        return max(self.latest_ns - self.clock_ns, self.clock_ns - self.earliest_ns)
+
+
+def now(state_folder: str = "") -> Now:
+    """Return the present as an interval; NowError when no client ever told on this boot."""
+    try:
+        found = read_status(status_path(PROGRAM, state_folder))
+    except StatusError as error:
+        raise NowError(f"{error}; is mqtick-client running?") from None
+    return now_from(found)
+
+
+def now_from(found: Status) -> Now:
+    """Return the present according to a status that was read."""
+    values = found.values
+    try:
+        if values["boot_id"] != boot_id():
+            raise NowError("the status is of an earlier boot: start mqtick-client")
+        clock: Clock = SystemClock()
+        if values["virtual_clock"]:
+            clock = VirtualClock(VirtualClockSettings.from_text(values["virtual_clock"]))
+        raw_ns = clock.raw_ns()
+        offset_ns, lower_ns, upper_ns, state = _at(values["forecast"], raw_ns)
+    except (KeyError, TypeError, IndexError) as error:
+        raise NowError(f"the status file is not this version's ({error!r})") from None
+    return Now(
+        earliest_ns=raw_ns + lower_ns,
+        latest_ns=raw_ns + upper_ns,
+        estimate_ns=raw_ns + offset_ns,
+        state=state,
+        clock_ns=raw_ns + clock.time_minus_raw_ns(),
+    )
+
+
+def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int) -> tuple[int, int, int, str]:
+    """Draw a straight line between the two rows of the forecast around this moment."""
+    if not rows:
+        raise NowError("the client is not synchronised: mqtick-client status says why")
+    for before, after in itertools.pairwise(rows):
+        if raw_ns <= after["local_ns"]:
+            break
+    else:
+        raise NowError("the client's last estimate is too old: start mqtick-client")
+    share = (raw_ns - before["local_ns"]) / (after["local_ns"] - before["local_ns"])
+    between = [
+        before[name] + round(share * (after[name] - before[name]))
+        for name in ("offset_ns", "lower_ns", "upper_ns")
+    ]
+    return between[0], between[1], between[2], after["state"]

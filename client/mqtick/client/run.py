@@ -1,0 +1,155 @@
+"""The client as a program: agent, sinks and housekeeping in one loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from mqtick.client.agent import Agent, AnyTrack
+from mqtick.client.config import Settings
+from mqtick.client.discipline import Discipline
+from mqtick.client.now import PROGRAM
+from mqtick.client.sample_log import SampleLog
+from mqtick.client.status import metrics, status, summary
+from mqtick.client.track import WallSample
+from mqtick.pins import PinSettings, open_output
+from mqtick.pins.drive import PpsDriver, firing
+from mqtick.pins.output import Output
+from mqtick.protocol.auth import Keyring, load_key_file
+from mqtick.protocol.broker import broker_from
+from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
+from mqtick.protocol.loop import Loop
+from mqtick.protocol.topics import check_client_name
+from mqtick.service.program import Housekeeping
+from mqtick.service.program_settings import PinKeys
+
+__all__ = ["follow"]
+
+_SECOND = 1_000_000_000
+_log = logging.getLogger("mqtick.client")
+
+
+def _output(keys: PinKeys) -> Output | None:
+    if keys.backend == "none":
+        return None
+    return open_output(PinSettings(**dataclasses.asdict(keys)))
+
+
+class _Program:
+    """What `follow` puts together, so that its parts can call each other."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self.loop = Loop()
+        self.clock: Clock = SystemClock()
+        if settings.virtual_clock:
+            self.clock = VirtualClock(VirtualClockSettings.from_text(settings.virtual_clock))
+        keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
+        self.pin, self.pps_pin = _output(settings.pin), _output(settings.pps)
+        self.log = SampleLog(settings.sample_log) if settings.sample_log else None
+        self.discipline: Discipline | None = None
+        if settings.discipline == "chrony":
+            spacing_ns = int(settings.exchange_spacing_ms * 1e6)
+            self.discipline = Discipline(
+                settings.chrony,
+                self.loop,
+                burst_ns=settings.exchange_burst * spacing_ns + 100_000_000,
+                broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * _SECOND),
+            )
+        self.agent = Agent(
+            settings,
+            self.loop,
+            broker_from(settings),
+            self.clock,
+            keyring,
+            name,
+            on_sample=self._on_sample,
+            on_arrival=firing(self.loop, self.pin) if self.pin is not None else None,
+        )
+        self.pps: PpsDriver | None = None
+        if self.pps_pin is not None:
+            self.pps = PpsDriver(self.loop, self.pps_pin, self._raw_of_time)
+        self.house = Housekeeping(
+            PROGRAM,
+            settings.state_folder,
+            settings.metrics_listen,
+            settings.realtime,
+            status=self._status,
+            summary=summary,
+            metrics=metrics,
+        )
+
+    def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
+        if self.discipline is not None:
+            self.discipline.on_sample(track, wall)
+        if self.log is not None:
+            self.log.write(track, wall)
+
+    def _raw_of_time(self, time_ns: int) -> int | None:
+        """Convert the estimated reference time to CLOCK_MONOTONIC_RAW; None while not known."""
+        best = self.agent.best()
+        if best is None:
+            return None
+        raw_ns = self.clock.raw_ns()
+        offset_ns = best[0].estimator.at(raw_ns).offset_ns
+        if offset_ns is None:
+            return None
+        for _ in range(2):  # the offset moves by ppm: twice is exact to the nanosecond
+            raw_ns = time_ns - offset_ns
+            offset_ns = best[0].estimator.at(raw_ns).offset_ns or offset_ns
+        return self.clock.monotonic_raw_ns(time_ns - offset_ns)
+
+    def _status(self) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        if self.discipline is not None:
+            extra["chrony"] = self.discipline.status()
+        pins: Mapping[str, Any] = {
+            name: {"backend": output.name, "errors": output.errors, "last": output.last_error}
+            for name, output in (("arrival", self.pin), ("pps", self.pps_pin))
+            if output is not None
+        }
+        if pins:
+            extra["pins"] = pins
+        if self.pps is not None:
+            extra["pps"] = {
+                "made": self.pps.pps.made,
+                "missed": self.pps.pps.missed,
+                "edges": [edge._asdict() for edge in list(self.pps.edges)[-8:]],
+            }
+        if self.log is not None:
+            extra["samples_not_logged"] = self.log.lost
+        return status(self.agent, extra)
+
+    def tick(self) -> None:
+        """Do what is due every second."""
+        self.agent.tick()
+        if self.discipline is not None:
+            self.discipline.tick()
+        self.house.tick()
+        self.loop.call_later(_SECOND, self.tick)
+
+    def run(self) -> None:
+        """Run until a signal."""
+        self.loop.stop_on_signals()
+        self.agent.start()
+        if self.pps is not None:
+            self.pps.start()
+        self.house.start()
+        self.loop.call_later(_SECOND, self.tick)
+        _log.info("following time on %s as %s", self.agent.connection.address, self.agent.name)
+        try:
+            self.loop.run()
+        finally:
+            self.house.stop()
+            self.agent.close()
+            for thing in (self.discipline, self.log, self.pin, self.pps_pin):
+                if thing is not None:
+                    thing.close()
+            self.loop.close()
+
+
+def follow(settings: Settings, name: str) -> int:
+    """Run the client until a signal; returns the exit code."""
+    _Program(settings, check_client_name(name)).run()
+    return 0

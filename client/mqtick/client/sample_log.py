@@ -1,0 +1,71 @@
+"""Every sample as a line of JSON, to be analysed later; a full disk loses lines and no more."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import IO, Any
+
+from mqtick.client.agent import AnyTrack
+from mqtick.client.track import WallSample
+
+__all__ = ["SampleLog", "record"]
+
+_log = logging.getLogger(__name__)
+
+
+def record(track: AnyTrack, wall: WallSample) -> dict[str, Any]:
+    """Return a sample as JSON can say it; offsets are reference minus the judged clock, ns."""
+    sample = wall.sample
+
+    def against_wall(value_ns: int | None) -> int | None:
+        return None if value_ns is None else value_ns - wall.time_minus_raw_ns
+
+    return {
+        "server": track.number,
+        "kind": str(sample.kind),
+        "sequence": sample.sequence,
+        "generation": sample.generation,
+        "realtime_ns": wall.realtime_ns,
+        "local_ns": sample.local_ns,
+        "offset_ns": wall.offset_ns,
+        "lower_ns": against_wall(sample.lower_ns),
+        "upper_ns": against_wall(sample.upper_ns),
+        "delay_ns": sample.delay_ns,
+        "verdict": str(sample.verdict),
+        "reason": str(sample.reason),
+        "authenticated": sample.authenticated,
+        "stamps": {
+            name: {"ns": reading.instant_ns, "source": reading.source.name.lower()}
+            for name, reading in sample.readings
+        },
+    }
+
+
+class SampleLog:
+    """Appends records to a file; what cannot be written is counted and said once."""
+
+    def __init__(self, path: str) -> None:
+        self.lost = 0
+        self._path = path
+        self._file: IO[str] | None = open(path, "a", encoding="ascii", buffering=1)  # noqa: SIM115
+
+    def write(self, track: AnyTrack, wall: WallSample) -> None:
+        """Append one record."""
+        if self._file is None:
+            return
+        try:
+            self._file.write(json.dumps(record(track, wall)) + "\n")
+        except OSError as error:
+            self.lost += 1
+            if self.lost == 1:
+                _log.warning("samples are not logged to %s: %s", self._path, error.strerror)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:
+                self.lost += 1
+            self._file = None
