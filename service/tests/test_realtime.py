@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import resource
@@ -71,8 +72,8 @@ def test_a_kernel_that_refuses_is_a_sentence(monkeypatch: pytest.MonkeyPatch) ->
             assert flags == 3, "present and future pages"
             return -1
 
-    monkeypatch.setattr(realtime.ctypes, "CDLL", lambda *_, **__: Library)
-    monkeypatch.setattr(realtime.ctypes, "get_errno", lambda: 1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Library)
+    monkeypatch.setattr(ctypes, "get_errno", lambda: 1)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
     assert str(realtime.lock_memory()).startswith("memory is not locked: Operation not permitted; ")
 

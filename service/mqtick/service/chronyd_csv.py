@@ -84,6 +84,7 @@ class Tracking:
     root_dispersion_ns: int
     update_interval_s: float
     leap: Leap
+    """INSERT and DELETE appear on the last day of June and December only (reference.c)."""
 
     @property
     def root_distance_ns(self) -> int:
