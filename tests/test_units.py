@@ -157,6 +157,12 @@ def test_a_socket_below_a_read_only_mount_can_be_sent_to(tmp_path: Path) -> None
         assert server.recv(8) == b"x"
 
 
+@any_unit
+def test_the_programs_can_tell_the_boot_and_the_board(name: str) -> None:
+    # ProcSubset=pid would hide /proc/sys/kernel/random/boot_id and /proc/device-tree
+    assert "ProcSubset" not in settings(name)
+
+
 def test_the_wait_comes_before_what_needs_the_time() -> None:
     name = "mqtick-wait-sync.service"
     assert only(name, "Before", "Unit") == "time-sync.target"

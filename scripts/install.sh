@@ -1,0 +1,287 @@
+#!/usr/bin/env bash
+# Puts a program on this machine as a service, or takes everything away again. Run it as root.
+#
+#   scripts/install.sh server|client --broker mqtt://HOST[:PORT] [--ca FILE] [--username NAME]
+#       [--password-file FILE] [--keys FILE] [--number N[,N...]] [--chrony no] [--no-start]
+#   scripts/install.sh uninstall
+#
+# A second run brings the program up to date and keeps the configuration. DESTDIR=FOLDER installs
+# below a folder, without users and services: for tests and for building images.
+set -euo pipefail
+umask 022 # the service must be able to read what is installed
+here=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=scripts/say.sh
+. "$here/scripts/say.sh"
+# shellcheck source=scripts/manifest.sh
+. "$here/scripts/manifest.sh"
+
+etc=/etc/mqtick
+units=/etc/systemd/system
+usage="usage: scripts/install.sh server|client --broker mqtt://HOST, or scripts/install.sh uninstall"
+
+# ---- what was asked for -------------------------------------------------------------------------
+role='' program='' config='' service=''
+broker='' ca='' username='' password_file='' keys='' number='' chrony=yes start=yes
+
+read_arguments() {
+  role=${1:-}
+  case $role in
+    server) program=mqtick-timeserver config=timeserver.toml ;;
+    client) program=mqtick-client config=client.toml ;;
+    uninstall) ;;
+    *) die 2 "$usage" ;;
+  esac
+  service=$program.service
+  shift
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --no-start) start=no && shift && continue ;;
+      --broker | --ca | --username | --password-file | --keys | --number | --chrony) ;;
+      *) die 2 "unknown word '$1'. $usage" ;;
+    esac
+    [ $# -ge 2 ] || die 2 "$1 needs a value. $usage"
+    case $1 in
+      --broker) broker=$2 ;;
+      --ca) ca=$2 ;;
+      --username) username=$2 ;;
+      --password-file) password_file=$2 ;;
+      --keys) keys=$2 ;;
+      --number) number=$2 ;;
+      --chrony) chrony=$2 ;;
+    esac
+    shift 2
+  done
+}
+
+check_arguments() {
+  local name path
+  if [ "$(id -u)" -ne 0 ] && [ -z "$root" ]; then
+    die 2 "this needs root, to write to $prefix, $etc and $units. Run it with sudo."
+  fi
+  [ "$role" != uninstall ] || return 0
+  if [ -z "$broker" ] && [ ! -e "$root$etc/$config" ]; then
+    die 2 "BROKER is missing: say where the MQTT broker is," \
+      "for example: make install-$role BROKER=mqtt://broker.lan"
+  fi
+  if [ -n "$broker" ] && ! [[ $broker =~ ^(mqtts?|wss?|unix)://[^[:space:]]+$ ]]; then
+    die 2 "BROKER=$broker is no broker's address: write mqtt://HOST[:PORT], mqtts://, ws://, wss://" \
+      "or unix:///PATH, for example BROKER=mqtt://broker.lan"
+  fi
+  if [ -n "$number" ]; then check_number; fi
+  [[ $chrony =~ ^(yes|no)$ ]] || die 2 "CHRONY=$chrony is not understood: write yes or no."
+  for name in ca password_file keys; do
+    path=${!name}
+    if [ -n "$path" ] && { [ ! -f "$path" ] || [ ! -r "$path" ]; }; then
+      die 2 "${name^^}=$path is not a file that can be read."
+    fi
+  done
+  if [ -e "$root$prefix" ] && [ ! -e "$manifest" ]; then
+    die 1 "$root$prefix is there, but not from an installation like this one (it has no manifest)." \
+      "Move it away first."
+  fi
+  if [ "$role" = client ] && [ "$chrony" = yes ] && [ -z "$(find_chronyd)" ]; then
+    die 1 "chrony is not installed, and the client hands its measurements to it. Either" \
+      "'sudo apt-get install chrony' (it takes the place of systemd-timesyncd) and the same again," \
+      "or add CHRONY=no: the client then measures, shows and drives pins, and nobody moves the clock."
+  fi
+}
+
+check_number() {
+  local each
+  for each in ${number//,/ }; do
+    if ! [[ $each =~ ^[0-9]{1,3}$ ]] || [ "$each" -gt 255 ]; then
+      die 2 "NUMBER=$number: the number of a time server is from 0 to 255, '$each' is not."
+    fi
+  done
+  if [ "$role" = server ] && [[ $number = *,* ]]; then
+    die 2 "NUMBER=$number names several numbers, but a time server has one. (Clients may name several.)"
+  fi
+}
+
+find_chronyd() { PATH=$PATH:/usr/sbin:/sbin command -v chronyd || true; }
+
+# ---- steps --------------------------------------------------------------------------------------
+# The service may not look into home folders, so the system's interpreter comes first.
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:+"$PYTHON"} /usr/bin/python3 python3 python3.13 python3.12 python3.11; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      if "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
+        printf '%s\n' "$candidate"
+        return
+      fi
+      warn "$candidate cannot make virtual environments: 'sudo apt-get install python3-venv' helps."
+    fi
+  done
+  die 1 "no Python 3.11 or newer that can make virtual environments was found." \
+    "Use Debian 12 or newer with python3-venv, or name one with PYTHON=/path/to/python3."
+}
+
+install_program() {
+  local python bin=$root$prefix/bin
+  mkdir -p "$root$prefix"
+  touch "$manifest"
+  if ! "$bin/python" -m pip --version >/dev/null 2>&1; then
+    python=$(find_python)
+    say "making $root$prefix with $("$python" --version)"
+    "$python" -m venv "$root$prefix"
+  fi
+  say "building and installing mqtick from $here"
+  # The build's own environment obeys these variables, not -c; as an address, because of spaces.
+  PIP_CONSTRAINT=$("$bin/python" -c \
+    'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' "$here/constraints.txt")
+  PIP_BUILD_CONSTRAINT=$PIP_CONSTRAINT
+  export PIP_CONSTRAINT PIP_BUILD_CONSTRAINT
+  local pip=("$bin/python" -m pip install --quiet --disable-pip-version-check --no-warn-script-location)
+  "${pip[@]}" "$here" || die 1 "pip could not install mqtick (its words stand above). Is there a network?"
+  "${pip[@]}" gpiod || warn "pip could not install gpiod (its words stand above): everything works" \
+    "but pins by the back end gpiod. On a 32-bit system it is compiled: install gcc and python3-dev," \
+    "then run this again."
+  place_link "$prefix/bin/$program" "/usr/local/bin/$program"
+  place "$here/docs/operations.md" "$prefix/doc/operations.md" 644 root:root
+  # so that it can be taken away when this checkout is gone
+  local script
+  for script in install.sh manifest.sh say.sh; do
+    place "$here/scripts/$script" "$prefix/scripts/$script" 755 root:root
+  done
+}
+
+make_user() {
+  if [ -n "$root" ]; then return; fi
+  if ! getent group mqtick >/dev/null; then
+    record group mqtick
+    groupadd --system mqtick
+  fi
+  if ! getent passwd mqtick >/dev/null; then
+    record user mqtick
+    useradd --system --gid mqtick --home-dir /nonexistent --no-create-home \
+      --shell /usr/sbin/nologin mqtick
+  fi
+  # owns the GPIO devices of a Raspberry Pi; Debian has no such group
+  if getent group gpio >/dev/null; then usermod --append --groups gpio mqtick; fi
+}
+
+# The service may read neither home folders nor other people's files: what it needs is copied.
+write_config() {
+  local stem=${config%.toml} values=() fresh
+  make_folder $etc 755 root:root
+  if [ -n "$broker" ]; then values+=("broker=$broker"); fi
+  if [ -n "$username" ]; then values+=("username=$username"); fi
+  if [ -n "$ca" ]; then
+    place "$ca" "$etc/$stem.ca.pem" 644 root:root
+    values+=("ca_file=$etc/$stem.ca.pem")
+  fi
+  if [ -n "$password_file" ]; then
+    place "$password_file" "$etc/$stem.password" 640 root:mqtick
+    values+=("password_file=$etc/$stem.password")
+  fi
+  if [ -n "$keys" ]; then
+    place "$keys" "$etc/$stem.keys" 640 root:mqtick
+    values+=("keys_file=$etc/$stem.keys")
+  fi
+  if [ "$role" = server ] && [ -n "$number" ]; then values+=("number=$number"); fi
+  if [ -e "$root$etc/$config" ] && [ ${#values[@]} -eq 0 ]; then
+    say "kept: $root$etc/$config"
+    return
+  fi
+  if [ "$role" = client ] && [ "$chrony" = yes ]; then values+=("discipline=chrony"); fi
+  values+=("realtime.expect_fifo=true")
+  fresh=$(mktemp)
+  "$root$prefix/bin/$program" run --example-config |
+    "$root$prefix/bin/python" "$here/scripts/write_config.py" "${values[@]}" >"$fresh"
+  if [ ! -e "$root$etc/$config" ]; then
+    place "$fresh" "$etc/$config" 644 root:root
+  elif ! cmp -s "$fresh" "$root$etc/$config"; then
+    place "$fresh" "$etc/$config.new" 644 root:root
+    warn "$root$etc/$config was there and stays as it is. What this call would have written stands in" \
+      "$etc/$config.new: compare them, and rename it if you want it."
+  fi
+  rm -f "$fresh"
+}
+
+check_config() {
+  if [ -n "$root" ]; then return; fi # the files it names are not at their place yet
+  runuser -u mqtick -- "$prefix/bin/$program" run --config "$etc/$config" --check-config ||
+    die 1 "$etc/$config is not usable (see above). Correct it and run the same again," \
+      "or take everything away: sudo $prefix/scripts/install.sh uninstall"
+}
+
+# A line that chronyd does not understand keeps it from starting, and this host without time: so
+# chronyd itself reads the lines before they take effect.
+install_chrony_lines() {
+  local lines chronyd
+  chronyd=$(find_chronyd)
+  lines=$(mktemp)
+  "$root$prefix/bin/mqtick-client" chrony-config --servers "${number:-0}" >"$lines"
+  "$chronyd" -p -f "$lines" >/dev/null || {
+    rm -f "$lines"
+    die 1 "this chronyd ($("$chronyd" --version)) does not take the lines that mqtick needs (see above)." \
+      "Nothing of chrony was changed. CHRONY=no installs the client without it."
+  }
+  place "$lines" /etc/chrony/conf.d/mqtick.conf 644 root:root
+  rm -f "$lines"
+  if [ -z "$root" ]; then
+    "$chronyd" -p -f /etc/chrony/chrony.conf >/dev/null || {
+      rm -f /etc/chrony/conf.d/mqtick.conf
+      die 1 "with /etc/chrony/conf.d/mqtick.conf chronyd would not start (see above), so it was taken" \
+        "away again. Does /etc/chrony/chrony.conf work without it: chronyd -p -f /etc/chrony/chrony.conf?"
+    }
+    grep -qsE '^[[:space:]]*confdir[[:space:]].*/etc/chrony/conf\.d' /etc/chrony/chrony.conf ||
+      warn "/etc/chrony/chrony.conf does not read /etc/chrony/conf.d: add the line" \
+        "'confdir /etc/chrony/conf.d' to it and restart chrony."
+  fi
+  place "$here/client/systemd/chrony.service.d/mqtick.conf" \
+    $units/chrony.service.d/mqtick.conf 644 root:root
+}
+
+install_units() {
+  place "$here/${program#mqtick-}/systemd/$service" "$units/$service" 644 root:root
+  record unit "$service"
+  if [ "$role" = client ]; then
+    place "$here/client/systemd/mqtick-wait-sync.service" $units/mqtick-wait-sync.service 644 root:root
+    record unit mqtick-wait-sync.service
+  fi
+}
+
+start_service() {
+  if [ -n "$root" ]; then return; fi
+  if ! has_systemd; then
+    say "systemd is not running here, so nothing was started. By hand:" \
+      "$prefix/bin/$program run --config $etc/$config"
+    return
+  fi
+  systemctl daemon-reload
+  if [ "$start" = no ]; then
+    say "nothing was started. When you want it: systemctl enable --now $service"
+    return
+  fi
+  if [ "$role" = client ] && [ "$chrony" = yes ] && systemctl -q is-enabled chrony; then
+    systemctl restart chrony
+  fi
+  systemctl enable --quiet "$service"
+  systemctl restart "$service" || {
+    journalctl --no-pager --unit "$service" --lines 20 >&2 || true
+    die 1 "$service does not start; its last words stand above. When the cause is found:" \
+      "systemctl restart $service"
+  }
+  say "$service runs. How it is: $program status"
+}
+
+main() {
+  read_arguments "$@"
+  check_arguments
+  if [ "$role" = uninstall ]; then
+    remove_everything
+    return
+  fi
+  install_program
+  make_user
+  write_config
+  check_config
+  if [ "$role" = client ] && [ "$chrony" = yes ]; then install_chrony_lines; fi
+  install_units
+  start_service
+}
+
+main "$@"
+exit
