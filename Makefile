@@ -24,7 +24,7 @@ help: ## list the targets
 .PHONY: demo demo-sync
 demo: demo-sync ## watch a client find the time: broker, time server and client on this machine
 demo-sync: setup-demo
-	@$(PYTHON_BIN) demo/sync.py
+	@$(PYTHON_BIN) -m demo.sync
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-check

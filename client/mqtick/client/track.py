@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.exchange import echo, one_way, two_way
-from mqtick.client.sample import Origin, Reading, Sample, Verdict
+from mqtick.client.sample import Origin, Reading, Sample
 from mqtick.protocol.auth import Keyring, Replay
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
@@ -328,15 +328,12 @@ class Track:
             correction_ns=correction_ns,
         )
         self.last_delay_ns = exchange.delay_ns
-        best = exchange
+        self._take(exchange, arrival)
         if isinstance(message, Echo) and self._settings.use_echo:
             self.server_loop_ns = message.loop_ns
             bracketed = self._echo_sample(origin, message, pending, arrival.reading, exchange)
-            if bracketed is not None and bracketed.verdict is Verdict.REFUSED:
+            if bracketed is not None:
                 self._take(bracketed, arrival)
-            elif bracketed is not None:
-                best = bracketed
-        self._take(best, arrival)
 
     def _echo_sample(
         self, origin: Origin, message: Echo, pending: Pending, arrival: Reading, exchange: Sample
