@@ -28,6 +28,7 @@ def test_the_topics_are_those_of_the_document() -> None:
     assert TREE.request(7, "kitchen-1") == "mqtick/q/7/kitchen-1"
     assert TREE.reply(7, "kitchen-1") == "mqtick/r/7/kitchen-1"
     assert TREE.follow_up(7, "kitchen-1") == "mqtick/f/7/kitchen-1"
+    assert TREE.loop(7) == "mqtick/l/7"
     assert TREE.all_times() == "mqtick/t/+"
     assert TREE.all_statuses() == "mqtick/s/+"
     assert TREE.all_requests(7) == "mqtick/q/7/+"
@@ -108,9 +109,8 @@ def test_a_server_number_that_is_no_octet_is_refused(number: int) -> None:
 
 def test_every_topic_of_the_tree_is_in_the_access_list() -> None:
     text = acl(TREE, "mqtick-server")
-    for letter in "tsqrf":
-        assert re.search(rf"^topic \w+ mqtick/{letter}/", text, re.MULTILINE)
-        assert re.search(rf"^pattern \w+ mqtick/{letter}/", text, re.MULTILINE)
+    assert re.findall(r"^topic \w+ mqtick/(\w)/", text, re.MULTILINE) == list("tsqlrf")
+    assert re.findall(r"^pattern \w+ mqtick/(\w)/", text, re.MULTILINE) == list("tsqrf")
 
 
 @pytest.mark.parametrize("user", ["", " a", "a ", "a\nuser root", "x" * 65, "a+"])
@@ -167,7 +167,7 @@ def test_mosquitto_lets_each_through_to_its_own_topics_only(broker: int) -> None
     users = ("mqtick-server", "kitchen-1", "hall-2")
     clients = {user: connect(broker, user, heard, "mqtick/#") for user in users}
     topics = (
-        *(TREE.time(0), TREE.status(0)),
+        *(TREE.time(0), TREE.status(0), TREE.loop(0)),
         *(tree(0, "kitchen-1") for tree in (TREE.request, TREE.reply, TREE.follow_up)),
     )
     try:
@@ -185,10 +185,13 @@ def test_mosquitto_lets_each_through_to_its_own_topics_only(broker: int) -> None
             client.disconnect()
             client.loop_stop()
     got = {(user, topic): heard.count((user, topic)) for user in users for topic in topics}
-    time_, status, request, reply, follow_up = topics
+    time_, status, loop, request, reply, follow_up = topics
     assert got == {
         # what the server wrote to all, once each; what others wrote there went nowhere
         **{(user, topic): 1 for user in users for topic in (time_, status)},
+        ("mqtick-server", loop): 1,
+        ("kitchen-1", loop): 0,
+        ("hall-2", loop): 0,
         ("mqtick-server", request): 1,
         ("kitchen-1", request): 1,
         ("hall-2", request): 0,

@@ -1,11 +1,9 @@
 """The precise format: binary time messages of at most 32 octets (docs/protocol.md draws each).
 
-Every message is a frozen dataclass with `body()`, the octets before the tag, and a class method
-`decode(payload)`, which takes the whole payload, tag included, and checks everything but the tag.
-`auth.Keys` makes and verifies the tag. Encoders raise `ValueError`, decoders `DecodeError` only.
-
-Fields named `*_ns` are nanoseconds; an instant counts from 1970-01-01 UTC. A correction is *real
-minus stated* transmit time.
+Every message has `body()`, the octets before the tag, and a class method `decode(payload)`, which
+takes the whole payload and checks everything but the tag; `auth.Keys` makes and verifies that.
+Encoders raise `ValueError`, decoders `DecodeError` only. `*_ns` are nanoseconds, instants since
+1970-01-01 UTC; a correction is *real minus stated* transmit time.
 """
 
 from __future__ import annotations
@@ -210,8 +208,8 @@ class FollowUp:
         _, server, sequence, correction, source, generation = _unpack(cls, payload)
         if source > 3:
             raise wire.reserved_bits("sources of a follow-up", source)
-        known = None if correction == wire.UNKNOWN_CORRECTION else correction
-        return cls(server, sequence, known, Source(source), generation)
+        correction_ns = None if correction == wire.UNKNOWN_CORRECTION else correction
+        return cls(server, sequence, correction_ns, Source(source), generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +231,9 @@ class Echo:
     last_source: Source
     generation: int
     loop_ns: int | None
-    """The least of the recent delays from the server's transmission to its first echo."""
+    """The server's own recent delay from transmission to arrival, through the broker."""
     placement: int = 0
-    """0 to 3: changes whenever the first echo subscribed anew. The echo holds only for a client
-    that has subscribed to its reply topic after that."""
+    """0 to 3: changes when the first echo subscribed anew; the client must do so after it."""
 
     def body(self) -> bytes:
         """Return the 24 octets before the tag."""
@@ -272,9 +269,7 @@ class Echo:
 
 
 Message = Time | Request | Reply | FollowUp | Echo
-_KINDS: Final[dict[int, type[Message]]] = {
-    kind.KIND: kind for kind in (Time, Request, Reply, FollowUp, Echo)
-}
+_KINDS: Final[dict[int, type[Message]]] = {1: Time, 2: Request, 3: Reply, 4: FollowUp, 5: Echo}
 
 
 def decode(payload: bytes) -> Message:
@@ -295,9 +290,8 @@ def _unpack(kind: type[Message], payload: bytes) -> tuple[Any, ...]:
 def _pack(message: Message, *fields: int | bytes) -> bytes:
     """Put version, kind, server and sequence before `fields`; struct checks the ranges."""
     try:
-        return message.LAYOUT.pack(
-            VERSION << 4 | message.KIND, message.server, message.sequence, *fields
-        )
+        head = VERSION << 4 | message.KIND
+        return message.LAYOUT.pack(head, message.server, message.sequence, *fields)
     except struct.error as error:
         raise ValueError(
             f"A field of {message} is outside its range ({error}). Nothing was encoded; "

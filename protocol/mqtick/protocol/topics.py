@@ -5,7 +5,8 @@ Below a prefix P (`mqtick` unless configured), for server number n and a client'
 * `P/t/n` time, `P/s/n` status: from the server to all;
 * `P/q/n/NAME` request: from the client, to the server and back to the client itself;
 * `P/r/n/NAME` reply: from the server to that client, and to the server's two echo connections;
-* `P/f/n/NAME` follow-up and echo: from the server to that client.
+* `P/f/n/NAME` follow-up and echo: from the server to that client;
+* `P/l/n` loop: from the server to itself.
 
 No topic has more than 32 octets, so that the published hardware broker carries it. What a person
 configured raises `ValueError`; a topic that came from the network raises `DecodeError` only.

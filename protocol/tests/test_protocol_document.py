@@ -1,0 +1,219 @@
+"""docs/protocol.md says what the code does: drawings, tables, examples, access list, refusals."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtick.protocol.auth import Keyring, derive_broadcast_key, derive_client_key
+from mqtick.protocol.precise import VERSION, Echo, FollowUp, Reply, Request, Time
+from mqtick.protocol.topics import TopicTree, acl
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "protocol.md").read_text()
+MODULES = [
+    ROOT / "protocol" / "mqtick" / "protocol" / f"{name}.py"
+    for name in (
+        *("time_types", "text1451", "draft2021", "precise", "precise_fields", "topics", "auth"),
+    )
+]
+KINDS = (Time, Request, Reply, FollowUp, Echo)
+
+Layout = list[list[Any]]
+
+
+def vectors(name: str) -> Any:
+    return json.loads((Path(__file__).parent / "vectors" / f"{name}.json").read_text())
+
+
+PRECISE, TYPES, TEXT = vectors("precise"), vectors("time_types"), vectors("text1451")
+DRAFT = vectors("draft2021")
+TYPE_LAYOUTS: dict[str, Layout] = {
+    "instance": [["seconds", 6], ["nanoseconds", 4]],
+    "duration": [["nanoseconds times 65536", 8]],
+    "time_2007": [["seconds", 4], ["sign, nanoseconds", 4]],
+}
+
+
+def cell(text: str, width: int) -> str:
+    return text.center(width) if len(text) <= width else text[:width]
+
+
+def draw_octets(layout: Layout) -> str:
+    """Draw fields in rows of eight octets; `...` is where a field goes on in the next row."""
+    octets = [(name, i) for name, size in layout for i in range(size)]
+    out = ["   " + "".join(f"     {i}     " for i in range(min(8, len(octets)))).rstrip()]
+    line = ""
+    for start in range(0, len(octets), 8):
+        row, cells = octets[start : start + 8], []
+        while row:
+            size = sum(1 for name, _ in row if name == row[0][0])
+            cells.append((row[0][0] if row[0][1] == 0 else "...", 11 * size - 1))
+            row = row[size:]
+        line_below = "   +" + "".join("-" * width + "+" for _, width in cells)
+        out.append(merge(line, line_below) if line else line_below)
+        line = line_below
+        out.append(f"{start:2} |" + "".join(cell(text, width) + "|" for text, width in cells))
+    return "\n".join([*out, line])
+
+
+def merge(above: str, below: str) -> str:
+    """Join the line under one row with the line over the next."""
+    length = max(len(above), len(below))
+    pairs = zip(above.ljust(length), below.ljust(length), strict=True)
+    return "".join("+" if "+" in pair else max(pair, key="-".__eq__) for pair in pairs)
+
+
+def draw_bits(layout: Layout) -> str:
+    """Draw the bits of one octet, the highest first."""
+    line = "   +" + "".join("-" * (8 * size - 1) + "+" for _, size in layout)
+    row = "   |" + "".join(cell(name, 8 * size - 1) + "|" for name, size in layout)
+    numbers = "   " + "".join(f"    {bit}   " for bit in range(7, -1, -1)).rstrip()
+    return "\n".join([numbers, line, row, line])
+
+
+def hex_blocks() -> list[tuple[str, str]]:
+    """Return name and octets of each hexadecimal example; `;` begins a comment."""
+    found = re.findall(r"^```hex (\S+)\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+    return [
+        (name, " ".join(" ".join(line.partition(";")[0] for line in text.splitlines()).split()))
+        for name, text in found
+    ]
+
+
+def expected_hex() -> dict[str, str]:
+    """Return every vector that the document may show, by name."""
+    keys = {
+        f"{name}-key": bytes.fromhex(PRECISE["keys"][name]).hex(" ")
+        for name in ("fleet", "broadcast", "client")
+    }
+    messages = {message["name"]: message["hex"] for message in PRECISE["messages"]}
+    authenticated = {f"{m['name']}-authenticated": m["authenticated"] for m in PRECISE["messages"]}
+    return keys | messages | authenticated | {vector["name"]: vector["hex"] for vector in TYPES}
+
+
+@pytest.mark.parametrize(("name", "octets"), hex_blocks())
+def test_a_hexadecimal_example_is_the_vector_of_its_name(name: str, octets: str) -> None:
+    assert octets == expected_hex()[name]
+
+
+def test_every_vector_of_a_message_is_worked_in_the_document() -> None:
+    shown = {name for name, _ in hex_blocks()}
+    assert {message["name"] for message in PRECISE["messages"]} <= shown
+    assert {"fleet-key", "broadcast-key", "client-key", "reply-authenticated"} <= shown
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_message_is_drawn_as_it_is_laid_out(kind: type[Time]) -> None:
+    layout = PRECISE["layouts"][kind.__name__]
+    assert sum(size for _, size in layout) == kind.LAYOUT.size + 8
+    assert f"\n{draw_octets(layout)}\n" in DOCUMENT
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_table_of_a_message_names_each_field_at_its_octets(kind: type[Time]) -> None:
+    title = re.escape(f"kind {kind.KIND}\n")
+    section = re.split(rf"^### 4\.\d .*{title}", DOCUMENT, flags=re.MULTILINE)[1]
+    section = re.split(r"^##", section, flags=re.MULTILINE)[0]
+    rows = re.findall(r"^\| ([0-9-]+) \| (\w+) \|", section, re.MULTILINE)
+    at, expected = 0, []
+    for name, size in PRECISE["layouts"][kind.__name__]:
+        expected.append((str(at) if size == 1 else f"{at}-{at + size - 1}", name))
+        at += size
+    assert rows == expected
+
+
+@pytest.mark.parametrize("layout", PRECISE["bits"].values(), ids=PRECISE["bits"].keys())
+def test_the_bits_of_an_octet_are_drawn_as_they_are_laid_out(layout: Layout) -> None:
+    assert sum(size for _, size in layout) == 8
+    assert f"\n{draw_bits(layout)}\n" in DOCUMENT
+
+
+@pytest.mark.parametrize("layout", TYPE_LAYOUTS.values(), ids=TYPE_LAYOUTS.keys())
+def test_a_time_type_is_drawn(layout: Layout) -> None:
+    assert f"\n{draw_octets(layout)}\n" in DOCUMENT
+
+
+def test_the_root_distances_are_those_of_the_vectors() -> None:
+    rows = re.findall(r"^\| (\d+) \| `([0-9a-f]{2} [0-9a-f]{2})` \| (\d+)", DOCUMENT, re.MULTILINE)
+    assert rows == [(str(v["ns"]), v["field"], str(v["back_ns"])) for v in PRECISE["root_distance"]]
+
+
+def test_the_access_list_is_the_one_that_is_generated() -> None:
+    assert f"```acl\n{acl(TopicTree(), 'mqtick-server')}```" in DOCUMENT
+
+
+@pytest.mark.parametrize("name", ["text-time", "text-request", "text-reply"])
+def test_a_text_example_is_the_vector_of_its_name(name: str) -> None:
+    found = {v["name"]: v["payload"] for kind in ("time", "request", "reply") for v in TEXT[kind]}
+    assert f"```text {name}\n{found[name]}\n```" in DOCUMENT
+
+
+@pytest.mark.parametrize("kind", ["syn", "srq", "srs"])
+def test_a_draft_example_is_the_vector_of_its_name(kind: str) -> None:
+    vector = DRAFT[kind][0]
+    lines = "\n".join(f"{name} = {value}" for name, value in vector["properties"])
+    assert f"```text {vector['name']}\n{lines}\n```" in DOCUMENT
+
+
+def test_every_reason_of_a_refusal_is_in_the_table_and_no_other() -> None:
+    reasons: set[str] = set()
+    for module in MODULES:
+        reasons |= set(re.findall(r'DecodeError\(\s*"([a-z0-9-]+)"', module.read_text()))
+    section = DOCUMENT.split("## 7. What to refuse")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", section, re.MULTILINE)) == reasons
+
+
+def test_the_document_is_of_the_version_that_is_written() -> None:
+    assert f"version {VERSION}" in DOCUMENT
+
+
+def fenced(language: str) -> str:
+    found = re.findall(rf"^```{language}\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert len(found) == 1
+    return str(found[0])
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_shell_commands_make_the_keys_of_a_client() -> None:
+    made = subprocess.run(
+        ["sh", "-eu", "-c", fenced("sh")], capture_output=True, text=True, check=True
+    ).stdout
+    fleet, ring = bytes.fromhex(PRECISE["keys"]["fleet"]), Keyring.from_text(made)
+    assert ring.broadcast().keys == (derive_broadcast_key(fleet),)
+    assert ring.client("kitchen-1").keys == (derive_client_key(fleet, "kitchen-1"),)
+
+
+C_MAIN = """
+int main(void)
+{
+    uint8_t m[24], none[4] = {0x80, 0, 0, 0};
+    for (int i = 0; i < 24; i++) { unsigned octet; scanf("%x", &octet); m[i] = octet; }
+    printf("%lld %ld %llu", (long long)instant_ns(m + 6), (long)correction_ns(m + 16),
+           (unsigned long long)root_distance_ns(m + 20));
+    printf(" %d %d%d%d%d %d%d", correction_ns(none) == INT32_MIN, is_newer(0, UINT32_MAX),
+           is_newer(UINT32_MAX, 0), is_newer(0x80000000u, 0), is_newer(7, 7),
+           same_tag(m, m), same_tag(m, m + 8));
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_the_lines_of_c_read_a_message(tmp_path: Path) -> None:
+    source, program = tmp_path / "example.c", tmp_path / "example"
+    source.write_text("#include <stdint.h>\n#include <stdio.h>\n" + fenced("c") + C_MAIN)
+    subprocess.run(
+        ["cc", "-std=c99", "-Wall", "-Werror", "-Wno-unused-result", source, "-o", program],
+        check=True,
+    )
+    message = PRECISE["messages"][0]
+    said = subprocess.run(
+        [program], input=message["hex"], capture_output=True, text=True, check=True
+    ).stdout
+    fields = message["fields"]
+    numbers = [fields[f] for f in ("transmit_ns", "previous_correction_ns", "root_distance_ns")]
+    assert said == f"{' '.join(map(str, numbers))} 1 1000 10"
