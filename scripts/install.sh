@@ -166,7 +166,13 @@ write_config() {
   local stem=${config%.toml} values=() fresh
   make_folder $etc 755 root:root
   if [ -n "$broker" ]; then values+=("broker=$broker"); fi
-  if [ -n "$username" ]; then values+=("username=$username"); fi
+  if [ -n "$username" ]; then
+    values+=("username=$username")
+    # the access list in docs/protocol.md lets a client use the topics of its user name only
+    if [ "$role" = client ] && [[ $username =~ ^[A-Za-z0-9_.-]{1,16}$ ]]; then
+      values+=("name=$username")
+    fi
+  fi
   if [ -n "$ca" ]; then
     place "$ca" "$etc/$stem.ca.pem" 644 root:root
     values+=("ca_file=$etc/$stem.ca.pem")
