@@ -15,7 +15,6 @@ import errno
 import os
 import socket
 import struct
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -103,6 +102,9 @@ class Outcome(StrEnum):
     QUEUE_FULL = "queue-full"
     FAILED = "failed"
 
+
+# So many unconfirmed samples are remembered one by one.
+_MAXIMUM_PENDING = 256
 
 _OUTCOMES = {
     errno.ENOENT: Outcome.MISSING,
@@ -196,26 +198,28 @@ class Verify:
     All instants are CLOCK_MONOTONIC nanoseconds of the caller, so no clock is read here.
     """
 
-    def __init__(self, sock: ChronySock, refid: str, *, poll: int = 2) -> None:
-        """Watch one reference clock; ``poll`` is that of its refclock line."""
+    def __init__(self, sock: ChronySock, refid: str) -> None:
+        """Watch one reference clock, which chronyd shows under ``refid``."""
         self._sock = sock
         self._refid = refid
-        self._poll_ns = int(2.0**poll * 1e9)
-        # LastRx is in whole seconds, and a sample may wait for the end of a poll.
-        self._patience_ns = 2 * self._poll_ns + 2_000_000_000
-        # Enough instants for the patience, however many samples are sent.
-        self._pending_ns: deque[int] = deque(maxlen=256)
-        self._spacing_ns = self._patience_ns // 64
+        self._pending_ns: list[int] = []  # when samples were sent that are not confirmed yet
+        self._spacing_ns = 0
         self._outcome: Outcome | None = None
         self._was_received = False
 
     def note(self, outcome: Outcome, monotonic_ns: int) -> None:
         """Remember what :meth:`ChronySock.send` returned, and when."""
         self._outcome = outcome
-        if outcome is Outcome.SENT:
-            last_ns = self._pending_ns[-1] if self._pending_ns else None
-            if last_ns is None or monotonic_ns - last_ns >= self._spacing_ns:
-                self._pending_ns.append(monotonic_ns)
+        pending = self._pending_ns
+        if outcome is not Outcome.SENT:
+            return
+        if pending and monotonic_ns - pending[-1] < self._spacing_ns:
+            return
+        pending.append(monotonic_ns)
+        if len(pending) > _MAXIMUM_PENDING:
+            # The first one matters, of the others every second is enough.
+            self._spacing_ns = 2 * (pending[-1] - pending[0]) // len(pending)
+            del pending[1::2]
 
     def check(self, sources: Iterable[Source], monotonic_ns: int) -> Verdict:
         """Say whether chronyd takes the samples; ``sources`` was asked at ``monotonic_ns``."""
@@ -233,18 +237,21 @@ class Verify:
         return self._compare(source, monotonic_ns)
 
     def _compare(self, source: Source, monotonic_ns: int) -> Verdict:
+        poll_ns = int(2.0**source.poll * 1e9)
         if source.last_rx_s is None:
             if self._was_received:  # a new chronyd: what the old one got says nothing
                 self._pending_ns.clear()
             self._was_received = False
         else:
             self._was_received = True
-            # The sample of a poll stands for all that were sent until the poll ended.
-            until_ns = monotonic_ns - source.last_rx_s * 10**9 + self._poll_ns + 10**9
-            while self._pending_ns and self._pending_ns[0] <= until_ns:
-                self._pending_ns.popleft()
+            # LastRx is the time of the sample itself, which may be two polls old when it is sent,
+            # and whole seconds.
+            until_ns = monotonic_ns - source.last_rx_s * 10**9 + 2 * poll_ns + 10**9
+            self._pending_ns = [sent_ns for sent_ns in self._pending_ns if sent_ns > until_ns]
+        if not self._pending_ns:
+            self._spacing_ns = 0
         waited_ns = monotonic_ns - self._pending_ns[0] if self._pending_ns else 0
-        if waited_ns > self._patience_ns:
+        if waited_ns > 2 * poll_ns + 2 * 10**9:
             return Verdict("lost", self._complaint(source, waited_ns))
         if source.last_rx_s is None:
             return Verdict("waiting", f"chronyd has not reported a sample of {self._refid} yet")
@@ -261,7 +268,7 @@ class Verify:
             f"them for {waited_ns / 1e9:.0f} s, but reach is {source.reach:o} (octal) and the last "
             f"one was received {last}. chronyd says nothing of what it drops: a sample that is not "
             f"of its own size ({self._sock.layout.size} octets are sent); one stamped in its "
-            f"future, or more than {2 * self._poll_ns / 1e9:g} s ago; fewer than 4 a poll before "
+            f"future, or more than {2.0 ** (source.poll + 1):g} s ago; fewer than 4 a poll before "
             "chrony 4.7 without 'filter 1'. Or another chronyd has taken over the socket's path. "
             "See: chronyc sources, and the refclock line in chrony's configuration"
         )
