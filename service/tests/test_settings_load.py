@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.service.settings import SchemaError, SettingsError, key, load, table
+from mqtick.service.settings import SchemaError, SettingsError, load
+from mqtick.service.settings_schema import key, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Example:
     words: tuple[str, ...] = key((), "Words.")
     maximum_skew_ppm: float = key(100.0, "Largest skew.", minimum=0)
     key_file: str | None = key(None, "File with keys.", example="/etc/mqtick/keys")
-    chrony: Chrony = table(Chrony, "How samples reach chrony.")  # noqa: RUF009
+    chrony: Chrony = table(Chrony, "How samples reach chrony.")
 
     def __post_init__(self) -> None:
         if self.interval_s < self.chrony.delay_s:

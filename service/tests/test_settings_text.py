@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from mqtick.service.settings import (
     add_flags,
     commented_example,
-    key,
     load,
     overrides_from,
     render,
-    table,
 )
+from mqtick.service.settings_schema import key, table
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20
@@ -42,7 +41,7 @@ class Middle:
 
     poll: int = key(2, "A poll.", minimum=-6)
     is_on: bool = key(True, "Whether it is on: 100 % of the time.")
-    inner: Inner = table(Inner, "The innermost keys.")  # noqa: RUF009
+    inner: Inner = table(Inner, "The innermost keys.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Whole:
     bits: tuple[bool, ...] = key((True, False), "Bits.")
     key_file: str | None = key(None, "A file.", example="/etc/mqtick/keys")
     limit_s: float | None = key(None, "A limit.", example=3.0, maximum=10.0)
-    middle: Middle = table(Middle, "Keys in the middle.")  # noqa: RUF009
+    middle: Middle = table(Middle, "Keys in the middle.")
 
 
 WHOLE = st.builds(
