@@ -82,6 +82,16 @@ def test_what_is_remembered_of_a_server_is_bounded() -> None:
     replay.accept(replace(FIRST, generation=247), None)
 
 
+def test_the_generation_unheard_for_longest_is_forgotten_first() -> None:
+    replay = Replay(SECOND)
+    for generation in range(8):
+        replay.accept(later(1, generation), None)
+    replay.accept(later(2, 0), None)
+    replay.accept(later(1, 8), None)
+    assert refused(replay, later(2, 0), None) == "replayed"
+    replay.accept(later(1, 1), None)
+
+
 def test_the_sequence_may_wrap() -> None:
     replay = Replay(SECOND)
     before = replace(FIRST, sequence=2**32 - 1)

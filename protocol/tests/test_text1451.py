@@ -62,7 +62,7 @@ def test_an_exchange_comes_back_exactly(
     assert text.decode_reply(text.encode_reply(reply)) == reply
 
 
-@pytest.mark.parametrize("t1", ["123", "1781234567123", "whatever it is", "-1e9", ""])
+@pytest.mark.parametrize("t1", ["123", "1781234567123", "whatever it is", "-1e9", "", "9" * 32])
 def test_the_server_echoes_t1_and_never_reads_it(t1: str) -> None:
     request = text.decode_request(f"PTTEST/app0,{t1}".encode())
     reply = text.encode_reply(text.TextReply(request.t1, 0, 0, "PTTEST/ncap0"))
