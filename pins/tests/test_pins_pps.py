@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtick.pins import LatencyClass, Output, PinError, PinSettings, Pps, PpsEdge, monotonic_raw_ns
-from mqtick.pins.pps import LATE_LIMIT_NS, LEAD_NS
+from mqtick.pins.pps import LATE_LIMIT_NS, LEAD_NS, REHEARSE_NS
 
 SECOND_NS = 1_000_000_000
 READ_NS = 100
@@ -27,8 +27,10 @@ class World:
         self.offset_ns = offset_ns
         self.skew_ppm = skew_ppm
         self.synchronised = True
-        self.failing = False
+        self.failing_level: bool | None = None
         self.edges: list[int] = []
+        self.level = False
+        self.rehearsed: list[int] = []
         self.at_raw_ns: dict[int, Callable[[], None]] = {}
         wish = PinSettings(**settings)  # type: ignore[arg-type]
         self.output = Output(self, wish, self.now)
@@ -46,9 +48,10 @@ class World:
         return since_ns - since_ns * self.skew_ppm // 1_000_000
 
     def set(self, level: bool) -> None:
-        if self.failing:
+        if level is self.failing_level:
             raise OSError("the wire is cut")
-        self.edges.append(self.raw_ns)
+        (self.rehearsed if level == self.level else self.edges).append(self.raw_ns)
+        self.level = level
 
     def close(self) -> None:
         pass
@@ -87,6 +90,13 @@ def test_it_hands_over_one_lead_before_the_next_whole_second() -> None:
     pps = world.pps()
     assert world.due(pps) == 6 * SECOND_NS - LEAD_NS
     assert world.due(pps) == 6 * SECOND_NS - LEAD_NS
+
+
+def test_it_begins_with_a_second_that_leaves_the_whole_lead() -> None:
+    for before_ns, second_ns in [(LEAD_NS + 1000, 6 * SECOND_NS), (LEAD_NS - 1000, 7 * SECOND_NS)]:
+        world = World()
+        world.sleep_until(6 * SECOND_NS - before_ns)
+        assert world.due(world.pps()) == second_ns - LEAD_NS
 
 
 @given(
@@ -140,6 +150,32 @@ def test_held_up_while_spinning_is_too_late_as_well() -> None:
     assert world.step(pps) is None
     assert world.edges == []
     assert pps.missed == 1
+
+
+def test_held_up_just_before_the_edge_is_counted_as_late() -> None:
+    world = World()
+    pps = world.pps()
+
+    def hold_up() -> None:
+        world.raw_ns += LATE_LIMIT_NS + 1
+
+    world.at_raw_ns[6 * SECOND_NS + 1] = hold_up  # the spin has ended at 6 s + 0
+    edge = world.step(pps)
+    assert edge is not None
+    assert edge.before_ns - edge.target_raw_ns > LATE_LIMIT_NS
+    assert (pps.made, pps.late, pps.missed) == (1, 1, 0)
+
+
+def test_the_edge_is_rehearsed_if_there_is_time_and_only_then() -> None:
+    world = World()
+    pps = world.pps()
+    world.step(pps)
+    assert len(world.rehearsed) == 1
+    assert world.rehearsed[0] < 6 * SECOND_NS
+    assert len(world.edges) == 1
+    world.step(pps, late_ns=LEAD_NS - REHEARSE_NS)
+    assert len(world.rehearsed) == 1
+    assert (pps.made, pps.late) == (2, 0)
 
 
 def test_each_second_of_a_long_stall_is_counted() -> None:
@@ -225,12 +261,23 @@ def test_a_clock_stepped_forward_misses_what_was_due_and_not_an_hour() -> None:
     assert edge.second_ns > EPOCH_NS + 3600 * SECOND_NS
 
 
+@pytest.mark.parametrize("width_us", [50, 200])
+def test_a_pulse_that_fails_does_not_cost_the_next_one(width_us: int) -> None:
+    world = World(mode="pulse", width_us=width_us)
+    pps = world.pps()
+    world.failing_level = True
+    assert world.step(pps) is None
+    world.failing_level = None
+    assert world.step(pps) is not None
+    assert (pps.made, pps.failed, world.output.errors) == (1, 1, 1)
+
+
 def test_an_output_that_fails_is_counted_and_the_next_second_is_tried() -> None:
     world = World()
     pps = world.pps()
-    world.failing = True
+    world.failing_level = True
     assert world.step(pps) is None
-    world.failing = False
+    world.failing_level = None
     assert world.step(pps) is not None
     assert (pps.made, pps.missed, pps.failed) == (1, 0, 1)
     assert world.output.errors == 1

@@ -83,7 +83,10 @@ class Line(Protocol):
         """How the back end reaches the pin."""
 
     def set(self, level: bool) -> None:
-        """Put the line high (True) or low; return once it is; any exception means it failed."""
+        """Put the line high (True) or low; return once it is; any exception means it failed.
+
+        Asked for the level that it has, the line makes no edge.
+        """
 
     def close(self) -> None:
         """Give the line back, at the level it has."""

@@ -74,10 +74,10 @@ class MemoryLine:
 
     def set(self, level: bool) -> None:
         """Record an edge, if this is one."""
+        record = PinRecord(self._now(), self._line, level)
         if level == self._level:
             return
         self._level = level
-        record = PinRecord(self._now(), self._line, level)
         ring = self._ring
         if len(ring) == ring.maxlen:
             self.overflow += 1

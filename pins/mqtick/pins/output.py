@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from mqtick.pins.base import COMPLETE_US, Clock, Edge, Line, PinSettings, monotonic_raw_ns
+from collections.abc import Callable
+
+from mqtick.pins.base import (
+    COMPLETE_US,
+    Clock,
+    Edge,
+    LatencyClass,
+    Line,
+    PinSettings,
+    monotonic_raw_ns,
+)
 
 
 class Output:
@@ -67,31 +77,45 @@ class Output:
         counted as an error, and the line is released so that the next one works.  Blocks for the
         back end's delay, and for a pulse of up to 100 us until its end.
         """
-        now = self._now
         pulsing = self._pulsing
         level = self.settings.active_level if pulsing else not self.level
-        before_ns = now()
         if self._closed or self._active:
-            return self._refused(before_ns)
+            return self._refused()
         # Before the attempt: a line that failed half-way may be active, and release() must end it.
         self._active = pulsing and not self._pulsed_by_line
-        try:
-            self._make(level)
-        except Exception as trouble:
-            self._count(trouble)
-            if self._complete_ns:
-                self.release()
-            return Edge(before_ns, 0, self.level)
-        after_ns = now()
-        if self._pulsed_by_line:
-            return Edge(before_ns, after_ns, level)
-        self.level = level
+        edge = self._attempt(self._make, level)
+        if edge.after_ns and not self._pulsed_by_line:
+            self.level = level
         if self._complete_ns:
-            end_ns = after_ns + self._complete_ns
+            now = self._now
+            end_ns = edge.after_ns + self._complete_ns
             while now() < end_ns:
                 pass
             self.release()
-        return Edge(before_ns, after_ns, level)
+        return edge
+
+    def rehearse(self) -> None:
+        """Do what fire() does, but to the level the line has, so that there is no edge.
+
+        Code and data that lay idle for a second are slow the first time: a rehearsal some 50 us
+        before fire() makes the bracket of its edge many times narrower.  Does nothing where an
+        edge takes a daemon's time, nor during a pulse.
+        """
+        if self._closed or self._active or self.latency_class is LatencyClass.DAEMON:
+            return
+        errors = self.errors
+        self._attempt(self.line.set, self.level)
+        self.errors = errors  # what fails now fails again at once, and is counted then
+
+    def _attempt(self, make: Callable[[bool], None], level: bool) -> Edge:
+        now = self._now
+        before_ns = now()
+        try:
+            make(level)
+        except Exception as trouble:
+            self._count(trouble)
+            return Edge(before_ns, 0, self.level)
+        return Edge(before_ns, now(), level)
 
     def release(self) -> None:
         """End a pulse; does nothing at any other time.
@@ -128,7 +152,8 @@ class Output:
             self.level = self.settings.inactive_level
             self._active = False
 
-    def _refused(self, before_ns: int) -> Edge:
+    def _refused(self) -> Edge:
+        before_ns = self._now()
         self.errors += 1
         if self._closed:
             self.last_error = f"{self.name} is closed, so no edge was made."

@@ -22,6 +22,8 @@ LEAD_NS: Final = 200_000
 """How long before the edge the event loop hands over: more than its usual wake-up delay."""
 LATE_LIMIT_NS: Final = 10_000
 """An edge that could only be made later than this after its second is left out."""
+REHEARSE_NS: Final = 50_000
+"""The edge is rehearsed if at least this time is left, which a rehearsal from rest may take."""
 
 RawOfTime = Callable[[int], int | None]
 
@@ -68,6 +70,9 @@ class Pps:
         self.late_limit_ns = late_limit_ns
         self.made = 0
         """Edges made."""
+        self.late = 0
+        """Of these, the ones made later than the limit all the same: the machine held the program
+        up between its last look at the clock and the edge."""
         self.missed = 0
         """Seconds that passed without an edge because run() was called, or went on, too late."""
         self.failed = 0
@@ -101,6 +106,8 @@ class Pps:
         if target_ns is None or second_ns is None or target_ns - now_ns > 2 * self.lead_ns:
             return None
         now = self._now
+        if target_ns - now() > REHEARSE_NS:
+            self._output.rehearse()
         reached_ns = now()
         while reached_ns < target_ns:
             reached_ns = now()
@@ -112,8 +119,11 @@ class Pps:
         self._since_ns = reached_ns
         if not edge.made:
             self.failed += 1
+            self._output.release()  # a pulse that failed half-way must not stand in the next's way
             return None
         self.made += 1
+        if edge.before_ns - target_ns > self.late_limit_ns:
+            self.late += 1
         return PpsEdge(second_ns, target_ns, edge.before_ns, edge.after_ns, edge.level)
 
     def _target_ns(self, now_ns: int) -> int | None:
