@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,10 @@ class Machine:
         module = ModuleType("gpiod")
         for name in ("LineSettings", "line", "__version__"):
             setattr(module, name, getattr(real, name))
-        module.is_gpiochip_device = lambda path: path in self.labels  # type: ignore[attr-defined]
+        # Like the real ones, these follow links.
+        module.is_gpiochip_device = (  # type: ignore[attr-defined]
+            lambda path: os.path.realpath(path) in self.labels
+        )
         module.Chip = self._chip_class()  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "gpiod", module)
 
@@ -71,9 +75,9 @@ class Machine:
                 inspect.signature(real.Chip).bind(path)
                 if machine.trouble_opening:
                     raise machine.trouble_opening
-                if path not in machine.labels:
+                self.path = os.path.realpath(path)
+                if self.path not in machine.labels:
                     raise FileNotFoundError(errno.ENOENT, "No such file or directory")
-                self.path = path
 
             def __enter__(self) -> SimulatedChip:
                 return self

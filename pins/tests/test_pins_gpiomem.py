@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtick.pins import LatencyClass, Output, PinError, PinSettings, gpiomem
-from mqtick.pins.board import Controller, recognise
+from mqtick.pins.board import recognise
 from mqtick.pins.gpiomem import RegisterLine, open_pin
 
 PI_4 = b"raspberrypi,4-model-b\0brcm,bcm2711\0"
@@ -296,41 +296,3 @@ def test_a_register_file_without_permission_names_the_group(tmp_path: Path) -> N
     board = recognise(registers.compatible)
     with nobody(), pytest.raises(PinError, match=r"Permission denied; .*usermod -aG gpio"):
         gpiomem._map(str(memory), BCM_OCTETS, board)
-
-
-@pytest.mark.parametrize(
-    ("names", "controller"),
-    [
-        ("raspberrypi,model-b-rev2 brcm,bcm2835", Controller.BCM2835),
-        ("raspberrypi,model-zero-w brcm,bcm2835", Controller.BCM2835),
-        ("raspberrypi,2-model-b brcm,bcm2836", Controller.BCM2835),
-        ("raspberrypi,3-model-b-plus brcm,bcm2837", Controller.BCM2835),
-        ("raspberrypi,model-zero-2-w brcm,bcm2837", Controller.BCM2835),
-        ("raspberrypi,4-model-b brcm,bcm2711", Controller.BCM2835),
-        ("raspberrypi,400 brcm,bcm2711", Controller.BCM2835),
-        ("raspberrypi,5-model-b brcm,bcm2712", Controller.RP1),
-        ("raspberrypi,5-compute-module brcm,bcm2712", Controller.RP1),
-        ("linux,dummy-virt", None),
-    ],
-)
-def test_boards_are_recognised_from_the_device_tree(
-    tmp_path: Path, names: str, controller: Controller | None
-) -> None:
-    path = tmp_path / "compatible"
-    path.write_bytes(names.replace(" ", "\0").encode() + b"\0")
-    board = recognise(path)
-    assert board.controller is controller
-    assert board.model == names.split(maxsplit=1)[0]
-
-
-def test_a_machine_without_a_device_tree_has_no_controller(tmp_path: Path) -> None:
-    board = recognise(tmp_path / "none")
-    assert (board.controller, board.model) == (None, "unknown")
-
-
-@given(st.binary(max_size=200))
-def test_any_device_tree_is_survived(folder: Path, data: bytes) -> None:
-    path = folder / "hostile"
-    path.write_bytes(data)
-    board = recognise(path)
-    assert all(name and "\0" not in name for name in board.compatible)

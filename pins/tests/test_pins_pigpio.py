@@ -238,18 +238,24 @@ def test_a_daemon_that_misbehaves_later_costs_one_edge_and_is_connected_anew(
     assert output.errors == 1
 
 
-def test_an_answer_in_pieces_is_put_together(daemon: SimulatedDaemon, no_board: Path) -> None:
-    def dribble(connection: socket.socket, request: Request) -> bool:
+def test_an_answer_in_pieces_is_put_together_and_the_next_has_its_full_time(
+    daemon: SimulatedDaemon, no_board: Path
+) -> None:
+    def answer_in_pieces(connection: socket.socket, request: Request) -> bool:
         answer = SimulatedDaemon.answer(request, 0)
-        for place in range(0, 16, 5):
-            connection.sendall(answer[place : place + 5])
-            time.sleep(0.002)
+        for piece in (answer[:5], answer[5:10], answer[10:]):
+            connection.sendall(piece)
+            time.sleep(0.1)
         return True
 
-    output = opened(daemon, no_board)
-    daemon.misbehave = dribble
-    assert output.fire().made
-    assert output.fire().made
+    def answer_late(connection: socket.socket, request: Request) -> bool:
+        time.sleep(0.3)
+        return False
+
+    output = opened(daemon, no_board, timeout_ms=400)
+    for misbehave in (answer_in_pieces, answer_late):
+        daemon.misbehave = misbehave
+        assert output.fire().made
 
 
 def test_an_answer_that_trickles_for_ever_ends_at_the_limit(

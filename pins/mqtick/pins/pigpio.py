@@ -166,8 +166,6 @@ class PigpioLine:
                 connection.settimeout(max(end_s - time.monotonic(), 0.001))
                 more = connection.recv_into(self._view[got:])
                 got = got + more if more else 0
-                if time.monotonic() >= end_s:
-                    raise TimeoutError
             connection.settimeout(self._timeout_s)
         if got == 0:
             raise ConnectionError("it closed it before the end of an answer")
