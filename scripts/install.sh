@@ -55,6 +55,7 @@ read_arguments() {
 
 check_arguments() {
   local name path
+  [[ $root =~ ^(/.*)?$ ]] || die 2 "DESTDIR=$root must begin with a slash."
   if [ "$(id -u)" -ne 0 ] && [ -z "$root" ]; then
     die 2 "this needs root, to write to $prefix, $etc and $units. Run it with sudo."
   fi
