@@ -151,6 +151,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before = place / "etc/chrony/conf.d/mqtick.conf"
     before.parent.mkdir(parents=True)
     before.write_text("# somebody else's\n")
+    before.chmod(0o644)
     keys = place.parent / "keys given"
     keys.write_text("fleet " + "00" * 32 + "\n")
     password = place.parent / "password given"
