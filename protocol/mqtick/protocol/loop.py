@@ -53,6 +53,7 @@ class Loop:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._lock = threading.Lock()
+        self._closed = False
         self.running = False
 
     def add(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
@@ -82,10 +83,14 @@ class Loop:
         return self.call_at(time.monotonic_ns() + delay_ns, callback)
 
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
-        """Call in the loop's thread; the one method that other threads may use."""
+        """Call in the loop's thread; the one method that other threads may use.
+
+        After `close` it does nothing: a thread may come back later than its loop has ended.
+        """
         with self._lock:
-            self._ready.append(callback)
-        os.eventfd_write(self._wake, 1)
+            if not self._closed:
+                self._ready.append(callback)
+                os.eventfd_write(self._wake, 1)
 
     def stop_on_signals(self, *signals: signal.Signals) -> None:
         """Stop cleanly on the given signals (default SIGTERM and SIGINT)."""
@@ -138,5 +143,7 @@ class Loop:
 
     def close(self) -> None:
         """Release the descriptors."""
-        self._epoll.close()
-        os.close(self._wake)
+        with self._lock:
+            self._closed = True
+            self._epoll.close()
+            os.close(self._wake)
