@@ -2,40 +2,69 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
 
+from mqtick.client.asking import Asking
 from mqtick.client.config import Settings
 from mqtick.client.estimate import Estimate
 from mqtick.client.foreign import ForeignTrack
-from mqtick.client.track import Track, WallSample
+from mqtick.client.pending import WallSample
+from mqtick.client.servers import Servers
+from mqtick.client.track import Track
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import Broker
 from mqtick.protocol.clocks import Clock, StepDetector
+from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
 from mqtick.protocol.loop import Loop
 from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["Agent", "AnyTrack"]
+__all__ = ["Agent", "AnyTrack", "check_settings"]
 
 _SECOND = 1_000_000_000
-_MAXIMUM_SERVERS = 16
 _LISTEN_NS = 3 * _SECOND
-_START_SPACING_NS = 60_000_000
+# The open implementation of 1451.1.6 publishes every 5 s.
+_LISTEN_FOREIGN_NS = 12 * _SECOND
 
 AnyTrack = Track | ForeignTrack
+
+
+def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree:
+    """Return the topic tree; ValueError for what would fail later, when a server is met."""
+    tree = TopicTree(settings.prefix)
+    tree.request(255, name)
+    keyring.broadcast()
+    keyring.client(name)
+    DraftTopics(settings.draft_location)
+    if settings.format == "draft-2021" and settings.mqtt_version != "5":
+        raise ValueError(
+            "format is draft-2021, whose time is in user properties, but mqtt_version is "
+            f"{settings.mqtt_version}, which has none; set mqtt_version to 5."
+        )
+    if settings.virtual_clock and settings.discipline != "none" and _steers_host(settings):
+        raise ValueError(
+            "virtual_clock and discipline are both set: chronyd would make the host's clock as "
+            "wrong as the virtual one; leave one of them out, or name the socket of a chronyd "
+            "that runs with -x."
+        )
+    return tree
+
+
+def _steers_host(settings: Settings) -> bool:
+    return settings.chrony.socket.startswith("/run/")
 
 
 class Agent:
     """Follows every server on a broker.
 
     `on_sample(track, sample)` is called with every sample, judged. `on_arrival` is called at once
-    when a time message was read from the socket, before it is decoded: pins.
+    when a time message was read from the socket, before it is decoded: pins. ValueError when the
+    settings cannot work.
     """
 
     def __init__(
@@ -50,21 +79,17 @@ class Agent:
         on_sample: Callable[[AnyTrack, WallSample], None] = lambda _track, _sample: None,
         on_arrival: Callable[[], None] | None = None,
     ) -> None:
-        self.settings, self.loop, self.clock, self.name = settings, loop, clock, name
-        self.tree = TopicTree(settings.prefix)
+        self.settings, self.clock, self.name = settings, clock, name
+        self.tree = check_settings(settings, keyring, name)
         self.refused: Counter[str] = Counter()
         self.certificate_error: str | None = None
         self.steps = 0
         self.suspends = 0
-        self._keyring = keyring
-        self._on_sample, self._on_arrival = on_sample, on_arrival
-        self._tracks: dict[int, Track] = {}
         self.foreign: ForeignTrack | None = None
+        self._on_sample, self._on_arrival = on_sample, on_arrival
         self._steps = StepDetector()
-        self._flood_ns = 0
-        self._flood_count = 0
-        self._asking: set[int] = set()
         self._listening_since_ns = 0
+        self._hears_statuses = False
         self.connection = Connection(
             loop,
             broker,
@@ -73,6 +98,20 @@ class Agent:
             on_up=self._on_up,
             on_down=self._on_down,
             check_dates=not self._checks_dates_later(broker, keyring),
+        )
+        self._asking = Asking(settings, loop, self._may_ask)
+        self._servers = Servers(
+            settings,
+            name,
+            self.tree,
+            clock,
+            keyring,
+            self.connection,
+            self._asking,
+            on_sample=on_sample,
+            on_arrival=on_arrival,
+            refuse=self._refuse,
+            subscribed=self._subscribed,
         )
 
     @staticmethod
@@ -87,7 +126,7 @@ class Agent:
     @property
     def tracks(self) -> list[AnyTrack]:
         """Every server followed, the lowest number first; a foreign one last."""
-        found: list[AnyTrack] = [self._tracks[number] for number in sorted(self._tracks)]
+        found: list[AnyTrack] = list(self._servers.tracks)
         return [*found, self.foreign] if self.foreign is not None else found
 
     def best(self) -> tuple[AnyTrack, Estimate] | None:
@@ -110,22 +149,19 @@ class Agent:
     def _on_up(self) -> None:
         format_ = self.settings.format
         self._listening_since_ns = time.monotonic_ns()
-        topics = []
         if format_ in ("auto", "precise"):
-            topics = [
-                self.tree.all_times(),
-                f"{self.tree.prefix}/f/+/{self.name}",
-                *(topic for number in self._tracks for topic in self._exact_topics(number)),
-            ]
+            self.connection.subscribe(self._servers.topics(), self._subscribed)
+            # Retained: who is there is known at once, without waiting for the next time message.
+            self.connection.subscribe_retained(self.tree.all_statuses())
+            self._hears_statuses = True
         if format_ in ("1451.1.6", "draft-2021"):
             self._follow_foreign(format_)
-        elif format_ == "auto" and self.foreign is not None:
+        elif self.foreign is not None:
             self._follow_foreign(self.foreign.format)
-        self.connection.subscribe(topics, self._subscribed)
 
     def _subscribed(self, granted: bool) -> None:
         if not granted:
-            self.refused["subscription"] += 1
+            self._refuse("subscription")
             self.connection.last_error = (
                 f"{self.connection.address} refused a subscription: compare its access list "
                 "with the one in docs/protocol.md"
@@ -134,194 +170,123 @@ class Agent:
     def _on_down(self, _reason: str) -> None:
         for track in self.tracks:
             track.connection_lost()
-        self._asking.clear()
+        self._asking.stop()
 
     def _follow_foreign(self, format_: str) -> None:
         if self.foreign is None or self.foreign.format != format_:
+            self._leave_foreign()
             self.foreign = ForeignTrack(
                 format_,
                 self.settings,
                 self.name,
                 self.clock,
                 self.connection,
-                on_sample=self._sampled,
+                on_sample=self._on_sample,
                 refuse=self._refuse,
             )
+        self._listening_since_ns = time.monotonic_ns()
         self.connection.subscribe(self.foreign.topics(), self._subscribed)
         if self._on_arrival is not None:
             self.connection.hooks[self.foreign.time_topic.encode()] = self._on_arrival
+
+    def _leave_foreign(self) -> None:
+        if self.foreign is not None:
+            self.connection.unsubscribe(self.foreign.topics())
+            self.connection.hooks.pop(self.foreign.time_topic.encode(), None)
+            self.foreign = None
 
     # -- messages --------------------------------------------------------------------------
 
     def _refuse(self, reason: str) -> None:
         self.refused[reason] += 1
 
-    def _sampled(self, track: AnyTrack, sample: WallSample) -> None:
-        self._on_sample(track, sample)
-
     def _on_publish(self, arrival: Arrival) -> None:
-        kind = arrival.topic.removeprefix(self.tree.prefix)[:3]
         try:
-            if kind == "/t/":
-                self._on_time(arrival)
-            elif kind == "/q/":
-                self._track_of(self.tree.parse_request(arrival.topic)).on_own_request(arrival)
-            elif kind == "/r/":
-                self._track_of(self.tree.parse_reply(arrival.topic)).on_reply(arrival)
-            elif kind == "/f/":
-                track = self._track_of(self.tree.parse_follow_up(arrival.topic))
-                track.on_follow_up(arrival)
-                self._check_certificate(track)
-            elif self.foreign is not None:
-                if arrival.topic == self.foreign.time_topic and self._floods():
-                    return
-                self.foreign.on_publish(arrival)
-            else:
-                raise DecodeError("topic", "Nobody asked for this topic.")
+            self._take(arrival)
         except DecodeError as error:
             self._refuse(error.reason)
 
-    def _track_of(self, address: tuple[int, str]) -> Track:
-        number, name = address
-        track = self._tracks.get(number)
-        if track is None or name != self.name:
-            raise DecodeError("unasked", "The message is about a server that was never heard.")
-        return track
-
-    def _floods(self) -> bool:
-        """Whether this second's share of time messages is used up."""
-        now_ns = time.monotonic_ns()
-        if now_ns - self._flood_ns > _SECOND:
-            self._flood_ns, self._flood_count = now_ns, 0
-        self._flood_count += 1
-        if self._flood_count > self.settings.time_messages_per_s:
-            self.refused["rate"] += 1
-            return True
-        return False
-
-    def _on_time(self, arrival: Arrival) -> None:
-        if self._floods():
-            return
-        number = self.tree.parse_time(arrival.topic)
-        track = self._tracks.get(number)
-        if track is None:
-            track = self._meet(number)
-        track.on_time(arrival)
-        if track.wants_exchange:
-            self._ask(track, 1, 0)
-
-    def _meet(self, number: int) -> Track:
-        """Begin to follow a server that is heard for the first time."""
-        if len(self._tracks) >= _MAXIMUM_SERVERS:
-            raise DecodeError("servers", "There are more servers than are followed.")
-        track = Track(
-            number,
-            self.name,
-            self.tree,
-            self.clock,
-            self._keyring,
-            self.settings.estimator,
-            publish=self.connection.publish,
-            collect_stamps=self.connection.collect_stamps,
-            place_behind=lambda placed: self._place_behind(number, placed),
-            on_sample=self._sampled,
-            refuse=self._refuse,
-            time_tolerance_ns=int(self.settings.time_tolerance_s * _SECOND),
-        )
-        self._tracks[number] = track
-        if self._on_arrival is not None:
-            self.connection.hooks[self.tree.time(number).encode()] = self._on_arrival
-        if self.settings.estimator.use_two_way:
-            self.connection.subscribe(
-                self._exact_topics(number),
-                lambda granted: self._begin(track) if granted else self._subscribed(False),
-            )
-        return track
-
-    def _exact_topics(self, number: int) -> list[str]:
-        """Topics to which we subscribe without a wildcard: that decides the order of delivery.
-
-        Our own request has to come back before the server, which subscribes with `+`, gets it,
-        as the server's own loop messages come back to it first.
-        """
-        return [self.tree.reply(number, self.name), self.tree.request(number, self.name)]
-
-    def _place_behind(self, number: int, placed: Callable[[bool], None]) -> None:
-        """Subscribe anew: only UNSUBSCRIBE moves us behind those who subscribed meanwhile."""
-        topic = self.tree.reply(number, self.name)
-        self.connection.unsubscribe([topic])
-        self.connection.subscribe([topic], placed)
-
-    # -- asking ----------------------------------------------------------------------------
-
-    def _begin(self, track: Track) -> None:
-        self._asking.discard(track.number)
-        delay_ns = 0 if self.settings.fast else random.randrange(_SECOND)
-        self._ask(track, self.settings.start_burst, delay_ns)
-
-    def _ask(self, track: Track, count: int, delay_ns: int) -> None:
-        """Plan a burst of exchanges with a server, unless one is planned already."""
-        if track.number not in self._asking:
-            self._asking.add(track.number)
-            self.loop.call_later(delay_ns, lambda: self._ask_now(track, count))
-
-    def _ask_now(self, track: Track, left: int) -> None:
-        if track.number not in self._asking:
-            return
-        asked = self.connection.connected and not self._is_silent(track) and track.ask()
-        if asked and left > 1:
-            spacing_ns = int(self.settings.exchange_spacing_ms * 1e6)
-            self.loop.call_later(spacing_ns, lambda: self._ask_now(track, left - 1))
-            return
-        self._asking.discard(track.number)
-        if self.connection.connected:
-            # Spread, so that clients that started together do not go on asking together.
-            interval_ns = self.settings.exchange_interval_s * _SECOND
-            delay_ns = int(interval_ns * random.uniform(0.8, 1.2))
-            self._ask(track, self.settings.exchange_burst, delay_ns)
-
-    def _is_silent(self, track: Track) -> bool:
-        if track.heard_raw_ns is None:
-            return False
-        silence_ns = self.clock.raw_ns() - track.heard_raw_ns
-        return silence_ns > self.settings.server_timeout_s * _SECOND
+    def _take(self, arrival: Arrival) -> None:
+        kind, servers = arrival.topic.removeprefix(self.tree.prefix)[:3], self._servers
+        if kind == "/t/":
+            servers.on_time(arrival)
+        elif kind == "/q/":
+            servers.of(self.tree.parse_request(arrival.topic)).on_own_request(arrival)
+        elif kind == "/r/":
+            servers.of(self.tree.parse_reply(arrival.topic)).on_reply(arrival)
+        elif kind == "/f/":
+            track = servers.of(self.tree.parse_follow_up(arrival.topic))
+            track.on_follow_up(arrival)
+            self._check_certificate(track)
+        elif kind == "/s/":
+            servers.on_status(arrival)
+        elif self.foreign is not None:
+            if arrival.topic == self.foreign.time_topic:
+                servers.count_time(self.foreign.number)
+            self.foreign.on_publish(arrival)
+        else:
+            raise DecodeError("topic", "Nobody asked for this topic.")
 
     # -- every second ------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Notice steps and sleep, expire exchanges, look for other formats where none is heard."""
         step_ns, slept_ns = self._steps.look()
-        if step_ns:
-            self.steps += 1
-            for track in self.tracks:
-                track.connection_lost()  # stamps of two clocks must not meet in one exchange
-        if slept_ns:
-            self.suspends += 1
-            for track in self.tracks:
-                track.reset("suspend")
+        self.steps += bool(step_ns)
+        self.suspends += bool(slept_ns)
         for track in self.tracks:
+            if slept_ns:
+                track.reset("suspend")
+            elif step_ns:
+                track.connection_lost()  # stamps of two clocks must not meet in one exchange
             track.expire()
-            if isinstance(track, Track) and self._should_ask(track):
-                self._begin(track)
-        self._look_for_foreign()
+        for track in self._servers.tracks:
+            self._see_to_asking(track, begin=slept_ns != 0)
+        self._stop_hearing_statuses()
+        if self.settings.format == "auto":
+            self._look_for_foreign()
 
-    def _should_ask(self, track: Track) -> bool:
-        return (
-            self.connection.connected
-            and self.settings.estimator.use_two_way
-            and track.number not in self._asking
-            and not self._is_silent(track)
-        )
+    def _stop_hearing_statuses(self) -> None:
+        """Who comes later is heard by its time; each status to each client is noise for nothing."""
+        listened_ns = time.monotonic_ns() - self._listening_since_ns
+        if self._hears_statuses and self.connection.connected and listened_ns > _LISTEN_NS:
+            self._hears_statuses = False
+            self.connection.unsubscribe([self.tree.all_statuses()])
+
+    def _see_to_asking(self, track: Track, *, begin: bool) -> None:
+        if not self._may_ask(track):
+            return
+        if begin or not self._asking.is_planned(track):
+            self._asking.begin(track)
+        elif track.wants_exchange:
+            self._asking.once_soon(track)
+        track.wants_exchange = False
+
+    def _may_ask(self, track: Track) -> bool:
+        """Whether a request makes sense: a server that fell silent could not answer."""
+        if not self.connection.connected or not self.settings.estimator.use_two_way:
+            return False
+        if track.heard_raw_ns is None:
+            return True
+        silence_ns = self.clock.raw_ns() - track.heard_raw_ns
+        return silence_ns <= self.settings.server_timeout_s * _SECOND
 
     def _look_for_foreign(self) -> None:
-        if (
-            self.settings.format == "auto"
-            and self.connection.connected
-            and not self._tracks
-            and self.foreign is None
-            and time.monotonic_ns() - self._listening_since_ns > _LISTEN_NS
-        ):
+        """Where nothing precise is heard, try the formats of others in turn."""
+        waited_ns = time.monotonic_ns() - self._listening_since_ns
+        if self._servers.is_any_heard:
+            self._leave_foreign()
+        elif not self.connection.connected:
+            return
+        elif self.foreign is None and waited_ns > _LISTEN_NS:
             self._follow_foreign("1451.1.6")
+        elif (
+            self.foreign is not None
+            and self.foreign.heard_raw_ns is None
+            and waited_ns > _LISTEN_FOREIGN_NS
+        ):
+            try_draft = self.foreign.format == "1451.1.6" and self.connection.version_5
+            self._follow_foreign("draft-2021" if try_draft else "1451.1.6")
 
     def _check_certificate(self, track: Track) -> None:
         """Check the dates that could not be checked before the time was known."""
@@ -339,4 +304,5 @@ class Agent:
 
     def close(self) -> None:
         """Disconnect."""
+        self._asking.stop()
         self.connection.close()

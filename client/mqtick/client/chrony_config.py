@@ -8,7 +8,10 @@ from mqtick.client.chrony_lines import refclock_lines
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add_flags", "print_lines"]
+__all__ = ["POLL", "add_flags", "print_lines"]
+
+POLL = 4
+"""log2 of the seconds of chronyd's poll in the lines that are printed."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +28,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "(default 2000)",
     )
     parser.add_argument(
-        "--poll", type=int, default=4, help="log2 of chronyd's update interval in s (default 4)"
+        "--poll",
+        type=int,
+        default=POLL,
+        help=f"log2 of chronyd's update interval in s (default {POLL})",
     )
     parser.add_argument(
         "--stratum", type=int, default=1, help="stratum of the time servers (default 1)"

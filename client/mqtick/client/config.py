@@ -19,9 +19,6 @@ class ChronyKeys:
         "/run/chrony.mqtick{server}.sock",
         "Socket of chronyd's SOCK reference clock; {server} stands for the server's number.",
     )
-    refid: str = key(
-        "MQT{server}", "Reference identifier in chrony's configuration, to check on it."
-    )
     check_interval_s: float = key(
         32.0,
         "Time between two checks that chronyd really takes the samples; 0 for none.",
@@ -83,7 +80,10 @@ class Settings(ConnectionSettings):
         maximum=1e9,
     )
     time_messages_per_s: float = key(
-        200.0, "Time messages above this rate are ignored and counted.", minimum=1.0, maximum=1e5
+        200.0,
+        "Time messages of one server above this rate are ignored and counted.",
+        minimum=1.0,
+        maximum=1e5,
     )
     state_folder: str = key(
         "", "Folder of status.json; empty: $RUNTIME_DIRECTORY or /run/mqtick-client."

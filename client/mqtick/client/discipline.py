@@ -14,8 +14,9 @@ from mqtick.client.agent import AnyTrack
 from mqtick.client.chrony import ChronySock, Outcome, Verify, layout_for
 from mqtick.client.chrony_lines import refid_for
 from mqtick.client.config import ChronyKeys
-from mqtick.client.sample import Kind, Sample, Verdict, best
-from mqtick.client.track import WallSample
+from mqtick.client.pending import WallSample
+from mqtick.client.sample import Kind, Reason, Sample, Verdict, best
+from mqtick.protocol.clocks import StepDetector
 from mqtick.protocol.loop import Loop
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 
@@ -28,12 +29,14 @@ _SECOND = 1_000_000_000
 class _Feed:
     """One server's reference clock."""
 
-    number: int
     sock: ChronySock
     verify: Verify
+    steps: StepDetector = field(default_factory=StepDetector)
     burst: list[WallSample] = field(default_factory=list)
     collecting: bool = False
     last_realtime_ns: int = 0
+    stepped: int = 0
+    """Bursts not sent, because the clock was stepped after they were measured."""
     sentence: str = "no sample was sent yet"
 
 
@@ -55,24 +58,24 @@ class Discipline:
             self._layout = layout_for(ChronyVersion(4, 7))
 
     def _feed(self, number: int) -> _Feed:
-        feed = self._feeds.get(number)
+        shown = max(number, 0)  # a foreign server has no number, and no other beside it
+        feed = self._feeds.get(shown)
         if feed is None:
-            shown = max(number, 0)  # a foreign server has no number; it is the only one
-            path = self._keys.socket.replace("{server}", str(shown))
-            sock = ChronySock(path, self._layout)
-            feed = self._feeds[number] = _Feed(number, sock, Verify(sock, refid_for(shown)))
+            sock = ChronySock(self._keys.socket.replace("{server}", str(shown)), self._layout)
+            feed = self._feeds[shown] = _Feed(sock, Verify(sock, refid_for(shown)))
         return feed
 
     def on_sample(self, track: AnyTrack, wall: WallSample) -> None:
         """Take a judged sample; what the estimator refused never reaches chronyd."""
-        sample = wall.sample
-        if sample.verdict is Verdict.REFUSED or not _may_steer(track, sample):
+        if not _may_steer(track, wall.sample):
             return
         feed = self._feed(track.number)
         feed.burst.append(wall)
         if not feed.collecting:
             feed.collecting = True
-            wait_ns = self._burst_ns if sample.kind.is_exchange else self._broadcasts_ns
+            feed.steps.look()  # from now on
+            is_exchange = wall.sample.kind.is_exchange
+            wait_ns = self._burst_ns if is_exchange else self._broadcasts_ns
             self._loop.call_later(wait_ns, lambda: self._send(track, feed))
 
     def _send(self, track: AnyTrack, feed: _Feed) -> None:
@@ -81,10 +84,14 @@ class Discipline:
         wall = next((wall for wall in burst if wall.sample is chosen), None)
         if wall is None or wall.realtime_ns <= feed.last_realtime_ns:
             return
+        if feed.steps.look()[0]:
+            feed.stepped += 1  # chronyd would take the offset of the old clock for the new one's
+            return
         feed.last_realtime_ns = wall.realtime_ns
-        outcome = feed.sock.send(
-            wall.realtime_ns, wall.offset_ns, track.leap if track.leap < 3 else 0
-        )
+        offset_ns = wall.offset_ns
+        if wall.sample.kind is Kind.ONE_WAY:
+            offset_ns += track.estimator.path.delay_ns or 0  # as it was learned from exchanges
+        outcome = feed.sock.send(wall.realtime_ns, offset_ns, wall.sample.leap)
         feed.verify.note(outcome, time.monotonic_ns())
         if outcome is not Outcome.SENT:
             feed.sentence = feed.sock.explain(outcome)
@@ -118,14 +125,15 @@ class Discipline:
     def status(self) -> dict[str, object]:
         """Return, for each server, what was sent and what chronyd says of it."""
         return {
-            str(max(feed.number, 0)): {
+            str(number): {
                 "socket": feed.sock.path,
                 "sent": {
                     str(outcome): count for outcome, count in feed.sock.counts.items() if count
                 },
+                "stepped": feed.stepped,
                 "says": feed.sentence,
             }
-            for feed in self._feeds.values()
+            for number, feed in self._feeds.items()
         }
 
     def close(self) -> None:
@@ -135,10 +143,9 @@ class Discipline:
 
 
 def _may_steer(track: AnyTrack, sample: Sample) -> bool:
-    """Whether a sample of this kind is the best this server offers, and its clock is good."""
-    if sample.leap == 3:
+    """Whether a sample is of the best kind this server offers, and its clock is good."""
+    if sample.verdict is Verdict.REFUSED or sample.leap == 3:
         return False
-    if sample.kind.is_exchange:
-        return True
-    estimate = track.estimator.at(sample.local_ns)
-    return sample.kind is Kind.ONE_WAY and estimate.kind is Kind.ONE_WAY
+    if sample.reason is Reason.BETTER_KIND:
+        return False
+    return sample.kind.is_exchange or track.estimator.at(sample.local_ns).kind is Kind.ONE_WAY

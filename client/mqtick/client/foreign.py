@@ -13,8 +13,8 @@ from typing import Any
 from mqtick.client.config import Settings
 from mqtick.client.estimator import Estimator
 from mqtick.client.exchange import one_way, two_way
+from mqtick.client.pending import WallSample
 from mqtick.client.sample import Origin, Reading, Sample
-from mqtick.client.track import WallSample
 from mqtick.protocol import draft2021, text1451
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.draft2021 import DraftTopics

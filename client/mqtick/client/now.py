@@ -10,16 +10,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from mqtick.client.status import boot_id
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.service import Status, StatusError, read_status
 from mqtick.service.program import status_path
 
-__all__ = ["Now", "NowError", "now", "now_from"]
+__all__ = ["Now", "NowError", "boot_id", "now", "now_from"]
 
 PROGRAM = "mqtick-client"
+_SLEPT_NS = 500_000_000
+
+
+def boot_id() -> str:
+    """Return what tells one boot from another: raw readings mean nothing across them."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 class NowError(RuntimeError):
@@ -69,8 +75,8 @@ def now_from(found: Status) -> Now:
         if values["virtual_clock"]:
             clock = VirtualClock(VirtualClockSettings.from_text(values["virtual_clock"]))
         raw_ns = clock.raw_ns()
-        offset_ns, lower_ns, upper_ns, state = _at(values["forecast"], raw_ns)
-    except (KeyError, TypeError, IndexError) as error:
+        offset_ns, lower_ns, upper_ns, state = _at(values["forecast"], raw_ns, found.age_ns)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise NowError(f"the status file is not this version's ({error!r})") from None
     return Now(
         earliest_ns=raw_ns + lower_ns,
@@ -81,18 +87,20 @@ def now_from(found: Status) -> Now:
     )
 
 
-def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int) -> tuple[int, int, int, str]:
+def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> tuple[int, int, int, str]:
     """Draw a straight line between the two rows of the forecast around this moment."""
     if not rows:
         raise NowError("the client is not synchronised: mqtick-client status says why")
+    elapsed_ns = raw_ns - rows[0]["local_ns"]
+    # The age counts sleep, the raw timeline does not; chronyd slews the former by 1/12 at most.
+    if abs(age_ns - elapsed_ns) > _SLEPT_NS + elapsed_ns // 8:
+        raise NowError("the host has slept since the client's last estimate: wait for the next one")
     for before, after in itertools.pairwise(rows):
         if raw_ns <= after["local_ns"]:
-            break
-    else:
-        raise NowError("the client's last estimate is too old: start mqtick-client")
-    share = (raw_ns - before["local_ns"]) / (after["local_ns"] - before["local_ns"])
-    between = [
-        before[name] + round(share * (after[name] - before[name]))
-        for name in ("offset_ns", "lower_ns", "upper_ns")
-    ]
-    return between[0], between[1], between[2], after["state"]
+            share = (raw_ns - before["local_ns"]) / (after["local_ns"] - before["local_ns"])
+            offset_ns, lower_ns, upper_ns = (
+                before[name] + round(share * (after[name] - before[name]))
+                for name in ("offset_ns", "lower_ns", "upper_ns")
+            )
+            return offset_ns, lower_ns, upper_ns, after["state"]
+    raise NowError("the client's last estimate is too old: start mqtick-client")

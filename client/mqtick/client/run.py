@@ -11,9 +11,9 @@ from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings
 from mqtick.client.discipline import Discipline
 from mqtick.client.now import PROGRAM
+from mqtick.client.pending import WallSample
 from mqtick.client.sample_log import SampleLog
 from mqtick.client.status import metrics, status, summary
-from mqtick.client.track import WallSample
 from mqtick.pins import PinSettings, open_output
 from mqtick.pins.drive import PpsDriver, firing
 from mqtick.pins.output import Output

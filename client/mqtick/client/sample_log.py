@@ -7,7 +7,7 @@ import logging
 from typing import IO, Any
 
 from mqtick.client.agent import AnyTrack
-from mqtick.client.track import WallSample
+from mqtick.client.pending import WallSample
 
 __all__ = ["SampleLog", "record"]
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.estimate import State
 from mqtick.client.foreign import ForeignTrack
+from mqtick.client.now import boot_id
 from mqtick.protocol.clocks import VirtualClock
 from mqtick.service import Metric
 
-__all__ = ["boot_id", "forecast", "metrics", "status", "status_lines", "summary"]
+__all__ = ["forecast", "metrics", "status", "status_lines", "summary"]
 
 _SECOND = 1_000_000_000
 # Between these ages a reader draws straight lines; the interval widens ever faster, so that a
 # straight line lies outside of it: wider than the truth, never narrower.
 _HORIZONS_S = (0, 1, 4, 16, 64, 256, 1024, 4096, 16384)
-
-
-def boot_id() -> str:
-    """Return what tells one boot from another: raw readings mean nothing across them."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def forecast(track: AnyTrack, raw_ns: int) -> list[dict[str, Any]]:

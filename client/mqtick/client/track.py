@@ -8,11 +8,11 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.exchange import echo, one_way, two_way
+from mqtick.client.pending import ArrivalReading, Pending, Placement, WallSample
 from mqtick.client.sample import Origin, Reading, Sample
 from mqtick.protocol.auth import Keyring, Replay
 from mqtick.protocol.clocks import Clock
@@ -23,47 +23,10 @@ from mqtick.protocol.recent import LowRecent
 from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["Track", "WallSample"]
+__all__ = ["Track"]
 
 _PENDING_LIMIT = 64
 _MAXIMUM_AGE_NS = 3_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivalReading:
-    """When a message arrived, on every timeline that will be asked for."""
-
-    reading: Reading
-    time_minus_raw_ns: int
-    realtime_ns: int
-
-
-@dataclass(slots=True)
-class Pending:
-    """A request on its way."""
-
-    request: Request
-    transmit: Transmit
-    asked_raw_ns: int
-    placement: tuple[int, int] | None
-    """(generation, placement) behind which we were placed when we asked; None if we were not."""
-    reply: Reply | None = None
-    arrival: ArrivalReading | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WallSample:
-    """A sample, and what made its local timeline into the judged clock when it was taken."""
-
-    sample: Sample
-    time_minus_raw_ns: int
-    realtime_ns: int
-    """CLOCK_REALTIME at the arrival (the judged clock too, unless that is a virtual one)."""
-
-    @property
-    def offset_ns(self) -> int:
-        """Reference minus the judged clock."""
-        return self.sample.offset_ns - self.time_minus_raw_ns
 
 
 class Track:
@@ -95,7 +58,7 @@ class Track:
         self._broadcast_keys, self._keys = keyring.broadcast(), keyring.client(name)
         self.secured = bool(self._keys.keys)
         self._publish, self._collect_stamps = publish, collect_stamps
-        self._place_behind, self._on_sample, self._refuse = place_behind, on_sample, refuse
+        self._on_sample, self._refuse = on_sample, refuse
         self.estimator = Estimator(settings)
         self.loop_delay = LowRecent()
         """Our own transmit to our own arrival through the broker, ns."""
@@ -108,12 +71,12 @@ class Track:
         """Whether something happened that only an exchange can settle."""
         self.last_delay_ns: int | None = None
         self.stratum, self.leap, self.root_distance_ns = 0, 3, 0
+        self._time_tolerance_ns = time_tolerance_ns
         self._replay = Replay(time_tolerance_ns)
         self._pending: OrderedDict[int, Pending] = OrderedDict()
         self._sequence = secrets.randbelow(2**31)
         self._previous: tuple[Time, ArrivalReading] | None = None
-        self._placement: tuple[int, int] | None = None
-        self._placing: tuple[int, int] | None = None
+        self._placement = Placement(place_behind)
 
     # -- helpers ---------------------------------------------------------------------------
 
@@ -133,6 +96,7 @@ class Track:
     def reset(self, reason: str) -> None:
         """Forget what was measured: the clocks are not the ones it was measured with."""
         self.estimator.reset(reason)
+        self.authenticated = False
         self._pending.clear()
         self._previous = None
         self.loop_delay.clear()
@@ -141,12 +105,12 @@ class Track:
         """The broker was lost: nothing on its way will arrive, and our place is gone."""
         self._pending.clear()
         self._previous = None
-        self._placement = self._placing = None
+        self._placement.lose()
 
     def _note_generation(self, generation: int) -> None:
         if self.generation is not None and generation != self.generation:
             self.reset("server-generation")
-            self._placement = self._placing = None
+            self._placement.lose()
         self.generation = generation
 
     def _check_generation(self, generation: int) -> None:
@@ -174,6 +138,8 @@ class Track:
             if message.server != self.number:
                 raise DecodeError("server", "The message names another server than its topic.")
             self._broadcast_keys.verify(arrival.payload, arrival.topic)
+            # Also of one that is refused below: it is there, and asking it is what helps.
+            self.heard_raw_ns = self._clock.raw_ns()
             if self.secured and not self.authenticated:
                 # It may be a replay of yesterday: the tag alone says nothing about when.
                 raise DecodeError("before-exchange", "No authenticated exchange yet; ignored.")
@@ -183,16 +149,19 @@ class Track:
             self._refuse(error.reason)
             return
         arrived = self._arrival(arrival.stamp)
-        self.heard_raw_ns = arrived.reading.instant_ns
         self._note_quality(message.stratum, message.leap, message.root_distance_ns)
         previous = self._previous
         self._previous = (message, arrived)
         if not self._settings.use_follow_up:
             self._broadcast_sample(message, arrived, None, Source.NONE)
-        elif previous is not None and previous[0].sequence == (message.sequence - 1) % 2**32:
+        elif previous is None:
+            return
+        elif previous[0].sequence == (message.sequence - 1) % 2**32:
             self._broadcast_sample(
                 *previous, message.previous_correction_ns, message.correction_source
             )
+        else:
+            self._refuse("no-follow-up")  # the message that told its correction was lost
 
     def _broadcast_sample(
         self,
@@ -242,7 +211,7 @@ class Track:
             self._pending.popitem(last=False)
             self._refuse("no-reply")
         self._pending[request.sequence] = Pending(
-            request, transmit, self._clock.raw_ns(), self._placement
+            request, transmit, self._clock.raw_ns(), self._placement.current
         )
         return True
 
@@ -254,9 +223,15 @@ class Track:
             self._refuse(error.reason)
             return
         pending = self._pending.get(request.sequence)
-        if pending is None or pending.request.nonce != request.nonce or arrival.retain:
+        if (
+            pending is None
+            or pending.request.nonce != request.nonce
+            or pending.came_back
+            or arrival.retain
+        ):
             self._refuse("unasked")
             return
+        pending.came_back = True
         self._collect_stamps()
         sent, came = pending.transmit.stamp, arrival.stamp
         if sent.source is came.source:
@@ -269,7 +244,7 @@ class Track:
                 raise DecodeError("retained", "A retained reply is old by nature; ignored.")
             reply = Reply.decode(arrival.payload)
             pending = self._pending.get(reply.sequence)
-            if pending is None or pending.reply is not None:
+            if pending is None or pending.reply is not None or reply.server != self.number:
                 raise DecodeError("unasked", "Nobody asked for this reply; ignored.")
             self._keys.verify(arrival.payload, arrival.topic, pending.request.nonce)
         except DecodeError as error:
@@ -312,6 +287,9 @@ class Track:
         self._collect_stamps()
         self._note_generation(reply.generation)
         self.authenticated, self.wants_exchange = True, False
+        if not self.secured:
+            # One stray message with a high sequence must not silence the server for good.
+            self._replay = Replay(self._time_tolerance_ns)
         self._note_quality(reply.stratum, reply.leap, reply.root_distance_ns)
         self.heard_raw_ns = arrival.reading.instant_ns
         sent = self._reading(pending.transmit.stamp)
@@ -340,8 +318,8 @@ class Track:
     ) -> Sample | None:
         """Return the echo sample, or None while we are not yet behind the first echo."""
         place = (message.generation, message.placement)
-        if pending.placement != place:
-            self._see_to_place(place)
+        if pending.place != place:
+            self._placement.see_to(place)
             return None
         assert pending.reply is not None
         first_ns = pending.reply.transmit_ns + message.first_echo_ns
@@ -353,20 +331,9 @@ class Track:
             self._settings,
             loop_client_ns=self.loop_delay.value(self._clock.raw_ns()),
             loop_server_ns=message.loop_ns,
+            loop_spread_ns=self.loop_delay.spread(self._clock.raw_ns()),
             exchange=exchange,
         )
-
-    def _see_to_place(self, place: tuple[int, int]) -> None:
-        if place in (self._placing, self._placement):
-            return
-        self._placing = place
-
-        def placed(granted: bool) -> None:
-            if granted and self._placing == place:
-                self._placement = place
-            self._placing = None
-
-        self._place_behind(placed)
 
 
 def _follow_up_or_echo(payload: bytes) -> FollowUp | Echo:

@@ -1,0 +1,70 @@
+"""When each server is asked: a burst of exchanges now and then, spread over the fleet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from mqtick.client.config import Settings
+from mqtick.client.track import Track
+from mqtick.protocol.loop import Loop, Timer
+
+__all__ = ["Asking"]
+
+_SECOND = 1_000_000_000
+
+
+class Asking:
+    """Keeps one plan a server; a new plan takes the place of the old one.
+
+    `may_ask(track)` is asked before each request; when it says no, the plan ends, and whoever
+    notices that asking makes sense again calls `begin`.
+    """
+
+    def __init__(self, settings: Settings, loop: Loop, may_ask: Callable[[Track], bool]) -> None:
+        self._settings, self._loop, self._may_ask = settings, loop, may_ask
+        self._plans: dict[int, Timer] = {}
+
+    def is_planned(self, track: Track) -> bool:
+        """Whether this server will be asked."""
+        return track.number in self._plans
+
+    def begin(self, track: Track) -> None:
+        """Ask with the long first burst: the server is new, or what was known is gone."""
+        self._plan(track, self._settings.start_burst, self._spread_ns())
+
+    def once_soon(self, track: Track) -> None:
+        """Ask once, to settle what a broadcast alone cannot."""
+        self._plan(track, 1, self._spread_ns())
+
+    def stop(self) -> None:
+        """Ask nobody: the connection is down."""
+        for timer in self._plans.values():
+            timer.cancel()
+        self._plans.clear()
+
+    def forget(self, track: Track) -> None:
+        """Drop the plan of a server that is not followed any more."""
+        timer = self._plans.pop(track.number, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _spread_ns(self) -> int:
+        """Clients that all heard the same thing at once must not all ask at once."""
+        return 0 if self._settings.fast else random.randrange(_SECOND)
+
+    def _plan(self, track: Track, count: int, delay_ns: int) -> None:
+        self.forget(track)
+        self._plans[track.number] = self._loop.call_later(delay_ns, lambda: self._ask(track, count))
+
+    def _ask(self, track: Track, left: int) -> None:
+        del self._plans[track.number]
+        if not self._may_ask(track):
+            return
+        if track.ask() and left > 1:
+            self._plan(track, left - 1, int(self._settings.exchange_spacing_ms * 1e6))
+            return
+        # Not at equal times, so that clients that started together drift apart.
+        interval_ns = self._settings.exchange_interval_s * _SECOND
+        delay_ns = int(interval_ns * random.uniform(0.8, 1.2))
+        self._plan(track, self._settings.exchange_burst, delay_ns)

@@ -1,0 +1,81 @@
+"""What a track remembers: arrivals, requests on their way, and its place behind the first echo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqtick.client.sample import Reading, Sample
+from mqtick.protocol.precise import Reply, Request
+from mqtick.protocol.stamps import Transmit
+
+__all__ = ["ArrivalReading", "Pending", "Placement", "WallSample"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalReading:
+    """When a message arrived, on every timeline that will be asked for."""
+
+    reading: Reading
+    time_minus_raw_ns: int
+    realtime_ns: int
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request on its way."""
+
+    request: Request
+    transmit: Transmit
+    asked_raw_ns: int
+    place: tuple[int, int] | None
+    """(generation, placement) behind which we were placed when we asked; None if we were not."""
+    came_back: bool = False
+    """Whether our own request was delivered to us too."""
+    reply: Reply | None = None
+    arrival: ArrivalReading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WallSample:
+    """A sample, and what made its local timeline into the judged clock when it was taken."""
+
+    sample: Sample
+    time_minus_raw_ns: int
+    realtime_ns: int
+    """CLOCK_REALTIME at the arrival (the judged clock too, unless that is a virtual one)."""
+
+    @property
+    def offset_ns(self) -> int:
+        """Reference minus the judged clock."""
+        return self.sample.offset_ns - self.time_minus_raw_ns
+
+
+class Placement:
+    """Sees to it that we are subscribed to our reply topic behind the server's first echo.
+
+    A place is (generation, placement) of an echo message; a new one means that the first echo
+    subscribed anew. `place_behind` makes us do the same and says whether the broker agreed.
+    """
+
+    def __init__(self, place_behind: Callable[[Callable[[bool], None]], None]) -> None:
+        self._place_behind = place_behind
+        self.current: tuple[int, int] | None = None
+        self._wanted: tuple[int, int] | None = None
+
+    def lose(self) -> None:
+        """The connection or the server is another one: our place means nothing any more."""
+        self.current = self._wanted = None
+
+    def see_to(self, place: tuple[int, int]) -> None:
+        """Go there, unless we are there or on our way."""
+        if place in (self._wanted, self.current):
+            return
+        self._wanted = place
+
+        def placed(granted: bool) -> None:
+            if granted and self._wanted == place:
+                self.current = place
+            self._wanted = None
+
+        self._place_behind(placed)

@@ -1,0 +1,172 @@
+"""The precise servers of a broker: who is met, who is forgotten, and how much each may say."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from mqtick.client.asking import Asking
+from mqtick.client.config import Settings
+from mqtick.client.pending import WallSample
+from mqtick.client.track import Track
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.clocks import Clock
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.mqtt import Connection
+from mqtick.protocol.precise import Time
+from mqtick.protocol.topics import TopicTree
+
+__all__ = ["MAXIMUM_SERVERS", "Servers"]
+
+MAXIMUM_SERVERS = 16
+_SECOND = 1_000_000_000
+
+
+class Servers:
+    """Keeps a track for each server; everything that is refused is a DecodeError.
+
+    `on_arrival` is called at once when a time message of a server that is followed was read.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        tree: TopicTree,
+        clock: Clock,
+        keyring: Keyring,
+        connection: Connection,
+        asking: Asking,
+        *,
+        on_sample: Callable[[Track, WallSample], None],
+        on_arrival: Callable[[], None] | None,
+        refuse: Callable[[str], None],
+        subscribed: Callable[[bool], None],
+    ) -> None:
+        self._settings, self._name, self._tree = settings, name, tree
+        self._clock, self._keyring, self._broadcast_keys = clock, keyring, keyring.broadcast()
+        self._connection, self._asking = connection, asking
+        self._on_sample, self._on_arrival = on_sample, on_arrival
+        self._refuse, self._subscribed = refuse, subscribed
+        self._tracks: dict[int, Track] = {}
+        self._second_began_ns = 0
+        self._times_this_second: Counter[int] = Counter()
+
+    @property
+    def tracks(self) -> list[Track]:
+        """All of them, the lowest number first."""
+        return [self._tracks[number] for number in sorted(self._tracks)]
+
+    @property
+    def is_any_heard(self) -> bool:
+        """Whether a time message of any server was ever accepted as its own."""
+        return any(track.heard_raw_ns is not None for track in self._tracks.values())
+
+    def topics(self) -> list[str]:
+        """Return what to subscribe to after each connect."""
+        return [
+            self._tree.all_times(),
+            f"{self._tree.prefix}/f/+/{self._name}",
+            *(topic for number in self._tracks for topic in self._exact_topics(number)),
+        ]
+
+    def _exact_topics(self, number: int) -> list[str]:
+        """Topics to which we subscribe without a wildcard: that decides the order of delivery.
+
+        Our own request has to come back before the server, which subscribes with `+`, gets it,
+        as the server's own loop messages come back to it first.
+        """
+        tree, name = self._tree, self._name
+        return [tree.reply(number, name), tree.request(number, name)]
+
+    def of(self, address: tuple[int, str]) -> Track:
+        """Return the track that a message with our name in its topic belongs to."""
+        number, name = address
+        track = self._tracks.get(number)
+        if track is None or name != self._name:
+            raise DecodeError("unasked", "The message is about a server that was never heard.")
+        return track
+
+    # -- messages --------------------------------------------------------------------------
+
+    def count_time(self, number: int) -> None:
+        """Refuse the time messages of a server beyond its share of this second."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._second_began_ns > _SECOND:
+            self._second_began_ns = now_ns
+            self._times_this_second.clear()
+        self._times_this_second[number] += 1
+        if self._times_this_second[number] > self._settings.time_messages_per_s:
+            raise DecodeError("rate", "More time messages than a server sends; ignored.")
+
+    def on_time(self, arrival: Arrival) -> None:
+        """Take a time message, of a server that may be new."""
+        number = self._tree.parse_time(arrival.topic)
+        self.count_time(number)
+        track = self._tracks.get(number)
+        if track is None:
+            self._check_stranger(arrival, number)
+            track = self._meet(number)
+        track.on_time(arrival)
+
+    def _check_stranger(self, arrival: Arrival, number: int) -> None:
+        """Only a message that could count makes a server known: nobody else may fill the list."""
+        if arrival.retain:
+            raise DecodeError("retained", "A retained time message is old by nature; ignored.")
+        if Time.decode(arrival.payload).server != number:
+            raise DecodeError("server", "The message names another server than its topic.")
+        self._broadcast_keys.verify(arrival.payload, arrival.topic)
+
+    def on_status(self, arrival: Arrival) -> None:
+        """Meet a server that says that it is there; everything else it has to prove."""
+        number = self._tree.parse_status(arrival.topic)
+        if number not in self._tracks and b'"gone"' not in arrival.payload[:64]:
+            self._meet(number)
+
+    # -- meeting and leaving -----------------------------------------------------------------
+
+    def _meet(self, number: int) -> Track:
+        if len(self._tracks) >= MAXIMUM_SERVERS:
+            self._forget_one()
+        track = Track(
+            number,
+            self._name,
+            self._tree,
+            self._clock,
+            self._keyring,
+            self._settings.estimator,
+            publish=self._connection.publish,
+            collect_stamps=self._connection.collect_stamps,
+            place_behind=lambda placed: self._place_behind(number, placed),
+            on_sample=self._on_sample,
+            refuse=self._refuse,
+            time_tolerance_ns=int(self._settings.time_tolerance_s * _SECOND),
+        )
+        self._tracks[number] = track
+        if self._on_arrival is not None:
+            self._connection.hooks[self._tree.time(number).encode()] = self._on_arrival
+        if self._settings.estimator.use_two_way:
+            self._connection.subscribe(
+                self._exact_topics(number),
+                lambda granted: self._asking.begin(track) if granted else self._subscribed(False),
+            )
+        return track
+
+    def _forget_one(self) -> None:
+        """Make room by leaving a server whose time was never heard, if there is one."""
+        for number, track in self._tracks.items():
+            if track.heard_raw_ns is None:
+                self._asking.forget(track)
+                self._connection.unsubscribe(self._exact_topics(number))
+                self._connection.hooks.pop(self._tree.time(number).encode(), None)
+                del self._tracks[number]
+                return
+        raise DecodeError("servers", "There are more servers than are followed.")
+
+    def _place_behind(self, number: int, placed: Callable[[bool], None]) -> None:
+        """Subscribe anew: only UNSUBSCRIBE moves us behind those who subscribed meanwhile."""
+        topic = self._tree.reply(number, self._name)
+        self._connection.unsubscribe([topic])
+        self._connection.subscribe([topic], placed)
