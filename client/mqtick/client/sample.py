@@ -1,0 +1,191 @@
+"""A sample: one measured offset with the interval it guarantees, as a record.
+
+Offsets are *reference minus local*, in integer nanoseconds (positive: the local clock is behind).
+"Local" is the client's free-running timeline (CLOCK_MONOTONIC_RAW, or a virtual clock), "reference"
+the server's clock. Nothing is dropped silently: a sample always comes back with a verdict and a
+reason, and `Counters` keeps count of both.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mqtick.protocol.stamps import Source
+
+__all__ = [
+    "Counters",
+    "Kind",
+    "Origin",
+    "Reading",
+    "Reason",
+    "Sample",
+    "Verdict",
+    "best",
+]
+
+
+class Kind(enum.StrEnum):
+    """How a sample was measured, from the least to the most trusted."""
+
+    ONE_WAY = "one-way"
+    TWO_WAY = "two-way"
+    ECHO = "echo"
+
+    @property
+    def rank(self) -> int:
+        """0 for one-way, 1 for two-way, 2 for echo: a greater rank is preferred."""
+        return _RANKS[self.value]
+
+    @property
+    def is_exchange(self) -> bool:
+        """Whether the client asked: only exchanges bound the offset on both sides."""
+        return self is not Kind.ONE_WAY
+
+
+_RANKS = {"one-way": 0, "two-way": 1, "echo": 2}
+
+
+class Verdict(enum.StrEnum):
+    """What became of a sample."""
+
+    PENDING = "pending"
+    USED = "used"
+    KEPT = "kept"
+    REFUSED = "refused"
+
+
+class Reason(enum.StrEnum):
+    """Why; a closed set, so that counters and metrics stay bounded."""
+
+    NONE = "none"
+    # used
+    SELECTED = "selected"
+    JUMP_CONFIRMED = "jump-confirmed"
+    # kept: valid, and its interval may count, but another sample is better
+    BETTER_KIND = "better-kind"
+    NOT_LEAST = "not-least"
+    PATH_UNKNOWN = "path-unknown"
+    # refused by the arithmetic of the exchange
+    NEGATIVE_DELAY = "negative-delay"
+    INVERTED = "inverted"
+    ECHO_ORDER = "echo-order"
+    USER_STAMP = "user-stamp"
+    # refused by the estimator
+    SWITCHED_OFF = "switched-off"
+    SERVER_UNSYNCHRONISED = "server-unsynchronised"
+    OTHER_SERVER = "other-server"
+    RANGE = "range"
+    DELAY = "delay"
+    UNBOUNDED = "unbounded"
+    STALE = "stale"
+    DUPLICATE = "duplicate"
+    CONTRADICTS = "contradicts"
+
+
+class Reading(NamedTuple):
+    """One timestamp: an instant in ns on its own timeline, and who read it."""
+
+    instant_ns: int
+    source: Source = Source.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a message says about the server that sent it, and whether its tag was verified."""
+
+    server: int = 0
+    sequence: int = 0
+    generation: int = 0
+    root_distance_ns: int = 0
+    """The most the server's own clock is wrong by, as it says."""
+    stratum: int = 0
+    leap: int = 0
+    """As in NTP; 3: the server is not synchronised."""
+    authenticated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One offset, when it held, what it guarantees, and all it was computed from."""
+
+    kind: Kind
+    local_ns: int
+    """The instant on the local timeline to which the offset belongs."""
+    offset_ns: int
+    """Reference minus local: the best guess of this sample alone."""
+    lower_ns: int | None
+    """The offset is at least this; None: nothing guarantees a least value."""
+    upper_ns: int | None
+    """The offset is at most this; None: nothing guarantees a greatest value."""
+    delay_ns: int = 0
+    """Two-way: round trip without the server's share. Echo: distance of the two echoes.
+    One-way: the path delay that was added. Less is better."""
+    duration_ns: int = 0
+    """How long the exchange took on the local timeline, the server's share included."""
+    server: int = 0
+    sequence: int = 0
+    generation: int = 0
+    root_distance_ns: int = 0
+    stratum: int = 0
+    leap: int = 0
+    authenticated: bool = False
+    readings: tuple[tuple[str, Reading], ...] = ()
+    """Every timestamp by name: `transmit`, `arrival`; `t1` to `t4`; `first_echo`, `last_echo`."""
+    verdict: Verdict = Verdict.PENDING
+    reason: Reason = Reason.NONE
+
+    def judged(self, verdict: Verdict, reason: Reason) -> Sample:
+        """Return the same record with a verdict and a reason."""
+        return replace(self, verdict=verdict, reason=reason)
+
+    def refused(self, reason: Reason) -> Sample:
+        """Return the same record, refused."""
+        return self.judged(Verdict.REFUSED, reason)
+
+
+def best(samples: Iterable[Sample]) -> Sample | None:
+    """Pick the sample of a burst that deserves trust; None if all of them were refused.
+
+    The best kind wins, then the least delay (the narrowest bracket, for echoes). This is what
+    chrony's SOCK should be given of a burst: a measurement, not the output of a filter.
+    """
+    valid = [sample for sample in samples if sample.verdict is not Verdict.REFUSED]
+    return min(valid, key=lambda sample: (-sample.kind.rank, sample.delay_ns), default=None)
+
+
+class Counters:
+    """How many samples met which verdict for which reason; bounded by the enumerations."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[Kind, Verdict, Reason]] = Counter()
+
+    def count(self, sample: Sample) -> Sample:
+        """Count a judged sample, and return it."""
+        self._counts[sample.kind, sample.verdict, sample.reason] += 1
+        return sample
+
+    def of(
+        self,
+        *,
+        kind: Kind | None = None,
+        verdict: Verdict | None = None,
+        reason: Reason | None = None,
+    ) -> int:
+        """How many samples match all that is given."""
+        return sum(
+            number
+            for (its_kind, its_verdict, its_reason), number in self._counts.items()
+            if kind in (None, its_kind)
+            and verdict in (None, its_verdict)
+            and reason in (None, its_reason)
+        )
+
+    def rows(self) -> list[tuple[Kind, Verdict, Reason, int]]:
+        """All counts that are not zero, sorted, for `status` and metrics."""
+        return sorted((*key, number) for key, number in self._counts.items())
