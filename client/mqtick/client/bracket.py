@@ -1,0 +1,162 @@
+"""The guaranteed interval: what no filter can talk away.
+
+Each exchange guarantees an interval of the offset at its own instant. Carried to another instant
+along the estimated frequency, it grows on both sides as fast as the frequency may be wrong; what
+all grown intervals have in common still holds the truth. If they have nothing in common, one of
+them is wrong: then the largest set that agrees decides (K. Marzullo, "Maintaining the time in a
+distributed system", 1984; RFC 5905, 11.2.1), the rest is counted, and where sets of equal size
+compete the answer covers them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+__all__ = ["Agreement", "Bracket", "Growth", "Interval", "agree"]
+
+
+class Interval(NamedTuple):
+    """At `local_ns` the offset lies in `lower_ns`..`upper_ns`."""
+
+    local_ns: int
+    lower_ns: int
+    upper_ns: int
+
+
+class Agreement(NamedTuple):
+    """What the largest agreeing set of intervals has in common."""
+
+    lower_ns: int
+    upper_ns: int
+    agreeing: int
+    """How many intervals the best-covered instant lies in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How an interval moves and grows with the local time that passes."""
+
+    frequency: float = 0.0
+    """Estimated change of the offset, in ns per ns."""
+    rate: float = 0.0
+    """How far the true frequency may be from the estimate, in ns per ns."""
+    wander: float = 0.0
+    """How far it may wander off, in ns per s**1.5."""
+
+    def by_ns(self, duration_ns: int) -> int:
+        """How much an interval grows on each side in this time, either way."""
+        seconds = abs(duration_ns) * 1e-9
+        return round(self.rate * seconds * 1e9 + self.wander * seconds * math.sqrt(seconds))
+
+    def carry(self, interval: Interval, local_ns: int) -> tuple[int, int]:
+        """Lower and upper limit at another instant."""
+        duration = local_ns - interval.local_ns
+        shift, grown = round(self.frequency * duration), self.by_ns(duration)
+        return interval.lower_ns + shift - grown, interval.upper_ns + shift + grown
+
+
+def agree(intervals: Sequence[tuple[int, int]], faults: int = 0) -> Agreement:
+    """Return what the largest agreeing set of closed intervals has in common; never empty.
+
+    With `faults`, any so many of the set may be wrong: the answer reaches to where all but that
+    many agree. Where several regions are covered often enough, it reaches from the first to the
+    last. Raises ValueError if there is no interval, or one whose lower end is above its upper.
+    """
+    if not intervals:
+        raise ValueError("No interval was given, so nothing can agree; ask with at least one.")
+    lowers = sorted(low for low, _ in intervals)
+    uppers = sorted(high for _, high in intervals)
+    if lowers[-1] <= uppers[0]:
+        return Agreement(lowers[-1 - faults], uppers[faults], len(intervals))
+    if any(low > high for low, high in intervals):
+        raise ValueError("An interval ends before it starts; it must be refused earlier.")
+    # Sorting puts starts (0) before ends (1) at the same instant: intervals that touch agree.
+    edges = sorted([(low, 0) for low in lowers] + [(high, 1) for high in uppers])
+    depths = list(accumulate(-1 if is_end else 1 for _, is_end in edges))
+    most = max(depths)
+    enough = max(most - faults, 1)
+    lower = next(edge[0] for edge, depth in zip(edges, depths, strict=True) if depth >= enough)
+    # Behind an end the depth is one less than at it.
+    upper = max(
+        edge[0]
+        for edge, depth in zip(edges, depths, strict=True)
+        if edge[1] and depth + 1 >= enough
+    )
+    return Agreement(lower, upper, most)
+
+
+class Bracket:
+    """The recent guaranteed intervals, and what they say together."""
+
+    __slots__ = ("_faults", "_intervals", "agreement", "local_ns")
+
+    def __init__(self, samples: int, faults: int = 0) -> None:
+        self._intervals: deque[Interval] = deque(maxlen=samples)
+        self._faults = faults
+        self.agreement: Agreement | None = None
+        """What holds at `local_ns`, the instant of the newest interval; None if there is none."""
+        self.local_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._intervals)
+
+    @property
+    def minority(self) -> int:
+        """How many of the intervals the others contradict."""
+        return len(self._intervals) - self.agreement.agreeing if self.agreement else 0
+
+    def clear(self) -> None:
+        """Forget all intervals."""
+        self._intervals.clear()
+        self.agreement = None
+
+    def add(self, interval: Interval, growth: Growth, *, replaces_last: bool = False) -> bool:
+        """Take the interval in if it agrees with most of the others; return whether it was.
+
+        "Most" is at least half of all, itself included, and at least one other. An accepted
+        interval is always part of the answer: if the largest set is one without it, the answer
+        covers both. The first interval is always accepted. `replaces_last`: it is a narrower one of
+        the exchange added last, which therefore has no vote of its own any more.
+        """
+        others = list(self._intervals)[: -1 if replaces_last else None]
+        local_ns = max(interval.local_ns, self.local_ns) if self._intervals else interval.local_ns
+        carried = [growth.carry(old, local_ns) for old in others]
+        lower, upper = growth.carry(interval, local_ns)
+        clipped = [
+            (max(low, lower), min(high, upper))
+            for low, high in carried
+            if low <= upper and high >= lower
+        ]
+        own = agree([*clipped, (lower, upper)])
+        if carried and own.agreeing < max(2, len(carried) // 2 + 1):
+            return False
+        if replaces_last and self._intervals:
+            self._intervals.pop()
+        self._intervals.append(interval)
+        self.local_ns = local_ns
+        # Of two, nobody can say which is wrong; of three, the two that agree more closely.
+        faults = min(self._faults, len(carried) // 2)
+        largest = agree([*carried, (lower, upper)], faults)
+        self.agreement = Agreement(
+            min(own.lower_ns, largest.lower_ns),
+            max(own.upper_ns, largest.upper_ns),
+            largest.agreeing,
+        )
+        return True
+
+    def at(self, local_ns: int, growth: Growth) -> tuple[int, int]:
+        """Return the limits at an instant.
+
+        The agreement is made when an interval is added, and only grows from then on: deciding anew
+        with intervals that have grown could let an outvoted one back in and narrow the answer.
+        Raises ValueError while there is no interval.
+        """
+        if self.agreement is None:
+            raise ValueError("There is no interval yet, so nothing is guaranteed; add one first.")
+        held = Interval(self.local_ns, self.agreement.lower_ns, self.agreement.upper_ns)
+        return growth.carry(held, local_ns)
