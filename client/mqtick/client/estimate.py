@@ -1,0 +1,70 @@
+"""What the estimator answers: an offset with its interval, never a bare number."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from mqtick.client.sample import Kind
+
+__all__ = ["Estimate", "State"]
+
+
+class State(enum.StrEnum):
+    """How far an estimate can be relied on."""
+
+    UNSYNCHRONISED = "unsynchronised"
+    SYNCHRONISED = "synchronised"
+    HOLDOVER = "holdover"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a time to go by: synchronised or in holdover."""
+        return self is not State.UNSYNCHRONISED
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The offset at one local instant; reference minus local, integer nanoseconds."""
+
+    local_ns: int
+    state: State
+    offset_ns: int | None = None
+    """Best estimate, always inside the interval; None before the first sample."""
+    lower_ns: int | None = None
+    """The offset is at least this; None: no lower limit is known."""
+    upper_ns: int | None = None
+    """The offset is at most this; None: no upper limit is known."""
+    assumed: bool = False
+    """The upper limit is assumed, not measured: only broadcasts came, and nothing bounds their
+    delay but `assumed_path_delay_us`."""
+    frequency_ppb: float = 0.0
+    """Change of the offset in ns per s; positive: the local clock is slow."""
+    frequency_uncertainty_ppb: float = float("inf")
+    """One standard deviation of the frequency."""
+    age_ns: int | None = None
+    """Local time since the newest sample in use."""
+    kind: Kind | None = None
+    """The kind of samples in use."""
+    samples: int = 0
+    """How many samples the line goes through."""
+    outliers: int = 0
+    """How many of them were left out of it."""
+    minority: int = 0
+    """How many guaranteed intervals the majority contradicts; zero if all is well."""
+    time_constant_s: float = 0.0
+    """In which time the weight of a sample falls to 37 %."""
+    root_distance_ns: int = 0
+    """What the server's own clock may be wrong by, as it said last; the interval is about the
+    server's clock, so add this on both sides for a statement about UTC."""
+
+    @property
+    def half_width_ns(self) -> int | None:
+        """Half the guaranteed interval, rounded up; None if one side is open."""
+        if self.lower_ns is None or self.upper_ns is None:
+            return None
+        return (self.upper_ns - self.lower_ns + 1) // 2
+
+    def reference_ns(self) -> int | None:
+        """The server's time at this local instant (Unix ns), as estimated."""
+        return None if self.offset_ns is None else self.local_ns + self.offset_ns

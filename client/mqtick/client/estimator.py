@@ -1,0 +1,249 @@
+"""The estimator: samples in, verdicts and estimates out. Pure: it reads no clock.
+
+Each sample passes four gates: is it possible at all; does its guaranteed interval agree with the
+others; is its kind the best there is; is it the least delayed of its burst. Contradicting samples
+are refused but remembered, and only exchanges that agree among themselves can make a new time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mqtick.client.bracket import Bracket, Growth, Interval
+from mqtick.client.estimate import Estimate, State
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.history import History
+from mqtick.client.jump import Candidates
+from mqtick.client.path import PathDelay
+from mqtick.client.plausibility import fault, guaranteed
+from mqtick.client.regression import Point
+from mqtick.client.sample import Counters, Kind, Reason, Sample, Verdict
+
+__all__ = ["Estimator"]
+
+_REMEMBERED = 64
+"""How many samples back a duplicate is recognised."""
+
+
+class Estimator:
+    """Estimates reference minus local as a function of local time, for one server."""
+
+    def __init__(self, settings: EstimatorSettings | None = None) -> None:
+        self.settings = settings = settings or EstimatorSettings()
+        self.counters = Counters()
+        self.jumps = 0
+        """How many contradicting times were confirmed and accepted."""
+        self.last_jump_ns: int | None = None
+        """By how much the estimate changed at the last of them; reference minus local."""
+        self.resets = 0
+        self.last_reset = ""
+        self.path = PathDelay(
+            settings.path_samples,
+            group_ns=round(settings.lucky_broadcasts_s * 1e9) if settings.use_lucky else 0,
+        )
+        """The delay of broadcasts, learned from exchanges."""
+        self.asymmetry = PathDelay(settings.path_samples)
+        """How far two-way samples are off, learned from echoes."""
+        self._round_trips = PathDelay(settings.path_samples, least_samples=1)
+        self._candidates = Candidates()
+        self._restart()
+
+    def _restart(self) -> None:
+        self._history = History(self.settings)
+        self._bracket = Bracket(self.settings.bracket_samples, self.settings.tolerated_faults)
+        self._candidates.clear()
+        self._seen: deque[tuple[Kind, int, int, int]] = deque(maxlen=_REMEMBERED)
+        self._assumed = False
+        self._newest: Sample | None = None
+        self._last_exchange: Sample | None = None
+        self._forget_path()
+
+    def _forget_path(self) -> None:
+        self.path.clear()
+        self.asymmetry.clear()
+        self._round_trips.clear()
+
+    def reset(self, reason: str) -> None:
+        """Forget all samples, for instance because the server announced another time.
+
+        Counters stay. `reason` is kept as `last_reset`, for people.
+        """
+        self._restart()
+        self.resets += 1
+        self.last_reset = reason
+
+    def add(self, sample: Sample) -> Sample:
+        """Judge a sample and, if it is good, use it; returns it with verdict and reason."""
+        return self.counters.count(self._judge(sample))
+
+    def at(self, local_ns: int) -> Estimate:
+        """Estimate the offset at a local instant, with its guaranteed interval and state."""
+        history, growth = self._history, self._history.growth
+        line, used_ns = history.fit, history.last_used_ns
+        if line is None or used_ns is None or self._newest is None:
+            return Estimate(local_ns, State.UNSYNCHRONISED)
+        lower, upper = self._bracket.at(local_ns, growth)
+        age_ns = max(local_ns - used_ns, 0)
+        return Estimate(
+            local_ns=local_ns,
+            state=self._state(age_ns, upper - lower),
+            offset_ns=min(max(line.at(local_ns), lower), upper),
+            lower_ns=lower,
+            upper_ns=upper,
+            assumed=self._assumed,
+            frequency_ppb=line.frequency * 1e9,
+            frequency_uncertainty_ppb=history.frequency_sigma * 1e9,
+            age_ns=age_ns,
+            kind=history.kind,
+            samples=line.points,
+            outliers=line.outliers,
+            minority=self._bracket.minority,
+            time_constant_s=history.time_constant_s,
+            root_distance_ns=self._newest.root_distance_ns,
+        )
+
+    def _state(self, age_ns: int, width_ns: int) -> State:
+        settings = self.settings
+        if age_ns > settings.maximum_age_s * 1e9:
+            return State.UNSYNCHRONISED
+        if width_ns > 2 * settings.unsynchronised_bound_us * 1e3:
+            return State.UNSYNCHRONISED
+        if self._assumed and not self._is_established:
+            return State.UNSYNCHRONISED
+        return State.HOLDOVER if age_ns > settings.holdover_after_s * 1e9 else State.SYNCHRONISED
+
+    @property
+    def _is_established(self) -> bool:
+        """Broadcasts alone: the first could be an old one that the broker retained."""
+        return len(self._bracket) >= self.settings.confirm_samples
+
+    def _judge(self, sample: Sample) -> Sample:
+        if sample.verdict is Verdict.REFUSED:
+            return sample  # by the arithmetic of its exchange
+        if (reason := fault(sample, self.settings, self._newest)) is not None:
+            return sample.refused(reason)
+        first = sample.readings[0][1].instant_ns if sample.readings else sample.local_ns
+        key = sample.kind, sample.generation, sample.sequence, first
+        if key in self._seen:
+            return sample.refused(Reason.DUPLICATE)
+        self._seen.append(key)
+        return self._take(sample)
+
+    def _take(self, sample: Sample) -> Sample:
+        if sample.kind.is_exchange:
+            if self._assumed:
+                self._restart()  # the first measurement replaces what was assumed
+            return self._take_exchange(sample)
+        if self._assumed or not len(self._bracket):
+            return self._take_assumed(sample)
+        return self._take_broadcast(sample)
+
+    def _take_exchange(self, sample: Sample) -> Sample:
+        assert sample.upper_ns is not None
+        interval, growth = guaranteed(sample, sample.upper_ns, self.settings), self._history.growth
+        narrows = sample.kind is Kind.ECHO and self._is_of_last_exchange(sample)
+        if not self._bracket.add(interval, growth, replaces_last=narrows):
+            return self._contradicted(sample, interval, growth)
+        self._candidates.clear()
+        self._note(sample)
+        self._last_exchange = sample
+        offset_ns, cost = sample.offset_ns, float(sample.delay_ns)
+        if sample.kind is Kind.ECHO:
+            sigma_ns = self.settings.echo_sigma_us * 1e3
+            sigma_ns = max(sigma_ns, self.settings.echo_sigma_share * sample.delay_ns / 2)
+            return self._use(sample, offset_ns, sigma_ns, cost)
+        self._round_trips.add(sample.delay_ns)
+        line = self._history.fit
+        if line is not None and self._history.better_is_fresh(sample.kind, sample.local_ns):
+            if self._may_learn(sample.local_ns):
+                self.asymmetry.add(offset_ns - line.at(sample.local_ns))
+            return sample.judged(Verdict.KEPT, Reason.BETTER_KIND)
+        least_ns = self._round_trips.quantile_ns(0.0) or 0
+        sigma_ns = self.settings.two_way_sigma_us * 1e3
+        sigma_ns += self.settings.two_way_sigma_share * (sample.delay_ns - least_ns)
+        return self._use(sample, offset_ns - (self.asymmetry.delay_ns or 0), sigma_ns, cost)
+
+    def _take_broadcast(self, sample: Sample) -> Sample:
+        """A broadcast beside exchanges: its delay is learned, or else made use of."""
+        history = self._history
+        line = history.fit
+        assert line is not None
+        assert sample.lower_ns is not None
+        delay_ns = line.at(sample.local_ns) - sample.lower_ns
+        if delay_ns > self.settings.maximum_delay_us * 1e3:
+            return sample.refused(Reason.DELAY)
+        _, upper_ns = self._bracket.at(sample.local_ns, history.growth)
+        if guaranteed(sample, upper_ns, self.settings).lower_ns > upper_ns:
+            return sample.refused(Reason.CONTRADICTS)
+        self._note(sample)
+        if history.better_is_fresh(sample.kind, sample.local_ns):
+            if self._may_learn(sample.local_ns):
+                self.path.add(delay_ns, sample.local_ns)
+            return sample.judged(Verdict.KEPT, Reason.BETTER_KIND)
+        if self.path.delay_ns is None:
+            return sample.judged(Verdict.KEPT, Reason.PATH_UNKNOWN)
+        sigma_ns = max(self.path.spread_ns or 0.0, self.settings.two_way_sigma_us * 1e3)
+        return self._use(sample, sample.lower_ns + self.path.delay_ns, sigma_ns, float(delay_ns))
+
+    def _take_assumed(self, sample: Sample) -> Sample:
+        """A broadcast, and never an exchange: an assumption has to stand for the upper limit."""
+        assert sample.lower_ns is not None
+        upper_ns = sample.lower_ns + round(self.settings.assumed_path_delay_us * 1e3)
+        interval, growth = guaranteed(sample, upper_ns, self.settings), self._history.growth
+        if not self._bracket.add(interval, growth):
+            if not self._is_established:
+                return self._contradicted(sample, interval, growth)
+            _, upper = self._bracket.at(sample.local_ns, growth)
+            ahead = interval.lower_ns > upper
+            return sample.refused(Reason.CONTRADICTS if ahead else Reason.DELAY)
+        self._candidates.clear()
+        self._assumed = True
+        self._note(sample)
+        line = self._history.fit
+        delay_ns = 0 if line is None else line.at(sample.local_ns) - sample.lower_ns
+        self.path.add(delay_ns, sample.local_ns)
+        sigma_ns = self.path.spread_ns or self.settings.one_way_sigma_us * 1e3
+        return self._use(sample, sample.offset_ns, max(sigma_ns, 1e3), float(delay_ns))
+
+    def _may_learn(self, local_ns: int) -> bool:
+        """Whether the estimate is good enough to measure a delay by."""
+        used_ns = self._history.last_used_ns
+        if used_ns is None:
+            return False
+        unsure_ns = self._history.frequency_sigma * abs(local_ns - used_ns)
+        return unsure_ns <= self.settings.learn_within_us * 1e3
+
+    def _use(self, sample: Sample, offset_ns: int, sigma_ns: float, cost: float) -> Sample:
+        if self._history.add(sample.kind, Point(sample.local_ns, offset_ns, sigma_ns), cost):
+            return sample.judged(Verdict.USED, Reason.SELECTED)
+        return sample.judged(Verdict.KEPT, Reason.NOT_LEAST)
+
+    def _contradicted(self, sample: Sample, interval: Interval, growth: Growth) -> Sample:
+        settings = self.settings
+        if settings.jump_policy == "confirm":
+            self._candidates.add(sample, interval, growth)
+        confirmed = self._candidates.confirmed(settings.confirm_samples, settings.confirm_s)
+        if not confirmed:
+            return sample.refused(Reason.CONTRADICTS)
+        before = self.at(sample.local_ns).offset_ns or 0
+        self._restart()
+        for one in confirmed:
+            sample = self._take(one)
+        self.jumps += 1
+        self.last_jump_ns = (self.at(sample.local_ns).offset_ns or 0) - before
+        return sample.judged(sample.verdict, Reason.JUMP_CONFIRMED)
+
+    def _is_of_last_exchange(self, echo: Sample) -> bool:
+        last = self._last_exchange
+        return (
+            last is not None
+            and last.kind is Kind.TWO_WAY
+            and (last.generation, last.sequence) == (echo.generation, echo.sequence)
+        )
+
+    def _note(self, sample: Sample) -> None:
+        """Keep what the newest good message said; another generation may take another path."""
+        if self._newest is not None and sample.generation != self._newest.generation:
+            self._forget_path()
+        if self._newest is None or sample.local_ns >= self._newest.local_ns:
+            self._newest = sample

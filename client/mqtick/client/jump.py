@@ -1,0 +1,52 @@
+"""Candidates for a new time: samples that contradict the interval, and agree with each other."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mqtick.client.bracket import Growth, Interval, agree
+from mqtick.client.sample import Sample
+
+__all__ = ["Candidates"]
+
+_MOST = 256
+"""Enough for `confirm_samples` bursts; the oldest are forgotten."""
+
+
+class Candidates:
+    """Consecutive contradicting samples that could all be true together."""
+
+    __slots__ = ("_intervals", "_samples")
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=_MOST)
+        self._intervals: deque[Interval] = deque(maxlen=_MOST)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def clear(self) -> None:
+        """Forget them: a sample agreed with the present time."""
+        self._samples.clear()
+        self._intervals.clear()
+
+    def add(self, sample: Sample, interval: Interval, growth: Growth) -> None:
+        """Remember one more; if it does not agree with those before, it is the first again."""
+        limits = [growth.carry(one, interval.local_ns) for one in (*self._intervals, interval)]
+        if agree(limits).agreeing < len(limits):
+            self.clear()
+        self._samples.append(sample)
+        self._intervals.append(interval)
+
+    def confirmed(self, samples: int, duration_s: float) -> list[Sample]:
+        """Return the candidates if that many exchanges agree over that time, else nothing."""
+        exchanges = {(one.generation, one.sequence, _sent_ns(one)) for one in self._samples}
+        if len(exchanges) < samples:
+            return []
+        times = [one.local_ns for one in self._samples]
+        return list(self._samples) if max(times) - min(times) >= duration_s * 1e9 else []
+
+
+def _sent_ns(sample: Sample) -> int:
+    """Tell exchanges without sequence numbers apart."""
+    return sample.readings[0][1].instant_ns if sample.readings and sample.sequence == 0 else 0

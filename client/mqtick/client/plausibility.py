@@ -1,0 +1,67 @@
+"""What a sample must fulfil before it is compared with others, and what it then guarantees.
+
+Hostile numbers end here.
+"""
+
+from __future__ import annotations
+
+from mqtick.client.bracket import Interval
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.sample import Kind, Reason, Sample
+
+__all__ = ["fault", "guaranteed"]
+
+_RANGE = 1 << 63
+"""Instants and offsets are 64-bit nanoseconds: 292 years either way."""
+
+
+def fault(sample: Sample, settings: EstimatorSettings, newest: Sample | None) -> Reason | None:
+    """Return why a sample cannot be used at all, or None.
+
+    `newest`: the newest sample that was accepted, if there is one.
+    """
+    if (sample.kind is Kind.ECHO and not settings.use_echo) or (
+        sample.kind is Kind.TWO_WAY and not settings.use_two_way
+    ):
+        return Reason.SWITCHED_OFF
+    if settings.refuse_unsynchronised_server and sample.leap == 3:
+        return Reason.SERVER_UNSYNCHRONISED
+    if newest is not None and sample.server != newest.server:
+        return Reason.OTHER_SERVER
+    return _impossible(sample, settings) or _too_late(sample, settings, newest)
+
+
+def _impossible(sample: Sample, settings: EstimatorSettings) -> Reason | None:
+    lower, upper = sample.lower_ns, sample.upper_ns
+    if lower is None or (upper is None and sample.kind.is_exchange):
+        return Reason.UNBOUNDED
+    numbers = sample.local_ns, sample.offset_ns, sample.delay_ns, sample.duration_ns, lower
+    if not all(
+        -_RANGE <= number < _RANGE for number in (*numbers, lower if upper is None else upper)
+    ):
+        return Reason.RANGE
+    if upper is not None and not lower <= sample.offset_ns <= upper:
+        return Reason.INVERTED
+    if sample.delay_ns < 0 or sample.duration_ns < 0:
+        return Reason.NEGATIVE_DELAY
+    if sample.delay_ns > settings.maximum_delay_us * 1e3:
+        return Reason.DELAY
+    return None
+
+
+def _too_late(sample: Sample, settings: EstimatorSettings, newest: Sample | None) -> Reason | None:
+    if newest is not None and newest.local_ns - sample.local_ns > settings.late_s * 1e9:
+        return Reason.STALE
+    return None
+
+
+def guaranteed(sample: Sample, upper_ns: int, settings: EstimatorSettings) -> Interval:
+    """Return the interval of a sample without fault, widened by what its formulas leave out.
+
+    That is what converting timestamps adds, and how far the two clocks can have drifted apart while
+    the exchange lasted. `upper_ns` is the sample's own upper limit, or what stands for it.
+    """
+    assert sample.lower_ns is not None
+    drift = settings.frequency_limit_ppm * 1e-6 * sample.duration_ns
+    extra_ns = round(settings.stamp_error_us * 1e3 + drift)
+    return Interval(sample.local_ns, sample.lower_ns - extra_ns, upper_ns + extra_ns)

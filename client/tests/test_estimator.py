@@ -1,0 +1,597 @@
+"""The estimator's rules, one situation at a time, with samples made by hand."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtick.client.estimate import State
+from mqtick.client.estimator import Estimator
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.sample import Kind, Reading, Reason, Sample, Verdict
+from mqtick.service.settings import load
+
+SECOND = 1_000_000_000
+EPOCH = 1_790_000_000 * SECOND
+HOUR = 3600 * SECOND
+US = 1000
+
+
+def exchange(
+    at_s: float,
+    offset_ns: int = EPOCH,
+    half_ns: int = 30 * US,
+    kind: Kind = Kind.ECHO,
+    error_ns: int = 0,
+    **fields: object,
+) -> Sample:
+    """An exchange whose interval has the truth in the middle, off by `error_ns`."""
+    local_ns = round(at_s * SECOND)
+    sample = Sample(
+        kind=kind,
+        local_ns=local_ns,
+        offset_ns=offset_ns + error_ns,
+        lower_ns=offset_ns - half_ns,
+        upper_ns=offset_ns + half_ns,
+        delay_ns=2 * half_ns,
+        sequence=round(at_s * 1000),
+        readings=(("t1", Reading(local_ns)),),
+    )
+    return replace(sample, **fields)  # type: ignore[arg-type]
+
+
+def broadcast(at_s: float, offset_ns: int = EPOCH, delay_ns: int = 300 * US) -> Sample:
+    local_ns = round(at_s * SECOND)
+    lower_ns = offset_ns - delay_ns
+    return Sample(
+        kind=Kind.ONE_WAY,
+        local_ns=local_ns,
+        offset_ns=lower_ns,
+        lower_ns=lower_ns,
+        upper_ns=None,
+        sequence=round(at_s * 1000),
+        readings=(("transmit", Reading(local_ns + lower_ns)),),
+    )
+
+
+def settled(
+    seconds: int = 200, settings: EstimatorSettings | None = None, **fields: object
+) -> Estimator:
+    """An estimator after an echo each 8 s, on a clock without frequency error."""
+    estimator = Estimator(settings)
+    for at_s in range(0, seconds, 8):
+        estimator.add(exchange(at_s, **fields))  # type: ignore[arg-type]
+    return estimator
+
+
+def outcome(sample: Sample) -> tuple[Verdict, Reason]:
+    return sample.verdict, sample.reason
+
+
+def local(at_s: float) -> int:
+    return round(at_s * SECOND)
+
+
+# first answers
+
+
+def test_before_the_first_sample_nothing_is_known():
+    estimate = Estimator().at(5)
+    assert estimate.state is State.UNSYNCHRONISED
+    assert (estimate.offset_ns, estimate.lower_ns, estimate.upper_ns) == (None, None, None)
+    assert estimate.half_width_ns is None
+    assert estimate.reference_ns() is None
+
+
+def test_the_first_exchange_gives_a_usable_offset():
+    estimator = Estimator()
+    assert outcome(estimator.add(exchange(1, EPOCH))) == (Verdict.USED, Reason.SELECTED)
+    estimate = estimator.at(local(1))
+    assert estimate.state is State.SYNCHRONISED
+    assert estimate.state.is_known
+    assert estimate.offset_ns == EPOCH
+    assert estimate.reference_ns() == EPOCH + SECOND
+    assert estimate.half_width_ns == 31 * US  # with stamp_error_us
+    assert not estimate.assumed
+
+
+def test_until_the_frequency_is_known_the_interval_grows_by_the_worst_frequency():
+    estimator = Estimator()
+    estimator.add(exchange(1))
+    assert estimator.at(local(11)).half_width_ns == pytest.approx(31 * US + 10 * 100 * US, rel=0.01)
+
+
+def test_the_frequency_is_learned_and_the_interval_grows_by_less():
+    estimator = Estimator()
+    for at_s in range(0, 400, 8):
+        estimator.add(exchange(at_s, EPOCH + at_s * 40 * US))
+    estimate = estimator.at(local(400))
+    assert estimate.frequency_ppb == pytest.approx(40_000, abs=50)
+    assert estimate.offset_ns == pytest.approx(EPOCH + 400 * 40 * US, abs=US)
+    width = estimator.at(local(500)).half_width_ns - estimator.at(local(400)).half_width_ns
+    assert 100 * US < width < 200 * US
+
+
+# kinds
+
+
+def test_a_two_way_sample_is_kept_beside_a_fresh_echo():
+    estimator = settled()
+    kept = estimator.add(exchange(200, kind=Kind.TWO_WAY, error_ns=20 * US))
+    assert outcome(kept) == (Verdict.KEPT, Reason.BETTER_KIND)
+    assert estimator.at(local(200)).offset_ns == EPOCH
+
+
+EXACT = EstimatorSettings(tolerated_faults=0)
+
+
+def test_a_kept_sample_still_narrows_the_interval():
+    estimator = settled(settings=EXACT)
+    before = estimator.at(local(200)).half_width_ns
+    estimator.add(exchange(200, kind=Kind.TWO_WAY, half_ns=5 * US))
+    assert estimator.at(local(200)).half_width_ns == 6 * US < before
+
+
+def test_a_single_interval_narrows_the_bound_only_as_far_as_another_agrees():
+    estimator = settled()
+    estimator.add(exchange(200, half_ns=5 * US))
+    assert estimator.at(local(200)).half_width_ns > 30 * US
+    estimator.add(exchange(201, half_ns=7 * US))
+    assert estimator.at(local(201)).half_width_ns < 10 * US
+
+
+def test_the_two_samples_of_one_exchange_have_one_vote():
+    estimator = settled()
+    estimator.add(exchange(200, half_ns=6 * US, kind=Kind.TWO_WAY))
+    estimator.add(exchange(200, half_ns=5 * US))
+    assert estimator.at(local(200)).half_width_ns > 30 * US
+
+
+def test_two_way_samples_take_over_when_echoes_stop():
+    estimator = settled()
+    used = estimator.add(exchange(300, kind=Kind.TWO_WAY))
+    assert outcome(used) == (Verdict.USED, Reason.SELECTED)
+    assert estimator.at(local(300)).kind is Kind.TWO_WAY
+
+
+def test_two_way_samples_are_corrected_by_what_echoes_taught():
+    estimator = Estimator()
+    for at_s in range(0, 200, 8):
+        estimator.add(exchange(at_s))
+        estimator.add(exchange(at_s, half_ns=300 * US, kind=Kind.TWO_WAY, error_ns=40 * US))
+    assert estimator.asymmetry.delay_ns == 40 * US
+    for at_s in range(264, 400, 8):
+        estimator.add(exchange(at_s, half_ns=300 * US, kind=Kind.TWO_WAY, error_ns=40 * US))
+    assert estimator.at(local(400)).offset_ns == pytest.approx(EPOCH, abs=US)
+
+
+def test_an_echo_drops_the_two_way_samples_before_it_but_not_their_frequency():
+    estimator = Estimator()
+    for at_s in range(0, 200, 8):
+        truth = EPOCH + at_s * 30 * US
+        estimator.add(exchange(at_s, truth, 300 * US, Kind.TWO_WAY, error_ns=40 * US))
+    estimator.add(exchange(200, EPOCH + 200 * 30 * US))
+    estimate = estimator.at(local(200))
+    assert (estimate.kind, estimate.samples) == (Kind.ECHO, 1)
+    assert estimate.offset_ns == EPOCH + 200 * 30 * US
+    assert estimate.frequency_ppb == pytest.approx(30_000, abs=500)
+
+
+def test_broadcasts_carry_on_with_the_delay_that_exchanges_taught():
+    estimator = settled(seconds=1)
+    for second in range(1, 200):
+        if second % 8 == 0:
+            estimator.add(exchange(second))
+        assert estimator.add(broadcast(second + 0.5)).verdict is Verdict.KEPT
+    assert estimator.path.delay_ns == 300 * US
+    for second in range(300, 400):
+        estimator.add(broadcast(second))
+    estimate = estimator.at(local(400))
+    assert estimate.kind is Kind.ONE_WAY
+    assert estimate.state is State.SYNCHRONISED
+    assert estimate.offset_ns == pytest.approx(EPOCH, abs=US)
+    assert not estimate.assumed
+
+
+def test_broadcasts_are_of_no_use_if_their_delay_was_never_learned():
+    estimator = settled()
+    assert outcome(estimator.add(broadcast(300))) == (Verdict.KEPT, Reason.PATH_UNKNOWN)
+    assert estimator.at(local(300)).state is State.HOLDOVER
+
+
+def test_delays_are_not_learned_from_an_estimate_that_is_not_good_itself():
+    estimator = Estimator()
+    estimator.add(exchange(0))
+    for second in range(1, 60):
+        estimator.add(broadcast(second))
+    assert len(estimator.path) == 0
+
+
+def test_another_generation_may_take_another_path_and_the_delays_are_forgotten():
+    estimator = Estimator()
+    for at_s in range(0, 200, 8):
+        estimator.add(exchange(at_s))
+        estimator.add(exchange(at_s, half_ns=300 * US, kind=Kind.TWO_WAY, error_ns=40 * US))
+    estimator.add(exchange(200, generation=1))
+    assert len(estimator.asymmetry) == 0
+    assert estimator.at(local(200)).samples > 20
+
+
+# lucky selection
+
+
+def test_of_a_burst_the_least_delayed_exchange_is_used():
+    estimator = settled(kind=Kind.TWO_WAY)
+    samples = estimator.at(local(199)).samples
+    burst = [(200.0, 50, 20), (200.1, 20, 0), (200.2, 40, 9)]  # when, half width, error (us)
+    outcomes = [
+        outcome(estimator.add(exchange(at_s, EPOCH, half * US, Kind.TWO_WAY, error * US)))
+        for at_s, half, error in burst
+    ]
+    assert outcomes[:2] == [(Verdict.USED, Reason.SELECTED)] * 2
+    assert outcomes[2] == (Verdict.KEPT, Reason.NOT_LEAST)
+    estimate = estimator.at(local(201))
+    assert estimate.samples == samples + 1
+    assert estimate.offset_ns == pytest.approx(EPOCH, abs=10)
+
+
+def test_of_a_burst_of_echoes_the_mean_is_used_and_the_narrowest_weighs_most():
+    estimator = Estimator()
+    for number, (half, error) in enumerate([(60, 30), (20, 0)]):
+        estimator.add(exchange(number / 10, EPOCH, half * US, error_ns=error * US))
+    estimate = estimator.at(local(0.1))
+    assert estimate.samples == 1
+    assert estimate.offset_ns == pytest.approx(
+        EPOCH + 3 * US, abs=100
+    )  # 30 us * 20**2/(20**2+60**2)
+
+
+def test_without_lucky_selection_every_sample_of_a_burst_is_used():
+    estimator = settled(settings=EstimatorSettings(use_lucky=False))
+    samples = estimator.at(local(199)).samples
+    for number in range(3):
+        assert estimator.add(exchange(200 + number / 10)).verdict is Verdict.USED
+    assert estimator.at(local(201)).samples == samples + 3
+
+
+# switches
+
+
+@pytest.mark.parametrize(
+    ("kind", "switch"), [(Kind.ECHO, "use_echo"), (Kind.TWO_WAY, "use_two_way")]
+)
+def test_a_kind_that_is_switched_off_is_refused(kind, switch):
+    estimator = Estimator(EstimatorSettings(**{switch: False}))
+    assert outcome(estimator.add(exchange(1, kind=kind))) == (
+        Verdict.REFUSED,
+        Reason.SWITCHED_OFF,
+    )
+    assert estimator.at(local(1)).offset_ns is None
+
+
+def test_without_frequency_the_newest_sample_is_the_estimate():
+    estimator = settled(settings=EstimatorSettings(use_frequency=False))
+    estimator.add(exchange(200, error_ns=9 * US))
+    estimate = estimator.at(local(210))
+    assert (estimate.offset_ns, estimate.frequency_ppb) == (EPOCH + 9 * US, 0.0)
+    assert estimate.samples == 1
+    grown = estimator.at(local(210)).half_width_ns - estimator.at(local(200)).half_width_ns
+    assert grown == pytest.approx(10 * 100 * US, rel=0.01)
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (exchange(201, leap=3), Reason.SERVER_UNSYNCHRONISED),
+        (exchange(201, server=7), Reason.OTHER_SERVER),
+        (exchange(201, lower_ns=EPOCH + 1, upper_ns=EPOCH - 1), Reason.INVERTED),
+        (exchange(201, offset_ns=EPOCH, error_ns=SECOND), Reason.INVERTED),
+        (exchange(201, upper_ns=None), Reason.UNBOUNDED),
+        (exchange(201, lower_ns=None), Reason.UNBOUNDED),
+        (exchange(201, delay_ns=-1), Reason.NEGATIVE_DELAY),
+        (exchange(201, delay_ns=2 * SECOND), Reason.DELAY),
+        (exchange(201, EPOCH + (1 << 63)), Reason.RANGE),
+        (exchange(201, local_ns=1 << 80), Reason.RANGE),
+        (exchange(201, lower_ns=-(1 << 90)), Reason.RANGE),
+        (exchange(150), Reason.STALE),
+        (exchange(192), Reason.DUPLICATE),
+        (exchange(201, EPOCH + 10 * US * 1000), Reason.CONTRADICTS),
+        (broadcast(201, EPOCH + HOUR), Reason.CONTRADICTS),
+        (broadcast(201, EPOCH - HOUR), Reason.DELAY),
+    ],
+    ids=lambda value: value.value if isinstance(value, Reason) else "",
+)
+def test_a_bad_sample_is_refused_counted_and_changes_nothing(bad, reason):
+    estimator = settled()
+    before = estimator.at(local(201))
+    assert outcome(estimator.add(bad)) == (Verdict.REFUSED, reason)
+    assert estimator.counters.of(reason=reason) == 1
+    assert estimator.at(local(201)) == before
+
+
+def test_what_the_arithmetic_refused_is_counted_and_not_used():
+    estimator = Estimator()
+    estimator.add(exchange(1).refused(Reason.ECHO_ORDER))
+    assert estimator.counters.of(verdict=Verdict.REFUSED, reason=Reason.ECHO_ORDER) == 1
+    assert estimator.at(local(1)).offset_ns is None
+
+
+def test_an_unsynchronised_server_can_be_followed_if_that_is_wanted():
+    estimator = Estimator(EstimatorSettings(refuse_unsynchronised_server=False))
+    assert estimator.add(exchange(1, leap=3)).verdict is Verdict.USED
+
+
+def test_a_sample_that_arrives_a_little_late_is_used_at_its_place():
+    estimator = Estimator()
+    for at_s in (0, 8, 16, 32, 24):
+        assert estimator.add(exchange(at_s, EPOCH + at_s * 10 * US)).verdict is Verdict.USED
+    estimate = estimator.at(local(32))
+    assert estimate.samples == 5
+    assert estimate.offset_ns == pytest.approx(EPOCH + 320 * US, abs=US)
+
+
+# state
+
+
+def test_without_samples_holdover_follows_and_then_unsynchronised():
+    estimator = settled()  # the last echo came at 192 s
+    assert estimator.at(local(250)).state is State.SYNCHRONISED
+    assert estimator.at(local(253)).state is State.HOLDOVER
+    assert estimator.at(local(253)).state.is_known
+    assert estimator.at(local(192 + 14_401)).state is State.UNSYNCHRONISED
+    assert estimator.at(local(253)).age_ns == local(61)
+
+
+def test_a_bound_that_is_too_wide_is_unsynchronised():
+    estimator = settled(settings=EstimatorSettings(unsynchronised_bound_us=500))
+    assert estimator.at(local(300)).state is State.HOLDOVER
+    assert estimator.at(local(3000)).state is State.UNSYNCHRONISED
+
+
+def test_a_sample_ends_holdover_and_the_frequency_is_remembered():
+    estimator = Estimator()
+    for at_s in range(0, 200, 8):
+        estimator.add(exchange(at_s, EPOCH + at_s * 40 * US))
+    estimator.add(exchange(900, EPOCH + 900 * 40 * US + 20 * US))
+    estimate = estimator.at(local(900))
+    assert estimate.state is State.SYNCHRONISED
+    assert estimate.samples == 1
+    assert estimate.offset_ns == EPOCH + 900 * 40 * US + 20 * US
+    assert estimate.frequency_ppb == pytest.approx(40_000, abs=100)
+    assert 200 < estimate.frequency_uncertainty_ppb < 2000
+
+
+def test_the_estimate_is_clipped_into_the_guaranteed_interval():
+    estimator = settled(settings=EXACT, error_ns=25 * US)
+    estimator.add(exchange(200, half_ns=10 * US))
+    estimate = estimator.at(local(200))
+    assert estimate.offset_ns <= estimate.upper_ns == EPOCH + 11 * US
+
+
+def test_a_question_about_the_recent_past_is_answered():
+    estimator = settled()
+    estimate = estimator.at(local(100))
+    assert estimate.lower_ns <= EPOCH <= estimate.upper_ns
+    assert estimate.age_ns == 0
+
+
+def test_the_root_distance_of_the_server_is_reported_not_added():
+    estimator = settled(half_ns=30 * US)
+    estimator.add(exchange(200, root_distance_ns=5 * SECOND))
+    estimate = estimator.at(local(200))
+    assert estimate.root_distance_ns == 5 * SECOND
+    assert estimate.half_width_ns < 50 * US
+
+
+# jumps
+
+
+def test_one_wrong_exchange_moves_nothing():
+    estimator = settled()
+    assert outcome(estimator.add(exchange(200, EPOCH + HOUR)))[1] is Reason.CONTRADICTS
+    assert estimator.at(local(200)).offset_ns == EPOCH
+    assert estimator.jumps == 0
+
+
+def test_a_new_time_is_accepted_after_four_exchanges_over_ten_seconds():
+    estimator = settled()
+    for number, at_s in enumerate((200, 204, 208)):
+        refused = estimator.add(exchange(at_s, EPOCH - HOUR))
+        assert outcome(refused) == (Verdict.REFUSED, Reason.CONTRADICTS), number
+    assert estimator.at(local(208)).offset_ns == EPOCH
+    accepted = estimator.add(exchange(212, EPOCH - HOUR))
+    assert outcome(accepted) == (Verdict.USED, Reason.JUMP_CONFIRMED)
+    estimate = estimator.at(local(212))
+    assert estimate.offset_ns == EPOCH - HOUR
+    assert (estimator.jumps, estimator.last_jump_ns) == (1, -HOUR)
+    assert estimate.samples == 4
+
+
+def test_four_exchanges_in_a_burst_do_not_confirm_a_jump():
+    estimator = settled()
+    for number in range(12):
+        assert estimator.add(exchange(200 + number / 10, EPOCH + HOUR)).reason is Reason.CONTRADICTS
+    assert estimator.add(exchange(211, EPOCH + HOUR)).reason is Reason.JUMP_CONFIRMED
+
+
+def test_the_two_samples_of_one_exchange_count_as_one():
+    estimator = settled()
+    for at_s in (200, 206):
+        for kind in (Kind.TWO_WAY, Kind.ECHO):
+            estimator.add(exchange(at_s, EPOCH + HOUR, kind=kind))
+    assert estimator.add(exchange(212, EPOCH + HOUR)).reason is Reason.CONTRADICTS
+    assert estimator.add(exchange(218, EPOCH + HOUR)).reason is Reason.JUMP_CONFIRMED
+
+
+def test_one_agreeing_exchange_starts_the_confirmation_over():
+    estimator = settled()
+    for at_s in (200, 204, 208):
+        estimator.add(exchange(at_s, EPOCH + HOUR))
+    assert estimator.add(exchange(212)).verdict is Verdict.USED
+    for at_s in (216, 220, 224):
+        assert estimator.add(exchange(at_s, EPOCH + HOUR)).reason is Reason.CONTRADICTS
+
+
+def test_contradicting_samples_that_contradict_each_other_confirm_nothing():
+    estimator = settled()
+    for number in range(20):
+        refused = estimator.add(exchange(200 + 4 * number, EPOCH + (number + 1) * SECOND))
+        assert refused.reason is Reason.CONTRADICTS
+    assert estimator.jumps == 0
+
+
+def test_a_jump_is_never_accepted_where_the_policy_is_to_refuse():
+    estimator = settled(settings=EstimatorSettings(jump_policy="refuse"))
+    for number in range(50):
+        refused = estimator.add(exchange(200 + 4 * number, EPOCH + HOUR))
+        assert refused.reason is Reason.CONTRADICTS
+    assert estimator.at(local(400)).lower_ns <= EPOCH <= estimator.at(local(400)).upper_ns
+
+
+def test_one_hour_in_broadcasts_moves_nothing_however_often():
+    estimator = settled()
+    for hours in (1, -1):
+        for number in range(400):
+            estimator.add(broadcast(200 + number / 4, EPOCH + hours * HOUR))
+    estimate = estimator.at(local(300))
+    assert estimate.offset_ns == EPOCH
+    assert estimator.jumps == 0
+    assert estimator.counters.of(verdict=Verdict.REFUSED) == 800
+
+
+def test_a_wrong_first_exchange_is_overruled_by_those_after_it():
+    estimator = Estimator()
+    estimator.add(exchange(0, EPOCH + HOUR))
+    for at_s in (8, 16, 24, 32):
+        estimator.add(exchange(at_s))
+    assert estimator.at(local(32)).offset_ns == EPOCH
+    assert estimator.jumps == 1
+
+
+# broadcasts alone
+
+
+def test_with_broadcasts_alone_the_upper_limit_is_an_assumption_and_says_so():
+    estimator = Estimator()
+    for second in range(20):
+        estimator.add(broadcast(second, delay_ns=300 * US))
+    estimate = estimator.at(local(20))
+    assert estimate.assumed
+    assert estimate.state is State.SYNCHRONISED
+    assert estimate.lower_ns <= EPOCH <= estimate.upper_ns
+    assert estimate.half_width_ns == pytest.approx(5000 * US, rel=0.05)
+
+
+def test_a_single_broadcast_is_not_enough():
+    estimator = Estimator()
+    for second in range(3):
+        estimator.add(broadcast(second))
+        assert estimator.at(local(second)).state is State.UNSYNCHRONISED
+    estimator.add(broadcast(3))
+    assert estimator.at(local(3)).state is State.SYNCHRONISED
+
+
+@pytest.mark.parametrize("wrong", [-HOUR, HOUR])
+def test_an_old_first_broadcast_is_overruled_by_those_after_it(wrong):
+    estimator = Estimator()
+    estimator.add(broadcast(0, EPOCH + wrong))
+    for second in range(1, 20):
+        estimator.add(broadcast(second))
+    estimate = estimator.at(local(20))
+    assert estimate.lower_ns <= EPOCH <= estimate.upper_ns
+
+
+def test_once_established_broadcasts_alone_never_make_a_new_time():
+    estimator = Estimator()
+    for second in range(20):
+        estimator.add(broadcast(second))
+    for second in range(20, 200):
+        assert estimator.add(broadcast(second, EPOCH + HOUR)).reason is Reason.CONTRADICTS
+        assert estimator.add(broadcast(second + 0.1, EPOCH - HOUR)).reason is Reason.DELAY
+    estimate = estimator.at(local(200))
+    assert estimate.lower_ns <= EPOCH <= estimate.upper_ns
+    assert estimator.jumps == 0
+
+
+def test_the_first_exchange_replaces_what_was_assumed():
+    estimator = Estimator()
+    for second in range(20):
+        estimator.add(broadcast(second, EPOCH + HOUR))
+    assert estimator.add(exchange(21)).verdict is Verdict.USED
+    estimate = estimator.at(local(21))
+    assert (estimate.offset_ns, estimate.assumed, estimate.kind) == (EPOCH, False, Kind.ECHO)
+
+
+# reset
+
+
+def test_a_reset_forgets_samples_and_delays_and_keeps_the_counters():
+    estimator = settled()
+    estimator.add(exchange(200, leap=3))
+    estimator.reset("server restarted")
+    assert estimator.at(local(200)).state is State.UNSYNCHRONISED
+    assert (estimator.resets, estimator.last_reset) == (1, "server restarted")
+    assert estimator.counters.of(reason=Reason.SERVER_UNSYNCHRONISED) == 1
+    assert estimator.add(exchange(201, EPOCH - HOUR, server=5)).verdict is Verdict.USED
+    assert estimator.at(local(201)).offset_ns == EPOCH - HOUR
+
+
+# settings
+
+
+def test_settings_can_be_read_from_toml_and_have_a_sentence_each(tmp_path):
+    path = tmp_path / "estimator.toml"
+    path.write_text("confirm_samples = 6\nfrequency_bound_ppm = 2.5\n")
+    read = load(EstimatorSettings, path)
+    assert (read.confirm_samples, read.frequency_bound_ppm) == (6, 2.5)
+
+
+# hostile numbers
+
+
+numbers = st.integers(-(1 << 70), 1 << 70) | st.integers(EPOCH - 10**6, EPOCH + 10**6)
+samples = st.builds(
+    Sample,
+    kind=st.sampled_from(Kind),
+    local_ns=st.integers(0, 10**12) | numbers,
+    offset_ns=numbers,
+    lower_ns=st.none() | numbers,
+    upper_ns=st.none() | numbers,
+    delay_ns=st.integers(-1, 10**7) | numbers,
+    duration_ns=st.integers(-1, 10**9),
+    sequence=st.integers(0, 9),
+    generation=st.integers(0, 1),
+    leap=st.integers(0, 3),
+)
+plausible = st.builds(
+    exchange,
+    at_s=st.floats(0, 1000),
+    offset_ns=st.integers(EPOCH - 10**5, EPOCH + 10**5),
+    half_ns=st.integers(0, 10**6),
+    kind=st.sampled_from([Kind.ECHO, Kind.TWO_WAY]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(samples | plausible | st.builds(broadcast, st.floats(0, 1000)), max_size=30))
+def test_no_samples_raise_and_every_answer_is_an_interval_that_only_grows(given_samples):
+    estimator = Estimator()
+    for sample in given_samples:
+        judged = estimator.add(sample)
+        assert judged.verdict is not Verdict.PENDING
+        assert judged.reason is not Reason.NONE
+    newest = 1000 * SECOND
+    previous = 0
+    for age in (0, 1, 60, 3600):
+        estimate = estimator.at(newest + age * SECOND)
+        if estimate.offset_ns is None:
+            continue
+        assert estimate.lower_ns <= estimate.offset_ns <= estimate.upper_ns
+        if estimator._bracket.local_ns <= newest:
+            assert estimate.upper_ns - estimate.lower_ns >= previous
+            previous = estimate.upper_ns - estimate.lower_ns
+    assert estimator.counters.of() == len(given_samples)
