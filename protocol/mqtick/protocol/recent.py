@@ -31,6 +31,11 @@ class LowRecent:
         recent = sorted(v for at, v in self._values if now_ns - at <= self.age_ns)
         return recent[len(recent) // 4] if recent else None
 
+    def spread(self, now_ns: int) -> int:
+        """Return how far the median is above the tenth percentile: what is left to chance."""
+        recent = sorted(v for at, v in self._values if now_ns - at <= self.age_ns)
+        return recent[len(recent) // 2] - recent[len(recent) // 10] if recent else 0
+
     def clear(self) -> None:
         """Forget all."""
         self._values.clear()

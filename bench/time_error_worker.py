@@ -1,0 +1,178 @@
+"""A process with some of the clients of the time-error benchmark: each its own connection, clock
+and estimators. Virtual clocks, so that the truth is known exactly."""
+
+from __future__ import annotations
+
+import gc
+import json
+import pickle
+import random
+import sys
+import time
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+from mqtick.client.agent import Agent, AnyTrack
+from mqtick.client.config import Settings
+from mqtick.client.estimator import Estimator
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.sample import Kind, Verdict
+from mqtick.client.track import WallSample
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.broker import parse_broker_url
+from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
+from mqtick.protocol.loop import Loop
+
+_SECOND = 1_000_000_000
+METHODS = ("best", "echo", "two-way", "one-way")
+
+
+class Client:
+    """One client of the benchmark: an agent, and more estimators fed with the same samples."""
+
+    def __init__(self, index: int, url: str, settings: Settings, loop: Loop, wander: float) -> None:
+        chance = random.Random(index)
+        self.index = index
+        self.clock = VirtualClock(
+            VirtualClockSettings.starting_now(
+                offset_ns=round(chance.uniform(-1, 1) * _SECOND),
+                frequency_ppb=chance.uniform(-50_000, 50_000),
+                wander_ppb=wander,
+                seed=index,
+            )
+        )
+        base = EstimatorSettings()
+        self.extra = {
+            "echo": Estimator(replace(base, use_lucky=False)),
+            "two-way": Estimator(replace(base, use_echo=False)),
+        }
+        self.agent = Agent(
+            settings,
+            loop,
+            parse_broker_url(url),
+            self.clock,
+            Keyring(),
+            f"c{index}",
+            on_sample=self.on_sample,
+        )
+        self.errors = {name: array("q") for name in METHODS}
+        self.halves = {name: array("q") for name in METHODS}
+        self.outside = dict.fromkeys(METHODS, 0)
+        self.samples: dict[str, array[int]] = {str(kind): array("q") for kind in Kind}
+        self.measuring = False
+
+    def truth_ns(self) -> tuple[int, int]:
+        """Return (local raw now, true offset now)."""
+        now = read_kernel_time()
+        raw_ns = self.clock.at_monotonic_raw_ns(now.raw_ns)
+        return raw_ns, now.realtime_ns - raw_ns
+
+    def on_sample(self, _track: AnyTrack, wall: WallSample) -> None:
+        """Feed the other estimators; note the error of the sample itself."""
+        sample = replace(wall.sample, verdict=Verdict.PENDING)
+        if sample.kind is Kind.ECHO:
+            self.extra["echo"].add(sample)
+        elif sample.kind is Kind.TWO_WAY:
+            self.extra["two-way"].add(sample)
+        if not self.measuring:
+            return
+        raw_ns, truth_ns = self.truth_ns()
+        rate = (self.clock.at_monotonic_raw_ns(self._later()) - raw_ns) / _SECOND - 1
+        # The truth a moment ago: the clock's rate is known.
+        then_ns = truth_ns + round(rate * (raw_ns - sample.local_ns))
+        self.samples[str(sample.kind)].append(sample.offset_ns - then_ns)
+        if sample.kind is Kind.ONE_WAY:
+            self.errors["one-way"].append(sample.offset_ns - then_ns)
+
+    @staticmethod
+    def _later() -> int:
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) + _SECOND
+
+    def look(self) -> None:
+        """Compare every estimate with the truth."""
+        best = self.agent.best()
+        estimators = dict(self.extra)
+        if best is not None:
+            estimators["best"] = best[0].estimator
+        for name, estimator in estimators.items():
+            raw_ns, truth_ns = self.truth_ns()
+            estimate = estimator.at(raw_ns)
+            if estimate.offset_ns is None or estimate.half_width_ns is None:
+                self.outside[name] += 1
+                continue
+            assert estimate.lower_ns is not None
+            assert estimate.upper_ns is not None
+            self.errors[name].append(estimate.offset_ns - truth_ns)
+            self.halves[name].append(estimate.half_width_ns)
+            self.outside[name] += not estimate.lower_ns <= truth_ns <= estimate.upper_ns
+
+
+def main() -> None:
+    """Run the clients that the job on the command line describes; write a pickle."""
+    job = json.loads(sys.argv[1])
+    loop = Loop()
+    settings = Settings(
+        broker=job["urls"][0],
+        format="precise",
+        exchange_interval_s=job["exchange_interval_s"],
+        exchange_burst=job["exchange_burst"],
+        start_burst=8,
+    )
+    clients = [
+        Client(index, url, settings, loop, job["wander_ppb"])
+        for index, url in zip(job["indexes"], job["urls"], strict=True)
+    ]
+    # Connect one after the other, as hosts do.
+    for place, client in enumerate(clients):
+        loop.call_later(place * 20_000_000 + 1, client.agent.start)
+    end_ns = time.monotonic_ns() + int((job["warm_up_s"] + job["seconds"]) * _SECOND)
+    start_ns = end_ns - int(job["seconds"] * _SECOND)
+
+    def look(place: int) -> None:
+        """Look at one client a turn, so that nothing is held up."""
+        client = clients[place]
+        now_ns = time.monotonic_ns()
+        if now_ns >= end_ns:
+            loop.stop()
+            return
+        if now_ns >= start_ns:
+            client.measuring = True
+            client.look()
+        client.agent.tick()
+        loop.call_later(_SECOND, lambda: look(place))
+
+    for place in range(len(clients)):
+        loop.call_later(_SECOND * (place + 1) // len(clients), lambda place=place: look(place))
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    loop.call_later(30 * _SECOND, lambda: None)
+    loop.run()
+    used = time.process_time()
+    Path(job["result"]).write_bytes(
+        pickle.dumps(
+            [
+                {
+                    "index": client.index,
+                    "errors": client.errors,
+                    "halves": client.halves,
+                    "outside": client.outside,
+                    "samples": client.samples,
+                    "refused": dict(client.agent.refused),
+                    "loops": [(
+                        [sorted(v for _, v in track.loop_delay._values)[int(q*len(track.loop_delay._values))]//1000 for q in (0,.1,.25,.5,.75,.9)], track.server_loop_ns)
+                        for track in client.agent.tracks
+                    ],
+                    "cpu_s": used / len(clients),
+                }
+                for client in clients
+            ]
+        )
+    )
+    for client in clients:
+        client.agent.close()
+
+
+if __name__ == "__main__":
+    main()
