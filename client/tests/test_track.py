@@ -1,0 +1,476 @@
+"""What a track makes of messages that come, fail to come, or should not have come."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.sample import Kind
+from mqtick.protocol.precise import Leap, Source
+
+sys.path.insert(0, str(Path(__file__).parent))
+from track_bench import KEYS, MS, NAME, OFFSET_NS, OTHER_KEYS, SECOND, TREE, US, WAY_NS, Bench
+
+# -- broadcasts ------------------------------------------------------------------------------------
+
+
+def test_a_time_message_becomes_a_sample_when_its_follow_up_comes_with_the_next() -> None:
+    bench = Bench()
+    bench.hear(bench.time(1))
+    assert bench.samples == []
+    bench.clock.now_ns += SECOND
+    bench.hear(bench.time(2, correction_ns=30 * US))
+    (wall,) = bench.of(Kind.ONE_WAY)
+    assert wall.sample.sequence == 1
+    # It left 30 us later than it says, so it took 30 us less.
+    assert wall.offset_ns == OFFSET_NS - WAY_NS + 30 * US
+
+
+def test_a_time_message_counts_at_once_where_follow_ups_are_switched_off() -> None:
+    bench = Bench(settings=EstimatorSettings(use_follow_up=False))
+    bench.hear(bench.time(1))
+    assert [wall.offset_ns for wall in bench.samples] == [OFFSET_NS - WAY_NS]
+
+
+def test_a_lost_message_costs_the_one_before_it_and_is_counted() -> None:
+    bench = Bench()
+    for sequence in (1, 3, 4):
+        bench.hear(bench.time(sequence))
+        bench.clock.now_ns += SECOND
+    assert [wall.sample.sequence for wall in bench.samples] == [3]
+    assert bench.refused == {"no-follow-up": 1}
+
+
+def test_sequences_wrap() -> None:
+    bench = Bench()
+    bench.hear_times(2**32 - 2, 4)
+    assert [wall.sample.sequence for wall in bench.samples] == [2**32 - 2, 2**32 - 1, 0]
+    assert not bench.refused
+
+
+def test_a_retained_message_is_refused_however_good_it_looks() -> None:
+    bench = Bench()
+    bench.hear(bench.time(1), retain=True)
+    bench.hear(bench.time(2))
+    assert bench.samples == []
+    assert bench.refused == {"retained": 1}
+
+
+def test_a_message_under_another_servers_number_is_refused() -> None:
+    bench = Bench()
+    bench.hear(bench.time(1, number=1))
+    assert bench.refused == {"server": 1}
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x11", b"\x11" * 31, b"\x12" * 32, b"\xff" * 32])
+def test_what_is_no_time_message_is_counted_and_ignored(payload: bytes) -> None:
+    bench = Bench()
+    bench.hear(payload)
+    assert bench.samples == []
+    assert sum(bench.refused.values()) == 1
+
+
+def test_with_keys_a_broadcast_before_an_authenticated_exchange_is_refused() -> None:
+    bench = Bench(KEYS)
+    bench.hear_times(1, 3)
+    assert bench.samples == []
+    assert bench.refused == {"before-exchange": 3}
+    bench.exchange()
+    bench.hear_times(4, 2)
+    assert len(bench.used(Kind.ONE_WAY)) == 1
+
+
+def test_a_broadcast_that_is_refused_is_still_a_sign_of_life() -> None:
+    bench = Bench(KEYS)
+    bench.hear(bench.time(1))
+    assert bench.track.heard_raw_ns == bench.clock.now_ns
+
+
+@pytest.mark.parametrize("keys", [OTHER_KEYS, None])
+def test_a_broadcast_with_a_forged_tag_is_refused_and_is_no_sign_of_life(keys: object) -> None:
+    bench = Bench(KEYS)
+    forger = Bench(keys)  # type: ignore[arg-type]
+    bench.hear(forger.time(1))
+    assert bench.refused == {"tag" if keys else "unsigned": 1}
+    assert bench.track.heard_raw_ns is None
+
+
+def test_a_broadcast_tag_does_not_hold_on_another_servers_topic() -> None:
+    bench, other = Bench(KEYS), Bench(KEYS, number=1)
+    bench.hear(other.time(1, number=0))
+    assert bench.refused == {"tag": 1}
+
+
+def test_a_replayed_broadcast_is_refused() -> None:
+    bench = Bench(KEYS)
+    bench.exchange()
+    old = bench.time(1)
+    bench.hear(old)
+    bench.hear_times(2, 3)
+    before = len(bench.samples)
+    bench.hear(old)
+    assert bench.refused == {"replayed": 1}
+    assert len(bench.samples) == before
+
+
+def test_without_keys_a_stray_sequence_silences_a_server_until_the_next_exchange_only() -> None:
+    bench = Bench()
+    bench.exchange()
+    bench.hear_times(1, 2)
+    bench.hear(bench.time(2**30))
+    bench.hear_times(3, 2)
+    assert bench.refused["replayed"] == 2
+    bench.exchange()
+    bench.hear_times(5, 2)
+    assert bench.refused["replayed"] == 2
+
+
+def test_a_time_an_hour_off_is_refused_and_moves_nothing() -> None:
+    bench = Bench()
+    bench.exchange()
+    bench.hear_times(1, 3)
+    before = bench.offset_ns
+    bench.hear(bench.time(4, jump_ns=3601 * SECOND))
+    bench.hear(bench.time(5, jump_ns=-3601 * SECOND))
+    assert bench.refused["stated-time"] == 2
+    assert bench.offset_ns == before
+
+
+def test_a_smaller_jump_contradicts_the_interval_and_moves_nothing() -> None:
+    bench = Bench()
+    bench.exchange()
+    bench.hear(bench.time(1, jump_ns=60 * SECOND))
+    bench.hear(bench.time(2, jump_ns=60 * SECOND))
+    assert bench.of(Kind.ONE_WAY) != []
+    assert bench.used(Kind.ONE_WAY) == []
+    assert abs((bench.offset_ns or 0) - OFFSET_NS) < WAY_NS
+
+
+# -- generations -----------------------------------------------------------------------------------
+
+
+def test_another_generation_in_a_broadcast_only_makes_the_client_ask() -> None:
+    bench = Bench()
+    bench.exchange()
+    bench.hear_times(1, 2)
+    before, resets = bench.offset_ns, bench.track.estimator.resets
+    bench.hear(bench.time(3, generation=8))
+    assert bench.track.wants_exchange
+    assert bench.refused == {"generation": 1}
+    assert bench.track.estimator.resets == resets
+    assert bench.offset_ns == before
+    assert bench.track.generation == 7
+
+
+def test_another_generation_in_an_exchange_starts_anew() -> None:
+    bench = Bench(KEYS)
+    bench.exchange()
+    resets = bench.track.estimator.resets
+    bench.generation = 8
+    bench.hear(bench.time(1))
+    bench.exchange()
+    assert bench.track.estimator.resets == resets + 1
+    assert bench.track.generation == 8
+    assert not bench.track.wants_exchange
+    assert bench.track.authenticated
+    bench.hear_times(2, 2)
+    assert len(bench.used(Kind.ONE_WAY)) == 1
+
+
+def test_where_no_exchange_is_made_a_broadcast_may_change_the_generation() -> None:
+    bench = Bench(settings=EstimatorSettings(use_two_way=False))
+    bench.hear_times(1, 2)
+    bench.generation = 8
+    bench.hear_times(1, 2)
+    assert bench.track.generation == 8
+    assert not bench.refused
+
+
+# -- exchanges -------------------------------------------------------------------------------------
+
+
+def test_an_exchange_tells_the_offset_and_its_interval() -> None:
+    bench = Bench()
+    bench.exchange()
+    (wall,) = bench.used(Kind.TWO_WAY)
+    assert wall.offset_ns == OFFSET_NS
+    assert (wall.sample.lower_ns, wall.sample.upper_ns) == (OFFSET_NS - WAY_NS, OFFSET_NS + WAY_NS)
+    assert bench.track.last_delay_ns == 2 * WAY_NS
+
+
+def test_a_request_goes_to_the_servers_topic_with_a_nonce_of_its_own() -> None:
+    bench = Bench(KEYS)
+    for _ in range(3):
+        bench.track.ask()
+    assert {topic for topic, _ in bench.sent} == {TREE.request(0, NAME)}
+    nonces = {payload[6:14] for _, payload in bench.sent}
+    sequences = [int.from_bytes(payload[2:6], "big") for _, payload in bench.sent]
+    assert len(nonces) == 3
+    assert sequences[2] - sequences[0] == 2
+
+
+def test_the_sequence_of_requests_wraps() -> None:
+    bench = Bench()
+    bench.track._sequence = 2**32 - 2
+    for _ in range(3):
+        bench.exchange()
+        bench.clock.now_ns += SECOND
+    assert len(bench.used(Kind.TWO_WAY)) == 3
+    assert bench.request.sequence == 1
+
+
+def test_a_request_that_cannot_go_is_not_waited_for() -> None:
+    bench = Bench()
+    bench.is_connected = False
+    assert not bench.track.ask()
+    bench.clock.now_ns += 10 * SECOND
+    bench.track.expire()
+    assert not bench.refused
+
+
+def test_a_reply_to_nobody_is_refused() -> None:
+    bench, asker = Bench(), Bench()
+    asker.track.ask()
+    bench.reply(asker.request)
+    assert bench.refused == {"unasked": 1}
+    assert bench.samples == []
+
+
+def test_a_reply_with_the_wrong_nonce_is_refused() -> None:
+    bench = Bench(KEYS)
+    bench.track.ask()
+    bench.reply(bench.request, nonce=bytes(8))
+    assert bench.refused == {"tag": 1}
+    bench.follow_up(bench.request)
+    assert bench.samples == []
+
+
+def test_a_reply_with_a_forged_tag_is_refused_and_the_true_one_still_counts() -> None:
+    bench = Bench(KEYS)
+    bench.track.ask()
+    request = bench.request
+    bench.reply(request, keys=OTHER_KEYS)
+    assert bench.refused == {"tag": 1}
+    bench.reply(request)
+    bench.follow_up(request)
+    assert len(bench.used(Kind.TWO_WAY)) == 1
+
+
+def test_a_second_reply_to_the_same_request_is_refused() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.reply(bench.request)
+    bench.reply(bench.request)
+    assert bench.refused == {"unasked": 1}
+
+
+def test_a_replayed_exchange_is_refused() -> None:
+    bench = Bench(KEYS)
+    bench.exchange()
+    old = bench.request
+    bench.reply(old)
+    bench.follow_up(old)
+    assert bench.refused == {"unasked": 2}
+    assert len(bench.of(Kind.TWO_WAY)) == 1
+
+
+def test_a_retained_reply_is_refused() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.reply(bench.request, retain=True)
+    assert bench.refused == {"retained": 1}
+
+
+def test_a_forged_follow_up_is_refused_and_the_true_one_still_counts() -> None:
+    bench = Bench(KEYS)
+    bench.track.ask()
+    request = bench.request
+    bench.reply(request)
+    bench.follow_up(request, correction_ns=100 * MS, keys=OTHER_KEYS)
+    assert bench.refused == {"tag": 1}
+    bench.follow_up(request)
+    assert [wall.offset_ns for wall in bench.used(Kind.TWO_WAY)] == [OFFSET_NS]
+
+
+def test_a_follow_up_before_its_reply_is_refused() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.follow_up(bench.request)
+    assert bench.refused == {"unasked": 1}
+
+
+def test_an_exchange_whose_follow_up_is_lost_counts_without_it() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.reply(bench.request)
+    bench.track.expire()
+    assert bench.samples == []
+    bench.clock.now_ns += 4 * SECOND
+    bench.track.expire()
+    (wall,) = bench.used(Kind.TWO_WAY)
+    assert wall.offset_ns == OFFSET_NS
+    assert dict(wall.sample.readings)["t3"].source is Source.USER
+    assert not bench.refused
+
+
+def test_a_request_without_a_reply_is_counted_after_a_while() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.clock.now_ns += 4 * SECOND
+    bench.track.expire()
+    assert bench.refused == {"no-reply": 1}
+    bench.reply(bench.request)
+    assert bench.refused["unasked"] == 1
+
+
+def test_requests_that_nobody_answers_do_not_pile_up() -> None:
+    bench = Bench()
+    for _ in range(100):
+        bench.track.ask()
+    assert bench.refused == {"no-reply": 36}
+
+
+def test_a_reply_that_came_before_it_was_asked_for_is_refused() -> None:
+    bench = Bench()
+    bench.exchange(way_ns=-WAY_NS)
+    (wall,) = bench.of(Kind.TWO_WAY)
+    assert bench.used(Kind.TWO_WAY) == []
+    assert wall.sample.reason in ("inverted", "negative-delay")
+
+
+def test_a_correction_that_makes_the_delay_negative_is_refused() -> None:
+    bench = Bench()
+    bench.track.ask()
+    request = bench.request
+    bench.reply(request)
+    bench.follow_up(request, correction_ns=3 * WAY_NS)
+    (wall,) = bench.of(Kind.TWO_WAY)
+    assert wall.sample.reason == "negative-delay"
+    assert bench.offset_ns is None
+
+
+def test_the_time_of_a_server_that_is_not_synchronised_is_not_used() -> None:
+    bench = Bench()
+    bench.track.ask()
+    request = bench.request
+    bench.reply(request, leap=Leap.UNSYNCHRONISED)
+    bench.follow_up(request)
+    assert [wall.sample.reason for wall in bench.samples] == ["server-unsynchronised"]
+    assert bench.track.leap == 3
+    assert bench.offset_ns is None
+
+
+def test_a_lost_connection_makes_late_answers_unasked() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.track.connection_lost()
+    bench.reply(bench.request)
+    assert bench.refused == {"unasked": 1}
+
+
+# -- our own request and the echo ------------------------------------------------------------------
+
+
+def test_our_own_request_tells_the_loop_delay() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.bring_back_request(120 * US)
+    assert bench.track.loop_delay.value(bench.clock.now_ns) == 120 * US
+
+
+def test_our_own_request_counts_once() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.bring_back_request(120 * US)
+    bench.bring_back_request(900 * US)
+    bench.bring_back_request(900 * US)
+    assert bench.refused == {"unasked": 2}
+    assert bench.track.loop_delay.value(bench.clock.now_ns) == 120 * US
+
+
+def test_a_loop_delay_is_measured_with_stamps_of_one_sort_only() -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.bring_back_request(120 * US, Source.USER)
+    assert bench.track.loop_delay.value(bench.clock.now_ns) is None
+
+
+def test_a_request_in_our_name_that_is_not_ours_is_refused() -> None:
+    bench, stranger = Bench(), Bench()
+    stranger.track.ask()
+    bench.sent.append(stranger.sent[-1])
+    bench.bring_back_request(120 * US)
+    assert bench.refused == {"unasked": 1}
+
+
+def test_an_echo_counts_only_after_the_client_has_placed_itself_behind_it() -> None:
+    bench = Bench()
+    bench.echo_exchange()
+    assert bench.of(Kind.ECHO) == []
+    assert len(bench.used(Kind.TWO_WAY)) == 1
+    (placed,) = bench.placing
+    bench.clock.now_ns += SECOND
+    bench.echo_exchange()
+    assert len(bench.placing) == 1, "it is on its way there already"
+    placed(True)
+    bench.clock.now_ns += SECOND
+    bench.echo_exchange()
+    (wall,) = bench.used(Kind.ECHO)
+    assert wall.offset_ns == pytest.approx(OFFSET_NS, abs=5 * US)
+
+
+def test_a_request_from_before_the_placement_is_not_judged_by_the_echo() -> None:
+    bench = Bench()
+    bench.echo_exchange()
+    bench.track.ask()
+    request = bench.request
+    bench.placing[0](True)
+    bench.reply(request)
+    bench.echo(request, first_ns=WAY_NS, span_ns=10 * US, loop_ns=150 * US)
+    assert bench.of(Kind.ECHO) == []
+
+
+def test_a_place_that_the_broker_refused_is_asked_for_again() -> None:
+    bench = Bench()
+    bench.echo_exchange()
+    bench.placing[0](False)
+    bench.clock.now_ns += SECOND
+    bench.echo_exchange()
+    assert len(bench.placing) == 2
+
+
+@pytest.mark.parametrize("change", ["placement", "generation", "connection"])
+def test_a_place_is_lost_with_the_echo_the_server_or_the_connection(change: str) -> None:
+    bench = Bench()
+    bench.echo_exchange()
+    bench.placing[0](True)
+    if change == "connection":
+        bench.track.connection_lost()
+    else:
+        setattr(bench, change, 2)
+    bench.clock.now_ns += SECOND
+    bench.echo_exchange()
+    assert bench.of(Kind.ECHO) == []
+    assert len(bench.placing) == 2
+
+
+def test_without_the_servers_loop_an_echo_is_bounded_by_its_exchange() -> None:
+    bench = Bench()
+    bench.echo_exchange()
+    bench.placing[0](True)
+    bench.clock.now_ns += SECOND
+    bench.echo_exchange(server_loop_ns=None)
+    (wall,) = bench.used(Kind.ECHO)
+    assert (wall.sample.lower_ns, wall.sample.upper_ns) == (OFFSET_NS - WAY_NS, OFFSET_NS + WAY_NS)
+
+
+def test_a_reset_forgets_that_the_server_was_authenticated() -> None:
+    bench = Bench(KEYS)
+    bench.exchange()
+    bench.track.reset("suspend")
+    assert not bench.track.authenticated
+    bench.hear(bench.time(1))
+    assert bench.refused == {"before-exchange": 1}

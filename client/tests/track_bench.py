@@ -1,0 +1,245 @@
+"""A track without a network: a clock that stands still, a server of a few lines, a list of what went
+out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.pending import WallSample
+from mqtick.client.sample import Kind, Verdict
+from mqtick.client.track import Track
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Source, Time
+from mqtick.protocol.stamps import Stamp, Transmit
+from mqtick.protocol.topics import TopicTree
+
+MS, US, SECOND = 1_000_000, 1_000, 1_000_000_000
+START_NS = 1_800_000_000 * SECOND
+OFFSET_NS = 5 * MS
+"""Server minus client: the client's clock is slow."""
+WAY_NS = 200 * US
+"""From server to client, and from client to server."""
+KEYS = Keyring(fleet=(b"fleet key of 24 octets..",))
+OTHER_KEYS = Keyring(fleet=(b"another key of 26 octets..",))
+TREE = TopicTree()
+NAME = "pi7"
+
+
+class StillClock:
+    """Free-running timeline and judged clock are one, and move when they are told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = START_NS
+
+    def raw_ns(self) -> int:
+        return self.now_ns
+
+    def time_ns(self) -> int:
+        return self.now_ns
+
+    def time_minus_raw_ns(self) -> int:
+        return 0
+
+    def raw_of_kernel_ns(self, realtime_ns: int) -> int:
+        return realtime_ns
+
+    def time_of_kernel_ns(self, realtime_ns: int) -> int:
+        return realtime_ns
+
+    def monotonic_raw_ns(self, raw_ns: int) -> int:
+        return raw_ns
+
+
+def arrival(
+    topic: str, payload: bytes, at_ns: int, source: Source = Source.KERNEL, retain: bool = False
+) -> Arrival:
+    return Arrival(topic, payload, Stamp(at_ns, source), retain, b"")
+
+
+class Bench:
+    """A track and everything that it talks to; `keys` is what both sides hold."""
+
+    def __init__(
+        self,
+        keys: Keyring | None = None,
+        settings: EstimatorSettings | None = None,
+        number: int = 0,
+    ) -> None:
+        self.keys = keys or Keyring()
+        self.clock = StillClock()
+        self.number = number
+        self.generation = 7
+        self.placement = 1
+        self.sent: list[tuple[str, bytes]] = []
+        self.is_connected = True
+        self.refused: Counter[str] = Counter()
+        self.samples: list[WallSample] = []
+        self.placing: list[Callable[[bool], None]] = []
+        self.track = Track(
+            number,
+            NAME,
+            TREE,
+            self.clock,
+            self.keys,
+            settings or EstimatorSettings(),
+            publish=self._publish,
+            collect_stamps=lambda: None,
+            place_behind=self.placing.append,
+            on_sample=lambda _track, wall: self.samples.append(wall),
+            refuse=lambda reason: self.refused.update([reason]),
+            time_tolerance_ns=3600 * SECOND,
+        )
+
+    def _publish(self, topic: str, payload: bytes) -> Transmit | None:
+        if not self.is_connected:
+            return None
+        self.sent.append((topic, payload))
+        transmit = Transmit(self.clock.now_ns)
+        transmit.kernel_ns = self.clock.now_ns
+        return transmit
+
+    # -- the server ------------------------------------------------------------------------
+
+    def server_ns(self) -> int:
+        """What the server's clock reads now."""
+        return self.clock.now_ns + OFFSET_NS
+
+    def time(  # the name of the message
+        self,
+        sequence: int,
+        *,
+        jump_ns: int = 0,
+        correction_ns: int | None = 0,
+        generation: int | None = None,
+        leap: Leap = Leap.NONE,
+        keys: Keyring | None = None,
+        number: int | None = None,
+    ) -> bytes:
+        """Return a time message that the server makes now."""
+        message = Time(
+            self.number if number is None else number,
+            sequence,
+            self.server_ns() + jump_ns,
+            correction_ns,
+            0,
+            1,
+            leap,
+            Source.KERNEL,
+            self.generation if generation is None else generation,
+        )
+        return (keys or self.keys).broadcast().sign(message.body(), TREE.time(self.number))
+
+    def hear(
+        self, payload: bytes, *, way_ns: int = WAY_NS, retain: bool = False, after_ns: int = 0
+    ) -> None:
+        """Let a time message arrive."""
+        self.clock.now_ns += way_ns + after_ns
+        topic = TREE.time(self.number)
+        self.track.on_time(arrival(topic, payload, self.clock.now_ns, retain=retain))
+
+    def hear_times(self, first: int, count: int) -> None:
+        """Let `count` good time messages arrive, one a second."""
+        for sequence in range(first, first + count):
+            self.hear(self.time(sequence % 2**32))
+            self.clock.now_ns += SECOND
+
+    @property
+    def request(self) -> Request:
+        """The last request that went out."""
+        return Request.decode(self.sent[-1][1])
+
+    def bring_back_request(self, loop_ns: int, source: Source = Source.KERNEL) -> None:
+        """Deliver our own request to ourselves, `loop_ns` after it went."""
+        topic, payload = self.sent[-1]
+        self.track.on_own_request(arrival(topic, payload, self.clock.now_ns + loop_ns, source))
+
+    def reply(
+        self,
+        request: Request,
+        *,
+        way_ns: int = WAY_NS,
+        nonce: bytes | None = None,
+        keys: Keyring | None = None,
+        leap: Leap = Leap.NONE,
+        retain: bool = False,
+    ) -> int:
+        """Let the request go, be answered at once and the reply arrive; returns stated T3."""
+        self.clock.now_ns += way_ns
+        t3_ns = self.server_ns()
+        message = Reply(
+            self.number, request.sequence, t3_ns, 0, 0, 1, leap, Source.KERNEL, self.generation
+        )
+        topic = TREE.reply(self.number, NAME)
+        signed = (
+            (keys or self.keys)
+            .client(NAME)
+            .sign(message.body(), topic, request.nonce if nonce is None else nonce)
+        )
+        self.clock.now_ns += way_ns
+        self.track.on_reply(arrival(topic, signed, self.clock.now_ns, retain=retain))
+        return t3_ns
+
+    def follow_up(
+        self, request: Request, *, correction_ns: int | None = 0, keys: Keyring | None = None
+    ) -> None:
+        """Let the follow-up arrive."""
+        source = Source.NONE if correction_ns is None else Source.KERNEL
+        message = FollowUp(self.number, request.sequence, correction_ns, source, self.generation)
+        self._complete(message, request, keys)
+
+    def echo(self, request: Request, *, first_ns: int, span_ns: int, loop_ns: int | None) -> None:
+        """Let an echo message arrive."""
+        message = Echo(
+            self.number,
+            request.sequence,
+            0,
+            first_ns,
+            span_ns,
+            Source.KERNEL,
+            Source.KERNEL,
+            Source.KERNEL,
+            self.generation,
+            loop_ns,
+            self.placement,
+        )
+        self._complete(message, request, None)
+
+    def _complete(self, message: FollowUp | Echo, request: Request, keys: Keyring | None) -> None:
+        topic = TREE.follow_up(self.number, NAME)
+        signed = (keys or self.keys).client(NAME).sign(message.body(), topic, request.nonce)
+        self.track.on_follow_up(arrival(topic, signed, self.clock.now_ns))
+
+    def exchange(self, *, way_ns: int = WAY_NS) -> None:
+        """Make one whole exchange with follow-up."""
+        assert self.track.ask()
+        request = self.request
+        self.reply(request, way_ns=way_ns)
+        self.follow_up(request)
+
+    def echo_exchange(
+        self, *, loop_ns: int = 150 * US, server_loop_ns: int | None = 150 * US
+    ) -> None:
+        """Make one whole exchange with echo; the client is served amid the two echoes."""
+        assert self.track.ask()
+        request = self.request
+        self.bring_back_request(loop_ns)
+        self.reply(request)
+        self.echo(request, first_ns=WAY_NS - 5 * US, span_ns=10 * US, loop_ns=server_loop_ns)
+
+    # -- what came of it -------------------------------------------------------------------
+
+    def of(self, kind: Kind) -> list[WallSample]:
+        """The samples of a kind."""
+        return [wall for wall in self.samples if wall.sample.kind is kind]
+
+    def used(self, kind: Kind) -> list[WallSample]:
+        """The samples of a kind that were not refused."""
+        return [wall for wall in self.of(kind) if wall.sample.verdict is not Verdict.REFUSED]
+
+    @property
+    def offset_ns(self) -> int | None:
+        """What the track thinks of the offset now."""
+        return self.track.estimator.at(self.clock.now_ns).offset_ns
