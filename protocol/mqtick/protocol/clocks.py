@@ -12,12 +12,14 @@ most half the bracket plus what chrony slewed since the stamp.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from typing import Protocol
+
+from mqtick.protocol.steps import StepDetector
 
 __all__ = [
     "Clock",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _SECOND = 1_000_000_000
+_ZERO, _LARGEST = Decimal(0), Decimal(10) ** 12
 _RAW = time.CLOCK_MONOTONIC_RAW
 _REAL = time.CLOCK_REALTIME
 
@@ -135,7 +138,7 @@ class VirtualClockSettings:
         With `epoch_raw_ns` and `epoch_time_ns` given too, the clock is the same in every process.
         ValueError, with a sentence, for anything else.
         """
-        values: dict[str, float] = {}
+        values: dict[str, Decimal] = {}
         epoch: dict[str, int] = {}
         known = ("offset_s", "frequency_ppm", "wander_ppb", "seed")
         for part in filter(None, text.split(",")):
@@ -144,10 +147,10 @@ class VirtualClockSettings:
                 if name in ("epoch_raw_ns", "epoch_time_ns"):
                     epoch[name] = int(number)
                     continue
-                value = float(number)
-            except ValueError:
-                value = math.nan
-            if name not in known or not math.isfinite(value):
+                value = Decimal(number)
+            except (ValueError, InvalidOperation):
+                value = Decimal("nan")
+            if name not in known or not (value.is_finite() and abs(value) < _LARGEST):
                 raise ValueError(
                     f"{part!r} says nothing about a virtual clock: write NAME=NUMBER, separated by "
                     f"commas, with {', '.join(known)}"
@@ -157,18 +160,21 @@ class VirtualClockSettings:
             raise ValueError("a virtual clock has both epoch_raw_ns and epoch_time_ns, or neither")
         return replace(
             cls.starting_now(
-                offset_ns=round(values.get("offset_s", 0.0) * _SECOND),
-                frequency_ppb=values.get("frequency_ppm", 0.0) * 1000,
-                wander_ppb=values.get("wander_ppb", 0.0),
-                seed=int(values.get("seed", 0)),
+                offset_ns=round(values.get("offset_s", _ZERO).scaleb(9)),
+                frequency_ppb=float(values.get("frequency_ppm", _ZERO).scaleb(3)),
+                wander_ppb=float(values.get("wander_ppb", _ZERO)),
+                seed=int(values.get("seed", _ZERO)),
             ),
             **epoch,
         )
 
     def to_text(self) -> str:
         """Return what `from_text` reads, epoch included: the same clock for another process."""
+        # Decimals, because a binary fraction of a second or a ppm would come back a little changed.
+        offset_s = Decimal(self.offset_ns).scaleb(-9)
+        frequency_ppm = Decimal(repr(self.frequency_ppb)).scaleb(-3)
         return (
-            f"offset_s={self.offset_ns / _SECOND!r},frequency_ppm={self.frequency_ppb / 1000!r},"
+            f"offset_s={offset_s:f},frequency_ppm={frequency_ppm:f},"
             f"wander_ppb={self.wander_ppb!r},seed={self.seed},"
             f"epoch_raw_ns={self.epoch_raw_ns},epoch_time_ns={self.epoch_time_ns}"
         )
@@ -259,43 +265,3 @@ class VirtualClock:
             if miss == 0:
                 break
         return guess
-
-
-class StepDetector:
-    """Notices that CLOCK_REALTIME was stepped or that the host slept, between two looks.
-
-    CLOCK_REALTIME minus CLOCK_MONOTONIC moves only when the clock is set: both are slewed alike.
-    CLOCK_BOOTTIME minus CLOCK_MONOTONIC moves only while the host is suspended.
-    """
-
-    __slots__ = ("_slept", "_stepped", "tolerance_ns")
-
-    def __init__(self, tolerance_ns: int = 100_000) -> None:
-        self.tolerance_ns = tolerance_ns
-        self._stepped, self._slept = self._read()
-
-    @staticmethod
-    def _read() -> tuple[int, int]:
-        monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        realtime = time.clock_gettime_ns(_REAL)
-        boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        middle = (monotonic + after) // 2
-        return realtime - middle, boottime - middle
-
-    def look(self) -> tuple[int, int]:
-        """Return (step_ns, suspended_ns) since the last look; zero where below the tolerance.
-
-        step_ns is positive when the clock was set forward. A read that was itself interrupted
-        for longer than the tolerance is repeated.
-        """
-        for _ in range(3):
-            stepped, slept = self._read()
-            step, sleep = stepped - self._stepped, slept - self._slept
-            if abs(step) <= self.tolerance_ns and abs(sleep) <= self.tolerance_ns:
-                return 0, 0
-        self._stepped, self._slept = stepped, slept
-        return (
-            step if abs(step) > self.tolerance_ns else 0,
-            sleep if abs(sleep) > self.tolerance_ns else 0,
-        )
