@@ -27,6 +27,10 @@ _EXTENDED_ERROR = struct.Struct("=IBBBBII")  # linux/errqueue.h, struct sock_ext
 _TIMESPEC_64 = struct.Struct("=qq")
 _TIMESPEC_32 = struct.Struct("=ii")
 _TRANSMIT_FLAG = struct.pack("=I", _TX_SOFTWARE)
+# A request for one message's stamp always names the old option: Linux 5.1 to 6.7 know the new one
+# in setsockopt() but refuse it in sendmsg() with EINVAL ("net: Implement missing
+# SO_TIMESTAMPING_NEW cmsg support", January 2024). It holds flags only, no time.
+_TRANSMIT_REQUEST = (socket.SOL_SOCKET, _SO_TIMESTAMPING_OLD, _TRANSMIT_FLAG)
 _ANCILLARY = 256
 _PENDING_LIMIT = 4096
 
@@ -79,6 +83,7 @@ class KernelSocket:
         """Set around a send whose last octet's transmit stamp is wanted."""
         self.bytes_sent = 0
         self._buffer = b""
+        self._at = 0
         self._pending: dict[int, Transmit] = {}
         self._cmsg_type = 0
         if mode != "user" and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -112,7 +117,7 @@ class KernelSocket:
     def read_chunk(self, size: int = 65536) -> bytes:
         """Read what is there and note when it arrived in `received`; b"" at the end of stream."""
         if self._buffer:
-            data, self._buffer = self._buffer, b""
+            data, self._buffer = self._buffer[self._at :], b""
             return data
         if not self._cmsg_type:
             data = self.sock.recv(size)
@@ -130,14 +135,18 @@ class KernelSocket:
 
     def recv(self, size: int) -> bytes:
         """Read at most `size` octets, in one system call for many small reads."""
-        data = self.read_chunk()
-        self._buffer = data[size:]
-        return data[:size]
+        if not self._buffer:
+            self._buffer, self._at = self.read_chunk(), 0
+        start, self._at = self._at, self._at + size
+        data = self._buffer[start : self._at]
+        if self._at >= len(self._buffer):
+            self._buffer = b""
+        return data
 
     @property
     def buffered(self) -> int:
         """Octets read from the kernel and not yet handed on."""
-        return len(self._buffer)
+        return len(self._buffer) - self._at if self._buffer else 0
 
     def send(self, data: bytes | bytearray) -> int:
         """Send; while `transmit` is set, ask for the stamp of the last octet that went."""
@@ -145,9 +154,7 @@ class KernelSocket:
         if transmit is None or not self._cmsg_type:
             count = self.sock.send(data)
         else:
-            count = self.sock.sendmsg(
-                [data], [(socket.SOL_SOCKET, self._cmsg_type, _TRANSMIT_FLAG)]
-            )
+            count = self.sock.sendmsg([data], [_TRANSMIT_REQUEST])
         self.bytes_sent += count
         if transmit is not None and self._cmsg_type and count == len(data):
             if len(self._pending) >= _PENDING_LIMIT:

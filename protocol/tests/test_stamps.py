@@ -1,0 +1,242 @@
+"""Kernel timestamps on real sockets of the loopback."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from mqtick.protocol.stamps import KernelSocket, Source, Stamp, Transmit
+
+Pair = tuple[KernelSocket, KernelSocket]
+
+
+def pair_of(mode: str, family: int = socket.AF_INET) -> Pair:
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with socket.create_server((host, 0), family=family) as server:
+        one = socket.create_connection(server.getsockname()[:2])
+        other, _ = server.accept()
+    for sock in (one, other):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return KernelSocket(one, mode), KernelSocket(other, mode)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    one, other = pair_of("auto")
+    yield one, other
+    one.close()
+    other.close()
+
+
+def stamped(sock: KernelSocket, data: bytes) -> Transmit:
+    sock.transmit = Transmit(time.time_ns())
+    assert sock.send(data) == len(data)
+    sent, sock.transmit = sock.transmit, None
+    return sent
+
+
+def collect(sock: KernelSocket, *waiting: Transmit) -> int:
+    """Drain until every message has its stamp; return how many were matched."""
+    matched, end = 0, time.monotonic() + 5
+    while any(one.kernel_ns is None for one in waiting) and time.monotonic() < end:
+        matched += sock.drain_error_queue()
+    return matched
+
+
+def test_the_kernel_stamps_what_is_received(pair: Pair) -> None:
+    one, other = pair
+    before = time.time_ns()
+    one.send(b"tick")
+    time.sleep(0.02)  # the program comes late
+    assert other.read_chunk() == b"tick"
+    stamp = other.received
+    assert stamp.source is Source.KERNEL
+    assert before <= stamp.realtime_ns < time.time_ns() - 10_000_000
+
+
+def test_the_kernel_stamps_what_is_sent_and_when_it_was_asked(pair: Pair) -> None:
+    one, other = pair
+    sent = stamped(one, b"tick")
+    assert sent.stamp == Stamp(sent.user_ns, Source.USER)
+    assert collect(one, sent) == 1
+    other.read_chunk()
+    assert sent.stamp.source is Source.KERNEL
+    assert sent.user_ns <= sent.stamp.realtime_ns <= other.received.realtime_ns
+
+
+def test_nobody_stamps_what_nobody_asked_about(pair: Pair) -> None:
+    one, other = pair
+    one.send(b"tick")
+    other.read_chunk()
+    assert one.drain_error_queue() == 0
+
+
+def test_several_messages_have_each_their_own_stamp(pair: Pair) -> None:
+    one, other = pair
+    sent = []
+    for number in range(8):
+        sent.append(stamped(one, b"x" * (number + 1)))
+        one.send(b"not asked about")
+        time.sleep(0.002)
+    assert collect(one, *sent) == 8
+    stamps = [message.stamp.realtime_ns for message in sent]
+    assert stamps == sorted(stamps)
+    for message in sent:
+        assert 0 <= message.stamp.realtime_ns - message.user_ns < 2_000_000_000
+    assert all(later - earlier > 1_000_000 for earlier, later in pairwise(stamps))
+    assert other.read_chunk().startswith(b"x")
+
+
+def test_a_stamp_is_matched_by_its_number_though_another_was_lost(pair: Pair) -> None:
+    one, _ = pair
+    lost, kept = stamped(one, b"lost"), stamped(one, b"kept")
+    one._pending.pop(next(iter(one._pending)))
+    assert collect(one, kept) == 1
+    assert kept.stamp.source is Source.KERNEL
+    assert lost.stamp.source is Source.USER
+
+
+def test_the_error_queue_is_empty_afterwards_and_no_poll_returns_for_it(pair: Pair) -> None:
+    one, _ = pair
+    poll = select.poll()
+    poll.register(one.fileno(), 0)
+    sent = [stamped(one, b"tick") for _ in range(5)]
+    assert poll.poll(1000) == [(one.fileno(), select.POLLERR)]
+    collect(one, *sent)
+    assert poll.poll(0) == []
+    assert one._pending == {}
+
+
+def test_stamps_that_never_come_take_no_memory_without_end(pair: Pair) -> None:
+    one, other = pair
+    other.setblocking(False)
+    for _ in range(6000):
+        one.transmit = Transmit(0)
+        one.send(b"t")
+        if one.bytes_sent % 500 == 0:
+            other.read_chunk()
+    assert len(one._pending) == 4096
+
+
+def test_a_stamp_belongs_to_the_last_of_what_was_read_at_once(pair: Pair) -> None:
+    one, other = pair
+    one.send(b"first")
+    time.sleep(0.03)
+    between = time.time_ns()
+    one.send(b"second")
+    time.sleep(0.01)
+    assert other.read_chunk() == b"firstsecond"
+    assert other.received.realtime_ns > between
+
+
+def test_small_reads_cost_one_system_call_and_keep_the_stamp(pair: Pair) -> None:
+    one, other = pair
+    one.send(b"abcdef")
+    assert [other.recv(1), other.recv(2)] == [b"a", b"bc"]
+    assert other.buffered == 3
+    assert other.received.source is Source.KERNEL
+    assert other.read_chunk() == b"def"
+    assert other.buffered == 0
+    one.send(b"gh")
+    assert other.recv(5) == b"gh"
+
+
+def test_the_end_of_the_stream_is_empty(pair: Pair) -> None:
+    one, other = pair
+    one.close()
+    assert other.recv(5) == b""
+
+
+def test_ipv6_has_stamps_too() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    try:
+        one, other = pair_of("auto", socket.AF_INET6)
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6 loopback: {error}")
+    sent = stamped(one, b"tick")
+    assert collect(one, sent) == 1
+    other.read_chunk()
+    assert other.received.source is Source.KERNEL
+    one.close()
+    other.close()
+
+
+def test_who_asks_for_user_stamps_gets_them_and_they_say_so() -> None:
+    one, other = pair_of("user")
+    assert not one.kernel_stamps
+    sent = stamped(one, b"tick")
+    assert one.drain_error_queue() == 0
+    before = time.time_ns()
+    other.read_chunk()
+    assert sent.stamp.source is Source.USER
+    assert other.received.source is Source.USER
+    assert before <= other.received.realtime_ns <= time.time_ns()
+    one.close()
+    other.close()
+
+
+def test_a_unix_socket_falls_back_to_user_stamps() -> None:
+    left, right = socket.socketpair(socket.AF_UNIX)
+    one, other = KernelSocket(left), KernelSocket(right)
+    assert not one.kernel_stamps
+    sent = stamped(one, b"tick")
+    other.read_chunk()
+    assert (sent.stamp.source, other.received.source) == (Source.USER, Source.USER)
+    one.close()
+    other.close()
+
+
+class Kernel5:
+    """A socket of Linux 5.1 to 6.7, which knows the new option everywhere but in sendmsg()."""
+
+    family = socket.AF_INET
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def sendmsg(self, buffers: list[bytes], ancillary: list[tuple[int, int, bytes]]) -> int:
+        if any(kind == 65 for _, kind, _ in ancillary):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return self._sock.sendmsg(buffers, ancillary)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sock, name)
+
+
+def test_kernels_that_refuse_the_new_option_in_a_message_stamp_transmissions_too() -> None:
+    one, other = pair_of("auto")
+    old = KernelSocket(Kernel5(one.sock))  # type: ignore[arg-type]
+    old.bytes_sent = one.bytes_sent
+    sent = stamped(old, b"tick")
+    assert collect(old, sent) == 1
+    one.close()
+    other.close()
+
+
+class Kernel4(Kernel5):
+    """A socket of a kernel before 5.1, which knows the old option only."""
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        if (level, option) == (socket.SOL_SOCKET, 65):
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+        self._sock.setsockopt(level, option, value)
+
+
+def test_kernels_without_the_new_option_are_asked_with_the_old_one() -> None:
+    one, other = pair_of("user")
+    old = KernelSocket(Kernel4(one.sock))  # type: ignore[arg-type]
+    reader = KernelSocket(Kernel4(other.sock))  # type: ignore[arg-type]
+    assert old.kernel_stamps
+    sent = stamped(old, b"tick")
+    assert collect(old, sent) == 1
+    reader.read_chunk()
+    assert reader.received.source is Source.KERNEL
+    one.close()
+    other.close()
