@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -11,6 +12,9 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["Broker", "BrokerError", "BrokerKeys", "broker_from", "parse_broker_url"]
 
 _SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "unix": 0}
+_WITH_TLS = ("mqtts", "wss")
+# A password that the check for one missed (it holds a '/') must not be shown by another sentence.
+_PASSWORD = re.compile(r"^((?>(?:\w+://)?)[^:/@]*:).*@", re.DOTALL)
 
 
 class BrokerError(ValueError):
@@ -45,34 +49,44 @@ def parse_broker_url(url: str) -> Broker:
     A password in the address is refused: it would be seen in process lists and logs.
     """
     known = ", ".join(f"{name}://" for name in _SCHEMES)
-    try:
-        parts = urlsplit(url if "://" in url else f"mqtt://{url}")
-        port = parts.port
-    except ValueError as error:
-        raise BrokerError(f"broker {url!r} is not an address ({error}): write {known}") from None
-    if parts.scheme not in _SCHEMES:
-        raise BrokerError(f"broker {url!r} has the scheme {parts.scheme!r}: use one of {known}")
-    if parts.password is not None:
+    text = url if "://" in url or url.startswith("unix:") else f"mqtt://{url}"
+    if ":" in text.partition("://")[2].partition("/")[0].rpartition("@")[0]:
         raise BrokerError(
             "the broker's address holds a password, which others could read in process lists: "
             "put it in a file and name that with password_file"
         )
+    shown = repr(_PASSWORD.sub(r"\1...@", url))
+    if any(character.isspace() or not character.isprintable() for character in url):
+        raise BrokerError(f"broker {shown} holds a space or a control character: write {known}")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        why = "" if shown != repr(url) else f" ({error})"
+        raise BrokerError(f"broker {shown} is not an address{why}: write {known}") from None
+    if parts.scheme not in _SCHEMES:
+        raise BrokerError(f"broker {shown} has the scheme {parts.scheme!r}: use one of {known}")
+    if port == 0:
+        raise BrokerError(f"broker {shown} has the port 0, but a broker listens on 1 to 65535")
     if parts.query or parts.fragment:
-        raise BrokerError(f"broker {url!r} has a part after '?' or '#', which has no meaning here")
+        raise BrokerError(f"broker {shown} has a part after '?' or '#', which has no meaning here")
     if parts.scheme == "unix":
-        if not parts.path or parts.netloc:
-            raise BrokerError(f"broker {url!r} names no socket file: write unix:///run/broker.sock")
+        if parts.netloc or parts.path.endswith("/") or not parts.path:
+            raise BrokerError(f"broker {shown} names no socket file: write unix:///run/broker.sock")
         return Broker(scheme="unix", host=parts.path, port=0, path=parts.path)
     if not parts.hostname:
-        raise BrokerError(f"broker {url!r} names no host: write {parts.scheme}://HOST")
+        raise BrokerError(f"broker {shown} names no host: write {parts.scheme}://HOST")
     if parts.path not in ("", "/") and parts.scheme not in ("ws", "wss"):
-        raise BrokerError(f"broker {url!r} has a path, which only ws:// and wss:// have")
+        raise BrokerError(f"broker {shown} has a path, which only ws:// and wss:// have")
+    username = unquote(parts.username) if parts.username else None
+    if username is not None and not username.isprintable():
+        raise BrokerError(f"broker {shown} has a user name with a control character")
     return Broker(
         scheme=parts.scheme,
         host=parts.hostname,
         port=port or _SCHEMES[parts.scheme],
         path=parts.path if parts.path not in ("", "/") else "/mqtt",
-        username=unquote(parts.username) if parts.username else None,
+        username=username,
     )
 
 
@@ -140,6 +154,16 @@ class BrokerKeys(Protocol):
 def broker_from(keys: BrokerKeys) -> Broker:
     """Return the broker that a configuration names; BrokerError when it cannot be."""
     broker = parse_broker_url(keys.broker)
+    if broker.scheme not in _WITH_TLS and (keys.ca_file or keys.certificate_file):
+        raise BrokerError(
+            f"broker {keys.broker!r} is reached without TLS, so that ca_file and certificate_file "
+            "protect nothing: write mqtts:// or wss://, or leave them out"
+        )
+    if keys.certificate_key_file and not keys.certificate_file:
+        raise BrokerError(
+            "certificate_key_file is given without certificate_file, so that there is nothing to "
+            "prove with it: give both, or none"
+        )
     for path in filter(None, (keys.ca_file, keys.certificate_file, keys.certificate_key_file)):
         if not os.access(path, os.R_OK):
             raise BrokerError(f"the file {path} does not exist or cannot be read")
