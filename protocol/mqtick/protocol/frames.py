@@ -121,11 +121,16 @@ class FrameSocket:
     # -- reading ---------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Read what the kernel has, within one turn's share, and hand it on."""
+        """Read what the kernel has, within one turn's share, and hand it on.
+
+        Afterwards `below.buffered` octets may wait that no poll will speak of: come back for them.
+        """
         for _ in range(_READS_PER_TURN):
             try:
                 data = self._stream.recv(65536)
             except BlockingIOError:
+                if self.below.buffered:
+                    continue  # a WebSocket control frame, with more behind it
                 return
             except OSError:
                 self._ended = True

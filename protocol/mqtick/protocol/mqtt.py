@@ -7,73 +7,30 @@ holds up nothing.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import random
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mqtick.protocol.broker import Broker
 from mqtick.protocol.frames import Arrival, FrameSocket
 from mqtick.protocol.loop import Loop, Timer
-from mqtick.protocol.stamps import KernelSocket, Transmit
-from mqtick.protocol.tls import TlsSocket, certificate_date_error, client_context
+from mqtick.protocol.session import Session, Will, why_not_connected
+from mqtick.protocol.stamps import Transmit
+from mqtick.protocol.tls import TlsSocket, certificate_dates_error
 
 __all__ = ["Connection", "Will"]
 
+_log = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
 # Do not send retained messages at subscription: MQTT 5.0, 3.8.3.1 Retain Handling.
 _SEND_RETAINED_NEVER = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Will:
-    """What the broker publishes, retained, when this connection breaks."""
-
-    topic: str
-    payload: bytes
-
-
-class _Paho(paho.Client):
-    """paho-mqtt on our sockets: the three places where it makes one are replaced."""
-
-    frames: FrameSocket | None = None
-    below: KernelSocket | TlsSocket
-    make_frames: Callable[[Any, KernelSocket | TlsSocket], FrameSocket]
-    broker: Broker
-    tls_context: ssl.SSLContext | None = None
-
-    def _create_socket_connection(self) -> Any:
-        sock = super()._create_socket_connection()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.below = KernelSocket(sock, self.broker.kernel_stamps)
-        return self.below
-
-    def _create_unix_socket_connection(self) -> Any:
-        sock = super()._create_unix_socket_connection()
-        self.below = KernelSocket(sock, "user")
-        return self.below
-
-    def _ssl_wrap_socket(self, tcp_sock: Any) -> Any:
-        assert self.tls_context is not None
-        self.below = TlsSocket(tcp_sock, self.tls_context, self.broker.host)
-        tcp_sock.settimeout(self.broker.connect_timeout_s)
-        self.below.do_handshake()
-        return self.below
-
-    def _create_socket(self) -> Any:
-        stream = super()._create_socket()
-        self.frames = self.make_frames(stream, self.below)
-        return self.frames
 
 
 class Connection:
@@ -100,6 +57,8 @@ class Connection:
         self.broker = broker
         self.hooks: dict[bytes, Callable[[], None]] = {}
         self.connected = False
+        self.attempts = 0
+        """How often a connection was tried, the successful ones included."""
         self.connects = 0
         self.dropped = 0
         """Messages not sent because the connection was down or the broker took no data."""
@@ -116,54 +75,23 @@ class Connection:
         self._retry: Timer | None = None
         self._deadline_ns = 0
         self.version_5 = broker.version == "5"
-        self._client = self._make_client(client_id, will)
+        self._name = client_id
+        self._client = self._make_session(will)
 
-    def _make_client(self, client_id: str, will: Will | None) -> _Paho:
-        broker = self.broker
-        transport = {"ws": "websockets", "wss": "websockets", "unix": "unix"}.get(broker.scheme)
-        version = MQTTProtocolVersion.MQTTv5 if self.version_5 else MQTTProtocolVersion.MQTTv311
-        client = _Paho(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            protocol=version,
-            transport=transport or "tcp",  # type: ignore[arg-type]
-            **({} if self.version_5 else {"clean_session": True}),
-        )
-        client.broker = broker
-        client.make_frames = lambda stream, below: FrameSocket(
-            stream,
-            below,
-            self._arrived,
-            self.hooks,
-            version_5=self.version_5,
-        )
-        client.connect_timeout = broker.connect_timeout_s
-        if broker.username is not None:
-            client.username_pw_set(broker.username, broker.password)
-        if broker.scheme in ("ws", "wss"):
-            client.ws_set_options(path=broker.path)
-        if broker.scheme in ("mqtts", "wss"):
-            client.tls_set_context(ssl.create_default_context())
-            client.tls_context = self._tls_context()
-        if will is not None:
-            client.will_set(will.topic, will.payload, qos=1, retain=True)
-        client.on_connect = self._connect_answered
-        client.on_disconnect = self._disconnect_seen
-        client.on_subscribe = self._subscribe_answered
-        if broker.scheme == "unix":
-            client.connect_async(broker.path, 1, broker.keepalive_s)
-        else:
-            client.connect_async(broker.host, broker.port, broker.keepalive_s)
-        return client
-
-    def _tls_context(self) -> ssl.SSLContext:
-        broker = self.broker
-        return client_context(
-            ca_file=broker.ca_file,
-            certificate_file=broker.certificate_file,
-            key_file=broker.key_file,
+    def _make_session(self, will: Will | None) -> Session:
+        session = Session(
+            self.broker,
+            self._name,
+            will,
+            lambda stream, below: FrameSocket(
+                stream, below, self._arrived, self.hooks, version_5=self.version_5
+            ),
             check_dates=self.check_dates,
         )
+        session.on_connect = self._connect_answered
+        session.on_disconnect = self._disconnect_seen
+        session.on_subscribe = self._subscribe_answered
+        return session
 
     def _arrived(self, arrival: Arrival) -> None:
         self.on_publish(arrival)
@@ -180,21 +108,21 @@ class Connection:
         if self._connecting or self._closing:
             return
         self._connecting = True
+        self.attempts += 1
         threading.Thread(target=self._connect_blocking, name="connect", daemon=True).start()
 
     def _connect_blocking(self) -> None:
         error: Exception | None = None
         try:
             self._client.reconnect()
-        except (OSError, ValueError, paho.WebsocketConnectionError) as caught:
+        except Exception as caught:  # an answer that is no WebSocket's gives IndexError, for one
             error = caught
-        with contextlib.suppress(OSError):  # the loop was closed meanwhile
-            self.loop.call_soon_threadsafe(lambda: self._connect_done(error))
+        self.loop.call_soon_threadsafe(lambda: self._connect_done(error))
 
     def _connect_done(self, error: Exception | None) -> None:
         self._connecting = False
         if error is not None:
-            self._lost(f"cannot connect to {self.address}: {error}")
+            self._lost(f"cannot connect to {self.address}: {why_not_connected(error)}")
             return
         if self._closing:
             self._client.disconnect()
@@ -204,6 +132,7 @@ class Connection:
         self._fd = self._client.frames.fileno()
         self._writing = False
         self.loop.add(self._fd, Loop.READ, self._ready)
+        self._ready(Loop.READ)  # what came together with the last handshake was read already
 
     @property
     def address(self) -> str:
@@ -211,7 +140,8 @@ class Connection:
         broker = self.broker
         if broker.scheme == "unix":
             return f"unix://{broker.path}"
-        return f"{broker.scheme}://{broker.host}:{broker.port}"
+        host = f"[{broker.host}]" if ":" in broker.host else broker.host
+        return f"{broker.scheme}://{host}:{broker.port}"
 
     def _connect_answered(
         self, _client: Any, _userdata: Any, _flags: Any, reason: ReasonCode, _properties: Any
@@ -222,11 +152,14 @@ class Connection:
         self.connected = True
         self.connects += 1
         self._failures = 0
+        _log.info("%s: connected to %s", self._name, self.address)
         self._on_up()
 
     def _disconnect_seen(
         self, _client: Any, _userdata: Any, flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
+        if self._client.frames is None:
+            return  # given up already, for a reason that says more than this echo of it
         said = f" ({reason})" if flags.is_disconnect_packet_from_server else ""
         self._lost(f"the connection to {self.address} was lost{said}")
 
@@ -243,13 +176,16 @@ class Connection:
             frames.close()
         self._subscribed.clear()
         was_connected, self.connected = self.connected, False
-        self.last_error = reason
         if self._closing or self._retry is not None or self._connecting:
             return
+        is_news = was_connected or reason != self.last_error
+        self.last_error = reason
         self._failures += 1
         # 0.5 s, 1 s, 2 s ... 30 s, give or take a quarter, so that a fleet does not return at once.
         delay_s = min(30.0, 0.25 * 2 ** min(self._failures, 8)) * random.uniform(0.75, 1.25)
         self._retry = self.loop.call_later(int(delay_s * _SECOND), self._connect)
+        if is_news:
+            _log.warning("%s: %s; trying again", self._name, reason)
         if was_connected or self._failures == 1:
             self._on_down(reason)
 
@@ -257,22 +193,36 @@ class Connection:
 
     def _ready(self, events: int) -> None:
         frames = self._client.frames
-        if frames is None:
+        if frames is None or self._fd < 0:
             return
         if events & Loop.ERROR:
             frames.kernel.drain_error_queue()
         if events & ~Loop.ERROR:
             frames.pump()
-            while frames.has_packets and self._client.frames is frames:
-                if self._client.loop_read() != paho.MQTT_ERR_SUCCESS:
-                    if self._client.frames is frames:
-                        self._lost(f"the connection to {self.address} was lost")
-                    return
+            if not self._read_packets(frames):
+                return
+            if frames.below.buffered:  # poll sees the socket only, not what was read from it
+                self.loop.call_later(0, lambda: self._ready(Loop.READ))
             if events & Loop.WRITE:
                 frames.flush()
                 if not frames.wants_write:
                     self._client.loop_write()
         self._watch_writing()
+
+    def _read_packets(self, frames: FrameSocket) -> bool:
+        """Let paho-mqtt take what is its own; False when the connection did not survive it."""
+        lost = f"the connection to {self.address} was lost"
+        while frames.has_packets and self._client.frames is frames:
+            try:
+                good = self._client.loop_read() == paho.MQTT_ERR_SUCCESS
+            except Exception as error:  # paho raises many kinds on malformed packets
+                _log.debug("%s: packet refused", self._name, exc_info=True)
+                good, lost = False, f"{self.address} sent what is not MQTT ({error!r})"
+            if not good:
+                if self._client.frames is frames:
+                    self._lost(lost)
+                return False
+        return self._client.frames is frames
 
     def _watch_writing(self) -> None:
         frames = self._client.frames
@@ -369,21 +319,11 @@ class Connection:
             return None
         self.check_dates = True
         frames, context = self._client.frames, self._client.tls_context
-        self._client.tls_context = self._tls_context()
-        error = None
-        if frames is not None and isinstance(frames.below, TlsSocket):
-            before, after = frames.below.peer_dates()
-            error = certificate_date_error(before, after, now_s, "the broker's certificate")
-        for authority in context.get_ca_certs() if context is not None else ():
-            before, after = (
-                int(ssl.cert_time_to_seconds(str(authority[name])))
-                for name in ("notBefore", "notAfter")
-            )
-            if self.broker.ca_file:  # the system's store holds many that this chain does not use
-                error = error or certificate_date_error(
-                    before, after, now_s, f"an authority in {self.broker.ca_file}"
-                )
-        return error
+        self._client.use_tls(check_dates=True)
+        if frames is None or not isinstance(frames.below, TlsSocket):
+            return None
+        authorities = context.get_ca_certs() if context and self.broker.ca_file else []
+        return certificate_dates_error(frames.below.peer_certificate(), authorities, now_s)
 
     def close(self) -> None:
         """Say goodbye and stop."""

@@ -9,10 +9,15 @@ from __future__ import annotations
 import contextlib
 import ssl
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mqtick.protocol.stamps import KernelSocket
 
-__all__ = ["NO_CHECK_TIME", "TlsSocket", "certificate_date_error", "client_context"]
+__all__ = ["NO_CHECK_TIME", "TlsSocket", "certificate_dates_error", "client_context"]
+
+Certificate = Mapping[str, Any]
+"""A certificate as `ssl` gives it."""
 
 NO_CHECK_TIME = 0x200000
 """OpenSSL X509_V_FLAG_NO_CHECK_TIME: for a host whose clock is not right yet."""
@@ -44,6 +49,7 @@ class TlsSocket:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._unsent = b""
         self._buffer = b""
+        self._at = 0
 
     def do_handshake(self) -> None:
         """Complete the handshake on a blocking socket; ssl.SSLError says why it was refused."""
@@ -60,13 +66,9 @@ class TlsSocket:
                 self.flush()
                 return
 
-    def peer_dates(self) -> tuple[int, int]:
-        """Return notBefore and notAfter of the broker's certificate, Unix seconds."""
-        certificate = self._object.getpeercert() or {}
-        return tuple(  # type: ignore[return-value]
-            int(ssl.cert_time_to_seconds(str(certificate[name])))
-            for name in ("notBefore", "notAfter")
-        )
+    def peer_certificate(self) -> Certificate:
+        """Return the broker's certificate, as `ssl.SSLSocket.getpeercert` does."""
+        return dict(self._object.getpeercert() or {})
 
     def _feed(self) -> None:
         data = self.inner.read_chunk()
@@ -90,12 +92,13 @@ class TlsSocket:
     @property
     def buffered(self) -> int:
         """Octets that arrived and were not handed on: deciphered or not."""
-        return len(self._buffer) + self._incoming.pending + self._object.pending()
+        here = len(self._buffer) - self._at if self._buffer else 0
+        return here + self._incoming.pending + self._object.pending()
 
     def read_chunk(self, size: int = 65536) -> bytes:
         """Read and decipher what is there; b"" at the end, BlockingIOError if nothing yet."""
         if self._buffer:
-            data, self._buffer = self._buffer, b""
+            data, self._buffer = self._buffer[self._at :], b""
             return data
         fed = False
         while True:
@@ -115,9 +118,13 @@ class TlsSocket:
 
     def recv(self, size: int) -> bytes:
         """Read at most `size` octets of plain text."""
-        data = self.read_chunk()
-        self._buffer = data[size:]
-        return data[:size]
+        if not self._buffer:
+            self._buffer, self._at = self.read_chunk(), 0
+        start, self._at = self._at, self._at + size
+        data = self._buffer[start : self._at]
+        if self._at >= len(self._buffer):
+            self._buffer = b""
+        return data
 
     def send(self, data: bytes | bytearray) -> int:
         """Encipher and send; what the socket does not take now waits for `flush`."""
@@ -151,17 +158,35 @@ class TlsSocket:
         self.inner.close()
 
 
-def certificate_date_error(
-    not_before_s: int, not_after_s: int, now_s: float, what: str
+def certificate_dates_error(
+    certificate: Certificate, authorities: Sequence[Certificate], now_s: float
 ) -> str | None:
-    """Return a sentence when `now_s` lies outside the certificate's dates, else None."""
-    if not_before_s <= now_s <= not_after_s:
+    """Return a sentence when `now_s` lies outside the dates of the broker's certificate, else None.
+
+    The authority that issued it has to be valid too, where it is among `authorities`; where it is
+    not (somebody in between signed), one of them.
+    """
+    error = _date_error(certificate, now_s, "the broker's certificate")
+    if error is not None or not authorities:
+        return error
+    issuers = [one for one in authorities if one["subject"] == certificate["issuer"]]
+    errors = [_date_error(one, now_s, "the broker's authority") for one in issuers or authorities]
+    return None if None in errors else errors[0]
+
+
+def _date_error(certificate: Certificate, now_s: float, what: str) -> str | None:
+    before_s = ssl.cert_time_to_seconds(str(certificate["notBefore"]))
+    after_s = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
+    if before_s <= now_s <= after_s:
         return None
-    fault = "is not valid before" if now_s < not_before_s else "expired at"
-    limit = not_before_s if now_s < not_before_s else not_after_s
-    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(limit))
+    fault = f"is not valid before {_utc(before_s)}"
+    if now_s > after_s:
+        fault = f"expired at {_utc(after_s)}"
     return (
-        f"{what} {fault} {text}, and the time from the server is "
-        f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(now_s))}: the connection is closed; "
+        f"{what} {fault}, and the time from the server is {_utc(now_s)}: the connection is closed; "
         "renew the certificate, or find out who sent the time."
     )
+
+
+def _utc(instant_s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(instant_s))
