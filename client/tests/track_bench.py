@@ -1,5 +1,4 @@
-"""A track without a network: a clock that stands still, a server of a few lines, a list of what went
-out."""
+"""A track without a network: a clock that stands still, a server of a few lines."""
 
 from __future__ import annotations
 

@@ -180,7 +180,8 @@ class Agent:
                 self.settings,
                 self.name,
                 self.clock,
-                self.connection,
+                publish=self.connection.publish,
+                collect_stamps=self.connection.collect_stamps,
                 on_sample=self._on_sample,
                 refuse=self._refuse,
             )

@@ -20,7 +20,6 @@ from mqtick.protocol.clocks import Clock
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
-from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.properties import decode_properties, encode_properties
 from mqtick.protocol.stamps import Source, Transmit
 from mqtick.protocol.text1451 import TextRequest
@@ -47,13 +46,15 @@ class ForeignTrack:
         settings: Settings,
         name: str,
         clock: Clock,
-        connection: Connection,
         *,
+        publish: Callable[[str, bytes, bytes], Transmit | None],
+        collect_stamps: Callable[[], None],
         on_sample: Callable[[Any, WallSample], None],
         refuse: Callable[[str], None],
     ) -> None:
         self.format, self._settings, self._clock = format_, settings, clock
-        self._connection, self._on_sample, self._refuse = connection, on_sample, refuse
+        self._publish, self._collect_stamps = publish, collect_stamps
+        self._on_sample, self._refuse = on_sample, refuse
         self.estimator = Estimator(settings.estimator)
         self.authenticated = False
         self.stratum, self.leap, self.root_distance_ns = 0, 0, 0
@@ -130,11 +131,11 @@ class ForeignTrack:
         if self.format == "1451.1.6":
             t1 = text1451.format_seconds(t1_ns)
             payload = text1451.encode_request(TextRequest(self._name, t1))
-            transmit = self._connection.publish(text1451.REQUEST_TOPIC, payload)
+            transmit = self._publish(text1451.REQUEST_TOPIC, payload, b"")
         else:
             t1 = draft2021.format_local(t1_ns, self._settings.draft_utc_offset_s)
             properties = encode_properties(draft2021.encode_srq(t1))
-            transmit = self._connection.publish(self._draft.srq, draft2021.SRQ_PAYLOAD, properties)
+            transmit = self._publish(self._draft.srq, draft2021.SRQ_PAYLOAD, properties)
         if transmit is not None:
             if len(self._pending) >= _PENDING_LIMIT:
                 self._pending.popitem(last=False)
@@ -153,7 +154,7 @@ class ForeignTrack:
         asked = self._pending.pop(reply.t1, None)
         if asked is None:
             raise DecodeError("unasked", "Nobody asked for this reply; ignored.")
-        self._connection.collect_stamps()
+        self._collect_stamps()
         stamp = asked[0].stamp
         sample = two_way(
             self._origin(),
