@@ -31,7 +31,7 @@ class _Feed:
 
     sock: ChronySock
     verify: Verify
-    steps: StepDetector = field(default_factory=StepDetector)
+    steps: StepDetector
     burst: list[WallSample] = field(default_factory=list)
     collecting: bool = False
     last_realtime_ns: int = 0
@@ -46,8 +46,16 @@ class Discipline:
     Where a server answers no requests, the best broadcast of `broadcasts_s` goes instead.
     """
 
-    def __init__(self, keys: ChronyKeys, loop: Loop, *, burst_ns: int, broadcasts_ns: int) -> None:
-        self._keys, self._loop = keys, loop
+    def __init__(
+        self,
+        keys: ChronyKeys,
+        loop: Loop,
+        *,
+        burst_ns: int,
+        broadcasts_ns: int,
+        step_detector: Callable[[], StepDetector] = StepDetector,
+    ) -> None:
+        self._keys, self._loop, self._step_detector = keys, loop, step_detector
         self._burst_ns, self._broadcasts_ns = burst_ns, broadcasts_ns
         self._feeds: dict[int, _Feed] = {}
         self._checking = False
@@ -62,7 +70,8 @@ class Discipline:
         feed = self._feeds.get(shown)
         if feed is None:
             sock = ChronySock(self._keys.socket.replace("{server}", str(shown)), self._layout)
-            feed = self._feeds[shown] = _Feed(sock, Verify(sock, refid_for(shown)))
+            verify = Verify(sock, refid_for(shown))
+            feed = self._feeds[shown] = _Feed(sock, verify, self._step_detector())
         return feed
 
     def on_sample(self, track: AnyTrack, wall: WallSample) -> None:

@@ -1,0 +1,318 @@
+"""What reaches chronyd of all that is measured: one datagram a burst, with the right sign."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mqtick.client.config import ChronyKeys
+from mqtick.client.discipline import Discipline
+from mqtick.client.estimator import Estimator
+from mqtick.client.pending import WallSample
+from mqtick.client.sample import Kind, Reason, Sample, Verdict
+from mqtick.protocol.loop import Loop
+from mqtick.protocol.steps import StepDetector
+
+MS, US, SECOND = 1_000_000, 1_000, 1_000_000_000
+BURST_NS = 50 * MS
+BROADCASTS_NS = 200 * MS
+SOCK_SAMPLE = struct.Struct("@qqdiiii")  # LP64, refclock_sock.c
+
+
+class Datagram(NamedTuple):
+    """A struct sock_sample."""
+
+    realtime_ns: int
+    offset_s: float
+    pulse: int
+    leap: int
+    magic: int
+
+
+class FakeTrack:
+    """As much of a track as the discipline asks for."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.leap = 1  # of the last message, whoever sent it: not the sample's
+        self.estimator = Estimator()
+
+
+class Rig:
+    """A discipline with sockets where chronyd would have its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.loop = Loop()
+        self.keys = ChronyKeys(socket=str(folder / "mqtick{server}.sock"), check_interval_s=0.0)
+        self.discipline = Discipline(
+            self.keys,
+            self.loop,
+            burst_ns=BURST_NS,
+            broadcasts_ns=BROADCASTS_NS,
+            step_detector=lambda: StepDetector(read=self.read),
+        )
+        self.stepped_ns = 0
+        self.sockets: dict[int, socket.socket] = {}
+        self._sequence = itertools.count()
+
+    def read(self, clock: int) -> int:
+        """Read a clock of the host, of which CLOCK_REALTIME may have been stepped."""
+        step_ns = self.stepped_ns if clock == time.CLOCK_REALTIME else 0
+        return time.clock_gettime_ns(clock) + step_ns
+
+    def listen(self, number: int = 0) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        sock.bind(str(self.folder / f"mqtick{number}.sock"))
+        sock.setblocking(False)
+        self.sockets[number] = sock
+
+    def run(self, duration_ns: int = BURST_NS + 30 * MS) -> None:
+        end_ns = time.monotonic_ns() + duration_ns
+        while time.monotonic_ns() < end_ns:
+            self.loop.turn(0.01)
+
+    def received(self, number: int = 0) -> list[Datagram]:
+        found = []
+        while True:
+            try:
+                data = self.sockets[number].recv(100)
+            except BlockingIOError:
+                return found
+            seconds, microseconds, offset_s, pulse, leap, _, magic = SOCK_SAMPLE.unpack(data)
+            at_ns = seconds * SECOND + microseconds * US
+            found.append(Datagram(at_ns, offset_s, pulse, leap, magic))
+
+    def take(self, offset_ns: int, delay_ns: int = 100 * US, **more: Any) -> WallSample:
+        """Give the discipline a sample that arrived now."""
+        track = more.pop("track", None) or FakeTrack()
+        realtime_ns = more.pop("realtime_ns", time.time_ns())
+        sample = Sample(
+            more.pop("kind", Kind.ECHO),
+            local_ns=1_000_000,
+            offset_ns=offset_ns,
+            lower_ns=offset_ns - delay_ns,
+            upper_ns=offset_ns + delay_ns,
+            delay_ns=delay_ns,
+            sequence=next(self._sequence),
+            leap=more.pop("leap", 0),
+            verdict=more.pop("verdict", Verdict.USED),
+            reason=more.pop("reason", Reason.SELECTED),
+        )
+        wall = WallSample(sample, more.pop("time_minus_raw_ns", 0), realtime_ns)
+        self.discipline.on_sample(track, wall)
+        return wall
+
+    def close(self) -> None:
+        self.discipline.close()
+        for sock in self.sockets.values():
+            sock.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    made.listen()
+    yield made
+    made.close()
+
+
+def test_of_a_burst_exactly_one_datagram_goes_the_one_with_the_narrowest_bracket(rig: Rig) -> None:
+    for offset_ns, delay_ns in ((700 * US, 90 * US), (500 * US, 20 * US), (900 * US, 40 * US)):
+        rig.take(offset_ns, delay_ns)
+    assert rig.received() == [], "the burst is not over"
+    rig.run()
+    (datagram,) = rig.received()
+    assert datagram.offset_s == pytest.approx(500e-6)
+    assert datagram.magic == 0x534F434B
+    assert datagram.pulse == 0
+
+
+def test_the_next_burst_sends_the_next_datagram(rig: Rig) -> None:
+    for offset_ns in (100 * US, 200 * US):
+        rig.take(offset_ns)
+        rig.take(offset_ns, 200 * US)
+        rig.run()
+    assert [datagram.offset_s for datagram in rig.received()] == pytest.approx([100e-6, 200e-6])
+
+
+def test_a_better_kind_wins_over_a_lesser_delay(rig: Rig) -> None:
+    rig.take(300 * US, 5 * US, kind=Kind.TWO_WAY)
+    rig.take(400 * US, 50 * US, kind=Kind.ECHO)
+    rig.run()
+    assert [datagram.offset_s for datagram in rig.received()] == pytest.approx([400e-6])
+
+
+@pytest.mark.parametrize("offset_ns", [3 * MS, -3 * MS])
+def test_the_sign_is_reference_minus_system_clock(rig: Rig, offset_ns: int) -> None:
+    """The sample is relative to the raw timeline; chronyd wants it relative to CLOCK_REALTIME."""
+    raw_behind_ns = 1_700_000_000 * SECOND
+    rig.take(offset_ns + raw_behind_ns, time_minus_raw_ns=raw_behind_ns)
+    rig.run()
+    assert [datagram.offset_s for datagram in rig.received()] == pytest.approx([offset_ns / 1e9])
+
+
+def test_the_time_stamp_is_the_system_clock_at_the_arrival(rig: Rig) -> None:
+    arrived_ns = time.time_ns() - 20 * MS
+    rig.take(1 * MS, realtime_ns=arrived_ns)
+    rig.run()
+    (datagram,) = rig.received()
+    assert 0 <= arrived_ns - datagram.realtime_ns < US
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"verdict": Verdict.REFUSED, "reason": Reason.CONTRADICTS},
+        {"verdict": Verdict.REFUSED, "reason": Reason.ECHO_ORDER},
+        {"verdict": Verdict.KEPT, "reason": Reason.BETTER_KIND, "kind": Kind.TWO_WAY},
+        {"verdict": Verdict.KEPT, "reason": Reason.PATH_UNKNOWN, "kind": Kind.ONE_WAY},
+        {"leap": 3},
+    ],
+    ids=["contradicts", "echo-order", "better-kind", "path-unknown", "unsynchronised"],
+)
+def test_what_is_refused_or_second_best_never_reaches_chronyd(
+    rig: Rig, sample: dict[str, Any]
+) -> None:
+    rig.take(1 * MS, **sample)
+    rig.run(BROADCASTS_NS + 30 * MS)
+    assert rig.received() == []
+    assert rig.discipline.status() == {}
+
+
+@pytest.mark.parametrize("leap", [0, 1, 2])
+def test_the_leap_second_of_the_very_sample_is_passed_on(rig: Rig, leap: int) -> None:
+    rig.take(1 * MS, leap=leap)
+    rig.run()
+    assert [datagram.leap for datagram in rig.received()] == [leap]
+
+
+def test_each_server_has_a_reference_clock_of_its_own(rig: Rig) -> None:
+    rig.listen(7)
+    rig.take(1 * MS, track=FakeTrack(0))
+    rig.take(2 * MS, track=FakeTrack(7))
+    rig.run()
+    assert [datagram.offset_s for datagram in rig.received(0)] == pytest.approx([1e-3])
+    assert [datagram.offset_s for datagram in rig.received(7)] == pytest.approx([2e-3])
+    assert sorted(rig.discipline.status()) == ["0", "7"]
+
+
+def test_a_foreign_server_takes_the_first_reference_clock(rig: Rig) -> None:
+    rig.take(1 * MS, track=FakeTrack(-1), kind=Kind.TWO_WAY)
+    rig.run()
+    assert len(rig.received(0)) == 1
+
+
+def test_a_sample_that_is_not_newer_than_the_last_is_not_sent(rig: Rig) -> None:
+    """chronyd wants strictly rising time stamps."""
+    now_ns = time.time_ns()
+    for realtime_ns in (now_ns, now_ns - 1 * MS, now_ns):
+        rig.take(1 * MS, realtime_ns=realtime_ns)
+        rig.run()
+    assert len(rig.received()) == 1
+
+
+def test_a_burst_that_was_measured_before_a_step_of_the_clock_is_not_sent(rig: Rig) -> None:
+    rig.take(1 * MS)
+    rig.stepped_ns = -2 * MS
+    rig.run()
+    assert rig.received() == []
+    status: Any = rig.discipline.status()
+    assert status["0"]["stepped"] == 1
+    rig.take(1 * MS)
+    rig.run()
+    assert len(rig.received()) == 1
+
+
+def test_a_missing_socket_is_counted_explained_and_used_as_soon_as_it_is_there(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    rig.take(1 * MS)
+    rig.run()
+    status: Any = rig.discipline.status()
+    assert status["0"]["sent"] == {"missing": 1}
+    assert "is missing: chronyd is not running" in status["0"]["says"]
+    rig.listen()
+    rig.take(1 * MS)
+    rig.run()
+    assert len(rig.received()) == 1
+    rig.close()
+
+
+def test_a_chronyd_that_ended_is_counted_and_explained(rig: Rig) -> None:
+    rig.sockets[0].close()
+    rig.take(1 * MS)
+    rig.run()
+    status: Any = rig.discipline.status()
+    assert status["0"]["sent"] == {"refused": 1}
+    assert "has ended and left it behind" in status["0"]["says"]
+
+
+def test_a_chronyd_that_reads_nothing_holds_up_nothing(rig: Rig) -> None:
+    began_ns = time.monotonic_ns()
+    for _ in range(40):
+        rig.take(1 * MS)
+        rig.discipline._send(*_only_plan(rig))  # the burst is over, now
+    assert time.monotonic_ns() - began_ns < SECOND
+    status: Any = rig.discipline.status()
+    assert status["0"]["sent"]["queue-full"] > 0
+    assert "does not read it" in status["0"]["says"]
+
+
+def _only_plan(rig: Rig) -> tuple[Any, Any]:
+    return FakeTrack(), rig.discipline._feeds[0]
+
+
+def broadcast(rig: Rig, track: FakeTrack, at_ns: int, lower_ns: int) -> WallSample:
+    judged = track.estimator.add(
+        Sample(
+            Kind.ONE_WAY,
+            local_ns=at_ns,
+            offset_ns=lower_ns,
+            lower_ns=lower_ns,
+            upper_ns=None,
+            sequence=at_ns,
+        )
+    )
+    wall = WallSample(judged, 0, time.time_ns())
+    rig.discipline.on_sample(track, wall)  # type: ignore[arg-type]
+    return wall
+
+
+def test_where_only_broadcasts_are_heard_the_best_of_several_seconds_goes(rig: Rig) -> None:
+    track = FakeTrack()
+    for second in range(6):
+        broadcast(rig, track, second * SECOND, 1 * MS)
+    rig.run()
+    assert rig.received() == [], "broadcasts are collected for longer than a burst"
+    rig.run(BROADCASTS_NS)
+    assert len(rig.received()) == 1
+
+
+def test_beside_exchanges_broadcasts_do_not_steer(rig: Rig) -> None:
+    track = FakeTrack()
+    exchange = Sample(
+        Kind.TWO_WAY, local_ns=0, offset_ns=MS, lower_ns=MS - US, upper_ns=MS + US, delay_ns=2 * US
+    )
+    track.estimator.add(exchange)
+    for second in range(1, 4):
+        broadcast(rig, track, second * SECOND, 1 * MS - 200 * US)
+    rig.run(BROADCASTS_NS + 30 * MS)
+    assert rig.received() == []
+
+
+def test_a_check_that_comes_back_after_the_end_does_no_harm(rig: Rig) -> None:
+    rig.take(1 * MS)
+    rig.run()
+    rig.loop.close()
+    rig.discipline._check()
+    rig.loop = Loop()
