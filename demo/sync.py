@@ -1,0 +1,270 @@
+"""make demo: three wrong clocks find the time over MQTT, and a real chronyd watches one of them.
+
+A real Mosquitto, a real time server, three real clients and a real chronyd (-x: it steers nothing).
+Only the clients' clocks are simulated: virtual clocks that are wrong by a known amount, so that the
+true error can be shown beside what each client believes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import getpass
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.local_broker import Amqtt, Mosquitto, program, running
+from mqtick.client.chrony import refclock_lines
+from mqtick.client.now import Now, NowError, now_from
+from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
+from mqtick.service import ChronydError, Status, StatusError, chronyd, read_status
+
+CLOCKS = {
+    "c1": ("3 ms behind", {"offset_ns": -3_000_000}),
+    "c2": ("800 ms ahead", {"offset_ns": 800_000_000}),
+    "c3": ("40 ppm fast", {"frequency_ppb": 40_000.0}),
+}
+FED = "c1"
+LIMIT_NS = 100_000
+
+
+@dataclass
+class Client:
+    """One client process and what was seen of it."""
+
+    name: str
+    wrong: str
+    folder: Path
+    clock: VirtualClockSettings
+    status: Status | None = None
+    now: Now | None = None
+    true_error_ns: int | None = None
+
+    def look(self) -> None:
+        """Read its status, and compare with this host's clock, which is the server's."""
+        self.now = self.true_error_ns = None
+        try:
+            self.status = read_status(self.folder / "status.json")
+            self.now = now_from(self.status)
+        except (StatusError, NowError):
+            return
+        # The virtual clock tells at which CLOCK_MONOTONIC_RAW it read what it read.
+        kernel = read_kernel_time(10)
+        raw_ns = VirtualClock(self.clock).monotonic_raw_ns(self.now.clock_ns)
+        self.true_error_ns = self.now.estimate_ns - (raw_ns + kernel.realtime_ns - kernel.raw_ns)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the truth lies inside the interval that the client states."""
+        if self.now is None or self.true_error_ns is None:
+            return False
+        return abs(self.true_error_ns) <= self.now.bound_ns
+
+    def line(self) -> str:
+        """Return its line of the table."""
+        values = self.status.values if self.status is not None else {}
+        rows, chosen = values.get("servers", []), values.get("chosen")
+        if self.now is None or self.true_error_ns is None or chosen is None:
+            return f"{self.name}  {self.wrong:13} {'unsynchronised':15}"
+        row = rows[chosen]
+        offset_ms = (self.now.estimate_ns - self.now.clock_ns) / 1e6
+        return (
+            f"{self.name}  {self.wrong:13} {self.now.state:15} {offset_ms:+13.4f} ms"
+            f" {self.now.bound_ns / 1000:10.1f} us {(row['delay_ns'] or 0) / 1000:9.1f} us"
+            f" {self.true_error_ns / 1000:+10.1f} us  {'inside' if self.inside else 'OUTSIDE'}"
+        )
+
+
+HEAD = (
+    f"{'':4}{'clock is':13} {'state':15} {'offset':>16} {'bound':>13} {'round trip':>12}"
+    f" {'true error':>13}  bound"
+)
+
+
+class Chronyd:
+    """A chronyd of our own that listens to one client and steers nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        user = "nobody" if os.geteuid() == 0 else getpass.getuser()
+        entry = pwd.getpwnam(user)
+        os.chmod(folder, 0o700)
+        if os.geteuid() == 0:
+            os.chown(folder, entry.pw_uid, entry.pw_gid)
+        lines = refclock_lines(
+            chronyd.version(), [0], delay_ns=1_000_000, poll=1, run_folder=str(folder)
+        )
+        config = folder.parent / "chrony.conf"
+        config.write_text(
+            "\n".join(lines) + f"\nport 0\ncmdport 0\nbindcmdaddress {folder}/chronyd.sock\n"
+            f"pidfile {folder}/chronyd.pid\ndriftfile {folder}/drift\n"
+        )
+        os.chmod(config, 0o644)
+        command = [str(program("chronyd")), "-U", "-x", "-d", "-u", user, "-f", str(config)]
+        if os.geteuid() == 0:
+            command = [
+                *("setpriv", "--reuid", str(entry.pw_uid), "--regid", str(entry.pw_gid)),
+                *("--clear-groups", *command),
+            ]
+        with (folder.parent / "chronyd.log").open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def says(self) -> str:
+        """Return what it believes, in a line."""
+        try:
+            tracking = chronyd.tracking(host=f"{self.folder}/chronyd.sock")
+        except ChronydError as error:
+            return f"chronyd: {error}"
+        if tracking.stratum == 0 or not tracking.name:
+            return "chronyd: waits for samples"
+        offset_ms = tracking.offset_reference_minus_local_ns / 1e6
+        return (
+            f"chronyd -x, fed by {FED}: selected {tracking.name}, "
+            f"says the clock is off by {offset_ms:+.4f} ms"
+        )
+
+    def close(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.wait(10)
+
+
+@contextlib.contextmanager
+def started(
+    folder: Path, url: str, with_chronyd: bool
+) -> Iterator[tuple[list[Client], Chronyd | None]]:
+    """Run server, chronyd and clients for the length of a with block."""
+    tools = Path(sys.executable).parent
+    processes: list[subprocess.Popen[bytes]] = []
+    watcher: Chronyd | None = None
+
+    def start(name: str, *arguments: str) -> None:
+        with (folder / f"{name}.log").open("wb") as log:
+            processes.append(subprocess.Popen([*arguments], stderr=log))
+
+    try:
+        start(
+            "server",
+            *(str(tools / "mqtick-timeserver"), "--broker", url, "--trust-system-clock"),
+            *("--state-folder", str(folder / "server")),
+        )
+        if with_chronyd:
+            watcher = Chronyd(folder / "chronyd")
+        clients = []
+        for name, (wrong, error) in CLOCKS.items():
+            clock = VirtualClockSettings.starting_now(**error)  # type: ignore[arg-type]
+            arguments = [
+                *(str(tools / "mqtick-client"), "--broker", url, "--name", name, "--fast"),
+                *("--exchange-interval-s", "2", "--virtual-clock", clock.to_text()),
+                *("--state-folder", str(folder / name)),
+            ]
+            if watcher is not None and name == FED:
+                socket = f"{watcher.folder}/chrony.mqtick{{server}}.sock"
+                arguments += ["--discipline", "chrony", "--chrony-socket", socket]
+                arguments += ["--chrony-host", f"{watcher.folder}/chronyd.sock"]
+            start(name, *arguments)
+            clients.append(Client(name, wrong, folder / name, clock))
+        yield clients, watcher
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(10)
+        if watcher is not None:
+            watcher.close()
+
+
+def show(lines: list[str], again: bool) -> None:
+    """Print a table; on a terminal, over the one before."""
+    if again and sys.stdout.isatty():
+        print(f"\033[{len(lines)}A", end="")
+    end = "\033[K\n" if sys.stdout.isatty() else "\n"
+    print(end.join(lines), end=end, flush=True)
+
+
+def main() -> int:
+    """Run the demo; exit code 0 if every client ended inside its own bound."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=30, help="how long to watch (default 30)")
+    parser.add_argument("--broker", choices=("auto", "amqtt"), default="auto")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")
+    args = parser.parse_args()
+    has_mosquitto = args.broker == "auto" and program("mosquitto") is not None
+    folder = Path(tempfile.mkdtemp(prefix="mqtick-demo-"))
+    os.chmod(folder, 0o755)
+    broker = Mosquitto(folder) if has_mosquitto else Amqtt(folder)
+    has_chronyd = program("chronyd") is not None
+    print(f"Broker: {broker.name}. Clients' clocks: simulated. Everything else is real.")
+    if not has_chronyd:
+        print("chrony is not installed: the demo runs without chronyd.")
+    good = False
+    try:
+        with running(broker), started(folder, broker.url, has_chronyd) as (clients, watcher):
+            good = watch(clients, watcher, args.seconds)
+    except KeyboardInterrupt:
+        print("\nstopped")
+        return 130
+    except (OSError, RuntimeError) as error:
+        print(f"error: {error}\nThe logs are in {folder}.", file=sys.stderr)
+        return 1
+    finally:
+        if good and not args.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    return summary(clients, broker.name, folder, args.keep)
+
+
+def watch(clients: list[Client], watcher: Chronyd | None, seconds: float) -> bool:
+    """Show the table every second; return whether all are well at the end."""
+    began = time.monotonic()
+    count = 0
+    while True:
+        for client in clients:
+            client.look()
+        left = seconds - (time.monotonic() - began)
+        lines = [HEAD, *(client.line() for client in clients)]
+        if watcher is not None:
+            lines.append(watcher.says())
+        # Not on a terminal: a table every five seconds is enough.
+        if sys.stdout.isatty() or count % 5 == 0 or left <= 0:
+            show(lines, again=count > 0)
+        if left <= 0:
+            return all(client.inside for client in clients)
+        count += 1
+        time.sleep(1)
+
+
+def summary(clients: list[Client], broker: str, folder: Path, keep: bool) -> int:
+    """Say how it ended."""
+    limit = LIMIT_NS if broker == "Mosquitto" else None
+    bad = []
+    for client in clients:
+        if not client.inside or client.true_error_ns is None:
+            bad.append(f"{client.name} did not end inside its own bound")
+        elif limit is not None and abs(client.true_error_ns) > limit:
+            bad.append(f"{client.name} ended {client.true_error_ns / 1000:+.1f} us off")
+    print()
+    if bad:
+        print(f"NOT good over {broker}: {'; '.join(bad)}. The logs are in {folder}.")
+        return 1
+    worst = max(abs(client.true_error_ns or 0) for client in clients) / 1000
+    bound = max(client.now.bound_ns if client.now else 0 for client in clients) / 1000
+    print(
+        f"Over {broker}, every client ended inside its own bound: "
+        f"errors at most {worst:.1f} us, bounds at most {bound:.1f} us (clocks simulated)."
+    )
+    if keep:
+        print(f"The logs are in {folder}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
