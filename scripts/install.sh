@@ -14,6 +14,8 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 . "$here/scripts/say.sh"
 # shellcheck source=scripts/manifest.sh
 . "$here/scripts/manifest.sh"
+# shellcheck source=scripts/chrony.sh
+. "$here/scripts/chrony.sh"
 
 etc=/etc/mqtick
 units=/etc/systemd/system
@@ -21,7 +23,8 @@ usage="usage: scripts/install.sh server|client --broker mqtt://HOST, or scripts/
 
 # ---- what was asked for -------------------------------------------------------------------------
 role='' program='' config='' service=''
-broker='' ca='' username='' password_file='' keys='' number='' chrony=yes start=yes
+broker='' ca='' username='' password_file='' keys='' number='' chrony='' start=yes
+with_chrony=no chrony_changed=no
 
 read_arguments() {
   role=${1:-}
@@ -69,7 +72,7 @@ check_arguments() {
       "or unix:///PATH, for example BROKER=mqtt://broker.lan"
   fi
   if [ -n "$number" ]; then check_number; fi
-  [[ $chrony =~ ^(yes|no)$ ]] || die 2 "CHRONY=$chrony is not understood: write yes or no."
+  [[ $chrony =~ ^(yes|no|)$ ]] || die 2 "CHRONY=$chrony is not understood: write yes or no."
   for name in ca password_file keys; do
     path=${!name}
     if [ -n "$path" ] && { [ ! -f "$path" ] || [ ! -r "$path" ]; }; then
@@ -80,7 +83,7 @@ check_arguments() {
     die 1 "$root$prefix is there, but not from an installation like this one (it has no manifest)." \
       "Move it away first."
   fi
-  if [ "$role" = client ] && [ "$chrony" = yes ] && [ -z "$(find_chronyd)" ]; then
+  if uses_chrony && [ -z "$(find_chronyd)" ]; then
     die 1 "chrony is not installed, and the client hands its measurements to it. Either" \
       "'sudo apt-get install chrony' (it takes the place of systemd-timesyncd) and the same again," \
       "or add CHRONY=no: the client then measures, shows and drives pins, and nobody moves the clock."
@@ -98,8 +101,6 @@ check_number() {
     die 2 "NUMBER=$number names several numbers, but a time server has one. (Clients may name several.)"
   fi
 }
-
-find_chronyd() { PATH=$PATH:/usr/sbin:/sbin command -v chronyd || true; }
 
 # ---- steps --------------------------------------------------------------------------------------
 # The service may not look into home folders, so the system's interpreter comes first.
@@ -142,7 +143,7 @@ install_program() {
   place "$here/docs/operations.md" "$prefix/doc/operations.md" 644 root:root
   # so that it can be taken away when this checkout is gone
   local script
-  for script in install.sh manifest.sh say.sh; do
+  for script in install.sh manifest.sh chrony.sh say.sh; do
     place "$here/scripts/$script" "$prefix/scripts/$script" 755 root:root
   done
 }
@@ -187,11 +188,11 @@ write_config() {
     values+=("keys_file=$etc/$stem.keys")
   fi
   if [ "$role" = server ] && [ -n "$number" ]; then values+=("number=$number"); fi
-  if [ -e "$root$etc/$config" ] && [ ${#values[@]} -eq 0 ]; then
+  if [ -e "$root$etc/$config" ] && [ ${#values[@]} -eq 0 ] && [ -z "$chrony" ]; then
     say "kept: $root$etc/$config"
     return
   fi
-  if [ "$role" = client ] && [ "$chrony" = yes ]; then values+=("discipline=chrony"); fi
+  if [ "$with_chrony" = yes ]; then values+=("discipline=chrony"); fi
   values+=("realtime.expect_fifo=true")
   fresh=$(mktemp)
   "$root$prefix/bin/$program" run --example-config |
@@ -211,34 +212,6 @@ check_config() {
   runuser -u mqtick -- "$prefix/bin/$program" run --config "$etc/$config" --check-config ||
     die 1 "$etc/$config is not usable (see above). Correct it and run the same again," \
       "or take everything away: sudo $prefix/scripts/install.sh uninstall"
-}
-
-# A line that chronyd does not understand keeps it from starting, and this host without time: so
-# chronyd itself reads the lines before they take effect.
-install_chrony_lines() {
-  local lines chronyd
-  chronyd=$(find_chronyd)
-  lines=$(mktemp)
-  "$root$prefix/bin/mqtick-client" chrony-config --servers "${number:-0}" >"$lines"
-  "$chronyd" -p -f "$lines" >/dev/null || {
-    rm -f "$lines"
-    die 1 "this chronyd ($("$chronyd" --version)) does not take the lines that mqtick needs (see above)." \
-      "Nothing of chrony was changed. CHRONY=no installs the client without it."
-  }
-  place "$lines" /etc/chrony/conf.d/mqtick.conf 644 root:root
-  rm -f "$lines"
-  if [ -z "$root" ]; then
-    "$chronyd" -p -f /etc/chrony/chrony.conf >/dev/null || {
-      rm -f /etc/chrony/conf.d/mqtick.conf
-      die 1 "with /etc/chrony/conf.d/mqtick.conf chronyd would not start (see above), so it was taken" \
-        "away again. Does /etc/chrony/chrony.conf work without it: chronyd -p -f /etc/chrony/chrony.conf?"
-    }
-    grep -qsE '^[[:space:]]*confdir[[:space:]].*/etc/chrony/conf\.d' /etc/chrony/chrony.conf ||
-      warn "/etc/chrony/chrony.conf does not read /etc/chrony/conf.d: add the line" \
-        "'confdir /etc/chrony/conf.d' to it and restart chrony."
-  fi
-  place "$here/client/systemd/chrony.service.d/mqtick.conf" \
-    $units/chrony.service.d/mqtick.conf 644 root:root
 }
 
 install_units() {
@@ -262,7 +235,7 @@ start_service() {
     say "nothing was started. When you want it: systemctl enable --now $service"
     return
   fi
-  if [ "$role" = client ] && [ "$chrony" = yes ] && systemctl -q is-enabled chrony; then
+  if [ "$chrony_changed" = yes ] && systemctl -q is-enabled chrony; then
     systemctl restart chrony
   fi
   systemctl enable --quiet "$service"
@@ -281,11 +254,13 @@ main() {
     remove_everything
     return
   fi
+  # before there is a configuration of our own
+  if uses_chrony; then with_chrony=yes; fi
   install_program
   make_user
   write_config
   check_config
-  if [ "$role" = client ] && [ "$chrony" = yes ]; then install_chrony_lines; fi
+  if [ "$with_chrony" = yes ]; then install_chrony_lines; fi
   install_units
   start_service
 }

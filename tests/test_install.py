@@ -125,6 +125,7 @@ PROGRAMS = {
     "/opt/mqtick/doc/operations.md",
     "/opt/mqtick/scripts/install.sh",
     "/opt/mqtick/scripts/manifest.sh",
+    "/opt/mqtick/scripts/chrony.sh",
     "/opt/mqtick/scripts/say.sh",
 }
 SERVER = {
@@ -257,6 +258,7 @@ def test_an_upgrade_needs_no_values_and_keeps_an_edited_configuration(machine: P
     # an upgrade must bring the program back too
     module = next((machine / "opt/mqtick/lib").rglob("mqtick/client/cli.py"))
     module.unlink()
+    chrony = (machine / "etc/chrony/conf.d/mqtick.conf").read_text()
     before = files(machine)
     done = install(machine, "client")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -264,6 +266,22 @@ def test_an_upgrade_needs_no_values_and_keeps_an_edited_configuration(machine: P
     assert config.read_text().endswith("# mine\n")
     assert module.exists()
     assert files(machine) == before
+    assert (machine / "etc/chrony/conf.d/mqtick.conf").read_text() == chrony
+
+
+@pytest.mark.slow
+@needs_chronyd
+def test_an_upgrade_does_not_bring_in_chrony_where_it_was_left_alone(machine: Path) -> None:
+    config = machine / "etc/mqtick/client.toml"
+    lines = machine / "etc/chrony/conf.d/mqtick.conf"
+    kept = config.read_text(), lines.read_text()
+    config.write_text(kept[0].replace('discipline = "chrony"', '#discipline = "none"'))
+    lines.unlink()
+    done = install(machine, "client")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not lines.exists()
+    config.write_text(kept[0])
+    lines.write_text(kept[1])
 
 
 @pytest.mark.slow
