@@ -8,7 +8,7 @@ import importlib.metadata
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,8 +90,17 @@ def add_run_flags(parser: argparse.ArgumentParser, cls: type, default: str) -> N
     add_flags(parser, cls)
 
 
-def read_settings(args: argparse.Namespace, cls: type[T], default: str) -> T | Exit:
-    """Return the settings, or the exit code where that was all that was asked for."""
+def read_settings(
+    args: argparse.Namespace,
+    cls: type[T],
+    default: str,
+    check: Callable[[T], object] = lambda _settings: None,
+) -> T | Exit:
+    """Return the settings, or the exit code where that was all that was asked for.
+
+    `check` looks at what the values mean together, and at the files they name; it raises ValueError
+    or OSError.
+    """
     logging.basicConfig(
         level=logging.DEBUG if args.verbose else logging.INFO,
         format="%(levelname)s %(message)s",
@@ -111,6 +120,12 @@ def read_settings(args: argparse.Namespace, cls: type[T], default: str) -> T | E
         print(render(settings), end="")
         return Exit.GOOD
     if args.check_config:
+        try:
+            check(settings)
+        except OSError as error:
+            return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except ValueError as error:
+            return fail(str(error), Exit.WRONG_USE)
         print(f"the configuration is good ({path or 'defaults and flags only'})")
         return Exit.GOOD
     return settings
