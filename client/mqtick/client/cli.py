@@ -11,14 +11,16 @@ import time
 from collections.abc import Sequence
 
 from mqtick.client import chrony_config, doctor
+from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings
 from mqtick.client.now import PROGRAM, Now, NowError, now, now_from
 from mqtick.client.run import follow
 from mqtick.client.status import status_lines
 from mqtick.pins import PinError
-from mqtick.protocol.auth import KeyFileError
-from mqtick.protocol.broker import BrokerError
-from mqtick.service import Status, StatusError, read_status
+from mqtick.protocol.auth import Keyring, load_key_file
+from mqtick.protocol.broker import broker_from
+from mqtick.protocol.clocks import VirtualClockSettings
+from mqtick.service import StatusError, read_status
 from mqtick.service.commandline import (
     Exit,
     add_run_flags,
@@ -45,7 +47,7 @@ EXAMPLES = """\
   mqtick-client status --watch
       see how good the time is, again and again
   mqtick-client wait --within 100us --timeout 60s
-      wait until the time is that good (exit code 3 if it is not)
+      wait until the time is that good (exit code 3: not synchronised, 4: not that good)
   mqtick-client chrony-config | sudo tee /etc/chrony/conf.d/mqtick.conf
       tell chronyd where the measurements come from
   mqtick-client doctor --broker mqtt://broker.lan
@@ -134,40 +136,58 @@ def default_name() -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:16] or "client"
 
 
+def _check(settings: Settings) -> None:
+    """Find what would fail later; ValueError or OSError."""
+    broker_from(settings)
+    keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
+    check_settings(settings, keyring, settings.name or default_name())
+    if settings.virtual_clock:
+        VirtualClockSettings.from_text(settings.virtual_clock)
+
+
 def _run(args: argparse.Namespace) -> int:
-    settings = read_settings(args, Settings, CONFIG)
+    settings = read_settings(args, Settings, CONFIG, _check)
     if isinstance(settings, Exit):
         return settings
     try:
         return follow(settings, settings.name or default_name())
-    except (BrokerError, KeyFileError, PinError, OSError, ValueError) as error:
+    except PinError as error:
         return fail(str(error))
-
-
-def _read(args: argparse.Namespace) -> Status | Exit:
-    try:
-        return read_status(status_path(PROGRAM, args.state_folder))
-    except StatusError as error:
-        return fail(f"{error}; is mqtick-client running?", Exit.NOT_SYNCHRONISED)
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:  # a broker's address, a key file, a name
+        return fail(str(error), Exit.WRONG_USE)
 
 
 def _status(args: argparse.Namespace) -> int:
     while True:
-        found = _read(args)
-        if isinstance(found, Exit):
-            return found
-        if args.watch and sys.stdout.isatty() and not args.json:
-            print("\033[H\033[2J", end="")
-        if args.json:
-            print(json.dumps({"age_ns": found.age_ns, "pid": found.pid, **found.values}, indent=1))
-        else:
-            print("\n".join(status_lines(found.values)), flush=True)
-            if found.age_ns > _STALE_NS:
-                print(f"this status is {found.age_ns / 1e9:.0f} s old: the client does not run")
+        code = _show_status(args)
         if not args.watch:
-            break
+            return code
+        sys.stdout.flush()
         time.sleep(1)
-    good = found.age_ns <= _STALE_NS and found.values.get("state") == "synchronised"
+
+
+def _show_status(args: argparse.Namespace) -> Exit:
+    if args.watch and sys.stdout.isatty() and not args.json:
+        print("\033[H\033[2J", end="")
+    try:
+        found = read_status(status_path(PROGRAM, args.state_folder))
+        lines = list(status_lines(found.values))
+    except StatusError as error:
+        return fail(f"{error} Is mqtick-client running?", Exit.NOT_SYNCHRONISED)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        return fail(
+            f"the status was written by another version of mqtick-client ({error!r}): restart it",
+            Exit.NOT_SYNCHRONISED,
+        )
+    if args.json:
+        print(json.dumps({"age_ns": found.age_ns, "pid": found.pid, **found.values}, indent=1))
+    else:
+        print("\n".join(lines))
+        if found.age_ns > _STALE_NS:
+            print(f"this status is {found.age_ns / 1e9:.0f} s old: the client does not run")
+    good = found.age_ns <= _STALE_NS and found.values["state"] == "synchronised"
     return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
 
 
@@ -202,26 +222,32 @@ def _utc(instant_ns: int) -> str:
 
 def _wait(args: argparse.Namespace) -> int:
     end_ns = time.monotonic_ns() + args.timeout
-    reason = ""
     while True:
-        try:
-            found = read_status(status_path(PROGRAM, args.state_folder))
-            if found.age_ns > _STALE_NS:
-                raise NowError("mqtick-client does not run any more")
-            present = now_from(found)
-            error_ns = _error_ns(present, args.of)
-            if present.state == "synchronised" and error_ns <= args.within:
-                print(f"the time is right within {error_ns / 1000:.1f} us")
-                return Exit.GOOD
-            reason = f"the time is {present.state}, right within {error_ns / 1000:.1f} us only"
-        except (StatusError, NowError) as error:
-            reason = str(error)
+        code, sentence = _is_good(args)
+        if code is Exit.GOOD:
+            print(sentence)
+            return code
         if time.monotonic_ns() >= end_ns:
-            return fail(
-                f"not within {args.within / 1000:g} us after {args.timeout / 1e9:g} s: {reason}",
-                Exit.NOT_SYNCHRONISED,
-            )
+            limit, waited = f"{args.within / 1000:g} us", f"{args.timeout / 1e9:g} s"
+            return fail(f"not within {limit} after {waited}: {sentence}", code)
         time.sleep(0.1)
+
+
+def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
+    """Return GOOD, LIMIT_NOT_MET or NOT_SYNCHRONISED, and what there is to say."""
+    try:
+        found = read_status(status_path(PROGRAM, args.state_folder))
+        if found.age_ns > _STALE_NS:
+            raise NowError("mqtick-client does not run any more")
+        present = now_from(found)
+    except (StatusError, NowError) as error:
+        return Exit.NOT_SYNCHRONISED, str(error)
+    error_ns = _error_ns(present, args.of)
+    if present.state != "synchronised":
+        return Exit.NOT_SYNCHRONISED, f"the time is in {present.state}"
+    if error_ns > args.within:
+        return Exit.LIMIT_NOT_MET, f"the time is right within {error_ns / 1000:.1f} us only"
+    return Exit.GOOD, f"the time is right within {error_ns / 1000:.1f} us"
 
 
 def _error_ns(present: Now, of: str) -> int:

@@ -100,6 +100,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "virtual_clock": clock.settings.to_text() if isinstance(clock, VirtualClock) else "",
         "broker": agent.connection.address,
         "connected": agent.connection.connected,
+        "attempts": agent.connection.attempts,
         "connects": agent.connection.connects,
         "last_error": agent.certificate_error or agent.connection.last_error,
         "kernel_timestamps": agent.connection.kernel_stamps,
@@ -129,7 +130,9 @@ def _us(value_ns: int | None) -> str:
 
 def status_lines(values: Mapping[str, Any]) -> Iterator[str]:
     """Yield the status as a person reads it."""
-    link = "connected" if values["connected"] else f"not connected: {values['last_error']}"
+    link = "connected"
+    if not values["connected"]:
+        link = f"not connected after {values['attempts']} attempts: {values['last_error']}"
     stamps = "kernel" if values["kernel_timestamps"] else "user"
     yield f"client            {values['name']}, {values['state']}"
     yield f"broker            {values['broker']}, {link}, {stamps} timestamps"
@@ -152,12 +155,12 @@ def status_lines(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"  last sample     {row['age_ns'] / 1e9:.1f} s ago, {row['kind']}"
         if row["delay_ns"] is not None:
             yield f"  round trip      {_us(row['delay_ns']).lstrip('+')}"
-    chrony = values.get("chrony")
-    if chrony:
-        yield f"chrony            {chrony}"
-    pins = values.get("pins")
-    if pins:
-        yield f"pins              {pins}"
+    for number, feed in values.get("chrony", {}).items():
+        sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
+        yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
+    for name, pin in values.get("pins", {}).items():
+        errors = f"{pin['errors']} errors, the last: {pin['last']}" if pin["errors"] else "good"
+        yield f"pin               {name}: {pin['backend']}, {errors}"
     refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
     yield f"refused           {refused or 'nothing'}"
 
