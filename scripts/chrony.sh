@@ -46,3 +46,14 @@ install_chrony_lines() {
   fi
   place "$shipped" "$unit" 644 root:root
 }
+
+# chronyd makes its sockets when it starts, so it has to start anew where one is missing or closed to
+# us, and where its lines have changed.
+chrony_needs_restart() {
+  local socket
+  if [ "$chrony_changed" = yes ]; then return 0; fi
+  while read -r socket; do
+    if [ "$(stat -c %G "$socket" 2>/dev/null)" != mqtick ]; then return 0; fi
+  done < <(grep -o '/run/chrony\.[^ ]*\.sock' /etc/chrony/conf.d/mqtick.conf)
+  return 1
+}

@@ -224,6 +224,7 @@ install_units() {
 }
 
 start_service() {
+  local first
   if [ -n "$root" ]; then return; fi
   if ! has_systemd; then
     say "systemd is not running here, so nothing was started. By hand:" \
@@ -232,11 +233,17 @@ start_service() {
   fi
   systemctl daemon-reload
   if [ "$start" = no ]; then
-    say "nothing was started. When you want it: systemctl enable --now $service"
+    if [ "$with_chrony" = yes ]; then first="systemctl restart chrony; "; fi
+    say "nothing was started. When you want it: ${first:-}systemctl enable --now $service"
     return
   fi
-  if [ "$chrony_changed" = yes ] && systemctl -q is-enabled chrony; then
-    systemctl restart chrony
+  if [ "$with_chrony" = yes ] && chrony_needs_restart; then
+    if systemctl -q is-enabled chrony; then
+      systemctl restart chrony
+    else
+      warn "chrony is installed but switched off, so nobody moves the clock:" \
+        "systemctl enable --now chrony"
+    fi
   fi
   systemctl enable --quiet "$service"
   systemctl restart "$service" || {
