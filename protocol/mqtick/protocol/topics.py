@@ -96,6 +96,14 @@ class TopicTree:
         """Where the server sends itself messages that measure its way through the broker."""
         return self._topic("l", server)
 
+    def order(self, server: int) -> str:
+        """Where the server finds out in which order the broker delivers."""
+        return f"{self._topic('o', server)}/order"
+
+    def all_orders(self, server: int) -> str:
+        """Return the filter of the last echo for that; the same depth as a reply topic."""
+        return f"{self._topic('o', server)}/#"
+
     def all_times(self) -> str:
         """Return the filter for the time of every server."""
         return f"{self.prefix}/t/+"
@@ -181,6 +189,7 @@ topic write {prefix}/t/+
 topic write {prefix}/s/+
 topic read {prefix}/q/+/+
 topic readwrite {prefix}/l/+
+topic readwrite {prefix}/o/+/+
 topic readwrite {prefix}/r/+/+
 topic write {prefix}/f/+/+
 

@@ -32,6 +32,8 @@ class Broadcast:
         self._publish = publish
         self.sequence = 0
         self.sent = 0
+        self.payload = b""
+        """The last message, as it was published."""
         self._previous: Transmit | None = None
         self._previous_stated_ns = 0
         self.last_correction_ns: int | None = None
@@ -63,8 +65,8 @@ class Broadcast:
             self.last_source,
             generation,
         )
-        payload = self._keys.sign(message.body(), self._topic)
-        self._previous = self._publish(self._topic, payload)
+        self.payload = self._keys.sign(message.body(), self._topic)
+        self._previous = self._publish(self._topic, self.payload)
         self._previous_stated_ns = stated_ns
         self.sent += self._previous is not None
         return self._previous is not None

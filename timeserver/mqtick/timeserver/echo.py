@@ -27,6 +27,7 @@ from mqtick.protocol.topics import TopicTree
 __all__ = ["EchoPair"]
 
 _IDLE_NS = 1_800_000_000_000
+_PROBE = ""
 
 
 class EchoPair:
@@ -45,13 +46,15 @@ class EchoPair:
         number: int,
         tree: TopicTree,
         on_echo: Callable[[Arrival, bool], None],
+        on_placed: Callable[[], None],
         *,
         limit: int = 4096,
     ) -> None:
-        self._main, self._on_echo = main, on_echo
+        self._main, self._on_echo, self._on_placed = main, on_echo, on_placed
         self._number, self._tree, self._limit = number, tree, limit
         self._clients: OrderedDict[str, tuple[bool, int]] = OrderedDict()
-        self._arrived: deque[tuple[Arrival, bool]] = deque()
+        # Without the last echo nobody takes what the first one heard: it must not pile up.
+        self._arrived: deque[tuple[Arrival, bool]] = deque(maxlen=4096)
         self.placement = 0
         self._last_ready = False
         self._loop = Loop()
@@ -90,7 +93,8 @@ class EchoPair:
     @property
     def clients(self) -> int:
         """How many clients have an echo."""
-        return sum(granted for granted, _ in list(self._clients.values()))
+        known = list(self._clients.items())
+        return sum(granted for client, (granted, _) in known if client != _PROBE)
 
     def ready(self, client: str) -> bool:
         """Whether this client's replies are bracketed now; if not, see to it for the next time."""
@@ -127,15 +131,22 @@ class EchoPair:
         self._last_ready = ready
 
     def _last_up(self) -> None:
-        self.last.subscribe([self._tree.all_replies(self._number)], self._set_last)
+        tree, number = self._tree, self._number
+        self.last.subscribe([tree.all_replies(number), tree.all_orders(number)], self._set_last)
+
+    def _topic(self, client: str) -> str:
+        """Return where a client is answered; the order probe's own is that of `_PROBE`."""
+        if client == _PROBE:
+            return self._tree.order(self._number)
+        return self._tree.reply(self._number, client)
 
     def _place_all(self) -> None:
         """Subscribe anew for everybody: the warmer or the first echo lost its place."""
         self.placement = (self.placement + 1) % 4
         clients = list(self._clients.items())
-        topics = [self._tree.reply(self._number, client) for client in self._clients]
-        self.first.unsubscribe(topics)
+        self.first.unsubscribe([self._topic(client) for client in self._clients])
         self._clients.clear()
+        self._want(_PROBE, time.monotonic_ns())
         for client, (_, asked_ns) in clients:
             self._want(client, asked_ns)
 
@@ -150,7 +161,7 @@ class EchoPair:
         ready = self.warmer.connected and self.first.connected
         if ready and len(self._clients) < self._limit:
             self._clients[client] = (False, now_ns)
-            topics = [self._tree.reply(self._number, client)]
+            topics = [self._topic(client)]
             self.warmer.subscribe(
                 topics,
                 lambda _granted: self.first.subscribe(
@@ -161,12 +172,15 @@ class EchoPair:
     def _granted(self, client: str, granted: bool) -> None:
         if granted and client in self._clients:
             self._clients[client] = (True, time.monotonic_ns())
+            if client == _PROBE:
+                self._main.call_soon_threadsafe(self._on_placed)
 
     def _forget_idle(self, now_ns: int) -> None:
-        while self._clients:
-            client, (_, asked_ns) = next(iter(self._clients.items()))
+        for client, (_, asked_ns) in list(self._clients.items()):
+            if client == _PROBE:
+                continue
             if now_ns - asked_ns < _IDLE_NS:
                 return
             del self._clients[client]
             for connection in (self.warmer, self.first):
-                connection.unsubscribe([self._tree.reply(self._number, client)])
+                connection.unsubscribe([self._topic(client)])

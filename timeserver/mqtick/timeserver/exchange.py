@@ -43,6 +43,7 @@ class Exchange:
 
     client: str
     request: Request
+    reply: bytes
     generation: int
     stated_ns: int
     transmit: Transmit
@@ -100,12 +101,16 @@ class PreciseResponder:
             _, client = self._tree.parse_request(arrival.topic)
             if arrival.retain:
                 raise DecodeError("retained", "A retained request is not answered.")
-            if not self._limit.allow(client, now_ns):
-                raise DecodeError("rate", f"Client {client} asks too often; not answered.")
             request = Request.decode(arrival.payload)
             if request.server != self._number:
                 raise DecodeError("server", "The request names another server; not answered.")
+            # A client's share is used up before the tag is looked at, for that is what costs; the
+            # share of all only after it, or a stranger could use it up for everybody.
+            if not self._limit.allow_client(client, now_ns):
+                raise DecodeError("rate", f"Client {client} asks too often; not answered.")
             self._keys(client).verify(arrival.payload, arrival.topic)
+            if not self._limit.allow_total(now_ns):
+                raise DecodeError("rate-total", "All clients ask too often; not answered.")
         except DecodeError as error:
             self._counters.refuse(error.reason)
             return
@@ -142,14 +147,19 @@ class PreciseResponder:
         self._counters.count("replies")
         if len(self._pending) >= _PENDING_LIMIT:
             self._pending.popitem(last=False)
-        exchange = Exchange(client, request, generation, stated_ns, transmit, now_ns, ready)
+        exchange = Exchange(
+            client, request, payload, generation, stated_ns, transmit, now_ns, ready
+        )
         key = (client, request.sequence)
         self._pending[key] = exchange
         wait_ns = _ECHO_WAIT_NS if ready else _STAMP_WAIT_NS
         self._later(wait_ns, lambda: self._finish(key, exchange))
 
     def on_echo(self, arrival: Arrival, *, last: bool) -> None:
-        """Note that a reply came back to the server, on the first or the last echo connection."""
+        """Note that a reply came back to the server, on the first or the last echo connection.
+
+        The first copy counts: another one is somebody's who sent it again.
+        """
         try:
             _, client = self._tree.parse_reply(arrival.topic)
             reply = Reply.decode(arrival.payload)
@@ -158,12 +168,12 @@ class PreciseResponder:
             return
         key = (client, reply.sequence)
         exchange = self._pending.get(key)
-        if exchange is None or reply.transmit_ns != exchange.stated_ns:
+        if exchange is None or arrival.payload != exchange.reply or arrival.retain:
             return
         if last:
-            exchange.last = arrival.stamp
+            exchange.last = exchange.last or arrival.stamp
         else:
-            exchange.first = arrival.stamp
+            exchange.first = exchange.first or arrival.stamp
         if exchange.first is not None and exchange.last is not None:
             self._later(_STAMP_WAIT_NS, lambda: self._finish(key, exchange))
 
@@ -209,9 +219,9 @@ class PreciseResponder:
         if not (0 <= first_ns < _U32 and 0 <= span_ns < _U32):
             self._counters.refuse("echo-order")
             return None
-        now_ns = time.monotonic_ns()
-        self.spans.add(span_ns, now_ns)
+        self.spans.add(span_ns, time.monotonic_ns())
         self._counters.count("echoes")
+        loop_ns = self._loop_delay()
         return Echo(
             self._number,
             exchange.request.sequence,
@@ -222,6 +232,6 @@ class PreciseResponder:
             first.source,
             last.source,
             exchange.generation,
-            self._loop_delay(),
+            loop_ns if loop_ns is not None and loop_ns < _U32 - 1 else None,
             self._placement(),
         )

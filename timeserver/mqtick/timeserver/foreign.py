@@ -6,6 +6,7 @@ lowest server alive, and only while its clock is synchronised.
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from mqtick.timeserver.rate import RateLimit
 
 __all__ = ["ForeignFormats"]
 
+_log = logging.getLogger(__name__)
 _RESPONSE_TOPIC_OCTETS = 128
 
 
@@ -48,6 +50,8 @@ class ForeignFormats:
         self._connection, self._leads = connection, leads
         self.text = "1451.1.6" in settings.formats
         self.draft = "draft-2021" in settings.formats and connection.version_5
+        if "draft-2021" in settings.formats and not self.draft:
+            _log.info("draft-2021 is off: it needs the user properties of MQTT 5")
         self._draft = DraftTopics(settings.draft_location)
         self._name = text1451.check_lns(settings.name or f"mqtick/{socket.gethostname()}"[:64])
         self._own = (f"{settings.prefix}/", "$")
@@ -68,9 +72,9 @@ class ForeignFormats:
 
     def on_request(self, arrival: Arrival) -> None:
         """Answer a request in the format in which it came, or count why not."""
-        if not self._leads():
-            return
         try:
+            if not self._leads():
+                raise DecodeError("not-leading", "Another server answers, or none can.")
             if arrival.retain:
                 raise DecodeError("retained", "A retained request is not answered.")
             if self.text and arrival.topic == text1451.REQUEST_TOPIC:
@@ -96,14 +100,16 @@ class ForeignFormats:
         except ValueError as error:
             raise DecodeError("properties", str(error)) from None
         t1 = draft2021.decode_srq(user)
-        self._allow("draft-2021")  # the draft's requests do not say who asks
+        self._allow(None)  # the draft's requests do not say who asks
         topic, correlation = self._address(arrival, self._draft.srs)
         received_ns = self._clock.time_of_kernel_ns(arrival.stamp.realtime_ns)
         reply = DraftReply(t1, received_ns, self._clock.time_ns(), None)
         self._send(topic, draft2021.SRS_PAYLOAD, correlation, draft2021.encode_srs(reply))
 
-    def _allow(self, client: str) -> None:
-        if not self._limit.allow(client, time.monotonic_ns()):
+    def _allow(self, client: str | None) -> None:
+        now_ns = time.monotonic_ns()
+        known = client is None or self._limit.allow_client(client, now_ns)
+        if not known or not self._limit.allow_total(now_ns):
             raise DecodeError("rate", "Asked too often; not answered.")
 
     def _address(self, arrival: Arrival, usual: str) -> tuple[str, bytes | None]:

@@ -44,6 +44,10 @@ class RateLimit:
 
     def allow(self, client: str, now_ns: int) -> bool:
         """Whether to answer this client now; refusals are counted."""
+        return self.allow_client(client, now_ns) and self.allow_total(now_ns)
+
+    def allow_client(self, client: str, now_ns: int) -> bool:
+        """Whether this client has a request left."""
         bucket = self._clients.get(client)
         if bucket is None:
             if len(self._clients) >= self._limit:
@@ -54,6 +58,10 @@ class RateLimit:
         if not bucket.take(now_ns):
             self.refused_client += 1
             return False
+        return True
+
+    def allow_total(self, now_ns: int) -> bool:
+        """Whether all clients together have a request left."""
         if not self._total.take(now_ns):
             self.refused_total += 1
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -9,12 +10,10 @@ from collections.abc import Callable
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import Broker
 from mqtick.protocol.clocks import Clock, StepDetector
-from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
+from mqtick.protocol.loop import Loop, Timer
 from mqtick.protocol.loopback import Loopback
 from mqtick.protocol.mqtt import Connection, Will
-from mqtick.protocol.precise import Time
 from mqtick.protocol.precise_fields import Leap
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.units import microseconds_to_ns, seconds_to_ns
@@ -25,6 +24,8 @@ from mqtick.timeserver.echo import EchoPair
 from mqtick.timeserver.election import Election
 from mqtick.timeserver.exchange import PreciseResponder
 from mqtick.timeserver.foreign import ForeignFormats
+from mqtick.timeserver.neighbours import GONE, Neighbours
+from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd, unsynchronised
 from mqtick.timeserver.schedule import Lateness, next_deadline_ns
@@ -32,6 +33,7 @@ from mqtick.timeserver.status import status_payload
 
 __all__ = ["NumberInUseError", "Server"]
 
+_log = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
 _LOOP_BURST = 16
 _LOOP_INTERVAL_NS = 4 * _SECOND
@@ -63,7 +65,6 @@ class Server:
         self.number = settings.number
         self.interval_ns = seconds_to_ns(settings.interval_s)
         self.counters = Counters()
-        self._keys = keyring.broadcast()
         self.lateness = Lateness()
         self.generation = secrets.randbelow(256)
         self.instance = secrets.token_hex(8)
@@ -73,9 +74,16 @@ class Server:
         self._steps = StepDetector()
         self._status = b""
         self._before_send, self._after_send = before_send, after_send
-        self._own_sequences: set[int] = set()
         timeout_ns = max(2 * _SECOND, 7 * self.interval_ns // 2)
-        self.election = Election(self.number, timeout_ns, time.monotonic_ns())
+        self.election = Election(self.number, timeout_ns)
+        self.neighbours = Neighbours(
+            self.tree,
+            keyring.broadcast(),
+            self.election,
+            self.counters,
+            remember=timeout_ns // self.interval_ns + 64,
+        )
+        self._timer: Timer | None = None
         self._watch = self._make_watch()
         client_id = f"mqtick-server-{self.number}-{self.instance[:6]}"
         self.connection = Connection(
@@ -84,11 +92,20 @@ class Server:
             client_id,
             on_publish=self._on_publish,
             on_up=self._on_up,
-            will=Will(self.tree.status(self.number), b'{"state":"gone"}'),
+            will=Will(self.tree.status(self.number), GONE),
         )
         self.echo: EchoPair | None = None
         if settings.echo:
-            self.echo = EchoPair(loop, broker, client_id, self.number, self.tree, self._on_echo)
+            self.echo = EchoPair(
+                loop,
+                broker,
+                client_id,
+                self.number,
+                self.tree,
+                self._on_echo,
+                self._echo_placed,
+            )
+        self.order = OrderProbe(loop, self.connection, self.tree.order(self.number))
         self.broadcast = Broadcast(self.number, self.tree, clock, keyring, self.connection.publish)
         self.loopback = Loopback(
             loop,
@@ -97,29 +114,41 @@ class Server:
             burst=_LOOP_BURST,
             interval_ns=_LOOP_INTERVAL_NS,
         )
-        limit = RateLimit(
-            client_rate=settings.client_requests_per_s,
-            client_burst=settings.client_burst,
-            total_rate=settings.total_requests_per_s,
-        )
         self.responder = PreciseResponder(
             self.number,
             self.tree,
             clock,
             keyring,
-            limit,
+            self._rate_limit(),
             self.counters,
             publish=self.connection.publish,
             collect_stamps=self.connection.collect_stamps,
-            echo_ready=self.echo.ready if self.echo else lambda _client: False,
+            echo_ready=self._echo_ready,
             placement=lambda: self.echo.placement if self.echo else 0,
             loop_delay=self.loopback.delay_ns,
             later=loop.call_later,
             reference=lambda: self.reference,
             generation=lambda: self.generation,
         )
+        # Limits of their own: nobody signs these requests, so they must not use up the others'.
         self.foreign = ForeignFormats(
-            settings, clock, limit, self.counters, self.connection, self.leads
+            settings, clock, self._rate_limit(), self.counters, self.connection, self.leads
+        )
+
+    def _echo_ready(self, client: str) -> bool:
+        """Whether a reply will be bracketed; sees to the client's place even before that."""
+        return self.echo is not None and self.echo.ready(client) and self.order.trusted
+
+    def _echo_placed(self) -> None:
+        """The first echo has subscribed anew: the probe takes its place behind it."""
+        if self.connection.connected:
+            self.order.place()
+
+    def _rate_limit(self) -> RateLimit:
+        return RateLimit(
+            client_rate=self.settings.client_requests_per_s,
+            client_burst=self.settings.client_burst,
+            total_rate=self.settings.total_requests_per_s,
         )
 
     def _make_watch(self) -> ReferenceWatch | None:
@@ -150,7 +179,7 @@ class Server:
         return self.election.leads(time.monotonic_ns()) and self.reference.synchronised
 
     def start(self) -> None:
-        """Connect, and publish from the first deadline after the other servers were heard."""
+        """Connect, and publish at each deadline from then on."""
         if self._watch is not None:
             self._watch.start()
         self.connection.start()
@@ -159,6 +188,7 @@ class Server:
         self._schedule()
 
     def _on_up(self) -> None:
+        self.neighbours.connected(self.clock.time_ns())
         tree = self.tree
         topics = [
             tree.loop(self.number),
@@ -166,37 +196,56 @@ class Server:
             tree.all_requests(self.number),
             *self.foreign.topics(),
         ]
-        self.connection.subscribe(topics)
+        self.connection.subscribe(topics, self._subscribed)
         self.connection.subscribe_retained(tree.all_statuses())
         self._status = b""
         self.loopback.start()
+        if self.echo is not None and self.echo.first.connected:
+            self.order.place()
+
+    def _subscribed(self, granted: bool) -> None:
+        if not granted:
+            self.counters.refuse("subscription")
+            self.connection.last_error = (
+                f"{self.connection.address} refused a subscription, so that requests may go "
+                "unanswered: compare its access list with the one in docs/protocol.md"
+            )
+            _log.warning("%s", self.connection.last_error)
 
     # -- publishing ------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         time_ns, monotonic_ns = self.clock.time_ns(), time.monotonic_ns()
         deadline_ns = next_deadline_ns(time_ns, self.interval_ns)
-        self.loop.call_at(
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(
             monotonic_ns + deadline_ns - time_ns, lambda: self._due(deadline_ns), precise=True
         )
 
     def _due(self, deadline_ns: int) -> None:
+        if self._look_for_step():
+            return
         ahead_ns = deadline_ns - self.clock.time_ns()
-        if ahead_ns > 100_000:  # slewed or stepped back meanwhile
+        if ahead_ns > 100_000:  # slewed meanwhile
             self._schedule()
             return
-        self._look_for_step()
         if self.connection.connected:
             self.publish_time(deadline_ns)
         self._schedule()
 
-    def _look_for_step(self) -> None:
+    def _look_for_step(self) -> bool:
+        """Notice that the clock was set or the host slept: the deadline means nothing any more."""
         step_ns, slept_ns = self._steps.look()
-        if step_ns or slept_ns:
-            self.steps += 1
-            self.generation = (self.generation + 1) % 256
-            self.broadcast.forget_previous()
-            self.counters.count("clock-steps" if step_ns else "suspends")
+        if not step_ns and not slept_ns:
+            return False
+        self.steps += 1
+        self.generation = (self.generation + 1) % 256
+        self.broadcast.forget_previous()
+        self.loopback.forget_pending()
+        self.counters.count("clock-steps" if step_ns else "suspends")
+        self._schedule()
+        return True
 
     def publish_time(self, deadline_ns: int) -> None:
         """Publish one round in every format."""
@@ -209,14 +258,10 @@ class Server:
             if self._after_send is not None:
                 self._after_send()
             self.counters.count("times" if sent else "times-not-sent")
-            self._remember(self.broadcast.sequence)
+            self.neighbours.sent(self.broadcast.payload, self.broadcast.sequence, self.generation)
         self.lateness.note(deadline_ns, self.clock.time_ns(), self.interval_ns)
         if self.leads():
             self.foreign.publish()
-
-    def _remember(self, sequence: int) -> None:
-        self._own_sequences.add(sequence)
-        self._own_sequences.discard((sequence - 64) % 2**32)
 
     # -- receiving -------------------------------------------------------------------------
 
@@ -228,31 +273,16 @@ class Server:
             self._on_time(arrival)
         elif head == "/l/":
             self.loopback.on_arrival(arrival)
+        elif head == "/o/":
+            self.order.arrived("own", arrival)
         elif head == "/s/":
-            self._on_status(arrival)
+            self.neighbours.on_status(arrival, self._status)
         else:
             self.foreign.on_request(arrival)
 
     def _on_time(self, arrival: Arrival) -> None:
-        """Hear the servers of this broker, ourselves among them."""
-        try:
-            if arrival.retain:
-                raise DecodeError("retained", "A retained time message is old by nature.")
-            message = Time.decode(arrival.payload)
-            self._keys.verify(arrival.payload, arrival.topic)
-        except DecodeError as error:
-            self.counters.refuse(error.reason)
-            return
-        if message.server != self.number:
-            self.election.heard(message.server, time.monotonic_ns())
-        elif message.sequence not in self._own_sequences:
-            self._conflict()
-
-    def _conflict(self) -> None:
-        """Somebody else uses our number: whoever came later has to go."""
-        self.election.conflict()
-        self.counters.refuse("number-in-use")
-        if not self.election.settled(time.monotonic_ns()) and self.error is None:
+        self.neighbours.on_time(arrival)
+        if self.neighbours.has_to_go and self.error is None:
             self.error = NumberInUseError(
                 f"another time server with the number {self.number} publishes on "
                 f"{self.connection.address}: this one stops, so that clients are not torn between "
@@ -260,21 +290,20 @@ class Server:
             )
             self.loop.stop()
 
-    def _on_status(self, arrival: Arrival) -> None:
-        try:
-            number = self.tree.parse_status(arrival.topic)
-        except DecodeError as error:
-            self.counters.refuse(error.reason)
-            return
-        if b'"gone"' in arrival.payload[:64]:
-            self.election.gone(number)
-
     def _on_echo(self, arrival: Arrival, last: bool) -> None:
-        self.responder.on_echo(arrival, last=last)
+        if arrival.topic == self.order.topic:
+            self.order.arrived("last" if last else "first", arrival)
+        else:
+            self.responder.on_echo(arrival, last=last)
 
     def tick(self) -> None:
         """Do once a second what need not be done at once."""
+        self._look_for_step()
+        if not self.election.settled(time.monotonic_ns()):
+            return  # the topic may be another server's, whose number was given to us by mistake
         payload = status_payload(self)
+        if self.neighbours.status_lost:
+            self._status, self.neighbours.status_lost = b"", False
         if payload != self._status:
             self._status = payload
             self.connection.publish_retained(self.tree.status(self.number), payload)
@@ -283,7 +312,8 @@ class Server:
         """Say goodbye (the status topic too) and disconnect."""
         if self._watch is not None:
             self._watch.stop()
-        self.connection.publish_retained(self.tree.status(self.number), b'{"state":"gone"}')
+        if self.error is None:
+            self.connection.publish_retained(self.tree.status(self.number), GONE)
         self.connection.close()
         if self.echo is not None:
             self.echo.close()

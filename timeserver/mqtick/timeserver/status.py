@@ -44,6 +44,7 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "correction_source": server.broadcast.last_source.name.lower(),
         "loop_delay_ns": server.loopback.delay_ns(),
         "echo_span_ns": server.responder.spans.value(monotonic_ns),
+        "echo_order": server.order.says,
         "echo_clients": echo.clients if echo is not None else 0,
         "messages_dropped": server.connection.dropped,
         "done": dict(server.counters.done),
@@ -81,7 +82,8 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
     )
     yield (
         f"time messages     {values['done'].get('times', 0)} sent, every "
-        f"{values['interval_ns'] / 1e9:g} s, late by {values['lateness_mean_ns'] / us:.0f} us mean, "
+        f"{values['interval_ns'] / 1e9:g} s, "
+        f"late by {values['lateness_mean_ns'] / us:.0f} us mean, "
         f"{values['lateness_maximum_ns'] / us:.0f} us at most, "
         f"{values['deadlines_missed']} deadlines missed"
     )

@@ -1,0 +1,93 @@
+"""The echo is offered only where the broker was seen to deliver in the order it relies on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.stamps import Source, Stamp
+from mqtick.timeserver.order import OrderProbe
+
+TOPIC = "mqtick/o/0/order"
+
+
+class Broker:
+    """Takes the place of loop and connection; `deliver` plays the broker."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.calls: list[Callable[[], None]] = []
+        connection: Any = SimpleNamespace(
+            publish=lambda _topic, payload: self.sent.append(payload),
+            unsubscribe=lambda _topics: None,
+            subscribe=lambda _topics, done: done(True),
+        )
+        loop: Any = SimpleNamespace(call_later=lambda _delay, call: self.calls.append(call))
+        self.probe = OrderProbe(loop, connection, TOPIC)
+
+    def deliver(self, order: Sequence[str], source: Source = Source.KERNEL) -> None:
+        """Deliver the last message in this order, then let the next one be sent."""
+        now_ns = time.time_ns()
+        for place, who in enumerate(order):
+            stamp = Stamp(now_ns + place, source)
+            self.probe.arrived(who, Arrival(TOPIC, self.sent[-1], stamp, False, b""))
+        self.calls.pop()()
+
+
+@pytest.fixture
+def broker() -> Broker:
+    made = Broker()
+    made.probe.place()
+    return made
+
+
+RIGHT = ("first", "own", "last")
+
+
+def test_the_echo_waits_for_eight_messages_in_order(broker: Broker) -> None:
+    for _ in range(7):
+        broker.deliver(RIGHT)
+        assert (broker.probe.trusted, broker.probe.says) == (False, "unknown")
+    broker.deliver(RIGHT)
+    assert (broker.probe.trusted, broker.probe.says) == (True, "kept")
+
+
+@pytest.mark.parametrize("order", [("own", "first", "last"), ("first", "last", "own")])
+def test_a_broker_that_delivers_otherwise_gets_no_echo(
+    broker: Broker, order: tuple[str, ...]
+) -> None:
+    for _ in range(20):
+        broker.deliver(order)
+    assert (broker.probe.trusted, broker.probe.says) == (False, "broken")
+
+
+def test_one_message_out_of_order_now_and_then_is_forgiven(broker: Broker) -> None:
+    for number in range(64):
+        broker.deliver(RIGHT if number % 33 else ("own", "first", "last"))
+    assert broker.probe.trusted
+
+
+def test_stamps_that_are_not_the_kernels_decide_nothing(broker: Broker) -> None:
+    for _ in range(20):
+        broker.deliver(RIGHT, Source.USER)
+    assert broker.probe.says == "unknown"
+
+
+def test_messages_of_others_and_retained_ones_decide_nothing(broker: Broker) -> None:
+    for payload, retain in ((b"forged!!", False), (broker.sent[-1], True)):
+        for place, who in enumerate(("own", "first", "last")):
+            stamp = Stamp(place, Source.KERNEL)
+            broker.probe.arrived(who, Arrival(TOPIC, payload, stamp, retain, b""))
+    assert broker.probe.says == "unknown"
+
+
+def test_a_new_place_is_probed_anew(broker: Broker) -> None:
+    for _ in range(8):
+        broker.deliver(RIGHT)
+    broker.probe.place()
+    assert not broker.probe.trusted
