@@ -1,1 +1,8 @@
-"""mqtick: the client room."""
+"""mqtick: the client room.
+
+For other programs on a host where mqtick-client runs: `now()` returns the present as an interval.
+"""
+
+from mqtick.client.present import Now, NowError, now
+
+__all__ = ["Now", "NowError", "now"]

@@ -1,1 +1,6 @@
-"""mqtick: the timeserver room."""
+"""mqtick: the time server room: publishes the time of this host, and says how good it is."""
+
+from mqtick.timeserver.config import Settings
+from mqtick.timeserver.server import NumberInUseError, Server
+
+__all__ = ["NumberInUseError", "Server", "Settings"]
