@@ -8,12 +8,12 @@ interval just grows.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.service import Status, StatusError, read_status
 from mqtick.service.program import status_path
 
@@ -71,10 +71,7 @@ def now_from(found: Status) -> Now:
     try:
         if values["boot_id"] != boot_id():
             raise NowError("the status is of an earlier boot: start mqtick-client")
-        clock: Clock = SystemClock()
-        if values["virtual_clock"]:
-            clock = VirtualClock(VirtualClockSettings.from_text(values["virtual_clock"]))
-        raw_ns = clock.raw_ns()
+        raw_ns, clock_ns = _read_clocks(values["virtual_clock"])
         offset_ns, lower_ns, upper_ns, state = _at(values["forecast"], raw_ns, found.age_ns)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise NowError(f"the status file is not this version's ({error!r})") from None
@@ -83,8 +80,22 @@ def now_from(found: Status) -> Now:
         latest_ns=raw_ns + upper_ns,
         estimate_ns=raw_ns + offset_ns,
         state=state,
-        clock_ns=raw_ns + clock.time_minus_raw_ns(),
+        clock_ns=clock_ns,
     )
+
+
+def _read_clocks(virtual: str) -> tuple[int, int]:
+    """Read the client's raw timeline and its judged clock, ns."""
+    if virtual:
+        # Imported only here: the room of the transports is large, and this is for tests.
+        from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings  # noqa: PLC0415
+
+        raw_ns = VirtualClock(VirtualClockSettings.from_text(virtual)).raw_ns()
+        return raw_ns, raw_ns
+    before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    clock_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    return (before_ns + after_ns) // 2, clock_ns
 
 
 def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> tuple[int, int, int, str]:
