@@ -245,6 +245,9 @@ def test_a_missing_socket_is_counted_explained_and_used_as_soon_as_it_is_there(
     rig.take(1 * MS)
     rig.run()
     assert len(rig.received()) == 1
+    status = rig.discipline.status()
+    assert status["0"]["sent"] == {"sent": 1, "missing": 1}
+    assert "is missing" not in status["0"]["says"]
     rig.close()
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
-import socket
 import sys
 import time
 from collections.abc import Sequence
 
 from mqtick.client import chrony_config, doctor
 from mqtick.client.agent import check_settings
-from mqtick.client.config import Settings
-from mqtick.client.now import PROGRAM, Now, NowError, now, now_from
+from mqtick.client.config import Settings, client_name
+from mqtick.client.present import PROGRAM, Now, NowError, now, now_from
 from mqtick.client.run import follow
 from mqtick.client.status import status_lines
 from mqtick.pins import PinError
@@ -31,7 +31,7 @@ from mqtick.service.commandline import (
 )
 from mqtick.service.program import status_path
 
-__all__ = ["default_name", "main", "parse_duration_ns"]
+__all__ = ["main", "parse_duration_ns"]
 
 CONFIG = "/etc/mqtick/client.toml"
 _SECOND = 1_000_000_000
@@ -131,16 +131,11 @@ def _asking(
     return asking
 
 
-def default_name() -> str:
-    """Return a client name made of the host's."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:16] or "client"
-
-
 def _check(settings: Settings) -> None:
     """Find what would fail later; ValueError or OSError."""
     broker_from(settings)
     keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
-    check_settings(settings, keyring, settings.name or default_name())
+    check_settings(settings, keyring, client_name(settings))
     if settings.virtual_clock:
         VirtualClockSettings.from_text(settings.virtual_clock)
 
@@ -150,7 +145,7 @@ def _run(args: argparse.Namespace) -> int:
     if isinstance(settings, Exit):
         return settings
     try:
-        return follow(settings, settings.name or default_name())
+        return follow(settings, client_name(settings))
     except PinError as error:
         return fail(str(error))
     except OSError as error:
@@ -258,6 +253,8 @@ def _doctor(args: argparse.Namespace) -> int:
     settings = read_settings(args, Settings, CONFIG)
     if isinstance(settings, Exit):
         return settings
+    if not args.verbose:  # its findings say it better than the log of what it tries
+        logging.getLogger("mqtick").setLevel(logging.CRITICAL)
     return doctor.run(settings, args.json)
 
 

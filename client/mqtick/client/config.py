@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from dataclasses import dataclass
 
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.service.program_settings import ConnectionSettings, PinKeys, RealtimeKeys
 from mqtick.service.settings_schema import key, table
 
-__all__ = ["ChronyKeys", "Settings"]
+__all__ = ["ChronyKeys", "Settings", "client_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Settings(ConnectionSettings):
     exchange_spacing_ms: float = key(
         60.0, "Time between two exchanges of a burst.", minimum=1.0, maximum=10000.0
     )
-    start_burst: int = key(8, "Exchanges of the first burst.", minimum=1, maximum=40)
+    start_burst: int = key(12, "Exchanges of the first burst.", minimum=1, maximum=40)
     fast: bool = key(
         False, "Ask at once after connecting instead of after a random part of a second."
     )
@@ -104,3 +106,9 @@ class Settings(ConnectionSettings):
     pin: PinKeys = table(PinKeys, "A pin driven on arrival of each time message.")
     pps: PinKeys = table(PinKeys, "A pin driven at each whole second of the disciplined clock.")
     realtime: RealtimeKeys = table(RealtimeKeys, "How the process is kept from being held up.")
+
+
+def client_name(settings: Settings) -> str:
+    """Return the configured name, or one made of the host's."""
+    made = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:16]
+    return settings.name or made or "client"

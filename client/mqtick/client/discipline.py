@@ -15,7 +15,7 @@ from mqtick.client.chrony import ChronySock, Outcome, Verify, layout_for
 from mqtick.client.chrony_lines import refid_for
 from mqtick.client.config import ChronyKeys
 from mqtick.client.pending import WallSample
-from mqtick.client.sample import Kind, Reason, Sample, Verdict, best
+from mqtick.client.sample import Kind, Sample, Verdict, best
 from mqtick.protocol.clocks import StepDetector
 from mqtick.protocol.loop import Loop
 from mqtick.service import ChronydError, ChronyVersion, chronyd
@@ -38,6 +38,7 @@ class _Feed:
     stepped: int = 0
     """Bursts not sent, because the clock was stepped after they were measured."""
     sentence: str = "no sample was sent yet"
+    outcome: Outcome | None = None
 
 
 class Discipline:
@@ -104,6 +105,9 @@ class Discipline:
         feed.verify.note(outcome, time.monotonic_ns())
         if outcome is not Outcome.SENT:
             feed.sentence = feed.sock.explain(outcome)
+        elif feed.outcome is not outcome:
+            feed.sentence = "chronyd was not asked yet whether they arrive"
+        feed.outcome = outcome
 
     def tick(self) -> None:
         """Now and then ask chronyd, in a thread of its own, whether the samples arrive."""
@@ -152,9 +156,7 @@ class Discipline:
 
 
 def _may_steer(track: AnyTrack, sample: Sample) -> bool:
-    """Whether a sample is of the best kind this server offers, and its clock is good."""
-    if sample.verdict is Verdict.REFUSED or sample.leap == 3:
-        return False
-    if sample.reason is Reason.BETTER_KIND:
+    """Whether the estimator chose this sample itself, and the server's clock is good."""
+    if sample.verdict is not Verdict.USED or sample.leap == 3:
         return False
     return sample.kind.is_exchange or track.estimator.at(sample.local_ns).kind is Kind.ONE_WAY

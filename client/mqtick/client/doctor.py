@@ -3,29 +3,207 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-from mqtick.client.config import Settings
+from mqtick.client import doctor_broker as at_broker
+from mqtick.client import doctor_chrony as at_chrony
+from mqtick.client import doctor_host as at_host
+from mqtick.client.agent import check_settings
+from mqtick.client.check import Check, fail, guarded, ok
+from mqtick.client.config import Settings, client_name
+from mqtick.client.present import PROGRAM
+from mqtick.protocol.auth import Keyring, load_key_file
+from mqtick.protocol.broker import broker_from
+from mqtick.protocol.stamps import Source as StampSource
+from mqtick.service import (
+    ChronydError,
+    ChronyVersion,
+    Source,
+    Status,
+    StatusError,
+    Tracking,
+    chronyd,
+    read_status,
+)
 from mqtick.service.commandline import Exit
+from mqtick.service.program import status_path
 
-__all__ = ["Check", "run"]
+__all__ = ["Host", "examine", "run"]
+
+_FOREIGN = ("1451.1.6", "draft-2021")
+
+
+def _configuration() -> list[str]:
+    """Return chrony's configuration, included files and all, as chronyd itself prints it."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin"))
+    done = subprocess.run(
+        ["chronyd", "-p"],
+        env={"PATH": path, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=5,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.strip() or done.stdout.strip()
+        raise ChronydError("failed", f"chronyd does not start with its configuration: {said}")
+    return done.stdout.splitlines()
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One finding: what was found, what is expected, what to do."""
+class Host:
+    """Where the doctor looks; tests look elsewhere."""
 
-    name: str
-    result: str
-    """OK, WARN or FAIL."""
-    value: str
-    expectation: str = ""
-    remedy: str = ""
+    proc: Path = Path("/proc")
+    apparmor: Path = Path("/sys/module/apparmor/parameters/enabled")
+    profile: Path = Path("/etc/apparmor.d/usr.sbin.chronyd")
+    local_profile: Path = Path("/etc/apparmor.d/local/usr.sbin.chronyd")
+    now_s: Callable[[], float] = time.time
+    stamps: Callable[[], tuple[StampSource, StampSource]] = at_host.probe_stamps
+    version: Callable[[], ChronyVersion] = chronyd.version
+    configuration: Callable[[], list[str]] = _configuration
+    listen_s: float = 3.0
 
 
-def run(settings: Settings, as_json: bool) -> int:
-    """Make all checks and print them; exit code 1 when one failed."""
-    checks: list[Check] = []
+class _Chronyd:
+    """The chronyd of the settings, asked for its sources once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._host, self._port = settings.chrony.host or None, settings.chrony.port
+        self._sources: tuple[Source, ...] | None = None
+
+    def sources(self) -> tuple[Source, ...]:
+        if self._sources is None:
+            self._sources = chronyd.sources(host=self._host, port=self._port)
+        return self._sources
+
+    def tracking(self) -> Tracking:
+        return chronyd.tracking(host=self._host, port=self._port)
+
+
+def examine(settings: Settings, host: Host) -> Iterator[Check]:
+    """Yield what is found, one finding after the other; never raises."""
+    status = _status(settings)
+    who = at_host.client_identity(status.pid if isinstance(status, Status) else None, host.proc)
+    steers = settings.discipline == "chrony"
+    needs_dates = settings.broker.startswith(("mqtts", "wss")) and not settings.keys_file
+    yield from guarded(
+        "system clock", lambda: at_host.check_clock(host.now_s(), needs_dates=needs_dates)
+    )
+    yield from guarded(
+        "other time daemons", lambda: at_host.check_daemons(host.proc, steers=steers)
+    )
+    yield from guarded("timestamps", lambda: at_host.check_stamps(host.stamps, settings.timestamps))
+    yield from guarded("keys", lambda: at_host.check_keys(settings.keys_file, who))
+    yield from guarded("client", lambda: at_host.check_client(lambda: _raised(status)))
+    heard: list[at_broker.Heard] = []
+    yield from guarded("broker", lambda: _at_broker(settings, host, heard))
+    if not steers:
+        yield ok("discipline", 'none: nobody steers the clock (discipline = "chrony" would)')
+        return
+    numbers = [number for each in heard for number in each.servers]
+    feeds = status.values.get("chrony", {}) if isinstance(status, Status) else {}
+    yield from guarded("chrony", lambda: _at_chrony(settings, host, who, numbers, feeds))
+
+
+def _status(settings: Settings) -> Status | StatusError:
+    try:
+        return read_status(status_path(PROGRAM, settings.state_folder))
+    except StatusError as error:
+        return error
+
+
+def _raised(status: Status | StatusError) -> Status:
+    if isinstance(status, StatusError):
+        raise status
+    return status
+
+
+def _at_broker(settings: Settings, host: Host, found: list[at_broker.Heard]) -> Iterator[Check]:
+    name = client_name(settings)
+    try:
+        broker = broker_from(settings)
+        keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
+        check_settings(settings, keyring, name)
+    except (ValueError, OSError) as error:
+        yield fail("broker", str(error), "usable settings", "correct the configuration")
+        return
+    # 1451.1.6 is published every 5 s by the open implementation.
+    listen_s = host.listen_s * (2 if settings.format in _FOREIGN else 1)
+    heard = at_broker.listen(settings, broker, keyring, name, listen_s=listen_s)
+    found.append(heard)
+    yield at_broker.check_broker(heard)
+    if heard.connected:
+        yield at_broker.check_subscriptions(heard)
+        yield from at_broker.check_times(heard, settings.format, listen_s)
+        use_two_way = settings.estimator.use_two_way
+        yield from at_broker.check_exchanges(heard, use_two_way=use_two_way)
+
+
+def _at_chrony(
+    settings: Settings,
+    host: Host,
+    who: at_host.Identity,
+    heard: Iterable[int],
+    feeds: dict[str, Any],
+) -> Iterator[Check]:
+    daemon, pattern = _Chronyd(settings), settings.chrony.socket
+    yield from guarded("chrony", lambda: at_chrony.check_version(host.version))
+    refclocks: list[at_chrony.Refclock] | None = None
+    try:
+        if not settings.chrony.host:  # the configuration of another chronyd is not at hand
+            refclocks = at_chrony.parse_refclocks(host.configuration())
+    except (ChronydError, OSError, subprocess.SubprocessError) as error:
+        remedy = "chronyd -p -f /etc/chrony/chrony.conf names the line"
+        yield fail("chrony's configuration", str(error), "one that chronyd reads", remedy)
+    numbers = at_chrony.server_numbers(pattern, refclocks or (), heard, feeds)
+    if refclocks is not None:
+        lines = refclocks
+        yield from guarded(
+            "refclock lines",
+            lambda: at_chrony.check_lines(_version(host), lines, pattern, numbers),
+        )
+    for number in numbers:
+        path = pattern.replace("{server}", str(number))
+        yield from guarded(
+            "AppArmor",
+            lambda path=path: at_chrony.check_apparmor(  # type: ignore[misc]
+                path, host.apparmor, host.profile, host.local_profile
+            ),
+        )
+        yield from guarded(
+            "socket",
+            lambda path=path: at_chrony.check_socket(path, who),  # type: ignore[misc]
+        )
+    yield from guarded(
+        "chronyd's sources", lambda: at_chrony.check_sources(daemon.sources, numbers)
+    )
+    yield from guarded("samples", lambda: at_chrony.check_reach(feeds, daemon.sources, numbers))
+    yield from guarded("clock discipline", lambda: at_chrony.check_tracking(daemon.tracking))
+
+
+def _version(host: Host) -> ChronyVersion | None:
+    try:
+        return host.version()
+    except ChronydError:
+        return None
+
+
+def run(settings: Settings, as_json: bool, host: Host | None = None) -> int:
+    """Make all checks and print them as they come; exit code 1 when one failed."""
+    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    checks = []
+    for check in examine(settings, host or Host()):
+        checks.append(check)
+        if not as_json:
+            print(check.line(colours=colours), flush=True)
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1))
     failed = any(check.result == "FAIL" for check in checks)

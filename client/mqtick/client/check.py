@@ -1,0 +1,61 @@
+"""One finding of the doctor: what was found, what is expected, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Check", "fail", "guarded", "ok", "warn"]
+
+Result = Literal["OK", "WARN", "FAIL"]
+_COLOURS = {"OK": "\033[32m", "WARN": "\033[33m", "FAIL": "\033[31m"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding."""
+
+    name: str
+    result: Result
+    """OK: as it should be; WARN: time is worse or less safe than could be; FAIL: no good time."""
+    value: str
+    expectation: str = ""
+    remedy: str = ""
+
+    def line(self, *, colours: bool = False) -> str:
+        """Return the finding as a person reads it."""
+        before, after = (_COLOURS[self.result], "\033[0m") if colours else ("", "")
+        text = f"{before}{self.result:<4}{after} {self.name}: {self.value}"
+        if self.expectation:
+            text += f" (expected {self.expectation})"
+        return f"{text} -> {self.remedy}" if self.remedy else text
+
+
+def ok(name: str, value: str) -> Check:
+    """Return a finding that needs no attention."""
+    return Check(name, "OK", value)
+
+
+def warn(name: str, value: str, expectation: str, remedy: str) -> Check:
+    """Return a finding that makes the time worse or less safe than it could be."""
+    return Check(name, "WARN", value, expectation, remedy)
+
+
+def fail(name: str, value: str, expectation: str, remedy: str) -> Check:
+    """Return a finding that keeps this host from good time."""
+    return Check(name, "FAIL", value, expectation, remedy)
+
+
+def guarded(name: str, probe: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
+    """Yield what a probe finds; one that breaks is itself a finding, and the others go on."""
+    try:
+        found = probe()
+        yield from (found,) if isinstance(found, Check) else found
+    except Exception as error:  # whatever it is, the person with the problem needs the rest too
+        yield fail(
+            name,
+            f"the check itself broke: {type(error).__name__}: {error}",
+            "an answer",
+            "look at the other lines; if it stays, report this one as a bug",
+        )

@@ -1,0 +1,273 @@
+"""What the doctor looks at on this host: clock, time daemons, timestamps, keys, the client."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mqtick.client.check import Check, fail, ok, warn
+from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
+from mqtick.protocol.stamps import KernelSocket, Source, Transmit
+from mqtick.service import Status, StatusError
+
+__all__ = [
+    "Identity",
+    "check_client",
+    "check_clock",
+    "check_daemons",
+    "check_keys",
+    "check_refusals",
+    "check_stamps",
+    "client_identity",
+    "group_name",
+    "probe_stamps",
+    "user_name",
+]
+
+_SECOND = 1_000_000_000
+_START_OF_2025_S = 1_735_689_600
+_STALE_NS = 5 * _SECOND
+
+# /proc/PID/comm holds 15 characters.
+_OTHER_DAEMONS = {
+    "systemd-timesyn": "systemd-timesyncd",
+    "ntpd": "ntp, ntpsec or openntpd",
+    "ntp-daemon": "ntpd-rs",
+    "phc2sys": "linuxptp",
+    "timemaster": "linuxptp",
+}
+
+_REMEDIES = {
+    "tag": "the keys differ: compare the key files of server and client, and the client's name",
+    "unsigned": "the sender has no keys: give the server its key file",
+    "before-exchange": "with keys, nothing counts before an exchange: see no-reply and tag",
+    "no-reply": "the server does not answer: access list, rate limit or keys; see its status",
+    "subscription": "the broker's access list: compare it with docs/protocol.md",
+    "rate": "two servers with one number, or a loop between bridged brokers",
+    "stated-time": "a replay, or two servers under one number",
+    "contradicts": "somebody steps the clock of the server, or this one",
+    "retained": "somebody retains time messages: mosquitto_pub -t TOPIC -r -n",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A user, as the kernel checks permissions."""
+
+    name: str
+    uid: int
+    gids: frozenset[int]
+
+    @classmethod
+    def named(cls, name: str) -> Identity:
+        """Return the identity of a user; KeyError when there is none of that name."""
+        entry = pwd.getpwnam(name)
+        return cls(name, entry.pw_uid, frozenset(os.getgrouplist(name, entry.pw_gid)))
+
+    def may(self, status: os.stat_result, bit: int) -> bool:
+        """Whether a file's mode allows it; `bit` is 4 to read, 2 to write."""
+        if self.uid == 0:
+            return True
+        if status.st_uid == self.uid:
+            return bool(status.st_mode & (bit << 6))
+        if status.st_gid in self.gids:
+            return bool(status.st_mode & (bit << 3))
+        return bool(status.st_mode & bit)
+
+
+def client_identity(pid: int | None, proc: Path = Path("/proc")) -> Identity:
+    """Return who the client runs as: the running one, else user mqtick, else we ourselves."""
+    if pid is not None:
+        try:
+            return _identity_of_process(pid, proc)
+        except (OSError, KeyError, ValueError):
+            pass  # it has ended
+    try:
+        return Identity.named("mqtick")
+    except KeyError:
+        gids = frozenset((os.getegid(), *os.getgroups()))
+        return Identity(user_name(os.geteuid()), os.geteuid(), gids)
+
+
+def _identity_of_process(pid: int, proc: Path) -> Identity:
+    text = (proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    uid, gid = int(fields["Uid"].split()[1]), int(fields["Gid"].split()[1])
+    groups = (int(number) for number in fields["Groups"].split())
+    return Identity(user_name(uid), uid, frozenset((gid, *groups)))
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name, or its number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def group_name(gid: int) -> str:
+    """Return a group's name, or its number."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def check_clock(now_s: float, *, needs_dates: bool) -> Check:
+    """Check that the system clock is not in the past, as a host without battery clock starts.
+
+    `needs_dates`: certificates are judged by this clock before the time is known.
+    """
+    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
+    if now_s >= _START_OF_2025_S:
+        return ok("system clock", text)
+    remedy = "chronyd sets it at once with `makestep 0.1 3`; fake-hwclock keeps it over a reboot"
+    if needs_dates:
+        return fail(
+            "system clock",
+            f"{text}: the broker's certificate will seem not yet valid",
+            "a time after 2025",
+            f"{remedy}; or use keys, with which dates are checked later",
+        )
+    return warn("system clock", text, "a time after 2025", remedy)
+
+
+def check_daemons(proc: Path, *, steers: bool) -> Check:
+    """Check that nobody else steers the clock; `steers`: whether chronyd shall do so for us."""
+    found: dict[str, str] = {}
+    for file in sorted(proc.glob("[0-9]*/comm")):
+        try:
+            name = file.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            continue  # ended meanwhile
+        if name in _OTHER_DAEMONS:
+            found[file.parent.name] = _OTHER_DAEMONS[name]
+    if not found:
+        return ok("other time daemons", "none")
+    who = ", ".join(f"{name} (process {pid})" for pid, name in found.items())
+    if not steers:
+        return ok("other time daemons", f"{who}, which is fine: mqtick steers nothing")
+    return fail(
+        "other time daemons",
+        f"{who} steers the clock beside chronyd",
+        "none",
+        "stop it for good: sudo systemctl disable --now NAME",
+    )
+
+
+def probe_stamps() -> tuple[Source, Source]:
+    """Send an octet to ourselves by TCP; return who stamped its arrival and its transmission."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = KernelSocket(socket.create_connection(server.getsockname(), 1.0))
+        connected, _ = server.accept()
+        receiver = KernelSocket(connected)
+    try:
+        receiver.settimeout(1.0)
+        sender.transmit = transmit = Transmit(time.time_ns())
+        sender.send(b"?")
+        receiver.read_chunk()
+        end_ns = time.monotonic_ns() + _SECOND // 10
+        while not sender.drain_error_queue() and time.monotonic_ns() < end_ns:
+            time.sleep(0.001)
+        return receiver.received.source, transmit.stamp.source
+    finally:
+        sender.close()
+        receiver.close()
+
+
+def check_stamps(probe: Callable[[], tuple[Source, Source]], mode: str) -> Check:
+    """Check that the kernel stamps messages; `mode` is the setting `timestamps`."""
+    if mode == "user":
+        return warn(
+            "timestamps",
+            "the program's, as configured",
+            "the kernel's",
+            'set timestamps = "auto", unless you compare the two',
+        )
+    received, sent = probe()
+    value = f"{received.name.lower()} on arrival, {sent.name.lower()} on transmission"
+    if min(received, sent) >= Source.KERNEL:
+        return ok("timestamps", value)
+    return warn(
+        "timestamps",
+        value,
+        "kernel or hardware on both",
+        "tens of microseconds of noise more; a container or an old kernel forbids SO_TIMESTAMPING",
+    )
+
+
+def check_keys(path: str, who: Identity) -> Check:
+    """Check the key file: there, closed to others, readable by the client, not the fleet's."""
+    if not path:
+        return warn(
+            "keys",
+            "none: whoever may publish on the time topics can set the time",
+            "a key file (keys_file)",
+            "see docs/protocol.md, or guard the topics by the broker's access list",
+        )
+    try:
+        keyring: Keyring = load_key_file(path)
+        status = os.stat(path)
+    except KeyFileError as error:
+        return fail("keys", str(error), "a usable key file", "correct the file")
+    except OSError as error:
+        return fail("keys", f"{path}: {error.strerror}", "a file", "correct keys_file")
+    mode = f"{path}, mode {status.st_mode & 0o777:04o}, group {group_name(status.st_gid)}"
+    if not who.may(status, 4):
+        return fail(
+            "keys",
+            f"{mode}: user {who.name} cannot read it",
+            f"readable by {who.name}",
+            f"sudo chgrp mqtick {path}; sudo chmod 0640 {path}",
+        )
+    if keyring.fleet:
+        return warn(
+            "keys",
+            f"{mode}, holds the fleet key: whoever steals it is the time server",
+            "the two keys derived for this client",
+            "give it `broadcast` and `client` lines only (docs/protocol.md)",
+        )
+    return ok("keys", mode)
+
+
+def check_client(read: Callable[[], Status]) -> Iterator[Check]:
+    """Check that the client runs, is connected and knows the time, by its own status."""
+    try:
+        found = read()
+    except StatusError as error:
+        yield warn("client", str(error), "a running client", "systemctl status mqtick-client")
+        return
+    if found.age_ns > _STALE_NS:
+        yield fail(
+            "client",
+            f"its status is {found.age_ns / 1e9:.0f} s old",
+            "at most 5 s",
+            "it has ended or hangs: journalctl -u mqtick-client",
+        )
+        return
+    values = found.values
+    state, reason = str(values.get("state")), values.get("last_error")
+    text = f"process {found.pid}, {state}"
+    if not values.get("connected"):
+        yield fail(
+            "client", f"{text}, not connected: {reason}", "connected", "see the broker below"
+        )
+    elif state != "synchronised":
+        yield warn("client", text, "synchronised", "see below; just started, it takes seconds")
+    else:
+        yield ok("client", text)
+    yield from check_refusals("refused by the client", values.get("refused", {}))
+
+
+def check_refusals(name: str, refused: Mapping[str, Any]) -> Iterable[Check]:
+    """Explain what was refused, where there is something to be done about it."""
+    for reason, remedy in _REMEDIES.items():
+        if count := refused.get(reason):
+            yield warn(name, f"{count} {reason}", "none", remedy)
