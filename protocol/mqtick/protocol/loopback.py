@@ -61,6 +61,10 @@ class Loopback:
         if sent.source is came.source:
             self._delays.add(came.realtime_ns - sent.realtime_ns, time.monotonic_ns())
 
+    def forget_pending(self) -> None:
+        """The clock was stepped: the stamps of the message on its way would be of two clocks."""
+        self._pending = None
+
     def delay_ns(self) -> int | None:
         """Return the delay, or None before the first message came back."""
         return self._delays.value(time.monotonic_ns())
