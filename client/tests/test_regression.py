@@ -47,7 +47,7 @@ def test_an_exact_line_is_recovered(seconds, frequency, offset, start):
 )
 def test_shifting_time_or_offset_only_shifts_the_line(raw, later, higher):
     points = [Point(t * SECOND, y, s) for t, y, s in sorted(raw)]
-    shifted = [Point(t + later, y + higher, s) for t, y, s in points]
+    shifted = [Point(t + later, y + higher, s) for t, y, s, _ in points]
     here, there = (fit(p, FADING, Prior(0.0, 25e-6)) for p in (points, shifted))
     assert there.offset_ns - here.offset_ns == higher
     assert there.frequency == here.frequency
@@ -125,6 +125,33 @@ def test_the_stated_deviations_hold_for_normal_noise():
         pulls_frequency.append((result.frequency - 10e-6) / result.frequency_sigma)
     for pulls in (pulls_offset, pulls_frequency):
         assert 0.7 < math.sqrt(sum(pull * pull for pull in pulls) / len(pulls)) < 1.2
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1000), st.floats(-1, 1), st.floats(100, 1e5), st.floats(0, 1e5)),
+        min_size=2,
+        max_size=20,
+        unique_by=lambda item: item[0],
+    )
+)
+def test_no_errors_within_their_reach_turn_the_line_by_more_than_it_says(raw):
+    points = [
+        Point(t * SECOND, EPOCH + 30_000 * t + round(share * reach), sigma, reach)
+        for t, share, sigma, reach in sorted(raw)
+    ]
+    result = fit(points, FADING)
+    rounding = 1e-9 + 1e-9 / (points[-1].local_ns - points[0].local_ns)
+    assert abs(result.frequency - 30e-6) <= result.frequency_reach + rounding
+
+
+def test_the_prior_has_the_share_of_the_frequency_that_points_leave_it():
+    far, near = line([0, 100], 10e-6), [Point(5, EPOCH, 700.0), Point(5000, EPOCH, 700.0)]
+    prior = Prior(0.0, 25e-6)
+    assert fit(far, PLAIN, prior).prior_share < 0.01
+    assert fit(near, PLAIN, prior).prior_share > 0.99
+    assert fit(near[:1], PLAIN, prior).prior_share == 1.0
+    assert fit(far, PLAIN).prior_share == 0.0
 
 
 def test_deviations_that_were_stated_too_small_are_raised():

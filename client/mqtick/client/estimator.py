@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from mqtick.client.bracket import Bracket, Growth, Interval
+from mqtick.client.bracket import Bracket, Interval
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.history import History
@@ -143,7 +143,7 @@ class Estimator:
         interval, growth = guaranteed(sample, sample.upper_ns, self.settings), self._history.growth
         narrows = sample.kind is Kind.ECHO and self._is_of_last_exchange(sample)
         if not self._bracket.add(interval, growth, replaces_last=narrows):
-            return self._contradicted(sample, interval, growth)
+            return self._contradicted(sample, interval)
         self._candidates.clear()
         self._note(sample)
         self._last_exchange = sample
@@ -151,7 +151,7 @@ class Estimator:
         if sample.kind is Kind.ECHO:
             sigma_ns = self.settings.echo_sigma_us * 1e3
             sigma_ns = max(sigma_ns, self.settings.echo_sigma_share * sample.delay_ns / 2)
-            return self._use(sample, offset_ns, sigma_ns, cost)
+            return self._use(sample, offset_ns, sigma_ns, cost, interval)
         self._round_trips.add(sample.delay_ns)
         line = self._history.fit
         if line is not None and self._history.better_is_fresh(sample.kind, sample.local_ns):
@@ -161,7 +161,8 @@ class Estimator:
         least_ns = self._round_trips.quantile_ns(0.0) or 0
         sigma_ns = self.settings.two_way_sigma_us * 1e3
         sigma_ns += self.settings.two_way_sigma_share * (sample.delay_ns - least_ns)
-        return self._use(sample, offset_ns - (self.asymmetry.delay_ns or 0), sigma_ns, cost)
+        offset_ns -= self.asymmetry.delay_ns or 0
+        return self._use(sample, offset_ns, sigma_ns, cost, interval)
 
     def _take_broadcast(self, sample: Sample) -> Sample:
         """A broadcast beside exchanges: its delay is learned, or else made use of."""
@@ -192,7 +193,7 @@ class Estimator:
         interval, growth = guaranteed(sample, upper_ns, self.settings), self._history.growth
         if not self._bracket.add(interval, growth):
             if not self._is_established:
-                return self._contradicted(sample, interval, growth)
+                return self._contradicted(sample, interval)
             _, upper = self._bracket.at(sample.local_ns, growth)
             ahead = interval.lower_ns > upper
             return sample.refused(Reason.CONTRADICTS if ahead else Reason.DELAY)
@@ -213,15 +214,28 @@ class Estimator:
         unsure_ns = self._history.frequency_sigma * abs(local_ns - used_ns)
         return unsure_ns <= self.settings.learn_within_us * 1e3
 
-    def _use(self, sample: Sample, offset_ns: int, sigma_ns: float, cost: float) -> Sample:
-        if self._history.add(sample.kind, Point(sample.local_ns, offset_ns, sigma_ns), cost):
+    def _use(
+        self,
+        sample: Sample,
+        offset_ns: int,
+        sigma_ns: float,
+        cost: float,
+        interval: Interval | None = None,
+    ) -> Sample:
+        """Give the line a point; `interval` is what an exchange guarantees."""
+        reach_ns = 0
+        if interval is not None:
+            reach_ns = max(interval.upper_ns - offset_ns, offset_ns - interval.lower_ns)
+        point = Point(sample.local_ns, offset_ns, sigma_ns, float(reach_ns))
+        if self._history.add(sample.kind, point, cost):
             return sample.judged(Verdict.USED, Reason.SELECTED)
         return sample.judged(Verdict.KEPT, Reason.NOT_LEAST)
 
-    def _contradicted(self, sample: Sample, interval: Interval, growth: Growth) -> Sample:
+    def _contradicted(self, sample: Sample, interval: Interval) -> Sample:
         settings = self.settings
         if settings.jump_policy == "confirm":
-            self._candidates.add(sample, interval, growth)
+            # What contradicts the line contradicts its frequency too: that must not judge here.
+            self._candidates.add(sample, interval, self._history.worst_growth)
         confirmed = self._candidates.confirmed(settings.confirm_samples, settings.confirm_s)
         if not confirmed:
             return sample.refused(Reason.CONTRADICTS)

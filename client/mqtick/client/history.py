@@ -79,26 +79,40 @@ class History:
         return self._forgetting.time_constant_s
 
     @property
+    def worst_growth(self) -> Growth:
+        """How an interval grows while nothing is known of the frequency."""
+        settings = self._settings
+        wander = settings.wander_bound_ppb * settings.frequency_sigmas / math.sqrt(3.0)
+        return Growth(0.0, settings.frequency_limit_ppm * 1e-6, wander)
+
+    @property
     def growth(self) -> Growth:
         """How the guaranteed interval moves and grows."""
-        settings = self._settings
-        limit = settings.frequency_limit_ppm * 1e-6
-        wander = settings.wander_bound_ppb * settings.frequency_sigmas / math.sqrt(3.0)
+        settings, worst = self._settings, self.worst_growth
         if self.fit is None:
-            return Growth(0.0, limit, wander)
+            return worst
         # Wander is in frequency_bound_ppm, and in `wander` for what is still to come.
         unsure = settings.frequency_sigmas * self.fit.frequency_sigma
-        rate = settings.frequency_bound_ppm * 1e-6 + unsure
-        return Growth(self.fit.frequency, min(rate, limit + abs(self.fit.frequency)), wander)
+        rate = settings.frequency_bound_ppm * 1e-6 + max(unsure, self._frequency_reach)
+        rate = min(rate, worst.rate + abs(self.fit.frequency))
+        return Growth(self.fit.frequency, rate, worst.wander)
 
     @property
     def frequency_sigma(self) -> float:
         """Standard deviation of the frequency, in ns per ns; infinite if nothing tells it."""
         if self.fit is None:
             return math.inf
+        share = self.fit.prior_share  # what the prior says, it says with all its doubt already
+        return self.fit.frequency_sigma * math.sqrt(_WANDER_SHARE**2 * (1 - share) + share)
+
+    @property
+    def _frequency_reach(self) -> float:
+        """How far the frequency can be off while every error is within its interval, ns per ns."""
+        if self.fit is None:
+            return math.inf
         prior = self._prior(self.fit.local_ns)
-        shown = self.fit.frequency_sigma * _WANDER_SHARE
-        return min(shown, prior.sigma) if prior else shown
+        unsure = self._settings.frequency_sigmas * prior.sigma if prior else 0.0
+        return self.fit.frequency_reach + self.fit.prior_share * unsure
 
     def better_is_fresh(self, kind: Kind, local_ns: int) -> bool:
         """Whether a better kind was used so recently that this one is not needed."""
@@ -181,7 +195,10 @@ class History:
 
     def _remember(self) -> None:
         if self.fit is not None:
-            self._remembered = Prior(self.fit.frequency, self.frequency_sigma), self.fit.local_ns
+            sigma = max(
+                self.frequency_sigma, self._frequency_reach / self._settings.frequency_sigmas
+            )
+            self._remembered = Prior(self.fit.frequency, sigma), self.fit.local_ns
 
     def _prior(self, local_ns: int) -> Prior | None:
         """What is known of the frequency at an instant, without the points."""
@@ -218,4 +235,5 @@ def _merged(one: Point, other: Point) -> Point:
         one.local_ns + round(share * (other.local_ns - one.local_ns)),
         one.offset_ns + round(share * (other.offset_ns - one.offset_ns)),
         1 / math.sqrt(weight + its),
+        one.reach_ns + share * (other.reach_ns - one.reach_ns),
     )

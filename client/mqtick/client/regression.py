@@ -32,6 +32,8 @@ class Point(NamedTuple):
     local_ns: int
     offset_ns: int
     sigma_ns: float
+    reach_ns: float = 0.0
+    """The error is certainly no greater than this; 0 where nothing bounds it."""
 
 
 class Prior(NamedTuple):
@@ -61,6 +63,10 @@ class Fit:
     offset_sigma_ns: float
     frequency_sigma: float
     """Infinite where neither points nor a prior tell the frequency."""
+    frequency_reach: float
+    """How far the points' errors can have turned the line, however they follow one another."""
+    prior_share: float
+    """How much of the frequency is the prior's: 0 nothing, 1 all of it."""
     points: int
     outliers: int
 
@@ -82,7 +88,7 @@ def fit(
     """
     if not points:
         raise ValueError("No point was given, so no line can be fitted; give at least one.")
-    local_ns, origin_ns, _ = points[-1]
+    local_ns, origin_ns = points[-1].local_ns, points[-1].offset_ns
     times = [(point.local_ns - local_ns) * 1e-9 for point in points]
     remembered = _forget(times, settings.time_constant_s)
     points = points if len(remembered) == len(points) else list(points)[-len(remembered) :]
@@ -109,12 +115,17 @@ def fit(
         outliers = sum(pull > none for pull in pulls)
         line = _solve(times, values, weights, prior)
     excess = _excess(times, values, weights, line)
+    prior_share = 0.0
+    if prior is not None:
+        prior_share = min(line.slope_variance / (prior.sigma * 1e9) ** 2, 1.0)
     return Fit(
         local_ns=local_ns,
         offset_ns=origin_ns + round(line.offset),
         frequency=line.slope * 1e-9,
         offset_sigma_ns=math.sqrt(line.offset_variance * excess),
         frequency_sigma=math.sqrt(line.slope_variance * excess) * 1e-9,
+        frequency_reach=_reach(times, weights, points, line.slope_variance) * 1e-9,
+        prior_share=prior_share,
         points=len(points),
         outliers=outliers,
     )
@@ -180,6 +191,25 @@ def _resistant(times: list[float], values: list[float]) -> _Line:
     slope = (last_y - first_y) / (last_x - first_x) if last_x > first_x else 0.0
     offset = statistics.median(y - slope * x for x, y in zip(times, values, strict=True))
     return _Line(offset, slope, 0.0, 0.0)
+
+
+def _reach(
+    times: list[float], weights: list[float], points: Sequence[Point], slope_variance: float
+) -> float:
+    """How far the slope (ns per s) can be off, if each point is off by its reach at most.
+
+    Standard deviations suppose errors that know nothing of each other. Those of a burst do; here
+    each is given the sign that turns the line most.
+    """
+    total = sum(weights)
+    if total == 0.0 or math.isinf(slope_variance):
+        return math.inf  # there is no slope
+    mean_x = sum(w * x for x, w in zip(times, weights, strict=True)) / total
+    turning = sum(
+        w * abs(x - mean_x) * point.reach_ns
+        for x, w, point in zip(times, weights, points, strict=True)
+    )
+    return turning * slope_variance
 
 
 def _excess(times: list[float], values: list[float], weights: list[float], line: _Line) -> float:
