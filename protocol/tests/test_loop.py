@@ -1,0 +1,162 @@
+"""The event loop: descriptors, timers and other threads, one thing after another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mqtick.protocol.loop import Loop
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.close()
+
+
+def run_until(loop: Loop, done: list[object], count: int = 1) -> None:
+    end = time.monotonic() + 5
+    while len(done) < count and time.monotonic() < end:
+        loop.turn(0.1)
+
+
+# -- timers ----------------------------------------------------------------------------------------
+
+
+def test_timers_run_in_the_order_of_their_instants(loop: Loop) -> None:
+    ran: list[object] = []
+    now = time.monotonic_ns()
+    for delay in (3, 1, 2):
+        loop.call_at(now + delay * MS, lambda delay=delay: ran.append(delay))  # type: ignore[misc]
+    run_until(loop, ran, 3)
+    assert ran == [1, 2, 3]
+
+
+def test_timers_of_one_instant_run_in_the_order_they_were_made(loop: Loop) -> None:
+    ran: list[object] = []
+    due = time.monotonic_ns() + MS
+    for number in range(5):
+        loop.call_at(due, lambda number=number: ran.append(number))  # type: ignore[misc]
+    run_until(loop, ran, 5)
+    assert ran == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("precise", [False, True])
+def test_a_timer_never_runs_early(loop: Loop, precise: bool) -> None:
+    early: list[object] = []
+    for step in range(10):
+        due = time.monotonic_ns() + 3 * MS + step * 100_000
+        loop.call_at(due, lambda due=due: early.append(time.monotonic_ns() - due), precise=precise)  # type: ignore[misc]
+        run_until(loop, early, step + 1)
+    assert len(early) == 10
+    assert all(isinstance(late, int) and late >= 0 for late in early)
+
+
+def test_a_cancelled_timer_does_not_run(loop: Loop) -> None:
+    ran: list[object] = []
+    loop.call_later(MS, lambda: ran.append("cancelled")).cancel()
+    loop.call_later(2 * MS, lambda: ran.append("kept"))
+    run_until(loop, ran)
+    assert ran == ["kept"]
+
+
+def test_a_timer_may_cancel_the_one_after_it(loop: Loop) -> None:
+    ran: list[object] = []
+    due = time.monotonic_ns() + MS
+    loop.call_at(due, lambda: (ran.append("first"), second.cancel()))  # type: ignore[func-returns-value]
+    second = loop.call_at(due, lambda: ran.append("second"))
+    loop.call_later(5 * MS, lambda: ran.append("end"))
+    run_until(loop, ran, 2)
+    assert ran == ["first", "end"]
+
+
+# -- descriptors -----------------------------------------------------------------------------------
+
+
+def test_a_descriptor_that_is_ready_is_told_what_it_is_ready_for(loop: Loop) -> None:
+    one, other = socket.socketpair()
+    events: list[object] = []
+    loop.add(one.fileno(), Loop.READ, events.append)
+    loop.turn(0)
+    assert events == []
+    other.send(b"x")
+    run_until(loop, events)
+    loop.modify(one.fileno(), Loop.WRITE)
+    run_until(loop, events, 2)
+    assert events == [Loop.READ, Loop.WRITE]
+    one.close()
+    other.close()
+
+
+def test_a_forgotten_descriptor_is_left_alone_though_it_is_closed_already(loop: Loop) -> None:
+    one, other = socket.socketpair()
+    number = one.fileno()
+    loop.add(number, Loop.READ, lambda _events: pytest.fail("called"))
+    one.close()
+    loop.remove(number)
+    loop.remove(number)
+    loop.turn(0)
+    other.close()
+
+
+# -- other threads and signals ---------------------------------------------------------------------
+
+
+def test_another_thread_wakes_the_loop_and_its_calls_run_in_the_loops_thread(loop: Loop) -> None:
+    ran: list[object] = []
+
+    def other() -> None:
+        for _ in range(3):
+            loop.call_soon_threadsafe(lambda: ran.append(threading.get_ident()))
+
+    thread = threading.Thread(target=other)
+    began = time.monotonic()
+    thread.start()
+    while len(ran) < 3:
+        loop.turn(10.0)
+    thread.join()
+    assert ran == [threading.get_ident()] * 3
+    assert time.monotonic() - began < 5
+
+
+def test_a_thread_that_comes_after_the_end_harms_no_descriptor() -> None:
+    ended = Loop()
+    number = ended._wake
+    ended.close()
+    reused = os.eventfd(0, os.EFD_NONBLOCK)
+    if reused != number:
+        os.dup2(reused, number)
+        os.close(reused)
+    ended.call_soon_threadsafe(lambda: None)
+    with pytest.raises(BlockingIOError):  # nothing was written to whoever has the number now
+        os.eventfd_read(number)
+    os.close(number)
+
+
+def test_stop_ends_the_loop_after_the_turn(loop: Loop) -> None:
+    ran: list[object] = []
+    loop.call_later(MS, loop.stop)
+    loop.call_later(MS, lambda: ran.append("same turn"))
+    loop.run()
+    assert ran == ["same turn"]
+    assert not loop.running
+
+
+def test_a_signal_ends_the_loop(loop: Loop) -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        loop.stop_on_signals(signal.SIGUSR1)
+        loop.call_later(MS, lambda: signal.raise_signal(signal.SIGUSR1))
+        loop.run()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not loop.running
