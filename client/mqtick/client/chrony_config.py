@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from mqtick.client.chrony_lines import refclock_lines
 from mqtick.service import ChronydError, ChronyVersion, chronyd
@@ -43,14 +44,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def print_lines(args: argparse.Namespace) -> int:
     """Print the lines; exit code 2 for values that chronyd would not read."""
     try:
-        if args.chrony_version:
-            major, _, minor = args.chrony_version.partition(".")
-            version = ChronyVersion(int(major), int(minor or 0))
-        else:
-            version = chronyd.version()
+        version = _version(args.chrony_version) if args.chrony_version else chronyd.version()
         lines = refclock_lines(
             version,
-            [int(number) for number in args.servers.split(",")],
+            _numbers(args.servers),
             delay_ns=round(args.delay_us * 1000),
             poll=args.poll,
             stratum=args.stratum,
@@ -63,3 +60,16 @@ def print_lines(args: argparse.Namespace) -> int:
     print(f"# chrony {version}: samples of mqtick-client, a reference clock a time server")
     print("\n".join(lines))
     return Exit.GOOD
+
+
+def _version(text: str) -> ChronyVersion:
+    parts = re.fullmatch(r"(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?", text, re.ASCII)
+    if parts is None:
+        raise ValueError(f"{text!r} is no version of chrony: write it as 4.3 or 4.6.1")
+    return ChronyVersion(*(int(part or 0) for part in parts.groups()))
+
+
+def _numbers(text: str) -> list[int]:
+    if not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text, re.ASCII):
+        raise ValueError(f"{text!r} names no servers: write their numbers as 0 or 0,1")
+    return [int(number) for number in text.split(",")]

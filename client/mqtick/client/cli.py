@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -69,9 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(with_default_command(parser, words, _COMMANDS))
     try:
         code: int = args.call(args)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever reads has seen enough; what is left must not raise at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.GOOD
     return code
 

@@ -127,7 +127,7 @@ class _Listener:
         tree, name = self.tree, self._name
         filters = [tree.all_times(), f"{tree.prefix}/f/+/{name}", *self._foreign]
         for number in self.heard.servers:
-            filters += [tree.request(number, name), tree.reply(number, name)]
+            filters.append(tree.reply(number, name))
         for topic in filters:
             if topic not in self.heard.granted:
                 self.connection.subscribe([topic], partial(self.heard.granted.__setitem__, topic))

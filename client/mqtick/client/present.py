@@ -100,7 +100,7 @@ def _read_clocks(virtual: str) -> tuple[int, int]:
 
 def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> tuple[int, int, int, str]:
     """Draw a straight line between the two rows of the forecast around this moment."""
-    if not rows:
+    if len(rows) == 0:
         raise NowError("the client is not synchronised: mqtick-client status says why")
     elapsed_ns = raw_ns - rows[0]["local_ns"]
     # The age counts sleep, the raw timeline does not; chronyd slews the former by 1/12 at most.
