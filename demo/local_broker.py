@@ -50,6 +50,7 @@ class Mosquitto:
     """A Mosquitto of its own, with whatever configuration lines a test needs."""
 
     name = "Mosquitto"
+    mqtt_version = "5"
 
     def __init__(self, folder: Path, lines: str = "", *, anonymous: bool = True) -> None:
         found = program("mosquitto")
@@ -93,6 +94,7 @@ class Amqtt(Mosquitto):
     """The broker from Python packages, where Mosquitto cannot be installed."""
 
     name = "amqtt"
+    mqtt_version = "3.1.1"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,6 +107,12 @@ class Amqtt(Mosquitto):
         )
         self._program = str(Path(sys.executable).with_name("amqtt"))
         self.process = None
+
+    def start(self) -> None:
+        """Start and wait until it listens."""
+        if not Path(self._program).exists():
+            raise FileNotFoundError("neither Mosquitto nor amqtt is installed: run make setup-demo")
+        super().start()
 
 
 @contextlib.contextmanager

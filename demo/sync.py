@@ -140,10 +140,11 @@ class Chronyd:
 
 @contextlib.contextmanager
 def started(
-    folder: Path, url: str, with_chronyd: bool
+    folder: Path, broker: Mosquitto, with_chronyd: bool
 ) -> Iterator[tuple[list[Client], Chronyd | None]]:
     """Run server, chronyd and clients for the length of a with block."""
     tools = Path(sys.executable).parent
+    where = ("--broker", broker.url, "--mqtt-version", broker.mqtt_version)
     processes: list[subprocess.Popen[bytes]] = []
     watcher: Chronyd | None = None
 
@@ -154,7 +155,7 @@ def started(
     try:
         start(
             "server",
-            *(str(tools / "mqtick-timeserver"), "--broker", url, "--trust-system-clock"),
+            *(str(tools / "mqtick-timeserver"), *where, "--trust-system-clock"),
             *("--state-folder", str(folder / "server")),
         )
         if with_chronyd:
@@ -163,7 +164,7 @@ def started(
         for name, (wrong, error) in CLOCKS.items():
             clock = VirtualClockSettings.starting_now(**error)  # type: ignore[arg-type]
             arguments = [
-                *(str(tools / "mqtick-client"), "--broker", url, "--name", name, "--fast"),
+                *(str(tools / "mqtick-client"), *where, "--name", name, "--fast"),
                 *("--exchange-interval-s", "2", "--virtual-clock", clock.to_text()),
                 *("--state-folder", str(folder / name)),
             ]
@@ -208,7 +209,7 @@ def main() -> int:
         print("chrony is not installed: the demo runs without chronyd.")
     good = False
     try:
-        with running(broker), started(folder, broker.url, has_chronyd) as (clients, watcher):
+        with running(broker), started(folder, broker, has_chronyd) as (clients, watcher):
             good = watch(clients, watcher, args.seconds)
     except KeyboardInterrupt:
         print("\nstopped")
