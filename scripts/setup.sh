@@ -76,6 +76,13 @@ install_python_parts() {
   fingerprint >".venv/.mqtick-$level"
 }
 
+# The broker from Python packages: slower and less punctual than Mosquitto, but it needs no right.
+install_amqtt() {
+  say "Mosquitto is missing: installing amqtt, a broker from Python packages, into .venv"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+    -e ".[demo]" || warn "installing amqtt failed."
+}
+
 # ---- Debian's programs --------------------------------------------------------------------------
 missing_packages() {
   command -v mosquitto >/dev/null || echo mosquitto
@@ -158,6 +165,7 @@ if [ "$level" != check ]; then
     mapfile -t missing < <(missing_packages)
   fi
   copy_confined_chronyd
+  if ! command -v mosquitto >/dev/null && [ ! -x .venv/bin/amqtt ]; then install_amqtt; fi
   if [ ${#missing[@]} -gt 0 ]; then
     warn "still missing: ${missing[*]}. What needs them is skipped, and says so. To bring them in:" \
       "sudo apt-get install --no-install-recommends ${missing[*]}"
