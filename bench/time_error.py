@@ -162,10 +162,6 @@ def _summarise(
             )
         )
         print(line, flush=True)
-    if __import__('os').environ.get('DBG'):
-        for r in records:
-            e=sorted(r["samples"]["echo"]); b=sorted(r["errors"]["best"])
-            print(r["index"], "echo med", e[len(e)//2]/1e3, "best", b[len(b)//2]/1e3, "loops", r["loops"], r["refused"])
     if ntp_us:
         report.rows.append(
             Row.of(

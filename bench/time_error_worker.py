@@ -160,10 +160,6 @@ def main() -> None:
                     "outside": client.outside,
                     "samples": client.samples,
                     "refused": dict(client.agent.refused),
-                    "loops": [(
-                        [sorted(v for _, v in track.loop_delay._values)[int(q*len(track.loop_delay._values))]//1000 for q in (0,.1,.25,.5,.75,.9)], track.server_loop_ns)
-                        for track in client.agent.tracks
-                    ],
                     "cpu_s": used / len(clients),
                 }
                 for client in clients

@@ -21,12 +21,15 @@ from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
 from mqtick.protocol.loop import Loop
+from mqtick.protocol.loopback import Loopback
 from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.topics import TopicTree
 
 __all__ = ["Agent", "AnyTrack", "check_settings"]
 
 _SECOND = 1_000_000_000
+_LOOP_BURST = 12
+_LOOP_INTERVAL_NS = 16 * _SECOND
 _LISTEN_NS = 3 * _SECOND
 # The open implementation of 1451.1.6 publishes every 5 s.
 _LISTEN_FOREIGN_NS = 12 * _SECOND
@@ -99,6 +102,13 @@ class Agent:
             on_down=self._on_down,
             check_dates=not self._checks_dates_later(broker, keyring),
         )
+        self.loopback = Loopback(
+            loop,
+            self.connection,
+            self.tree.client_loop(name),
+            burst=_LOOP_BURST,
+            interval_ns=_LOOP_INTERVAL_NS,
+        )
         self._asking = Asking(settings, loop, self._may_ask)
         self._servers = Servers(
             settings,
@@ -107,6 +117,7 @@ class Agent:
             clock,
             keyring,
             self.connection,
+            self.loopback,
             self._asking,
             on_sample=on_sample,
             on_arrival=on_arrival,
@@ -151,6 +162,8 @@ class Agent:
         self._listening_since_ns = time.monotonic_ns()
         if format_ in ("auto", "precise"):
             self.connection.subscribe(self._servers.topics(), self._subscribed)
+            if self.settings.estimator.use_echo:
+                self.loopback.start()
             # Retained: who is there is known at once, without waiting for the next time message.
             self.connection.subscribe_retained(self.tree.all_statuses())
             self._hears_statuses = True
@@ -211,8 +224,8 @@ class Agent:
         kind, servers = arrival.topic.removeprefix(self.tree.prefix)[:3], self._servers
         if kind == "/t/":
             servers.on_time(arrival)
-        elif kind == "/q/":
-            servers.of(self.tree.parse_request(arrival.topic)).on_own_request(arrival)
+        elif kind == "/c/":
+            self.loopback.on_arrival(arrival)
         elif kind == "/r/":
             servers.of(self.tree.parse_reply(arrival.topic)).on_reply(arrival)
         elif kind == "/f/":
@@ -235,6 +248,8 @@ class Agent:
         step_ns, slept_ns = self._steps.look()
         self.steps += bool(step_ns)
         self.suspends += bool(slept_ns)
+        if step_ns or slept_ns:
+            self.loopback.forget_pending()
         for track in self.tracks:
             if slept_ns:
                 track.reset("suspend")

@@ -30,10 +30,10 @@ class Pending:
     asked_raw_ns: int
     place: tuple[int, int] | None
     """(generation, placement) behind which we were placed when we asked; None if we were not."""
-    came_back: bool = False
-    """Whether our own request was delivered to us too."""
     reply: Reply | None = None
     arrival: ArrivalReading | None = None
+    maybe_held: bool = False
+    """Whether the broker may have held the reply back (see `Arrival.maybe_held`)."""
 
 
 @dataclass(frozen=True, slots=True)

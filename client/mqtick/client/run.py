@@ -10,8 +10,8 @@ from typing import Any
 from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings
 from mqtick.client.discipline import Discipline
-from mqtick.client.now import PROGRAM
 from mqtick.client.pending import WallSample
+from mqtick.client.present import PROGRAM
 from mqtick.client.sample_log import SampleLog
 from mqtick.client.status import metrics, status, summary
 from mqtick.pins import PinSettings, open_output

@@ -14,6 +14,7 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
+from mqtick.protocol.loopback import Loopback
 from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.precise import Time
 from mqtick.protocol.topics import TopicTree
@@ -38,6 +39,7 @@ class Servers:
         clock: Clock,
         keyring: Keyring,
         connection: Connection,
+        loopback: Loopback,
         asking: Asking,
         *,
         on_sample: Callable[[Track, WallSample], None],
@@ -47,7 +49,7 @@ class Servers:
     ) -> None:
         self._settings, self._name, self._tree = settings, name, tree
         self._clock, self._keyring, self._broadcast_keys = clock, keyring, keyring.broadcast()
-        self._connection, self._asking = connection, asking
+        self._connection, self._loopback, self._asking = connection, loopback, asking
         self._on_sample, self._on_arrival = on_sample, on_arrival
         self._refuse, self._subscribed = refuse, subscribed
         self._tracks: dict[int, Track] = {}
@@ -69,17 +71,9 @@ class Servers:
         return [
             self._tree.all_times(),
             f"{self._tree.prefix}/f/+/{self._name}",
-            *(topic for number in self._tracks for topic in self._exact_topics(number)),
+            self._tree.client_loop(self._name),
+            *(self._tree.reply(number, self._name) for number in self._tracks),
         ]
-
-    def _exact_topics(self, number: int) -> list[str]:
-        """Topics to which we subscribe without a wildcard: that decides the order of delivery.
-
-        Our own request has to come back before the server, which subscribes with `+`, gets it,
-        as the server's own loop messages come back to it first.
-        """
-        tree, name = self._tree, self._name
-        return [tree.reply(number, name), tree.request(number, name)]
 
     def of(self, address: tuple[int, str]) -> Track:
         """Return the track that a message with our name in its topic belongs to."""
@@ -137,6 +131,7 @@ class Servers:
             self._clock,
             self._keyring,
             self._settings.estimator,
+            self._loopback,
             publish=self._connection.publish,
             collect_stamps=self._connection.collect_stamps,
             place_behind=lambda placed: self._place_behind(number, placed),
@@ -149,7 +144,7 @@ class Servers:
             self._connection.hooks[self._tree.time(number).encode()] = self._on_arrival
         if self._settings.estimator.use_two_way:
             self._connection.subscribe(
-                self._exact_topics(number),
+                [self._tree.reply(number, self._name)],
                 lambda granted: self._asking.begin(track) if granted else self._subscribed(False),
             )
         return track
@@ -159,7 +154,7 @@ class Servers:
         for number, track in self._tracks.items():
             if track.heard_raw_ns is None:
                 self._asking.forget(track)
-                self._connection.unsubscribe(self._exact_topics(number))
+                self._connection.unsubscribe([self._tree.reply(number, self._name)])
                 self._connection.hooks.pop(self._tree.time(number).encode(), None)
                 del self._tracks[number]
                 return

@@ -8,7 +8,7 @@ from typing import Any
 from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.estimate import State
 from mqtick.client.foreign import ForeignTrack
-from mqtick.client.now import boot_id
+from mqtick.client.present import boot_id
 from mqtick.protocol.clocks import VirtualClock
 from mqtick.service import Metric
 
@@ -47,7 +47,6 @@ def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, A
         which = {
             "server": track.number,
             "format": "precise",
-            "loop_delay_ns": track.loop_delay.value(raw_ns),
             "server_loop_delay_ns": track.server_loop_ns,
         }
     return {
@@ -105,6 +104,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "last_error": agent.certificate_error or agent.connection.last_error,
         "kernel_timestamps": agent.connection.kernel_stamps,
         "messages_dropped": agent.connection.dropped,
+        "loop_delay_ns": agent.loopback.delay_ns(),
         "clock_steps": agent.steps,
         "suspends": agent.suspends,
         "refused": dict(agent.refused),

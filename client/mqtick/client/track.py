@@ -18,8 +18,8 @@ from mqtick.protocol.auth import Keyring, Replay
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
+from mqtick.protocol.loopback import Loopback
 from mqtick.protocol.precise import Echo, FollowUp, Reply, Request, Time
-from mqtick.protocol.recent import LowRecent
 from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 
@@ -45,6 +45,7 @@ class Track:
         clock: Clock,
         keyring: Keyring,
         settings: EstimatorSettings,
+        loopback: Loopback,
         *,
         publish: Callable[[str, bytes], Transmit | None],
         collect_stamps: Callable[[], None],
@@ -57,11 +58,10 @@ class Track:
         self._tree, self._clock, self._settings = tree, clock, settings
         self._broadcast_keys, self._keys = keyring.broadcast(), keyring.client(name)
         self.secured = bool(self._keys.keys)
+        self._loopback = loopback
         self._publish, self._collect_stamps = publish, collect_stamps
         self._on_sample, self._refuse = on_sample, refuse
         self.estimator = Estimator(settings)
-        self.loop_delay = LowRecent()
-        """Our own transmit to our own arrival through the broker, ns."""
         self.server_loop_ns: int | None = None
         self.authenticated = False
         """Whether an authenticated exchange with a nonce has succeeded since the last reset."""
@@ -99,7 +99,6 @@ class Track:
         self.authenticated = False
         self._pending.clear()
         self._previous = None
-        self.loop_delay.clear()
 
     def connection_lost(self) -> None:
         """The broker was lost: nothing on its way will arrive, and our place is gone."""
@@ -215,28 +214,6 @@ class Track:
         )
         return True
 
-    def on_own_request(self, arrival: Arrival) -> None:
-        """Our own request came back through the broker: the loop delay, on our clock alone."""
-        try:
-            request = Request.decode(arrival.payload)
-        except DecodeError as error:
-            self._refuse(error.reason)
-            return
-        pending = self._pending.get(request.sequence)
-        if (
-            pending is None
-            or pending.request.nonce != request.nonce
-            or pending.came_back
-            or arrival.retain
-        ):
-            self._refuse("unasked")
-            return
-        pending.came_back = True
-        self._collect_stamps()
-        sent, came = pending.transmit.stamp, arrival.stamp
-        if sent.source is came.source:
-            self.loop_delay.add(came.realtime_ns - sent.realtime_ns, self._clock.raw_ns())
-
     def on_reply(self, arrival: Arrival) -> None:
         """Take a reply; the exchange is complete when its follow-up or echo has come."""
         try:
@@ -252,6 +229,7 @@ class Track:
             return
         pending.reply = reply
         pending.arrival = self._arrival(arrival.stamp)
+        pending.maybe_held = arrival.maybe_held
 
     def on_follow_up(self, arrival: Arrival) -> None:
         """Take a follow-up or an echo, which completes an exchange."""
@@ -316,10 +294,17 @@ class Track:
     def _echo_sample(
         self, origin: Origin, message: Echo, pending: Pending, arrival: Reading, exchange: Sample
     ) -> Sample | None:
-        """Return the echo sample, or None while we are not yet behind the first echo."""
+        """Return the echo sample, or None while we are not yet behind the first echo.
+
+        Or where the reply may have waited for our acknowledgement of another message: then it
+        came later than the broker sent it to the echoes.
+        """
         place = (message.generation, message.placement)
         if pending.place != place:
             self._placement.see_to(place)
+            return None
+        if pending.maybe_held:
+            self._refuse("held")
             return None
         assert pending.reply is not None
         first_ns = pending.reply.transmit_ns + message.first_echo_ns
@@ -329,9 +314,9 @@ class Track:
             Reading(first_ns + message.echo_span_ns, message.last_source),
             arrival,
             self._settings,
-            loop_client_ns=self.loop_delay.value(self._clock.raw_ns()),
+            loop_client_ns=self._loopback.delay_ns(),
             loop_server_ns=message.loop_ns,
-            loop_spread_ns=self.loop_delay.spread(self._clock.raw_ns()),
+            loop_spread_ns=self._loopback.spread_ns(),
             exchange=exchange,
         )
 

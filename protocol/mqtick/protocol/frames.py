@@ -8,6 +8,7 @@ keeping alive and every other packet stay with paho-mqtt (MQTT 3.1.1 and 5.0, se
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -19,6 +20,8 @@ __all__ = ["Arrival", "FrameSocket", "encode_publish"]
 _PUBLISH, _QOS_MASK, _RETAIN = 0x30, 0x06, 0x01
 _MAXIMUM_FRAME = 256 * 1024
 _READS_PER_TURN = 16
+# From our acknowledgement to the arrival of what waited for it: one round trip to the broker.
+_HELD_NS = 2_000_000
 
 
 class Arrival(NamedTuple):
@@ -35,6 +38,9 @@ class Arrival(NamedTuple):
     retain: bool
     properties: bytes
     """The MQTT 5 properties, still encoded, without their length; empty for MQTT 3.1.1."""
+    maybe_held: bool = False
+    """Whether it came right after the frame before it was acknowledged: a broker with Nagle's
+    algorithm on holds a message back until then, so it may be late."""
 
 
 class Stream(Protocol):
@@ -113,6 +119,7 @@ class FrameSocket:
         self._for_paho = bytearray()
         self._unsent = b""
         self._ended = False
+        self._acknowledged_ns = 0
         self.oversized = 0
         """Frames that were larger than the limit and were skipped unread."""
         self.malformed = 0
@@ -125,6 +132,11 @@ class FrameSocket:
 
         Afterwards `below.buffered` octets may wait that no poll will speak of: come back for them.
         """
+        self._read()
+        self.kernel.acknowledge()  # not before the frames were handed on: it takes microseconds
+        self._acknowledged_ns = time.time_ns()
+
+    def _read(self) -> None:
         for _ in range(_READS_PER_TURN):
             try:
                 data = self._stream.recv(65536)
@@ -200,7 +212,8 @@ class FrameSocket:
         except UnicodeDecodeError:
             self.malformed += 1
             return
-        self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties))
+        held = 0 <= stamp.realtime_ns - self._acknowledged_ns < _HELD_NS
+        self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties, held))
 
     @property
     def has_packets(self) -> bool:

@@ -65,6 +65,10 @@ class Loopback:
         """The clock was stepped: the stamps of the message on its way would be of two clocks."""
         self._pending = None
 
+    def spread_ns(self) -> int:
+        """Return how much of the delay is left to chance (see `LowRecent.spread`)."""
+        return self._delays.spread(time.monotonic_ns())
+
     def delay_ns(self) -> int | None:
         """Return the delay, or None before the first message came back."""
         return self._delays.value(time.monotonic_ns())

@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
 # Do not send retained messages at subscription: MQTT 5.0, 3.8.3.1 Retain Handling.
 _SEND_RETAINED_NEVER = 2
+# Reason codes above this one say what is wrong: MQTT 5.0, 2.4.
+_UNSPECIFIED = 0x80
 
 
 class Connection:
@@ -141,7 +143,8 @@ class Connection:
         if broker.scheme == "unix":
             return f"unix://{broker.path}"
         host = f"[{broker.host}]" if ":" in broker.host else broker.host
-        return f"{broker.scheme}://{host}:{broker.port}"
+        path = broker.path if broker.scheme in ("ws", "wss") else ""
+        return f"{broker.scheme}://{host}:{broker.port}{path}"
 
     def _connect_answered(
         self, _client: Any, _userdata: Any, _flags: Any, reason: ReasonCode, _properties: Any
@@ -160,7 +163,8 @@ class Connection:
     ) -> None:
         if self._client.frames is None:
             return  # given up already, for a reason that says more than this echo of it
-        said = f" ({reason})" if flags.is_disconnect_packet_from_server else ""
+        says_much = flags.is_disconnect_packet_from_server or reason.value > _UNSPECIFIED
+        said = f" ({reason})" if says_much else ""
         self._lost(f"the connection to {self.address} was lost{said}")
 
     def drop(self, reason: str) -> None:

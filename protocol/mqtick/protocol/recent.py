@@ -6,6 +6,8 @@ from collections import deque
 
 __all__ = ["LowRecent"]
 
+_NEEDED = 8
+
 
 class LowRecent:
     """Keeps the last `count` values not older than `age_ns`, and tells their lower quartile.
@@ -26,14 +28,17 @@ class LowRecent:
         if value >= 0:
             self._values.append((now_ns, value))
 
+    def _recent(self, now_ns: int) -> list[int]:
+        return sorted(value for at_ns, value in self._values if now_ns - at_ns <= self.age_ns)
+
     def value(self, now_ns: int) -> int | None:
-        """Return the lower quartile of the values that are recent enough, or None."""
-        recent = sorted(v for at, v in self._values if now_ns - at <= self.age_ns)
-        return recent[len(recent) // 4] if recent else None
+        """Return the lower quartile of the recent values; None while they are fewer than eight."""
+        recent = self._recent(now_ns)
+        return recent[len(recent) // 4] if len(recent) >= _NEEDED else None
 
     def spread(self, now_ns: int) -> int:
         """Return how far the median is above the tenth percentile: what is left to chance."""
-        recent = sorted(v for at, v in self._values if now_ns - at <= self.age_ns)
+        recent = self._recent(now_ns)
         return recent[len(recent) // 2] - recent[len(recent) // 10] if recent else 0
 
     def clear(self) -> None:

@@ -81,7 +81,7 @@ class TopicTree:
         return self._topic("s", server)
 
     def request(self, server: int, client: str) -> str:
-        """Where `client` publishes requests, and subscribes to see its own come back."""
+        """Where `client` publishes requests."""
         return self._topic("q", server, client)
 
     def reply(self, server: int, client: str) -> str:
@@ -95,6 +95,10 @@ class TopicTree:
     def loop(self, server: int) -> str:
         """Where the server sends itself messages that measure its way through the broker."""
         return self._topic("l", server)
+
+    def client_loop(self, client: str) -> str:
+        """Where a client sends itself messages that measure its way through the broker."""
+        return f"{self.prefix}/c/{check_client_name(client)}"
 
     def order(self, server: int) -> str:
         """Where the server finds out in which order the broker delivers."""
@@ -195,7 +199,8 @@ topic write {prefix}/f/+/+
 
 pattern read {prefix}/t/+
 pattern read {prefix}/s/+
-pattern readwrite {prefix}/q/+/%u
+pattern readwrite {prefix}/c/%u
+pattern write {prefix}/q/+/%u
 pattern read {prefix}/r/+/%u
 pattern read {prefix}/f/+/%u
 """

@@ -51,6 +51,7 @@ class Exchange:
     wants_echo: bool
     first: Stamp | None = None
     last: Stamp | None = None
+    first_maybe_held: bool = False
 
 
 class PreciseResponder:
@@ -173,6 +174,7 @@ class PreciseResponder:
         if last:
             exchange.last = exchange.last or arrival.stamp
         else:
+            exchange.first_maybe_held |= arrival.maybe_held
             exchange.first = exchange.first or arrival.stamp
         if exchange.first is not None and exchange.last is not None:
             self._later(_STAMP_WAIT_NS, lambda: self._finish(key, exchange))
@@ -209,6 +211,9 @@ class PreciseResponder:
             return None
         if first is None or last is None:
             self._counters.refuse("echo-missing")
+            return None
+        if exchange.first_maybe_held:
+            self._counters.refuse("echo-held")
             return None
         # A late stamp of the first echo would not be a lower bound any more.
         if first.source is Source.USER and sent.source is Source.KERNEL:
