@@ -1,0 +1,144 @@
+"""A broker that says what no broker should: the connection ends, the program does not."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqtick.protocol.frames import encode_publish
+
+sys.path.insert(0, str(Path(__file__).parent))
+from live import Node
+
+CONNACK = b"\x20\x03\x00\x00\x00"  # MQTT 5: no session, success, no properties
+UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\n"
+
+
+class Script:
+    """Accepts connections and says the next line to each, whatever the other side says."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self._lines = list(lines)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server.settimeout(0.05)
+        self._ended = threading.Event()
+        self._connections: list[socket.socket] = []
+        self.accepted = 0
+        self.port = self._server.getsockname()[1]
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                connection, _ = self._server.accept()
+                self._connections.append(connection)
+                connection.settimeout(1)
+                with contextlib.suppress(OSError):
+                    connection.recv(4096)
+                    line = self._lines[min(self.accepted, len(self._lines) - 1)]
+                    connection.sendall(line)
+                self.accepted += 1
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        for sock in (*self._connections, self._server):
+            sock.close()
+
+
+@contextlib.contextmanager
+def script(*lines: bytes) -> Iterator[Script]:
+    made = Script(*lines)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+HOSTILE = {
+    "CONNACK with broken properties": b"\x20\x05\x00\x00\x02\xff\xff",
+    "CONNACK that is too short": b"\x20\x01\x00",
+    "CONNACK with a reason that is none": b"\x20\x03\x00\x7f\x00",
+    "SUBACK for nobody": CONNACK + b"\x90\x03\x00\x07\x00",
+    "SUBACK that is too short": CONNACK + b"\x90\x01\x00",
+    "SUBACK with a reason that is none": CONNACK + b"\x90\x04\x00\x01\x00\x7e",
+    "PUBLISH of quality 1 without a topic": CONNACK + b"\x32\x01\x00",
+    "PUBLISH of quality 3": CONNACK + b"\x36\x06\x00\x01t\x00\x01\x00",
+    "PUBREL from nowhere": CONNACK + b"\x62\x02\x00\x01",
+    "CONNECT, as if we were the broker": CONNACK + b"\x10\x00",
+    "a packet of type 0": CONNACK + b"\x00\x00",
+    "AUTH": CONNACK + b"\xf0\x02\x18\x00",
+    "DISCONNECT with broken properties": CONNACK + b"\xe0\x03\x00\x01\xff",
+    "a length of five octets": CONNACK + b"\x30\xff\xff\xff\xff\x7f",
+    "a second CONNACK": CONNACK + CONNACK,
+}
+
+
+@pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_packet_ends_the_connection_at_most(said: bytes) -> None:
+    good = CONNACK + encode_publish(b"mqtick/t/0", b"good", b"")
+    with script(said + good, good) as broker, Node(f"mqtt://127.0.0.1:{broker.port}") as node:
+        node.until(lambda: node.arrivals and node.connection.connected)
+        assert node.arrivals[-1].payload == b"good"
+
+
+def test_a_hostile_packet_is_what_the_status_shows() -> None:
+    with script(b"\x20\x05\x00\x00\x02\xff\xff") as broker:
+        url = f"mqtt://127.0.0.1:{broker.port}"
+        with Node(url) as node:
+            assert node.error() == f"the connection to {url} was lost (Protocol error)"
+            assert node.downs == [node.connection.last_error]
+
+
+def test_random_octets_end_no_program() -> None:
+    randomly = random.Random(7)
+    for _ in range(15):
+        noise = CONNACK + randomly.randbytes(randomly.randrange(1, 60))
+        with script(noise) as broker, Node(f"mqtt://127.0.0.1:{broker.port}") as node:
+            node.until(lambda node=node: node.connection.connects)  # type: ignore[misc]
+            for _ in range(5):
+                node.loop.turn(0.01)
+
+
+def test_an_mqtt_5_broker_says_why_it_hangs_up() -> None:
+    with script(CONNACK + b"\xe0\x01\x8e") as broker:
+        url = f"mqtt://127.0.0.1:{broker.port}"
+        with Node(url) as node:
+            node.until(lambda: node.downs)
+        assert node.downs == [f"the connection to {url} was lost (Session taken over)"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 404 Not Found\r\n\r\n",
+        UPGRADE + b"Connection: close\r\n\r\n",
+        UPGRADE + b"Connection: Upgrade\r\nSec-WebSocket-Accept\r\n\r\n",
+        UPGRADE + b"Connection: Upgrade\r\nSec-WebSocket-Accept: no\r\n\r\n",
+        b"\xff\xfe\xfd connection sec-websocket-accept\n",
+        b"\r\n\r\n",
+    ],
+    ids=["404", "no upgrade", "no accept", "wrong accept", "no text", "empty"],
+)
+def test_what_is_no_websocket_is_refused_and_tried_again(answer: bytes) -> None:
+    with script(answer) as broker:
+        url = f"ws://127.0.0.1:{broker.port}"
+        with Node(url, connect_timeout_s=0.3) as node:
+            node.until(lambda: node.connection.attempts >= 2)
+            assert node.connection.last_error.startswith(f"cannot connect to {url}/mqtt: ")
+
+
+def test_what_is_no_tls_is_refused_and_tried_again() -> None:
+    with script(CONNACK) as broker:
+        url = f"mqtts://127.0.0.1:{broker.port}"
+        with Node(url, connect_timeout_s=0.3) as node:
+            node.until(lambda: node.connection.attempts >= 2)
+            assert node.connection.last_error.startswith(f"cannot connect to {url}: ")
