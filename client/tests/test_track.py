@@ -371,39 +371,7 @@ def test_a_lost_connection_makes_late_answers_unasked() -> None:
     assert bench.refused == {"unasked": 1}
 
 
-# -- our own request and the echo ------------------------------------------------------------------
-
-
-def test_our_own_request_tells_the_loop_delay() -> None:
-    bench = Bench()
-    bench.track.ask()
-    bench.bring_back_request(120 * US)
-    assert bench.track.loop_delay.value(bench.clock.now_ns) == 120 * US
-
-
-def test_our_own_request_counts_once() -> None:
-    bench = Bench()
-    bench.track.ask()
-    bench.bring_back_request(120 * US)
-    bench.bring_back_request(900 * US)
-    bench.bring_back_request(900 * US)
-    assert bench.refused == {"unasked": 2}
-    assert bench.track.loop_delay.value(bench.clock.now_ns) == 120 * US
-
-
-def test_a_loop_delay_is_measured_with_stamps_of_one_sort_only() -> None:
-    bench = Bench()
-    bench.track.ask()
-    bench.bring_back_request(120 * US, Source.USER)
-    assert bench.track.loop_delay.value(bench.clock.now_ns) is None
-
-
-def test_a_request_in_our_name_that_is_not_ours_is_refused() -> None:
-    bench, stranger = Bench(), Bench()
-    stranger.track.ask()
-    bench.sent.append(stranger.sent[-1])
-    bench.bring_back_request(120 * US)
-    assert bench.refused == {"unasked": 1}
+# -- the echo --------------------------------------------------------------------------------------
 
 
 def test_an_echo_counts_only_after_the_client_has_placed_itself_behind_it() -> None:
@@ -465,6 +433,28 @@ def test_without_the_servers_loop_an_echo_is_bounded_by_its_exchange() -> None:
     bench.echo_exchange(server_loop_ns=None)
     (wall,) = bench.used(Kind.ECHO)
     assert (wall.sample.lower_ns, wall.sample.upper_ns) == (OFFSET_NS - WAY_NS, OFFSET_NS + WAY_NS)
+
+
+def test_without_our_own_loop_an_echo_is_bounded_by_its_exchange() -> None:
+    bench = Bench()
+    bench.loopback.loop_ns = None
+    bench.echo_exchange()
+    bench.placing[0](True)
+    bench.clock.now_ns += SECOND
+    bench.echo_exchange()
+    (wall,) = bench.used(Kind.ECHO)
+    assert (wall.sample.lower_ns, wall.sample.upper_ns) == (OFFSET_NS - WAY_NS, OFFSET_NS + WAY_NS)
+
+
+def test_a_reply_that_the_broker_may_have_held_back_makes_no_echo() -> None:
+    bench = Bench()
+    bench.echo_exchange()
+    bench.placing[0](True)
+    bench.clock.now_ns += SECOND
+    bench.echo_exchange(maybe_held=True)
+    assert bench.of(Kind.ECHO) == []
+    assert bench.refused == {"held": 1}
+    assert len(bench.used(Kind.TWO_WAY)) == 2, "the exchange itself bounds the offset all the same"
 
 
 def test_a_reset_forgets_that_the_server_was_authenticated() -> None:

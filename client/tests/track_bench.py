@@ -58,6 +58,19 @@ def arrival(
     return Arrival(topic, payload, Stamp(at_ns, source), retain, b"")
 
 
+class StillLoop:
+    """What our own way through the broker is said to take."""
+
+    def __init__(self) -> None:
+        self.loop_ns: int | None = 150 * US
+
+    def delay_ns(self) -> int | None:
+        return self.loop_ns
+
+    def spread_ns(self) -> int:
+        return 0
+
+
 class Bench:
     """A track and everything that it talks to; `keys` is what both sides hold."""
 
@@ -69,6 +82,7 @@ class Bench:
     ) -> None:
         self.keys = keys or Keyring()
         self.clock = StillClock()
+        self.loopback = StillLoop()
         self.number = number
         self.generation = 7
         self.placement = 1
@@ -84,6 +98,7 @@ class Bench:
             self.clock,
             self.keys,
             settings or EstimatorSettings(),
+            self.loopback,  # type: ignore[arg-type]
             publish=self._publish,
             collect_stamps=lambda: None,
             place_behind=self.placing.append,
@@ -150,11 +165,6 @@ class Bench:
         """The last request that went out."""
         return Request.decode(self.sent[-1][1])
 
-    def bring_back_request(self, loop_ns: int, source: Source = Source.KERNEL) -> None:
-        """Deliver our own request to ourselves, `loop_ns` after it went."""
-        topic, payload = self.sent[-1]
-        self.track.on_own_request(arrival(topic, payload, self.clock.now_ns + loop_ns, source))
-
     def reply(
         self,
         request: Request,
@@ -164,6 +174,7 @@ class Bench:
         keys: Keyring | None = None,
         leap: Leap = Leap.NONE,
         retain: bool = False,
+        maybe_held: bool = False,
     ) -> int:
         """Let the request go, be answered at once and the reply arrive; returns stated T3."""
         self.clock.now_ns += way_ns
@@ -178,7 +189,8 @@ class Bench:
             .sign(message.body(), topic, request.nonce if nonce is None else nonce)
         )
         self.clock.now_ns += way_ns
-        self.track.on_reply(arrival(topic, signed, self.clock.now_ns, retain=retain))
+        came = arrival(topic, signed, self.clock.now_ns, retain=retain)
+        self.track.on_reply(came._replace(maybe_held=maybe_held))
         return t3_ns
 
     def follow_up(
@@ -219,13 +231,12 @@ class Bench:
         self.follow_up(request)
 
     def echo_exchange(
-        self, *, loop_ns: int = 150 * US, server_loop_ns: int | None = 150 * US
+        self, *, server_loop_ns: int | None = 150 * US, maybe_held: bool = False
     ) -> None:
         """Make one whole exchange with echo; the client is served amid the two echoes."""
         assert self.track.ask()
         request = self.request
-        self.bring_back_request(loop_ns)
-        self.reply(request)
+        self.reply(request, maybe_held=maybe_held)
         self.echo(request, first_ns=WAY_NS - 5 * US, span_ns=10 * US, loop_ns=server_loop_ns)
 
     # -- what came of it -------------------------------------------------------------------
