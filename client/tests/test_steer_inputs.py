@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
+import pwd
 import socket
 import struct
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -249,6 +253,35 @@ def test_a_missing_socket_is_counted_explained_and_used_as_soon_as_it_is_there(
     assert status["0"]["sent"] == {"sent": 1, "missing": 1}
     assert "is missing" not in status["0"]["says"]
     rig.close()
+
+
+@contextmanager
+def an_ordinary_user() -> Iterator[None]:
+    """Be nobody for a while, if we are root."""
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        yield
+    finally:
+        if was_root:
+            os.seteuid(0)
+
+
+def test_a_socket_closed_to_us_is_counted_and_explained() -> None:
+    with tempfile.TemporaryDirectory() as name:  # which others may enter, unlike tmp_path
+        folder = Path(name)
+        folder.chmod(0o755)
+        rig = Rig(folder)
+        rig.listen()
+        (folder / "mqtick0.sock").chmod(0o500)  # as chronyd makes it, for all but root
+        with an_ordinary_user():
+            rig.take(1 * MS)
+            rig.run()
+        status: Any = rig.discipline.status()
+        rig.close()
+    assert status["0"]["sent"] == {"no-permission": 1}
+    assert "may not be written by this user" in status["0"]["says"]
 
 
 def test_a_chronyd_that_ended_is_counted_and_explained(rig: Rig) -> None:
