@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import re
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Ratio, Report, Row
+from bench.harness import RESULTS, Ratio, Report, Row
 from bench.ntp_pair import NtpPair
 from demo.local_broker import Mosquitto, running
 
@@ -72,7 +73,14 @@ def measure(clients: int, args: argparse.Namespace) -> tuple[list[dict[str, Any]
         if args.proxies:
             ports = folder / "ports.json"
             proxies = subprocess.Popen(
-                [sys.executable, "-m", "bench.delay_proxy", str(broker.port), str(clients), str(ports)]
+                [
+                    sys.executable,
+                    "-m",
+                    "bench.delay_proxy",
+                    str(broker.port),
+                    str(clients),
+                    str(ports),
+                ]
             )
             while not ports.exists():
                 time.sleep(0.05)
@@ -178,7 +186,13 @@ def _summarise(
     for kind, values in samples.items():
         if values:
             report.rows.append(
-                Row.of(f"{clients} clients{tag}: |error| of one sample", "us", kind, values, simulated=True)
+                Row.of(
+                    f"{clients} clients{tag}: |error| of one sample",
+                    "us",
+                    kind,
+                    values,
+                    simulated=True,
+                )
             )
     goal = 1 / 20 if clients >= 100 and not tag else None
     report.ratios.append(
@@ -189,6 +203,18 @@ def _summarise(
             goal,
         )
     )
+
+
+def _keep_others(report: Report, sizes: list[int]) -> None:
+    """Begin with what an earlier run found for other numbers of clients."""
+    file = RESULTS / f"{report.name}.json"
+    found = json.loads(file.read_text()) if file.exists() else {"rows": [], "ratios": []}
+
+    def is_other(quantity: str) -> bool:
+        return not any(re.search(rf"\b{size} clients", quantity) for size in sizes)
+
+    report.rows += [Row(**row) for row in found["rows"] if is_other(row["quantity"])]
+    report.ratios += [Ratio(**row) for row in found["ratios"] if is_other(row["quantity"])]
 
 
 def main() -> None:
@@ -202,11 +228,19 @@ def main() -> None:
     parser.add_argument("--wander-ppb", type=float, default=10)
     parser.add_argument("--short", action="store_true", help="2 minutes, up to 100 clients")
     parser.add_argument("--proxies", action="store_true", help="unequal delays up and down")
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="keep the results file's rows for other numbers of clients",
+    )
     args = parser.parse_args()
     if args.short:
         args.clients, args.seconds = "2,10,100", 120
     report = Report("time-error-proxies" if args.proxies else "time-error")
-    for clients in map(int, args.clients.split(",")):
+    sizes = [int(size) for size in args.clients.split(",")]
+    if args.add:
+        _keep_others(report, sizes)
+    for clients in sizes:
         records, ntp_us = measure(clients, args)
         _summarise(report, clients, records, ntp_us, " through proxies" if args.proxies else "")
     report.finish()
