@@ -449,3 +449,27 @@ def test_it_is_closed_as_a_socket_is() -> None:
     assert read.frames.fileno() == 99
     read.frames.close()
     assert read.stream.closed
+
+
+# -- acknowledging ---------------------------------------------------------------------------------
+
+
+def test_what_was_read_is_acknowledged_after_it_was_handed_on() -> None:
+    read = Read(publish())
+    read.hooks[b"mqtick/t/0"] = lambda: read.stream.acknowledged.append(-1)
+    read.frames.pump()
+    assert read.stream.acknowledged == [-1, 0]
+
+
+@pytest.mark.parametrize(
+    ("after_ns", "held"), [(100_000, True), (1_900_000, True), (30_000_000, False)]
+)
+def test_a_message_right_after_an_acknowledgement_may_have_waited_for_it(
+    after_ns: int, held: bool
+) -> None:
+    read = Read(publish())
+    read.frames.pump()
+    read.stream.received = Stamp(read.frames._acknowledged_ns + after_ns, Source.KERNEL)
+    read.stream.chunks.append(publish())
+    read.frames.pump()
+    assert [one.maybe_held for one in read.arrivals] == [False, held]
