@@ -11,14 +11,15 @@ import sys
 import time
 from array import array
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings
 from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
-from mqtick.client.track import WallSample
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
@@ -143,7 +144,7 @@ def main() -> None:
         loop.call_later(_SECOND, lambda: look(place))
 
     for place in range(len(clients)):
-        loop.call_later(_SECOND * (place + 1) // len(clients), lambda place=place: look(place))
+        loop.call_later(_SECOND * (place + 1) // len(clients), partial(look, place))
     gc.collect()
     gc.freeze()
     gc.disable()
