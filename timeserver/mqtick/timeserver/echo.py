@@ -129,6 +129,8 @@ class EchoPair:
 
     def _set_last(self, ready: bool) -> None:
         self._last_ready = ready
+        if ready:  # what was asked before it listened has found nothing out
+            self._main.call_soon_threadsafe(self._on_placed)
 
     def _last_up(self) -> None:
         tree, number = self._tree, self._number

@@ -11,7 +11,7 @@ import secrets
 from collections import deque
 
 from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
+from mqtick.protocol.loop import Loop, Timer
 from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.stamps import Source, Stamp
 
@@ -39,7 +39,7 @@ class OrderProbe:
         self._nonce = b""
         self._stamps: dict[str, Stamp] = {}
         self._left = 0
-        self._running = False
+        self._next: Timer | None = None
 
     def place(self) -> None:
         """Subscribe behind the first echo, which has just subscribed; then begin to ask."""
@@ -48,9 +48,10 @@ class OrderProbe:
         self._connection.subscribe([self.topic], self._placed)
 
     def _placed(self, granted: bool) -> None:
+        if self._next is not None:
+            self._next.cancel()
         self._left = _BURST
-        if granted and not self._running:
-            self._running = True
+        if granted:
             self._send()
 
     def _send(self) -> None:
@@ -58,7 +59,8 @@ class OrderProbe:
         self._connection.publish(self.topic, self._nonce)
         self._left -= 1
         spacing_ns = _BURST_SPACING_NS if self._left > 0 else _INTERVAL_NS
-        self._loop.call_later(int(spacing_ns * random.uniform(0.7, 1.3)), self._send)
+        delay_ns = int(spacing_ns * random.uniform(0.7, 1.3))
+        self._next = self._loop.call_later(delay_ns, self._send)
 
     def arrived(self, who: str, arrival: Arrival) -> None:
         """Note an arrival at `first`, `own` or `last`; the third gives a verdict."""
