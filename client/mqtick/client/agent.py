@@ -81,6 +81,7 @@ class Agent:
         *,
         on_sample: Callable[[AnyTrack, WallSample], None] = lambda _track, _sample: None,
         on_arrival: Callable[[], None] | None = None,
+        before_arrival: Callable[[], None] | None = None,
     ) -> None:
         self.settings, self.clock, self.name = settings, clock, name
         self.tree = check_settings(settings, keyring, name)
@@ -121,6 +122,7 @@ class Agent:
             self._asking,
             on_sample=on_sample,
             on_arrival=on_arrival,
+            before_arrival=before_arrival,
             refuse=self._refuse,
             subscribed=self._subscribed,
         )
@@ -240,6 +242,10 @@ class Agent:
             self.foreign.on_publish(arrival)
         else:
             raise DecodeError("topic", "Nobody asked for this topic.")
+
+    def expects_within(self, duration_ns: int) -> bool:
+        """Whether a time message that drives a pin is due within so long, before or after."""
+        return self._servers.expects_within(duration_ns)
 
     # -- every second ------------------------------------------------------------------------
 

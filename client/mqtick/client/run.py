@@ -28,6 +28,8 @@ from mqtick.service.program_settings import PinKeys
 __all__ = ["follow"]
 
 _SECOND = 1_000_000_000
+# What is done every second (the status file above all) takes less than this.
+_TICK_NS = 4_000_000
 _log = logging.getLogger("mqtick.client")
 
 
@@ -42,6 +44,7 @@ class _Program:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.loop = Loop()
+        self._waited = False
         self.clock: Clock = SystemClock()
         if settings.virtual_clock:
             self.clock = VirtualClock(VirtualClockSettings.from_text(settings.virtual_clock))
@@ -66,6 +69,7 @@ class _Program:
             name,
             on_sample=self._on_sample,
             on_arrival=firing(self.loop, self.pin) if self.pin is not None else None,
+            before_arrival=self._rehearse if self.pin is not None else None,
         )
         self.pps: PpsDriver | None = None
         if self.pps_pin is not None:
@@ -85,6 +89,12 @@ class _Program:
             self.discipline.on_sample(track, wall)
         if self.log is not None:
             self.log.write(track, wall)
+
+    def _rehearse(self) -> None:
+        """Do what an arrival will do in a moment, so that it finds everything warm."""
+        assert self.pin is not None
+        self.pin.rehearse()
+        self.agent.connection.rehearse()
 
     def _raw_of_time(self, time_ns: int) -> int | None:
         """Convert the estimated reference time to CLOCK_MONOTONIC_RAW; None while not known."""
@@ -122,7 +132,12 @@ class _Program:
         return status(self.agent, extra)
 
     def tick(self) -> None:
-        """Do what is due every second."""
+        """Do what is due every second, but not in the way of a pin that is due."""
+        if self.agent.expects_within(_TICK_NS) and not self._waited:
+            self._waited = True
+            self.loop.call_later(2 * _TICK_NS, self.tick)
+            return
+        self._waited = False
         self.agent.tick()
         if self.discipline is not None:
             self.discipline.tick()

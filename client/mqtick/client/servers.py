@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from mqtick.client.asking import Asking
 from mqtick.client.config import Settings
+from mqtick.client.expect import Expectation
 from mqtick.client.pending import WallSample
 from mqtick.client.track import Track
 from mqtick.protocol.auth import Keyring
@@ -28,7 +29,8 @@ _SECOND = 1_000_000_000
 class Servers:
     """Keeps a track for each server; everything that is refused is a DecodeError.
 
-    `on_arrival` is called at once when a time message of a server that is followed was read.
+    `on_arrival` is called at once when a time message of a server that is followed was read,
+    `before_arrival` shortly before the next one is due.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Servers:
         *,
         on_sample: Callable[[Track, WallSample], None],
         on_arrival: Callable[[], None] | None,
+        before_arrival: Callable[[], None] | None,
         refuse: Callable[[str], None],
         subscribed: Callable[[bool], None],
     ) -> None:
@@ -51,6 +54,8 @@ class Servers:
         self._clock, self._keyring, self._broadcast_keys = clock, keyring, keyring.broadcast()
         self._connection, self._loopback, self._asking = connection, loopback, asking
         self._on_sample, self._on_arrival = on_sample, on_arrival
+        self._before_arrival = before_arrival
+        self._expectations: dict[int, Expectation] = {}
         self._refuse, self._subscribed = refuse, subscribed
         self._tracks: dict[int, Track] = {}
         self._second_began_ns = 0
@@ -103,7 +108,27 @@ class Servers:
         if track is None:
             self._check_stranger(arrival, number)
             track = self._meet(number)
-        track.on_time(arrival)
+        message = track.on_time(arrival)
+        if message is not None and self._before_arrival is not None:
+            self._expect_next(message, arrival)
+
+    def _expect_next(self, message: Time, arrival: Arrival) -> None:
+        """Be awake when the next message of this server comes."""
+        assert self._before_arrival is not None
+        now_ns = time.monotonic_ns()
+        ago_ns = min(max(time.time_ns() - arrival.stamp.realtime_ns, 0), _SECOND)
+        expectation = self._expectations.setdefault(message.server, Expectation())
+        expectation.note(message.sequence, message.transmit_ns, now_ns - ago_ns)
+        if expectation.due_ns is not None and expectation.due_ns > now_ns:
+            self._connection.loop.call_at(expectation.due_ns, self._before_arrival, precise=True)
+
+    def expects_within(self, duration_ns: int) -> bool:
+        """Whether a time message that drives a pin is due within so long, before or after."""
+        now_ns = time.monotonic_ns()
+        return any(
+            expectation.due_ns is not None and abs(expectation.due_ns - now_ns) <= duration_ns
+            for expectation in self._expectations.values()
+        )
 
     def _check_stranger(self, arrival: Arrival, number: int) -> None:
         """Only a message that could count makes a server known: nobody else may fill the list."""
@@ -156,6 +181,7 @@ class Servers:
                 self._asking.forget(track)
                 self._connection.unsubscribe([self._tree.reply(number, self._name)])
                 self._connection.hooks.pop(self._tree.time(number).encode(), None)
+                self._expectations.pop(number, None)
                 del self._tracks[number]
                 return
         raise DecodeError("servers", "There are more servers than are followed.")

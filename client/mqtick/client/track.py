@@ -128,8 +128,11 @@ class Track:
 
     # -- broadcasts ------------------------------------------------------------------------
 
-    def on_time(self, arrival: Arrival) -> None:
-        """Take a time message; the sample of the one before it becomes complete."""
+    def on_time(self, arrival: Arrival) -> Time | None:
+        """Take a time message; the sample of the one before it becomes complete.
+
+        Returns the message, or None if it was refused.
+        """
         try:
             if arrival.retain:
                 raise DecodeError("retained", "A retained time message is old by nature; ignored.")
@@ -146,7 +149,7 @@ class Track:
             self._replay.accept(message, self._known_time_ns())
         except DecodeError as error:
             self._refuse(error.reason)
-            return
+            return None
         arrived = self._arrival(arrival.stamp)
         self._note_quality(message.stratum, message.leap, message.root_distance_ns)
         previous = self._previous
@@ -154,13 +157,14 @@ class Track:
         if not self._settings.use_follow_up:
             self._broadcast_sample(message, arrived, None, Source.NONE)
         elif previous is None:
-            return
+            pass
         elif previous[0].sequence == (message.sequence - 1) % 2**32:
             self._broadcast_sample(
                 *previous, message.previous_correction_ns, message.correction_source
             )
         else:
             self._refuse("no-follow-up")  # the message that told its correction was lost
+        return message
 
     def _broadcast_sample(
         self,

@@ -213,6 +213,10 @@ class Connection:
                     self._client.loop_write()
         self._watch_writing()
 
+    def rehearse(self) -> None:
+        """Read as if something had come: code that lay idle for long is slow the first time."""
+        self._ready(Loop.READ)
+
     def _read_packets(self, frames: FrameSocket) -> bool:
         """Let paho-mqtt take what is its own; False when the connection did not survive it."""
         lost = f"the connection to {self.address} was lost"
