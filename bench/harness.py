@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,17 +45,31 @@ class Row:
         simulated: bool = False,
         digits: int = 2,
     ) -> Row:
-        """Summarise values."""
+        """Summarise values; ValueError where there are none."""
+        if not values:
+            raise ValueError(f"{quantity}: nothing was measured of {who}; the run was in vain.")
         ordered = sorted(values)
-        q = [round(quantile(ordered, share), digits) for share in (0.5, 0.05, 0.95, 0.99)]
+
+        def at(share: float) -> float:
+            return round(quantile(ordered, share), digits)
+
         return cls(
-            quantity, unit, who, len(ordered), *q, max=round(ordered[-1], digits), simulated=simulated
+            quantity=quantity,
+            unit=unit,
+            who=who,
+            n=len(ordered),
+            median=at(0.5),
+            p5=at(0.05),
+            p95=at(0.95),
+            p99=at(0.99),
+            max=round(ordered[-1], digits),
+            simulated=simulated,
         )
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours against a peer's; `goal` is the most that is aimed at, None where there is no goal."""
+    """Ours against a peer's or a limit; `goal` is the most aimed at, None where there is none."""
 
     quantity: str
     ours: float
@@ -65,7 +80,11 @@ class Ratio:
 
     @classmethod
     def of(cls, quantity: str, ours: float, peer: float, goal: float | None) -> Ratio:
-        """Divide."""
+        """Divide; ValueError where the peer's is zero."""
+        if not peer:
+            raise ValueError(
+                f"{quantity}: the peer's figure is 0; nothing can be compared with it."
+            )
         ratio = round(ours / peer, 4)
         return cls(quantity, ours, peer, ratio, goal, None if goal is None else ratio <= goal)
 
@@ -80,6 +99,7 @@ class Report:
 
     def finish(self) -> None:
         """Print the table and write the file."""
+        progress("")
         print(f"\n{self.name}: {machine()}")
         head = ("quantity", "unit", "who", "n", "median", "p5", "p95", "p99", "max")
         table = [head, *(tuple(str(getattr(row, name)) for name in head) for row in self.rows)]
@@ -105,6 +125,12 @@ class Report:
         }
         file.write_text(json.dumps(content, indent=1) + "\n")
         print(f"written to {file.relative_to(RESULTS.parent.parent)}")
+
+
+def progress(text: str) -> None:
+    """Say on a terminal how far it is; the next such line takes its place."""
+    if sys.stderr.isatty():
+        print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
 
 
 def commit() -> str:

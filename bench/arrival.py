@@ -1,0 +1,224 @@
+"""arrival: from the kernel's receive stamp of a time message to the edge of the pin.
+
+Ours is the whole `mqtick-client` with a `memory` pin; the peer is a plain paho-mqtt `on_message`
+callback that toggles the same kind of pin. A real time server publishes every 50 ms through one
+Mosquitto. Both contestants are measured in the same way, from outside: the kernel's stamp from a
+packet socket on the loopback (it needs root), the edge from the pin's record in a pipe.
+
+    python -m bench.arrival              5 rounds of 5 blocks of 12 s
+    python -m bench.arrival --short      1 round, blocks of 4 s
+
+A round has a block for each contestant alone, and two in which ours and the peer follow the same
+messages, each subscribed before the other once. Together they compete for the processors, and who
+has real-time rights wins; alone is the fairer comparison, so the goals hold for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from bench.harness import Ratio, Report, Row, progress, quantile
+from bench.programs import like_the_unit, may_be_real_time, started, time_server
+from bench.sniffer import Sniffer
+from demo.local_broker import Mosquitto, free_port, running
+from mqtick.pins.memory import RECORD_OCTETS, decode_record
+from mqtick.protocol.clocks import read_kernel_time
+from mqtick.protocol.precise import Time
+
+_INTERVAL_MS = 50
+_TOPIC = b"mqtick/t/0"
+_SETTLE_S = 2.5
+_READ_EVERY_S = 0.25
+
+OURS = "mqtick-client"
+ORDINARY = "mqtick-client without real-time rights"
+PEER = "paho-mqtt on_message"
+
+
+@dataclass
+class Contestant:
+    """One program, the listener that it uses, and what was measured of it, block by block."""
+
+    who: str
+    port: int
+    real_time: bool
+    arrival_us: list[list[float]] = field(default_factory=list)
+    publish_us: list[list[float]] = field(default_factory=list)
+
+    def arguments(self, folder: Path, sink: int) -> list[str]:
+        """Return module and arguments of its command line."""
+        if self.who == PEER:
+            module = "bench.paho_subscriber"
+            return [module, "127.0.0.1", str(self.port), _TOPIC.decode(), f"fd:{sink}"]
+        return [
+            *("mqtick.client.cli", "--broker", f"mqtt://127.0.0.1:{self.port}", "--name", "bench"),
+            *("--pin-backend", "memory", "--pin-sink", f"fd:{sink}"),
+            *("--state-folder", str(folder / "client")),
+        ]
+
+
+def stated_ns(segment: bytes) -> int | None:
+    """Return the transmit time that a time message in a segment states; None if there is none."""
+    at = segment.find(_TOPIC)
+    if at < 0:
+        return None
+    at += len(_TOPIC)
+    at += segment[at] == 0  # MQTT 5: no properties
+    return Time.decode(segment[at : at + 32]).transmit_ns
+
+
+def matched(
+    arrivals: Sequence[tuple[int, int]], edges_ns: Sequence[int]
+) -> list[tuple[float, float]]:
+    """Return (arrival to edge, publish to edge) in us; an edge belongs to the arrival before it.
+
+    `arrivals`: (received, stated transmit time), in order; all are instants of one clock, in ns.
+    """
+    found = []
+    edges = iter(edges_ns)
+    edge = next(edges, None)
+    for place, (received, stated) in enumerate(arrivals):
+        following = arrivals[place + 1][0] if place + 1 < len(arrivals) else received + 10**9
+        while edge is not None and edge < received:
+            edge = next(edges, None)
+        if edge is not None and edge < following:
+            found.append(((edge - received) / 1e3, (edge - stated) / 1e3))
+    return found
+
+
+def block(
+    contestants: Sequence[Contestant], folder: Path, sniffer: Sniffer, seconds: float
+) -> None:
+    """Start the contestants, who subscribe in this order, and measure them for a while."""
+    with contextlib.ExitStack() as stack:
+        pipes = []
+        for number, one in enumerate(contestants):
+            read_end, write_end = os.pipe()
+            pipes.append(read_end)
+            stack.callback(os.close, read_end)
+            os.set_blocking(read_end, False)
+            module, *arguments = one.arguments(folder, write_end)
+            prepare: Callable[[], None] | None = like_the_unit if one.real_time else None
+            log = folder / f"{number}.log"
+            stack.enter_context(
+                started(module, *arguments, log=log, pass_fds=(write_end,), prepare=prepare)
+            )
+            os.close(write_end)
+            time.sleep(1.0)  # it shall subscribe before the next one does
+        time.sleep(_SETTLE_S)
+        edges: list[list[int]] = [[] for _ in contestants]
+        arrivals: list[list[tuple[int, int]]] = [[] for _ in contestants]
+        ports = {one.port: place for place, one in enumerate(contestants)}
+        end = time.monotonic() + seconds
+        for _ in sniffer.read():
+            pass
+        for pipe in pipes:
+            _edges(pipe)
+        while time.monotonic() < end:
+            time.sleep(_READ_EVERY_S)
+            now = read_kernel_time(10)
+            for place, pipe in enumerate(pipes):
+                edges[place] += [raw - now.raw_ns + now.realtime_ns for raw in _edges(pipe)]
+            for segment in sniffer.read():
+                place_of = ports.get(segment.from_port)
+                if place_of is not None and (stated := stated_ns(segment.data)) is not None:
+                    arrivals[place_of].append((segment.realtime_ns, stated))
+    for place, one in enumerate(contestants):
+        pairs = matched(arrivals[place], edges[place])
+        one.arrival_us.append([arrival for arrival, _ in pairs])
+        one.publish_us.append([publish for _, publish in pairs])
+
+
+def _edges(pipe: int) -> list[int]:
+    """Return when the edges were that wait in a pipe, on CLOCK_MONOTONIC_RAW."""
+    try:
+        octets = os.read(pipe, 1 << 20)
+    except BlockingIOError:
+        return []
+    records = range(0, len(octets), RECORD_OCTETS)
+    return [decode_record(octets[at : at + RECORD_OCTETS]).time_ns for at in records]
+
+
+def _rows(report: Report, how: str, contestants: Sequence[Contestant]) -> None:
+    """Add what was measured in one constellation, and print how much the blocks differ."""
+    for one in contestants:
+        medians = [quantile(sorted(values), 0.5) for values in one.arrival_us]
+        print(
+            f"{how}, {one.who}: medians of {len(medians)} blocks {min(medians):.1f} to "
+            f"{max(medians):.1f} us"
+        )
+        for quantity, blocks in (("arrival", one.arrival_us), ("publish", one.publish_us)):
+            values = list(chain(*blocks))
+            report.rows.append(Row.of(f"{quantity} to pin, {how}", "us", one.who, values, digits=1))
+        name = f"arrival to pin, {how}: median of each block"
+        report.rows.append(Row.of(name, "us", one.who, medians, digits=1))
+    ours, peer = (sorted(chain(*one.arrival_us)) for one in (contestants[0], contestants[-1]))
+    for name, share, goal in (("p50", 0.5, 0.6), ("p99", 0.99, 0.5)):
+        quantity = f"arrival to pin, {how}, {name}: ours / paho-mqtt"
+        our_us, peer_us = (round(quantile(values, share), 1) for values in (ours, peer))
+        report.ratios.append(Ratio.of(quantity, our_us, peer_us, goal))
+
+
+def measure(rounds: int, seconds: float) -> Report:
+    """Run all blocks."""
+    report = Report("arrival")
+    sniffer = Sniffer()
+    with contextlib.closing(sniffer), tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # A listener for each contestant: the sender's port then says for whom a segment is.
+        ports = {who: free_port() for who in (OURS, ORDINARY, PEER)}
+        lines = "\n".join(f"listener {port} 127.0.0.1" for port in ports.values())
+        alone, together = (
+            {who: Contestant(who, port, who == OURS) for who, port in ports.items()}
+            for _ in range(2)
+        )
+        blocks = [
+            *([one] for one in alone.values()),
+            [together[OURS], together[PEER]],
+            [together[PEER], together[OURS]],
+        ]
+        arguments = ("--interval-s", str(_INTERVAL_MS / 1000), "--formats", "precise")
+        with (
+            running(Mosquitto(folder, lines)) as broker,
+            time_server(broker.url, folder, *arguments),
+        ):
+            time.sleep(_SETTLE_S)
+            for number, contestants in enumerate(blocks * rounds):
+                progress(f"block {number + 1} of {len(blocks) * rounds}")
+                block(contestants, folder, sniffer, seconds)
+        _rows(report, "alone", list(alone.values()))
+        _rows(report, "together", [together[OURS], together[PEER]])
+    return report
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=12, help="length of a block")
+    parser.add_argument("--short", action="store_true", help="1 round, blocks of 4 s")
+    args = parser.parse_args()
+    if args.short:
+        args.rounds, args.seconds = 1, 4
+    if not may_be_real_time():
+        print(
+            "error: arrival needs root, for the real-time rights that the unit file gives and for "
+            "a packet socket that tells the kernel's stamps; run it with sudo.",
+            file=sys.stderr,
+        )
+        return 1
+    measure(args.rounds, args.seconds).finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
