@@ -23,6 +23,7 @@ class Asking:
 
     def __init__(self, settings: Settings, loop: Loop, may_ask: Callable[[Track], bool]) -> None:
         self._settings, self._loop, self._may_ask = settings, loop, may_ask
+        self._spacing_ns = int(settings.exchange_spacing_ms * 1e6)
         self._plans: dict[int, Timer] = {}
 
     def is_planned(self, track: Track) -> bool:
@@ -57,14 +58,26 @@ class Asking:
         self.forget(track)
         self._plans[track.number] = self._loop.call_later(delay_ns, lambda: self._ask(track, count))
 
+    def _begin_burst(self, track: Track) -> None:
+        """Begin a burst, unless a broadcast is about to come in its way: then after that."""
+        count, spacing_ns = self._settings.exchange_burst, self._spacing_ns
+        wait_ns = track.rhythm.wait_ns(track.local_ns(), (count - 1) * spacing_ns)
+        if wait_ns:
+            self._plan(track, count, wait_ns)
+        else:
+            self._ask(track, count)
+
     def _ask(self, track: Track, left: int) -> None:
         del self._plans[track.number]
         if not self._may_ask(track):
             return
         if track.ask() and left > 1:
-            self._plan(track, left - 1, int(self._settings.exchange_spacing_ms * 1e6))
+            self._plan(track, left - 1, self._spacing_ns)
             return
         # Not at equal times, so that clients that started together drift apart.
         interval_ns = self._settings.exchange_interval_s * _SECOND
         delay_ns = int(interval_ns * random.uniform(0.8, 1.2))
-        self._plan(track, self._settings.exchange_burst, delay_ns)
+        self.forget(track)
+        self._plans[track.number] = self._loop.call_later(
+            delay_ns, lambda: self._begin_burst(track)
+        )

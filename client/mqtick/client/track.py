@@ -13,6 +13,7 @@ from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.exchange import echo, one_way, two_way
 from mqtick.client.pending import ArrivalReading, Pending, Placement, WallSample
+from mqtick.client.rhythm import Rhythm
 from mqtick.client.sample import Origin, Reading, Sample
 from mqtick.protocol.auth import Keyring, Replay
 from mqtick.protocol.clocks import Clock
@@ -27,6 +28,7 @@ __all__ = ["Track"]
 
 _PENDING_LIMIT = 64
 _MAXIMUM_AGE_NS = 3_000_000_000
+_REPEATED = 2
 
 
 class Track:
@@ -67,16 +69,24 @@ class Track:
         """Whether an authenticated exchange with a nonce has succeeded since the last reset."""
         self.generation: int | None = None
         self.heard_raw_ns: int | None = None
+        self.rhythm = Rhythm()
+        """When broadcasts come, and exchanges had better not."""
         self.wants_exchange = False
         """Whether something happened that only an exchange can settle."""
         self.last_delay_ns: int | None = None
         self.stratum, self.leap, self.root_distance_ns = 0, 3, 0
         self._time_tolerance_ns = time_tolerance_ns
         self._replay = Replay(time_tolerance_ns)
+        self._repeated = 0
+        """Broadcasts refused as repeated since the last one that was not."""
         self._pending: OrderedDict[int, Pending] = OrderedDict()
         self._sequence = secrets.randbelow(2**31)
         self._previous: tuple[Time, ArrivalReading] | None = None
         self._placement = Placement(place_behind)
+
+    def local_ns(self) -> int:
+        """Read the local timeline."""
+        return self._clock.raw_ns()
 
     # -- helpers ---------------------------------------------------------------------------
 
@@ -146,7 +156,7 @@ class Track:
                 # It may be a replay of yesterday: the tag alone says nothing about when.
                 raise DecodeError("before-exchange", "No authenticated exchange yet; ignored.")
             self._check_generation(message.generation)
-            self._replay.accept(message, self._known_time_ns())
+            self._guard(message)
         except DecodeError as error:
             self._refuse(error.reason)
             return None
@@ -154,17 +164,37 @@ class Track:
         self._note_quality(message.stratum, message.leap, message.root_distance_ns)
         previous = self._previous
         self._previous = (message, arrived)
+        in_row = previous is not None and (message.sequence - previous[0].sequence) % 2**32 == 1
+        self.rhythm.note(arrived.reading.instant_ns, next_in_row=in_row)
         if not self._settings.use_follow_up:
             self._broadcast_sample(message, arrived, None, Source.NONE)
-        elif previous is None:
-            pass
-        elif previous[0].sequence == (message.sequence - 1) % 2**32:
+        elif previous is not None and in_row:
             self._broadcast_sample(
                 *previous, message.previous_correction_ns, message.correction_source
             )
-        else:
+        elif previous is not None:
             self._refuse("no-follow-up")  # the message that told its correction was lost
         return message
+
+    def _guard(self, message: Time) -> None:
+        """Refuse what was heard before; count how often nothing else was heard."""
+        try:
+            self._replay.accept(message, self._known_time_ns())
+        except DecodeError as error:
+            self._repeated += error.reason in ("replayed", "backwards")
+            raise
+        self._repeated = 0
+
+    def _forget_guard(self, pending: Pending) -> None:
+        """Start the guard anew: an exchange succeeds while all broadcasts seem to be repeated.
+
+        Either the server started again under the generation number of before (one in 256), and then
+        its first echo stands behind us; or one stray message had a sequence far ahead.
+        """
+        self._replay = Replay(self._time_tolerance_ns)
+        self._repeated = 0
+        self._placement.lose()
+        pending.place = None
 
     def _broadcast_sample(
         self,
@@ -269,9 +299,8 @@ class Track:
         self._collect_stamps()
         self._note_generation(reply.generation)
         self.authenticated, self.wants_exchange = True, False
-        if not self.secured:
-            # One stray message with a high sequence must not silence the server for good.
-            self._replay = Replay(self._time_tolerance_ns)
+        if self._repeated >= _REPEATED:
+            self._forget_guard(pending)
         self._note_quality(reply.stratum, reply.leap, reply.root_distance_ns)
         self.heard_raw_ns = arrival.reading.instant_ns
         sent = self._reading(pending.transmit.stamp)
