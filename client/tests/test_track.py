@@ -9,6 +9,7 @@ import pytest
 
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind
+from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Leap, Source
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -116,8 +117,11 @@ def test_a_replayed_broadcast_is_refused() -> None:
     assert len(bench.samples) == before
 
 
-def test_without_keys_a_stray_sequence_silences_a_server_until_the_next_exchange_only() -> None:
-    bench = Bench()
+@pytest.mark.parametrize("keys", [None, KEYS], ids=["no keys", "keys"])
+def test_a_stray_sequence_silences_a_server_until_the_next_exchange_only(
+    keys: Keyring | None,
+) -> None:
+    bench = Bench(keys)
     bench.exchange()
     bench.hear_times(1, 2)
     bench.hear(bench.time(2**30))
@@ -126,6 +130,20 @@ def test_without_keys_a_stray_sequence_silences_a_server_until_the_next_exchange
     bench.exchange()
     bench.hear_times(5, 2)
     assert bench.refused["replayed"] == 2
+
+
+def test_a_server_that_starts_again_under_its_old_generation_is_heard_and_gone_behind() -> None:
+    bench = Bench(KEYS)
+    bench.echo_exchange()
+    bench.placing[0](True)
+    bench.hear_times(1000, 2)
+    bench.hear_times(1, 3)
+    assert bench.refused["replayed"] == 3
+    bench.echo_exchange()
+    assert bench.of(Kind.ECHO) == [], "its first echo subscribed after us"
+    assert len(bench.placing) == 2
+    bench.hear_times(4, 2)
+    assert bench.refused["replayed"] == 3
 
 
 def test_a_time_an_hour_off_is_refused_and_moves_nothing() -> None:
