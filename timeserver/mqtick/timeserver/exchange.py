@@ -173,9 +173,8 @@ class PreciseResponder:
             return
         if last:
             exchange.last = exchange.last or arrival.stamp
-        else:
-            exchange.first_maybe_held |= arrival.maybe_held
-            exchange.first = exchange.first or arrival.stamp
+        elif exchange.first is None:
+            exchange.first, exchange.first_maybe_held = arrival.stamp, arrival.maybe_held
         if exchange.first is not None and exchange.last is not None:
             self._later(_STAMP_WAIT_NS, lambda: self._finish(key, exchange))
 

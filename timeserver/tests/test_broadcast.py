@@ -1,0 +1,146 @@
+"""The time message: what it states, and what it says of the one before."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
+from mqtick.protocol.precise import Leap, Time
+from mqtick.protocol.stamps import Source, Transmit
+from mqtick.protocol.topics import TopicTree
+from mqtick.timeserver.broadcast import Broadcast
+from mqtick.timeserver.reference import Reference, unsynchronised
+
+US = 1_000
+GOOD = Reference(True, 2, 25_000, Leap.NONE, "")
+KEYS = Keyring(fleet=(bytes(range(32)),))
+
+
+class Server:
+    def __init__(self, keys: Keyring | None = None, *, ahead_ns: int = 0) -> None:
+        self.published: list[tuple[str, bytes]] = []
+        self.transmits: list[Transmit] = []
+        self.takes_data = True
+        clock = VirtualClock(VirtualClockSettings.starting_now(offset_ns=ahead_ns))
+        self.broadcast = Broadcast(
+            7,
+            TopicTree(),
+            clock if ahead_ns else SystemClock(),
+            keys or Keyring(),
+            self._publish,
+        )
+
+    def _publish(self, topic: str, payload: bytes) -> Transmit | None:
+        self.published.append((topic, payload))
+        self.transmits.append(Transmit(time.time_ns()))
+        return self.transmits[-1] if self.takes_data else None
+
+    def send(self, reference: Reference = GOOD, generation: int = 3) -> Time:
+        self.broadcast.send(reference, generation)
+        return Time.decode(self.published[-1][1])
+
+    def left(self, after_ns: int) -> None:
+        """Let the kernel say when the last message left, after its stated time."""
+        stated_ns = Time.decode(self.published[-1][1]).transmit_ns
+        self.transmits[-1].kernel_ns = stated_ns + after_ns
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def test_a_message_states_the_clock_and_how_good_it_is(server: Server) -> None:
+    before_ns = time.time_ns()
+    message = server.send()
+    assert before_ns <= message.transmit_ns <= time.time_ns()
+    assert (message.server, message.sequence, message.generation) == (7, 1, 3)
+    assert (message.stratum, message.leap) == (2, Leap.NONE)
+    assert 25_000 <= message.root_distance_ns <= 25_025
+    assert server.published[0][0] == "mqtick/t/7"
+
+
+def test_a_clock_that_nobody_vouches_for_says_so(server: Server) -> None:
+    message = server.send(unsynchronised("because"))
+    assert (message.stratum, message.leap) == (15, Leap.UNSYNCHRONISED)
+
+
+def test_the_first_message_knows_of_none_before_it(server: Server) -> None:
+    message = server.send()
+    assert (message.previous_correction_ns, message.correction_source) == (None, Source.NONE)
+
+
+def test_each_message_says_when_the_one_before_really_left(server: Server) -> None:
+    server.send()
+    for late_us in (43, 51, 38):
+        server.left(late_us * US)
+        message = server.send()
+        assert message.previous_correction_ns == late_us * US
+        assert message.correction_source is Source.KERNEL
+    assert [Time.decode(payload).sequence for _, payload in server.published] == [1, 2, 3, 4]
+
+
+def test_without_the_kernels_stamp_it_says_when_it_was_handed_over(server: Server) -> None:
+    server.send()
+    message = server.send()
+    assert message.correction_source is Source.USER
+    assert 0 <= (message.previous_correction_ns or 0) < 50_000 * US
+
+
+@pytest.mark.parametrize("after_ns", [2**31, -(2**31), 3600 * 10**9])
+def test_a_correction_out_of_range_is_unknown(server: Server, after_ns: int) -> None:
+    server.send()
+    server.left(after_ns)
+    message = server.send()
+    assert (message.previous_correction_ns, message.correction_source) == (None, Source.NONE)
+
+
+@pytest.mark.parametrize("after_ns", [2**31 - 1, 1 - 2**31])
+def test_the_largest_correction_still_fits(server: Server, after_ns: int) -> None:
+    server.send()
+    server.left(after_ns)
+    assert server.send().previous_correction_ns == after_ns
+
+
+def test_after_a_step_the_one_before_is_forgotten(server: Server) -> None:
+    server.send()
+    server.left(43 * US)
+    server.broadcast.forget_previous()
+    assert server.send().previous_correction_ns is None
+
+
+def test_of_a_message_that_could_not_be_sent_nothing_is_said(server: Server) -> None:
+    server.takes_data = False
+    assert not server.broadcast.send(GOOD, 3)
+    server.takes_data = True
+    message = server.send()
+    assert (message.sequence, message.previous_correction_ns) == (2, None)
+    assert server.broadcast.sent == 1
+
+
+def test_another_clock_than_the_hosts_is_stated_and_corrected_on_its_own_timeline() -> None:
+    server = Server(ahead_ns=3600 * 10**9)
+    message = server.send()
+    assert abs(message.transmit_ns - time.time_ns() - 3600 * 10**9) < 1_000_000 * US
+    server.transmits[-1].kernel_ns = time.time_ns()
+    correction_ns = server.send().previous_correction_ns
+    assert correction_ns is not None
+    assert -100 * US < correction_ns < 50_000 * US
+
+
+def test_messages_are_signed_with_the_broadcast_key() -> None:
+    server = Server(KEYS)
+    server.send()
+    topic, payload = server.published[0]
+    KEYS.broadcast().verify(payload, topic)
+    assert payload == server.broadcast.payload
+    with pytest.raises(ValueError, match="tag"):
+        KEYS.broadcast().verify(payload, "mqtick/t/8")
+
+
+def test_the_sequence_wraps_at_32_bits(server: Server) -> None:
+    server.broadcast.sequence = 2**32 - 2
+    assert [server.send().sequence for _ in range(3)] == [2**32 - 1, 0, 1]

@@ -1,0 +1,466 @@
+"""Answers to two-way requests: what they state, what follows them, and who gets none."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, decode
+from mqtick.protocol.stamps import Source, Stamp, Transmit
+from mqtick.protocol.topics import TopicTree
+from mqtick.timeserver.counters import Counters
+from mqtick.timeserver.exchange import PreciseResponder
+from mqtick.timeserver.rate import RateLimit
+from mqtick.timeserver.reference import Reference
+
+TREE = TopicTree()
+KEYS = Keyring(fleet=(bytes(range(32)),))
+NONCE = b"\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8"
+MS = 1_000_000
+US = 1_000
+
+
+class Server:
+    """A responder, and everything around it that it asks for."""
+
+    def __init__(
+        self,
+        keys: Keyring | None = None,
+        limit: RateLimit | None = None,
+        clock: SystemClock | VirtualClock | None = None,
+    ) -> None:
+        self.keys = keys or Keyring()
+        self.counters = Counters()
+        self.published: list[tuple[str, bytes]] = []
+        self.unstamped: list[tuple[bytes, Transmit]] = []
+        self.later: list[tuple[int, Callable[[], None]]] = []
+        self.echo_ready = False
+        self.takes_data = True
+        self.loop_ns: int | None = 187_000
+        self.left_after_ns: int | None = 38_500
+        """How long after it was stated a message left, as the kernel says."""
+        self.clock = clock or SystemClock()
+        self.responder = PreciseResponder(
+            0,
+            TREE,
+            self.clock,
+            self.keys,
+            limit or RateLimit(client_rate=4, client_burst=40, total_rate=1000),
+            self.counters,
+            publish=self._publish,
+            collect_stamps=self._collect,
+            echo_ready=lambda _client: self.echo_ready,
+            placement=lambda: 1,
+            loop_delay=lambda: self.loop_ns,
+            later=lambda delay, call: self.later.append((delay, call)),
+            reference=lambda: Reference(True, 2, 25_000, Leap.NONE, ""),
+            generation=lambda: 3,
+        )
+        self._sequences = itertools.count(41)
+
+    def _publish(self, topic: str, payload: bytes) -> Transmit | None:
+        if not self.takes_data:
+            return None
+        self.published.append((topic, payload))
+        transmit = Transmit(time.time_ns())
+        self.unstamped.append((payload, transmit))
+        return transmit
+
+    def _collect(self) -> None:
+        while self.unstamped:
+            payload, transmit = self.unstamped.pop()
+            message = decode(payload)
+            if isinstance(message, Reply) and self.left_after_ns is not None:
+                transmit.kernel_ns = message.transmit_ns + self.left_after_ns
+
+    def ask(
+        self, client: str = "kitchen", *, echo: bool = False, **changes: Any
+    ) -> tuple[Request, int]:
+        """Let a request arrive 150 us ago, and return it with its kernel stamp."""
+        request = Request(
+            changes.pop("server", 0), changes.pop("sequence", next(self._sequences)), NONCE, echo
+        )
+        topic = TREE.request(0, client)
+        payload = self.keys.client(client).sign(request.body(), topic)
+        stamp = Stamp(time.time_ns() - 150 * US, Source.KERNEL)
+        fields = {"topic": topic, "payload": payload, "stamp": stamp, "retain": False, **changes}
+        self.responder.on_request(Arrival(properties=b"", **fields))
+        return request, stamp.realtime_ns
+
+    @property
+    def reply(self) -> Reply:
+        message = decode(self.published[-1][1])
+        assert isinstance(message, Reply)
+        return message
+
+    def hear(self, *, last: bool, after_ns: int, **changes: Any) -> None:
+        """Let the last reply come back, so long after it was stated."""
+        topic, payload = self.published[-1]
+        stamp = Stamp(self.reply.transmit_ns + after_ns, Source.KERNEL)
+        fields = {"topic": topic, "payload": payload, "stamp": stamp, "retain": False, **changes}
+        self.responder.on_echo(Arrival(properties=b"", **fields), last=last)
+
+    def wait(self) -> None:
+        """Let the time pass until nothing is planned."""
+        while self.later:
+            planned, self.later = sorted(self.later, key=lambda one: one[0]), []
+            for _, call in planned:
+                call()
+
+    @property
+    def refused(self) -> dict[str, int]:
+        return dict(self.counters.refused)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+# -- the reply -------------------------------------------------------------------------------------
+
+
+def test_a_request_is_answered_on_the_clients_own_topic(server: Server) -> None:
+    request, _ = server.ask()
+    assert [topic for topic, _ in server.published] == ["mqtick/r/0/kitchen"]
+    reply = server.reply
+    assert (reply.server, reply.sequence, reply.generation) == (0, request.sequence, 3)
+    assert (reply.stratum, reply.leap, reply.receive_source) == (2, Leap.NONE, Source.KERNEL)
+    assert 25_000 <= reply.root_distance_ns <= 25_025
+
+
+def test_the_residence_is_from_the_kernels_stamp_to_the_stated_transmit_time(
+    server: Server,
+) -> None:
+    before_ns = time.time_ns()
+    _, received_ns = server.ask()
+    assert server.reply.receive_ns == received_ns
+    assert before_ns <= server.reply.transmit_ns <= time.time_ns()
+
+
+def test_the_served_clock_is_what_is_stated_not_the_hosts() -> None:
+    ahead = VirtualClock(VirtualClockSettings.starting_now(offset_ns=3600 * 10**9))
+    server = Server(clock=ahead)
+    _, received_ns = server.ask()
+    off = server.reply.receive_ns - received_ns - 3600 * 10**9
+    assert abs(off) < 100 * US  # the conversion of a stamp is a bracketed read
+    assert 100 * US < server.reply.residence_ns < 50 * MS
+
+
+def test_replies_are_signed_for_the_client_and_this_request() -> None:
+    server = Server(KEYS)
+    server.ask()
+    topic, payload = server.published[0]
+    KEYS.client("kitchen").verify(payload, topic, NONCE)
+    with pytest.raises(ValueError, match="tag"):
+        KEYS.client("kitchen").verify(payload, topic, bytes(8))
+
+
+# -- the follow-up ---------------------------------------------------------------------------------
+
+
+def test_a_follow_up_says_when_the_reply_really_left(server: Server) -> None:
+    request, _ = server.ask()
+    assert [delay for delay, _ in server.later] == [3 * MS]
+    server.wait()
+    topic, payload = server.published[-1]
+    assert topic == "mqtick/f/0/kitchen"
+    assert decode(payload) == FollowUp(0, request.sequence, 38_500, Source.KERNEL, 3)
+
+
+def test_a_follow_up_is_signed_as_the_reply_is() -> None:
+    server = Server(KEYS)
+    server.ask()
+    server.wait()
+    topic, payload = server.published[-1]
+    KEYS.client("kitchen").verify(payload, topic, NONCE)
+
+
+def test_without_the_kernels_stamp_the_follow_up_says_so(server: Server) -> None:
+    server.left_after_ns = None
+    server.ask()
+    server.wait()
+    message = decode(server.published[-1][1])
+    assert isinstance(message, FollowUp)
+    assert message.correction_source is Source.USER
+    assert 0 <= (message.correction_ns or 0) < 50 * MS
+
+
+def test_a_correction_that_does_not_fit_is_unknown(server: Server) -> None:
+    server.left_after_ns = 3 * 10**9  # the clock was stepped meanwhile
+    server.ask()
+    server.wait()
+    message = decode(server.published[-1][1])
+    assert isinstance(message, FollowUp)
+    assert (message.correction_ns, message.correction_source) == (None, Source.NONE)
+
+
+# -- the echo --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def echoing(server: Server) -> Server:
+    server.echo_ready = True
+    server.ask(echo=True)
+    return server
+
+
+def test_both_echoes_make_an_echo_message_instead_of_the_follow_up(echoing: Server) -> None:
+    sequence = echoing.reply.sequence
+    echoing.hear(last=False, after_ns=231_000)
+    echoing.hear(last=True, after_ns=277_000)
+    echoing.wait()
+    assert len(echoing.published) == 2
+    assert decode(echoing.published[1][1]) == Echo(
+        0,
+        sequence,
+        38_500,
+        231_000,
+        46_000,
+        Source.KERNEL,
+        Source.KERNEL,
+        Source.KERNEL,
+        3,
+        187_000,
+        1,
+    )
+    assert echoing.counters.done == {"replies": 1, "echoes": 1}
+
+
+def test_the_echo_message_waits_until_the_client_has_read_the_reply(echoing: Server) -> None:
+    echoing.hear(last=False, after_ns=231_000)
+    echoing.hear(last=True, after_ns=277_000)
+    assert sorted(delay for delay, _ in echoing.later) == [3 * MS, 500 * MS]
+
+
+@pytest.mark.parametrize("missing", ["first", "last", "both"])
+def test_where_an_echo_is_missing_a_follow_up_goes_after_half_a_second(
+    echoing: Server, missing: str
+) -> None:
+    if missing == "last":
+        echoing.hear(last=False, after_ns=231_000)
+    if missing == "first":
+        echoing.hear(last=True, after_ns=277_000)
+    assert [delay for delay, _ in echoing.later] == [500 * MS]
+    echoing.wait()
+    assert isinstance(decode(echoing.published[-1][1]), FollowUp)
+    assert echoing.refused == {"echo-missing": 1}
+
+
+def test_echoes_that_are_not_in_place_are_not_waited_for(server: Server) -> None:
+    server.ask(echo=True)
+    server.hear(last=False, after_ns=231_000)
+    server.hear(last=True, after_ns=277_000)
+    server.wait()
+    assert isinstance(decode(server.published[-1][1]), FollowUp)
+
+
+def test_who_wants_no_echo_gets_none(server: Server) -> None:
+    server.echo_ready = True
+    server.ask(echo=False)
+    server.wait()
+    assert isinstance(decode(server.published[-1][1]), FollowUp)
+
+
+def test_a_first_echo_that_shared_its_read_is_no_lower_bound(echoing: Server) -> None:
+    late = Stamp(echoing.reply.transmit_ns + 231_000, Source.USER)
+    echoing.hear(last=False, after_ns=0, stamp=late)
+    echoing.hear(last=True, after_ns=277_000)
+    echoing.wait()
+    assert isinstance(decode(echoing.published[-1][1]), FollowUp)
+    assert echoing.refused == {"echo-shared-read": 1}
+
+
+def test_a_last_echo_that_shared_its_read_is_an_upper_bound_still(echoing: Server) -> None:
+    late = Stamp(echoing.reply.transmit_ns + 277_000, Source.USER)
+    echoing.hear(last=False, after_ns=231_000)
+    echoing.hear(last=True, after_ns=0, stamp=late)
+    echoing.wait()
+    message = decode(echoing.published[-1][1])
+    assert isinstance(message, Echo)
+    assert message.last_source is Source.USER
+
+
+def test_a_first_echo_that_may_have_been_held_back_is_no_lower_bound(echoing: Server) -> None:
+    echoing.hear(last=False, after_ns=231_000, maybe_held=True)
+    echoing.hear(last=True, after_ns=277_000)
+    echoing.wait()
+    assert echoing.refused == {"echo-held": 1}
+
+
+def test_a_last_echo_before_the_first_is_counted_and_not_told(echoing: Server) -> None:
+    echoing.hear(last=True, after_ns=231_000)
+    echoing.hear(last=False, after_ns=277_000)
+    echoing.wait()
+    assert isinstance(decode(echoing.published[-1][1]), FollowUp)
+    assert echoing.refused == {"echo-order": 1}
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_copy_that_somebody_sends_later_moves_nothing(echoing: Server, last: bool) -> None:
+    echoing.hear(last=last, after_ns=240_000)
+    echoing.hear(last=last, after_ns=900_000)
+    echoing.hear(last=not last, after_ns=231_000 if last else 277_000)
+    echoing.wait()
+    message = decode(echoing.published[-1][1])
+    assert isinstance(message, Echo)
+    assert message.first_echo_ns == (231_000 if last else 240_000)
+    assert message.echo_span_ns == (9_000 if last else 37_000)
+
+
+def changed(payload: bytes, at: int) -> bytes:
+    return payload[:at] + bytes((payload[at] ^ 1,)) + payload[at + 1 :]
+
+
+@pytest.mark.parametrize("at", [5, 15, 31], ids=["sequence", "time", "tag"])
+def test_only_the_reply_itself_is_its_echo(echoing: Server, at: int) -> None:
+    forged = changed(echoing.published[0][1], at)
+    echoing.hear(last=False, after_ns=100, payload=forged)
+    echoing.hear(last=False, after_ns=231_000)
+    echoing.hear(last=True, after_ns=277_000)
+    echoing.wait()
+    message = decode(echoing.published[-1][1])
+    assert isinstance(message, Echo)
+    assert message.first_echo_ns == 231_000
+
+
+def test_an_echo_of_another_client_is_not_ours(echoing: Server) -> None:
+    echoing.hear(last=False, after_ns=231_000, topic="mqtick/r/0/garage")
+    echoing.hear(last=True, after_ns=277_000)
+    echoing.wait()
+    assert echoing.refused == {"echo-missing": 1}
+
+
+@pytest.mark.parametrize(
+    "strange", [{"payload": b"\xff" * 32}, {"payload": b""}, {"topic": "mqtick/r/0/a/b"}], ids=repr
+)
+def test_what_is_no_reply_is_counted_on_the_echoes(
+    echoing: Server, strange: dict[str, Any]
+) -> None:
+    echoing.hear(last=False, after_ns=231_000, **strange)
+    assert echoing.refused == {"echo": 1}
+
+
+@pytest.mark.parametrize("loop_ns", [None, 2**32 - 1, 2**32, 3600 * 10**9])
+def test_a_way_that_is_unknown_or_too_long_is_unknown(echoing: Server, loop_ns: int | None) -> None:
+    echoing.loop_ns = loop_ns
+    echoing.hear(last=False, after_ns=231_000)
+    echoing.hear(last=True, after_ns=277_000)
+    echoing.wait()
+    message = decode(echoing.published[-1][1])
+    assert isinstance(message, Echo)
+    assert message.loop_ns is None
+
+
+# -- who is refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"payload": b"\x12"}, "length"),
+        ({"payload": b""}, "length"),
+        ({"payload": b"\x22" + bytes(23)}, "version"),
+        ({"payload": b"\x11" + bytes(23)}, "kind"),
+        ({"payload": b"\x12" + bytes(13) + b"\x80" + bytes(9)}, "reserved"),
+        ({"topic": "mqtick/q/0/kitchen/x"}, "topic"),
+        ({"topic": "mqtick/q/0/kit chen"}, "topic"),
+        ({"retain": True}, "retained"),
+        ({"server": 1}, "server"),
+    ],
+)
+def test_a_request_that_is_none_is_counted_and_not_answered(
+    server: Server, changes: dict[str, Any], reason: str
+) -> None:
+    server.ask(**changes)
+    assert server.published == []
+    assert server.refused == {reason: 1}
+
+
+def test_a_request_with_the_wrong_key_is_refused() -> None:
+    server = Server(KEYS)
+    topic = TREE.request(0, "kitchen")
+    body = Request(0, 1, NONCE, False).body()
+    server.ask(payload=KEYS.client("garage").sign(body, topic))
+    server.ask(payload=KEYS.client("kitchen").sign(body, TREE.request(0, "garage")))
+    server.ask(payload=Keyring().client("kitchen").sign(body, topic))
+    assert server.published == []
+    assert server.refused == {"tag": 2, "unsigned": 1}
+
+
+def test_a_client_that_asks_too_often_is_counted(server: Server) -> None:
+    for _ in range(45):
+        server.ask()
+    assert server.counters.done["replies"] == 40
+    assert server.refused == {"rate": 5}
+    server.ask("garage")
+    assert server.counters.done["replies"] == 41
+
+
+def test_what_is_no_request_uses_up_nobodys_share(server: Server) -> None:
+    for number in range(2000):
+        server.ask(f"client-{number % 100}", payload=b"\x12" + bytes(22))
+        server.ask(payload=b"noise")
+    server.ask()
+    assert server.counters.done["replies"] == 1
+
+
+def test_strangers_without_the_key_use_up_no_more_than_one_clients_share() -> None:
+    server = Server(KEYS, RateLimit(client_rate=4, client_burst=40, total_rate=100))
+    forged = Keyring().client("x").sign(Request(0, 1, NONCE, False).body(), "")
+    for number in range(2000):
+        server.ask(f"client-{number}", payload=forged)
+    server.ask("kitchen")
+    assert server.counters.done["replies"] == 1
+    assert server.refused == {"unsigned": 2000}
+
+
+def test_all_clients_together_have_a_limit(server: Server) -> None:
+    server = Server(limit=RateLimit(client_rate=4, client_burst=40, total_rate=100))
+    for number in range(150):
+        server.ask(f"client-{number}")
+    assert server.counters.done["replies"] in range(100, 120)
+    assert server.refused["rate-total"] == 150 - server.counters.done["replies"]
+
+
+@pytest.mark.parametrize("age_s", [-1, 5])
+def test_a_request_that_arrived_in_the_future_or_long_ago_is_not_answered(
+    server: Server, age_s: int
+) -> None:
+    server.ask(stamp=Stamp(time.time_ns() - age_s * 10**9, Source.KERNEL))
+    assert server.published == []
+    assert server.refused == {"residence": 1}
+
+
+def test_while_the_broker_takes_nothing_nothing_is_promised(server: Server) -> None:
+    server.takes_data = False
+    server.ask()
+    assert (server.refused, server.later, server.responder.pending) == ({"not-sent": 1}, [], 0)
+
+
+def test_exchanges_that_wait_are_bounded_and_the_oldest_goes() -> None:
+    server = Server(limit=RateLimit(client_rate=1, client_burst=9000, total_rate=1e6))
+    server.echo_ready = True
+    for _ in range(8200):
+        server.ask(echo=True)
+    assert server.responder.pending == 8192
+    server.wait()
+    assert server.responder.pending == 0
+    assert len(server.published) == 8200 + 8192
+
+
+def test_a_request_that_is_repeated_gets_each_time_a_reply_and_one_follow_up(
+    server: Server,
+) -> None:
+    server.ask(sequence=7)
+    server.ask(sequence=7)
+    server.wait()
+    kinds = [type(decode(payload)) for _, payload in server.published]
+    assert kinds == [Reply, Reply, FollowUp]
