@@ -274,6 +274,16 @@ def test_what_the_client_refused_is_explained() -> None:
     assert "keys differ" in checks[0].remedy
 
 
+def test_a_client_that_runs_tells_itself_whether_it_is_answered() -> None:
+    row = {"server": 3, "delay_ns": 250_000, "kind": "echo"}
+    (good,) = doctor_host.check_rows([row])
+    assert good.line() == (
+        "OK   exchange with server 3: the client that runs uses echo, round trip 250 us"
+    )
+    (bad,) = doctor_host.check_rows([{**row, "delay_ns": None}])
+    assert bad.result == "FAIL"
+
+
 # -- chrony ----------------------------------------------------------------------------------------
 
 
@@ -653,6 +663,26 @@ def test_the_exit_code_says_whether_something_failed(
     else:
         assert "\nFAIL broker: cannot connect" in out
         assert "\033" not in out
+
+
+@pytest.mark.parametrize(("name", "asks"), [("pi7", False), ("pi8", True)])
+def test_the_doctor_does_not_ask_under_the_name_of_a_client_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, asks: bool
+) -> None:
+    used: list[Settings] = []
+
+    def listen(settings: Settings, *_args: object, **_more: object) -> Heard:
+        used.append(settings)
+        return heard()
+
+    monkeypatch.setattr(doctor_broker, "listen", listen)
+    row = {"server": 0, "delay_ns": 250_000, "kind": "echo"}
+    values = {**status_of().values, "name": "pi7", "servers": [row]}
+    StatusFile(tmp_path / "status.json", "mqtick-client").write(values)
+    settings = Settings(name=name, state_folder=str(tmp_path))
+    names = [check.name for check in doctor.examine(settings, Host(proc=tmp_path))]
+    assert [each.estimator.use_two_way for each in used] == [asks]
+    assert ("exchange with server 0" in names) is not asks
 
 
 def test_a_good_host_has_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

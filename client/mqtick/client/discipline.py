@@ -23,6 +23,7 @@ from mqtick.service import ChronydError, ChronyVersion, chronyd
 __all__ = ["Discipline"]
 
 _SECOND = 1_000_000_000
+_FIRST_CHECK_NS = 10 * _SECOND
 
 
 @dataclass(slots=True)
@@ -60,7 +61,8 @@ class Discipline:
         self._burst_ns, self._broadcasts_ns = burst_ns, broadcasts_ns
         self._feeds: dict[int, _Feed] = {}
         self._checking = False
-        self._checked_ns = time.monotonic_ns()
+        first_check_ns = min(int(keys.check_interval_s * _SECOND), _FIRST_CHECK_NS)
+        self._check_at_ns = time.monotonic_ns() + first_check_ns
         try:
             self._layout = layout_for(chronyd.version())
         except ChronydError:
@@ -113,9 +115,9 @@ class Discipline:
         """Now and then ask chronyd, in a thread of its own, whether the samples arrive."""
         now_ns = time.monotonic_ns()
         interval_ns = int(self._keys.check_interval_s * _SECOND)
-        if not interval_ns or self._checking or now_ns - self._checked_ns < interval_ns:
+        if not interval_ns or self._checking or now_ns < self._check_at_ns:
             return
-        self._checking, self._checked_ns = True, now_ns
+        self._checking, self._check_at_ns = True, now_ns + interval_ns
         threading.Thread(target=self._check, name="chronyc", daemon=True).start()
 
     def _check(self) -> None:

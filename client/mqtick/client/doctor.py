@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def examine(settings: Settings, host: Host) -> Iterator[Check]:
     yield from guarded("keys", lambda: at_host.check_keys(settings.keys_file, who))
     yield from guarded("client", lambda: at_host.check_client(lambda: _raised(status)))
     heard: list[at_broker.Heard] = []
-    yield from guarded("broker", lambda: _at_broker(settings, host, heard))
+    yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
     if not steers:
         yield ok("discipline", 'none: nobody steers the clock (discipline = "chrony" would)')
         return
@@ -126,7 +126,15 @@ def _raised(status: Status | StatusError) -> Status:
     return status
 
 
-def _at_broker(settings: Settings, host: Host, found: list[at_broker.Heard]) -> Iterator[Check]:
+def _running(status: Status | StatusError) -> Mapping[str, Any]:
+    """Return what a client that runs says, or nothing."""
+    fresh = isinstance(status, Status) and status.age_ns <= at_host.STALE_NS
+    return status.values if fresh and isinstance(status, Status) else {}
+
+
+def _at_broker(
+    settings: Settings, host: Host, found: list[at_broker.Heard], running: Mapping[str, Any]
+) -> Iterator[Check]:
     name = client_name(settings)
     try:
         broker = broker_from(settings)
@@ -135,6 +143,10 @@ def _at_broker(settings: Settings, host: Host, found: list[at_broker.Heard]) -> 
     except (ValueError, OSError) as error:
         yield fail("broker", str(error), "usable settings", "correct the configuration")
         return
+    use_two_way = settings.estimator.use_two_way
+    # Two that ask under one name would count each other's answers as unasked.
+    asks = use_two_way and not (running.get("connected") and running.get("name") == name)
+    settings = replace(settings, estimator=replace(settings.estimator, use_two_way=asks))
     # 1451.1.6 is published every 5 s by the open implementation.
     listen_s = host.listen_s * (2 if settings.format in _FOREIGN else 1)
     heard = at_broker.listen(settings, broker, keyring, name, listen_s=listen_s)
@@ -143,8 +155,9 @@ def _at_broker(settings: Settings, host: Host, found: list[at_broker.Heard]) -> 
     if heard.connected:
         yield at_broker.check_subscriptions(heard)
         yield from at_broker.check_times(heard, settings.format, listen_s)
-        use_two_way = settings.estimator.use_two_way
-        yield from at_broker.check_exchanges(heard, use_two_way=use_two_way)
+        yield from at_broker.check_exchanges(heard, use_two_way=asks)
+        if use_two_way and not asks:
+            yield from at_host.check_rows(running.get("servers", ()))
 
 
 def _at_chrony(

@@ -18,12 +18,14 @@ from mqtick.protocol.stamps import KernelSocket, Source, Transmit
 from mqtick.service import Status, StatusError
 
 __all__ = [
+    "STALE_NS",
     "Identity",
     "check_client",
     "check_clock",
     "check_daemons",
     "check_keys",
     "check_refusals",
+    "check_rows",
     "check_stamps",
     "client_identity",
     "group_name",
@@ -33,7 +35,7 @@ __all__ = [
 
 _SECOND = 1_000_000_000
 _START_OF_2025_S = 1_735_689_600
-_STALE_NS = 5 * _SECOND
+STALE_NS = 5 * _SECOND
 
 # /proc/PID/comm holds 15 characters.
 _OTHER_DAEMONS = {
@@ -250,7 +252,7 @@ def check_client(read: Callable[[], Status]) -> Iterator[Check]:
     except StatusError as error:
         yield warn("client", str(error), "a running client", "systemctl status mqtick-client")
         return
-    if found.age_ns > _STALE_NS:
+    if found.age_ns > STALE_NS:
         yield fail(
             "client",
             f"its status is {found.age_ns / 1e9:.0f} s old",
@@ -270,6 +272,18 @@ def check_client(read: Callable[[], Status]) -> Iterator[Check]:
     else:
         yield ok("client", text)
     yield from check_refusals("refused by the client", values.get("refused", {}))
+
+
+def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
+    """Check that servers answer the client that runs; `rows` is `servers` of its status."""
+    for row in rows:
+        name = f"exchange with server {row['server'] if row['server'] is not None else ''}".strip()
+        if row["delay_ns"] is None:
+            remedy = "access list for its request, reply and follow-up topics; keys; rate limit"
+            yield fail(name, "the client that runs got no answer", "an answer", remedy)
+        else:
+            kind, delay_us = row["kind"] or "no sample", row["delay_ns"] / 1000
+            yield ok(name, f"the client that runs uses {kind}, round trip {delay_us:.0f} us")
 
 
 def check_refusals(name: str, refused: Mapping[str, Any]) -> Iterable[Check]:
