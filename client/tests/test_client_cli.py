@@ -19,7 +19,9 @@ import pytest
 
 from mqtick.client.cli import EXAMPLES, _parser, main, parse_duration_ns
 from mqtick.client.present import NowError, boot_id, now, now_from
+from mqtick.client.status import metrics
 from mqtick.service import Status
+from mqtick.service.metrics import render
 
 SECOND, MS, US = 1_000_000_000, 1_000_000, 1_000
 PROGRAM = [sys.executable, "-m", "mqtick.client.cli"]
@@ -93,6 +95,11 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "age_ns": 2 * SECOND,
         "kind": "echo",
         "stratum": 1,
+        "verdicts": [
+            {"kind": "echo", "verdict": "used", "reason": "selected", "count": 40},
+            {"kind": "two-way", "verdict": "kept", "reason": "better-kind", "count": 160},
+            {"kind": "echo", "verdict": "refused", "reason": "echo-order", "count": 2},
+        ],
     }
 
 
@@ -295,6 +302,7 @@ def test_status_tells_how_good_the_time_is(tmp_path: Path, capsys: Out) -> None:
     assert "client            pi7, synchronised" in text
     assert "offset          +3.0 us (server minus this clock)" in text
     assert "bound           20.0 us" in text
+    assert "samples         40 used, 160 kept, 2 refused (echo-order 2)" in text
     assert "refused           replayed 2" in text
 
 
@@ -360,6 +368,19 @@ def test_a_status_of_another_version_is_a_sentence(
     write(tmp_path, values_of(), version=2)
     assert ask(tmp_path, command) == 3
     assert "version" in capsys.readouterr().err
+
+
+def test_every_sample_and_every_refusal_is_in_the_metrics() -> None:
+    feed = {"sent": {"sent": 3, "missing": 1}, "says": "the socket is missing"}
+    text = render(metrics(values_of(chrony={"0": feed})))
+    for line in (
+        "mqtick_client_synchronised 1",
+        'mqtick_client_offset_seconds{server="0"} 3e-06',
+        'samples_total{kind="echo",reason="echo-order",server="0",verdict="refused"} 2',
+        'mqtick_client_chrony_total{outcome="missing",server="0"} 1',
+        'mqtick_client_refused_total{reason="replayed"} 2',
+    ):
+        assert line in text
 
 
 # -- now -------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mqtick.client.agent import Agent, AnyTrack
@@ -155,14 +156,31 @@ def status_lines(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"  last sample     {row['age_ns'] / 1e9:.1f} s ago, {row['kind']}"
         if row["delay_ns"] is not None:
             yield f"  round trip      {_us(row['delay_ns']).lstrip('+')}"
+        yield f"  samples         {_verdicts(row['verdicts'])}"
     for number, feed in values.get("chrony", {}).items():
         sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
         yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
+    pps = values.get("pps")
+    if pps:
+        yield f"pps               {pps['made']} made, {pps['missed']} missed"
     for name, pin in values.get("pins", {}).items():
         errors = f"{pin['errors']} errors, the last: {pin['last']}" if pin["errors"] else "good"
         yield f"pin               {name}: {pin['backend']}, {errors}"
     refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
     yield f"refused           {refused or 'nothing'}"
+
+
+def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Count samples by verdict; of those refused, by reason."""
+    counts = Counter[str]()
+    reasons = Counter[str]()
+    for row in rows:
+        counts[row["verdict"]] += row["count"]
+        if row["verdict"] == "refused":
+            reasons[row["reason"]] += row["count"]
+    why = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    text = f"{counts['used']} used, {counts['kept']} kept, {counts['refused']} refused"
+    return f"{text} ({why})" if why else text
 
 
 def _plain(row: Mapping[str, Any]) -> str:
@@ -190,6 +208,22 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
         ):
             seconds = None if value is None else value / 1e9
             found.append(Metric(f"mqtick_client_{name}_seconds", seconds, text, "gauge", labels))
+        for verdict in row["verdicts"]:
+            which = {name: verdict[name] for name in ("kind", "verdict", "reason")}
+            found.append(
+                Metric(
+                    "mqtick_client_samples_total",
+                    verdict["count"],
+                    "Samples, by what became of them.",
+                    "counter",
+                    {**labels, **which},
+                )
+            )
+    for number, feed in values.get("chrony", {}).items():
+        for outcome, count in feed["sent"].items():
+            text = "Samples given to chronyd, by what became of them."
+            labels = {"server": number, "outcome": outcome}
+            found.append(Metric("mqtick_client_chrony_total", count, text, "counter", labels))
     for reason, count in sorted(values["refused"].items()):
         text = "Messages refused, by reason."
         found.append(
