@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from mqtick.pins import PinError, PinSettings, open_output
 from mqtick.pins.drive import PpsDriver, firing
 from mqtick.pins.output import Output
-from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
-from mqtick.protocol.broker import BrokerError, broker_from
+from mqtick.protocol.auth import Keyring, load_key_file
+from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
+from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.loop import Loop
+from mqtick.protocol.text1451 import check_lns
+from mqtick.protocol.topics import TopicTree
 from mqtick.service import StatusError, read_status
 from mqtick.service.commandline import (
     Exit,
@@ -60,13 +63,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(with_default_command(parser, words, ("run", "status")))
     if args.command == "status":
         return _show_status(args.state_folder, args.json)
-    settings = read_settings(args, Settings, CONFIG)
+    settings = read_settings(args, Settings, CONFIG, _check)
     if isinstance(settings, Exit):
         return settings
     try:
         return serve(settings)
-    except (BrokerError, KeyFileError, PinError, OSError, ValueError) as error:
+    except PinError as error:
         return fail(str(error))
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:  # a broker's address, a key file, a name
+        return fail(str(error), Exit.WRONG_USE)
+
+
+def _check(settings: Settings) -> None:
+    """Find what would fail later; ValueError or OSError."""
+    broker_from(settings)
+    TopicTree(settings.prefix).request(settings.number, "x")
+    if settings.keys_file:
+        load_key_file(settings.keys_file).broadcast()
+    if settings.virtual_clock:
+        VirtualClockSettings.from_text(settings.virtual_clock)
+    if "1451.1.6" in settings.formats and settings.name:
+        check_lns(settings.name)
+    DraftTopics(settings.draft_location)
 
 
 def _show_status(folder: str, as_json: bool) -> int:
