@@ -268,10 +268,13 @@ def test_without_a_client_the_doctor_says_so() -> None:
 
 
 def test_what_the_client_refused_is_explained() -> None:
-    refused = {"tag": 3, "replayed": 1, "no-reply": 2}
+    refused = {"tag": 3, "replayed": 9, "no-reply": 2, "before-exchange": 7}
     checks = list(doctor_host.check_client(lambda: status_of(refused=refused)))[1:]
-    assert [check.value for check in checks] == ["3 tag", "2 no-reply"]
+    assert [check.value for check in checks] == ["3 tag"], "the others are past, or nobody's fault"
     assert "keys differ" in checks[0].remedy
+    waiting = status_of(state="unsynchronised", refused=refused)
+    checks = list(doctor_host.check_client(lambda: waiting))[1:]
+    assert [check.value for check in checks] == ["3 tag", "7 before-exchange"]
 
 
 def test_a_client_that_runs_tells_itself_whether_it_is_answered() -> None:

@@ -7,6 +7,7 @@ import os
 import pwd
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ __all__ = [
 _SECOND = 1_000_000_000
 _START_OF_2025_S = 1_735_689_600
 STALE_NS = 5 * _SECOND
+# A lost reply now and then is nobody's fault.
+_WORTH_A_WORD = 3
 
 # /proc/PID/comm holds 15 characters.
 _OTHER_DAEMONS = {
@@ -271,7 +274,10 @@ def check_client(read: Callable[[], Status]) -> Iterator[Check]:
         yield warn("client", text, "synchronised", "see below; just started, it takes seconds")
     else:
         yield ok("client", text)
-    yield from check_refusals("refused by the client", values.get("refused", {}))
+    refused = Counter(values.get("refused", {}))
+    if state == "synchronised":
+        del refused["before-exchange"]  # it has had its exchange since
+    yield from check_refusals("refused since the client's start", refused)
 
 
 def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
@@ -289,5 +295,5 @@ def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
 def check_refusals(name: str, refused: Mapping[str, Any]) -> Iterable[Check]:
     """Explain what was refused, where there is something to be done about it."""
     for reason, remedy in _REMEDIES.items():
-        if count := refused.get(reason):
+        if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
             yield warn(name, f"{count} {reason}", "none", remedy)
