@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 
 from mqtick.timeserver.election import Election
@@ -101,69 +99,3 @@ def test_a_rival_that_looked_younger_and_does_not_go_was_here_before() -> None:
     made = election()
     heard = [made.conflict(n * S, rival_is_older=False) for n in range(1, 6)]
     assert heard == [False, False, False, False, True]
-
-
-# -- two servers, together -------------------------------------------------------------------------
-
-
-@dataclass
-class Server:
-    """A server that speaks at whole multiples of its interval and hears its twin 1 ms later."""
-
-    start_ns: int
-    interval_ns: int
-    generation: int
-    alive: bool = True
-    sequence: int = 0
-    election: Election = field(default_factory=lambda: Election(0, TIMEOUT))
-
-    def speaks(self, now_ns: int) -> bool:
-        return self.alive and now_ns % self.interval_ns == 0 and now_ns >= self.start_ns + S // 10
-
-    def hears(self, other: Server, now_ns: int) -> None:
-        ahead = other.sequence - self.sequence
-        older = ahead > 1 or (ahead >= -1 and other.generation <= self.generation)
-        if self.alive and now_ns >= self.start_ns:
-            self.alive = not self.election.conflict(now_ns, rival_is_older=older)
-
-
-def survivors(*servers: Server, for_s: int = 40) -> list[bool]:
-    for server in servers:
-        server.election.timeout_ns = max(2 * S, 7 * server.interval_ns // 2)
-    for tenth in range(for_s * 10):
-        now_ns = tenth * S // 10
-        for server in servers:
-            if server.start_ns == now_ns:
-                server.election.connected(now_ns)
-        speaking = [server for server in servers if server.speaks(now_ns)]
-        for server in speaking:
-            server.sequence += 1
-        for server in speaking:
-            for other in servers:
-                if other is not server:
-                    other.hears(server, now_ns + 1_000_000)
-    return [server.alive for server in servers]
-
-
-@pytest.mark.parametrize("late_s", [4, 7, 20])
-@pytest.mark.parametrize("intervals", [(10, 10), (1, 10), (10, 1)], ids=str)
-@pytest.mark.parametrize("generations", [(1, 2), (2, 1), (7, 7)], ids=str)
-def test_whoever_came_later_goes(
-    late_s: int, intervals: tuple[int, int], generations: tuple[int, int]
-) -> None:
-    first = Server(0, intervals[0] * S // 10, generations[0])
-    second = Server(late_s * S, intervals[1] * S // 10, generations[1])
-    assert survivors(first, second) == [True, False]
-
-
-@pytest.mark.parametrize("late_tenths", range(0, 40, 3))
-@pytest.mark.parametrize("intervals", [(10, 10), (2, 2)], ids=str)
-def test_of_two_that_came_together_one_stays(late_tenths: int, intervals: tuple[int, int]) -> None:
-    first = Server(0, intervals[0] * S // 10, 3)
-    second = Server(late_tenths * S // 10, intervals[1] * S // 10, 200)
-    assert sum(survivors(first, second)) == 1
-
-
-def test_of_two_that_came_together_with_different_rhythms_one_stays() -> None:
-    assert sum(survivors(Server(0, S, 3), Server(S // 2, S // 5, 200))) == 1
-    assert sum(survivors(Server(0, S // 5, 3), Server(S // 2, S, 200))) == 1

@@ -26,12 +26,20 @@ class Neighbours:
     """
 
     def __init__(
-        self, tree: TopicTree, keys: Keys, election: Election, counters: Counters, *, remember: int
+        self,
+        tree: TopicTree,
+        keys: Keys,
+        election: Election,
+        counters: Counters,
+        *,
+        interval_ns: int,
+        generation: int,
     ) -> None:
         self._tree, self._keys = tree, keys
         self._election, self._counters = election, counters
-        self._own: deque[bytes] = deque(maxlen=remember)
-        self._latest: tuple[int, int] = (0, 0)
+        self._interval_ns = interval_ns
+        self._own: deque[bytes] = deque(maxlen=election.timeout_ns // interval_ns + 64)
+        self._sequence, self._stated_ns, self._generation = 0, 0, generation
         self._up_ns = 0
         self.has_to_go = False
         self.status_lost = False
@@ -40,12 +48,15 @@ class Neighbours:
     def connected(self, time_ns: int) -> None:
         """From `time_ns`, on the served clock, the others can be heard."""
         self._up_ns = time_ns
+        self._stated_ns = time_ns // self._interval_ns * self._interval_ns
         self._election.connected(time.monotonic_ns())
 
-    def sent(self, payload: bytes, sequence: int, generation: int) -> None:
+    def sent(self, payload: bytes) -> None:
         """Remember a time message of our own, to know it when it comes back."""
         self._own.append(payload)
-        self._latest = (sequence, generation)
+        message = Time.decode(payload)
+        self._sequence, self._generation = message.sequence, message.generation
+        self._stated_ns = message.transmit_ns
 
     def on_time(self, arrival: Arrival) -> None:
         """Take a time message, our own among them."""
@@ -71,10 +82,11 @@ class Neighbours:
             self._counters.refuse("replayed")
             return
         self._counters.refuse("number-in-use")
-        sequence, generation = self._latest
-        # Both count from their start. Those that came within one interval draw lots.
-        ahead = message.sequence - sequence
-        is_older = ahead > 1 or (ahead >= -1 and message.generation <= generation)
+        # Who has sent more by the same stated time was here first; both come to the same answer,
+        # whatever is on its way. Those that began in the same interval draw lots.
+        rounds = round((message.transmit_ns - self._stated_ns) / self._interval_ns)
+        ahead = message.sequence - self._sequence - rounds
+        is_older = ahead > 0 or (ahead == 0 and message.generation <= self._generation)
         self.has_to_go |= self._election.conflict(time.monotonic_ns(), rival_is_older=is_older)
 
     def on_status(self, arrival: Arrival, own: bytes) -> None:

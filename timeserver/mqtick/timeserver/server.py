@@ -81,7 +81,8 @@ class Server:
             keyring.broadcast(),
             self.election,
             self.counters,
-            remember=timeout_ns // self.interval_ns + 64,
+            interval_ns=self.interval_ns,
+            generation=self.generation,
         )
         self._timer: Timer | None = None
         self._watch = self._make_watch()
@@ -224,7 +225,7 @@ class Server:
         )
 
     def _due(self, deadline_ns: int) -> None:
-        if self._look_for_step():
+        if self.error is not None or self._look_for_step():
             return
         ahead_ns = deadline_ns - self.clock.time_ns()
         if ahead_ns > 100_000:  # slewed meanwhile
@@ -258,7 +259,7 @@ class Server:
             if self._after_send is not None:
                 self._after_send()
             self.counters.count("times" if sent else "times-not-sent")
-            self.neighbours.sent(self.broadcast.payload, self.broadcast.sequence, self.generation)
+            self.neighbours.sent(self.broadcast.payload)
         self.lateness.note(deadline_ns, self.clock.time_ns(), self.interval_ns)
         if self.leads():
             self.foreign.publish()

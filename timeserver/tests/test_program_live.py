@@ -1,0 +1,256 @@
+"""mqtick-timeserver as a program: its beginning, its end, and several of them on one broker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mqtick.protocol.precise import Time
+from mqtick.timeserver import cli
+
+sys.path.insert(0, str(Path(__file__).parent))
+from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
+
+pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+
+SYN, REQUEST = "_1451.1.6/BRSU/SYN", "_1451.1.6/RRS/REQ"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    with running(Mosquitto(tmp_path)) as made:
+        yield made
+
+
+def states(node: PlainNode, number: int = 0) -> list[str]:
+    return [json.loads(one.payload)["state"] for one in node.on(f"mqtick/s/{number}")]
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_terminated_it_says_goodbye_and_ends_well(broker: Mosquitto, tmp_path: Path) -> None:
+    with (
+        PlainNode(broker.port, "mqtick/#") as node,
+        Program(broker.url, tmp_path / "a", "--interval-s", "0.2") as server,
+    ):
+        node.until(lambda: states(node))
+        assert server.terminate() == 0
+        node.until(lambda: states(node)[-1] == "gone")
+    with PlainNode(broker.port, "mqtick/s/0") as late:
+        late.until(lambda: states(late) == ["gone"])
+
+
+def test_killed_its_last_will_says_that_it_is_gone(broker: Mosquitto, tmp_path: Path) -> None:
+    with (
+        PlainNode(broker.port, "mqtick/#") as node,
+        Program(broker.url, tmp_path / "a", "--interval-s", "0.2") as server,
+    ):
+        node.until(lambda: states(node))
+        server.process.kill()
+        node.until(lambda: states(node)[-1] == "gone")
+    with PlainNode(broker.port, "mqtick/s/0") as late:
+        late.until(lambda: states(late) == ["gone"])
+
+
+def test_terminated_before_it_was_ever_connected_it_ends_well(tmp_path: Path) -> None:
+    url = f"mqtt://127.0.0.1:{free_port()}"
+    with Program(url, tmp_path / "a") as server:
+        wait_for(lambda: "cannot connect" in server.said)
+        assert server.terminate() == 0
+        assert f"cannot connect to {url}: [Errno 111] Connection refused; trying again" in (
+            server.said
+        )
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 8.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {timeout_s} s"
+        time.sleep(0.02)
+
+
+# -- systemd, metrics, status ----------------------------------------------------------------------
+
+
+def test_systemd_is_told_that_it_is_ready_alive_and_ending(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "notify")
+    said = ""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        systemd.settimeout(5)
+        environ = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "30000000"}
+        with Program(broker.url, tmp_path / "a", environ=environ) as server:
+            while said.count("WATCHDOG=1") < 3:
+                said += systemd.recv(4096).decode() + "\n"
+            assert server.terminate() == 0
+            with contextlib.suppress(BlockingIOError):
+                systemd.setblocking(False)
+                while True:
+                    said += systemd.recv(4096).decode() + "\n"
+    lines = said.splitlines()
+    assert lines.count("READY=1") == 1
+    assert any(line.startswith("STATUS=synchronised, ") for line in lines)
+    assert "STOPPING=1" in lines[lines.index("WATCHDOG=1") :]
+
+
+def test_metrics_and_status_can_be_read(
+    broker: Mosquitto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port, folder = free_port(), tmp_path / "a"
+    flags = ("--interval-s", "0.2", "--metrics-listen", f"127.0.0.1:{port}")
+    with Program(broker.url, folder, *flags) as server:
+        ask = ["status", "--state-folder", str(folder)]
+        wait_for((folder / "status.json").exists)
+        wait_for(lambda: json.loads((folder / "status.json").read_text())["status"]["done"])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            metrics = answer.read().decode()
+        assert cli.main(ask) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert cli.main([*ask, "--json"]) == 0
+        values = json.loads(capsys.readouterr().out)
+        server.terminate()
+    assert "mqtick_timeserver_synchronised 1" in metrics
+    assert 'mqtick_timeserver_done_total{what="times"}' in metrics
+    assert (
+        lines[0] == "state             synchronised: the system clock is trusted by configuration."
+    )
+    assert f"broker            {broker.url}, connected" in lines
+    assert values["state"] == "synchronised"
+    assert values["done"]["times"] >= 1
+    assert values["pid"] == server.process.pid
+
+
+def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
+    broker: Mosquitto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a"
+    with Program(broker.url, folder) as server:
+        wait_for((folder / "status.json").exists)
+        server.terminate()
+    file = folder / "status.json"
+    content = json.loads(file.read_text())
+    content["written_boottime_ns"] -= 60 * 10**9
+    file.write_text(json.dumps(content))
+    assert cli.main(["status", "--state-folder", str(folder)]) == 3
+    assert "the server does not run any more" in capsys.readouterr().out
+    file.unlink()
+    assert cli.main(["status", "--state-folder", str(folder)]) == 1
+    assert "is the program running?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--number", "3", "--prefix", "a/b/c/d/e/f/g/h/i/j/k/l/m"], "is no topic prefix"),
+        (["--broker", "mqtt://user:secret@host"], "put it in a file"),
+        (["--broker", "http://host"], "use one of mqtt://"),
+        (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
+        (["--prefix", "a/+"], "is no topic prefix"),
+        (["--name", "hall/#"], "wildcard"),
+        (["--virtual-clock", "offset=1"], "says nothing about a virtual clock"),
+        (["--broker", "mqtts://host", "--ca-file", "/etc/hostname"], "TLS cannot be set up"),
+    ],
+)
+def test_a_wrong_use_is_answered_with_a_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    sentence: str,
+) -> None:
+    assert cli.main([*flags, "--state-folder", str(tmp_path)]) in (1, 2)
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+# -- several servers -------------------------------------------------------------------------------
+
+
+def test_a_second_server_with_the_same_number_ends_and_leaves_no_trace(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    flags = ("--interval-s", "0.2", "--number", "4")
+    with (
+        PlainNode(broker.port, "mqtick/#") as node,
+        Program(broker.url, tmp_path / "first", *flags) as first,
+    ):
+        node.until(lambda: states(node, 4))
+        generation = Time.decode(node.on("mqtick/t/4")[-1].payload).generation
+        with Program(broker.url, tmp_path / "second", *flags) as second:
+            assert second.process.wait(8) == 1
+        assert "another time server with the number 4 publishes on" in second.said
+        assert "give it a number of its own with --number" in second.said
+        assert first.process.poll() is None
+        assert set(states(node, 4)) == {"synchronised"}
+        heard = len(node.on("mqtick/t/4"))
+        node.until(lambda: len(node.on("mqtick/t/4")) > heard + 3)
+        assert Time.decode(node.on("mqtick/t/4")[-1].payload).generation == generation
+
+
+@pytest.mark.slow
+def test_of_two_servers_with_the_same_number_that_start_together_one_stays(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    flags = ("--interval-s", "0.2")
+    with (
+        Program(broker.url, tmp_path / "first", *flags) as first,
+        Program(broker.url, tmp_path / "second", *flags) as second,
+    ):
+        processes = (first.process, second.process)
+        wait_for(lambda: [one.poll() for one in processes].count(None) < 2)
+        time.sleep(3)
+        assert [one.poll() for one in processes].count(None) == 1
+        assert [one.poll() for one in processes].count(1) == 1
+
+
+def leader(node: PlainNode) -> str:
+    """Ask who serves the topics without a number."""
+    answers = "_1451.1.6/RRS/PTTEST/app0/RES"
+    before = len(node.on(answers))
+    node.say(REQUEST, f"PTTEST/app0,{time.time():.6f}")
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end and len(node.on(answers)) == before:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    named = [one.payload.decode().rpartition(",")[2] for one in node.on(answers)[before:]]
+    return " ".join(named)
+
+
+@pytest.mark.slow
+def test_only_the_lowest_number_alive_uses_the_topics_without_a_number(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    three = ("--interval-s", "0.2", "--number", "3", "--name", "hall/three")
+    eight = ("--interval-s", "0.2", "--number", "8", "--name", "hall/eight")
+    with (
+        PlainNode(broker.port, "mqtick/#", "_1451.1.6/#") as node,
+        Program(broker.url, tmp_path / "eight", *eight) as second,
+    ):
+        wait_for(lambda: leader(node) == "hall/eight")
+        with Program(broker.url, tmp_path / "three", *three) as first:
+            wait_for(lambda: leader(node) == "hall/three")
+            before = len(node.on(SYN)), len(node.on("mqtick/t/3")), len(node.on("mqtick/t/8"))
+            time.sleep(2)
+            after = len(node.on(SYN)), len(node.on("mqtick/t/3")), len(node.on("mqtick/t/8"))
+            syns, threes, eights = (b - a for a, b in zip(before, after, strict=True))
+            assert abs(syns - threes) <= 1  # one of each round, not two
+            assert eights >= threes - 1  # the other goes on in the precise format
+            first.process.kill()
+            killed = time.monotonic()
+            wait_for(lambda: leader(node) == "hall/eight")
+            assert time.monotonic() - killed < 4
+        with Program(broker.url, tmp_path / "three", *three):
+            wait_for(lambda: leader(node) == "hall/three")
+        assert second.process.poll() is None
