@@ -590,6 +590,20 @@ def test_control_c_ends_a_wait_without_a_traceback(
     assert "Traceback" not in said
 
 
+def test_watch_goes_on_while_the_client_comes_and_goes(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = start("status", "--watch")
+    assert process.stderr is not None
+    assert "there is no status" in process.stderr.readline()
+    write(tmp_path, values_of())
+    assert process.stdout is not None
+    assert "pi7, synchronised" in process.stdout.readline()
+    code, said = interrupt(process, signal.SIGINT)
+    assert code == 130
+    assert "Traceback" not in said
+
+
 def _catches_interrupts(pid: int) -> bool:
     """Whether Python has set itself up that far."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
