@@ -12,6 +12,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rig import Rig
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what moves the clock of this machine last."""
+    items.sort(key=lambda item: item.get_closest_marker("steers_clock") is not None)
+
+
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     rig = Rig()

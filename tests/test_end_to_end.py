@@ -242,6 +242,7 @@ def test_keys_are_rotated_without_a_gap(rig: Rig) -> None:
 # ---- several servers ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_client_follows_every_server_of_the_broker(rig: Rig) -> None:
     broker = rig.broker()
     servers = [rig.server(broker.url, number=number) for number in (0, 7)]

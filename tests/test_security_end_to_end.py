@@ -170,6 +170,7 @@ def test_a_recorded_broadcast_is_refused_and_counted(rig: Rig, attackers: Attack
     stays_right(client)
 
 
+@pytest.mark.slow
 def test_a_broadcast_of_an_hour_ahead_moves_nothing_even_with_the_right_key(
     rig: Rig, attackers: Attackers
 ) -> None:
@@ -259,6 +260,7 @@ def test_a_replayed_session_does_not_set_the_time_of_a_client_that_boots(
 # ---- exchanges ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_client_with_anothers_key_gets_no_answer(rig: Rig) -> None:
     broker = rig.broker()
     server = secured_server(rig, broker.url)
@@ -273,6 +275,7 @@ def test_a_client_with_anothers_key_gets_no_answer(rig: Rig) -> None:
     stays_right(honest)
 
 
+@pytest.mark.slow
 def test_replies_signed_with_anothers_key_are_refused(rig: Rig, attackers: Attackers) -> None:
     broker = rig.broker()
     secured_server(rig, broker.url)
@@ -309,6 +312,7 @@ def test_replies_signed_with_anothers_key_are_refused(rig: Rig, attackers: Attac
     assert client.samples("two-way", "refused") == 0
 
 
+@pytest.mark.slow
 def test_a_server_without_the_keys_is_not_followed(rig: Rig) -> None:
     broker = rig.broker()
     secured_server(rig, broker.url)
