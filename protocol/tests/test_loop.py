@@ -160,3 +160,9 @@ def test_a_signal_ends_the_loop(loop: Loop) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not loop.running
+
+
+def test_a_stop_before_the_run_is_not_forgotten(loop: Loop) -> None:
+    loop.stop()
+    loop.run()
+    assert not loop.running

@@ -55,6 +55,7 @@ class Loop:
         self._lock = threading.Lock()
         self._closed = False
         self.running = False
+        self._stopping = False
 
     def add(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
         """Call `callback(events)` when the descriptor is ready."""
@@ -102,15 +103,16 @@ class Loop:
             signal.signal(number, stop)
 
     def stop(self) -> None:
-        """Leave `run` after the current turn."""
-        self.running = False
+        """Leave `run` after the current turn, or at once where it has not begun yet."""
+        self._stopping = True
         os.eventfd_write(self._wake, 1)
 
     def run(self) -> None:
         """Run until `stop`."""
         self.running = True
-        while self.running:
+        while not self._stopping:
             self.turn()
+        self.running = self._stopping = False
 
     def turn(self, longest_s: float = 60.0) -> None:
         """Wait once and call everything that is due."""
