@@ -42,6 +42,9 @@ class Server:
         self.unstamped: list[tuple[bytes, Transmit]] = []
         self.later: list[tuple[int, Callable[[], None]]] = []
         self.echo_ready = False
+        self.heard: list[Callable[[], None]] = []
+        """Echoes that have arrived and that nobody has asked for."""
+        self.tells_at_once = False
         self.takes_data = True
         self.loop_ns: int | None = 187_000
         self.left_after_ns: int | None = 38_500
@@ -55,8 +58,10 @@ class Server:
             limit or RateLimit(client_rate=4, client_burst=40, total_rate=1000),
             self.counters,
             publish=self._publish,
+            publish_unstamped=self._publish,
             collect_stamps=self._collect,
             echo_ready=lambda _client: self.echo_ready,
+            hear_echoes=self._hear_echoes,
             placement=lambda: 1,
             loop_delay=lambda: self.loop_ns,
             later=lambda delay, call: self.later.append((delay, call)),
@@ -100,12 +105,20 @@ class Server:
         assert isinstance(message, Reply)
         return message
 
+    def _hear_echoes(self, at_once: bool) -> None:
+        self.tells_at_once = at_once
+        while self.heard:
+            self.heard.pop(0)()
+
     def hear(self, *, last: bool, after_ns: int, **changes: Any) -> None:
         """Let the last reply come back, so long after it was stated."""
         topic, payload = self.published[-1]
         stamp = Stamp(self.reply.transmit_ns + after_ns, Source.KERNEL)
         fields = {"topic": topic, "payload": payload, "stamp": stamp, "retain": False, **changes}
-        self.responder.on_echo(Arrival(properties=b"", **fields), last=last)
+        arrival = Arrival(properties=b"", **fields)
+        self.heard.append(lambda: self.responder.on_echo(arrival, last=last))
+        if last and self.tells_at_once:
+            self._hear_echoes(True)
 
     def wait(self) -> None:
         """Let the time pass until nothing is planned."""
@@ -237,7 +250,21 @@ def test_both_echoes_make_an_echo_message_instead_of_the_follow_up(echoing: Serv
 def test_the_echo_message_waits_until_the_client_has_read_the_reply(echoing: Server) -> None:
     echoing.hear(last=False, after_ns=231_000)
     echoing.hear(last=True, after_ns=277_000)
-    assert sorted(delay for delay, _ in echoing.later) == [3 * MS, 500 * MS]
+    assert len(echoing.published) == 1
+    assert [delay for delay, _ in echoing.later] == [3 * MS]
+
+
+def test_only_an_echo_that_is_late_has_to_be_told_at_once(echoing: Server) -> None:
+    assert not echoing.tells_at_once
+    echoing.hear(last=False, after_ns=231_000)
+    echoing.later.pop()[1]()
+    assert echoing.tells_at_once
+    echoing.hear(last=True, after_ns=4 * MS)
+    assert [delay for delay, _ in echoing.later] == [497 * MS, 3 * MS]
+    echoing.wait()
+    assert not echoing.tells_at_once
+    assert isinstance(decode(echoing.published[-1][1]), Echo)
+    assert len(echoing.published) == 2
 
 
 @pytest.mark.parametrize("missing", ["first", "last", "both"])
@@ -248,10 +275,13 @@ def test_where_an_echo_is_missing_a_follow_up_goes_after_half_a_second(
         echoing.hear(last=False, after_ns=231_000)
     if missing == "first":
         echoing.hear(last=True, after_ns=277_000)
-    assert [delay for delay, _ in echoing.later] == [500 * MS]
+    echoing.later.pop()[1]()
+    assert [delay for delay, _ in echoing.later] == [497 * MS]
+    assert len(echoing.published) == 1
     echoing.wait()
     assert isinstance(decode(echoing.published[-1][1]), FollowUp)
     assert echoing.refused == {"echo-missing": 1}
+    assert not echoing.tells_at_once
 
 
 def test_echoes_that_are_not_in_place_are_not_waited_for(server: Server) -> None:
@@ -344,8 +374,9 @@ def test_an_echo_of_another_client_is_not_ours(echoing: Server) -> None:
 def test_what_is_no_reply_is_counted_on_the_echoes(
     echoing: Server, strange: dict[str, Any]
 ) -> None:
-    echoing.hear(last=False, after_ns=231_000, **strange)
-    assert echoing.refused == {"echo": 1}
+    echoing.hear(last=True, after_ns=231_000, **strange)
+    echoing.wait()
+    assert echoing.refused == {"echo": 1, "echo-missing": 1}
 
 
 @pytest.mark.parametrize("loop_ns", [None, 2**32 - 1, 2**32, 3600 * 10**9])

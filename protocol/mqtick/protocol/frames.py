@@ -241,14 +241,23 @@ class FrameSocket:
         return len(data)
 
     def send_publish(
-        self, topic: bytes, payload: bytes, properties: bytes, now_ns: int
+        self,
+        topic: bytes,
+        payload: bytes,
+        properties: bytes,
+        now_ns: int,
+        *,
+        stamped: bool = True,
     ) -> Transmit | None:
-        """Send a QoS 0 PUBLISH; None when the broker does not take data (it is then dropped)."""
+        """Send a QoS 0 PUBLISH; None when the broker does not take data (it is then dropped).
+
+        `stamped`: ask the kernel for its transmit time.
+        """
         self.flush()
         if self.wants_write:
             return None
         transmit = Transmit(now_ns)
-        self.kernel.transmit = transmit
+        self.kernel.transmit = transmit if stamped else None
         self._write(encode_publish(topic, payload, properties if self._version_5 else None))
         self.kernel.transmit = None
         return transmit

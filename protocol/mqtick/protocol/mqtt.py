@@ -258,15 +258,26 @@ class Connection:
 
         The result's `stamp` is the user's until the kernel's has arrived.
         """
+        return self._publish(topic, payload, properties, stamped=True)
+
+    def _publish(
+        self, topic: str, payload: bytes, properties: bytes, *, stamped: bool
+    ) -> Transmit | None:
         frames = self._client.frames
         if frames is None or not self.connected:
             self.dropped += 1
             return None
-        transmit = frames.send_publish(topic.encode(), payload, properties, time.time_ns())
+        transmit = frames.send_publish(
+            topic.encode(), payload, properties, time.time_ns(), stamped=stamped
+        )
         if transmit is None:
             self.dropped += 1
         self._watch_writing()
         return transmit
+
+    def publish_unstamped(self, topic: str, payload: bytes) -> Transmit | None:
+        """Send as `publish` does, without asking the kernel when it left: that costs a wake-up."""
+        return self._publish(topic, payload, b"", stamped=False)
 
     def publish_retained(self, topic: str, payload: bytes) -> None:
         """Send a retained QoS 1 message through paho-mqtt (status, never time)."""

@@ -34,6 +34,7 @@ _TRANSMIT_FLAG = struct.pack("=I", _TX_SOFTWARE)
 _TRANSMIT_REQUEST = (socket.SOL_SOCKET, _SO_TIMESTAMPING_OLD, _TRANSMIT_FLAG)
 _ANCILLARY = 256
 _PENDING_LIMIT = 4096
+_ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | int(socket.MSG_DONTWAIT)
 
 
 class Source(enum.IntEnum):
@@ -187,9 +188,7 @@ class KernelSocket:
         matched = 0
         while self._cmsg_type:
             try:
-                _, ancillary, _, _ = self.sock.recvmsg(
-                    0, _ANCILLARY, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT
-                )
+                _, ancillary, _, _ = self.sock.recvmsg(0, _ANCILLARY, _ERROR_QUEUE)
             except OSError:  # BlockingIOError: empty; anything else shows on the next read
                 break
             if not ancillary:

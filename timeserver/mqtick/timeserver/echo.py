@@ -34,8 +34,11 @@ class EchoPair:
     """Keeps the connections and, for each client, the first echo's subscription.
 
     `ready` and `close` are called by the main thread and `on_echo(arrival, last)` is called in it;
-    everything else happens in the echoes' own. `placement` changes (modulo 4) whenever the first
-    echo subscribed anew, so that clients know that they must place themselves behind it again.
+    everything else happens in the echoes' own. Echoes are handed over when the main thread asks by
+    `hear`, for each time that one thread wakes the other costs both.
+
+    `placement` changes (modulo 4) whenever the first echo subscribed anew, so that clients know
+    that they must place themselves behind it again.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class EchoPair:
         # Without the last echo nobody takes what the first one heard: it must not pile up.
         self._arrived: deque[tuple[Arrival, bool]] = deque(maxlen=4096)
         self.placement = 0
+        self._at_once = False
         self._last_ready = False
         self._loop = Loop()
         self._thread = threading.Thread(target=self._loop.run, name="echo", daemon=True)
@@ -104,6 +108,11 @@ class EchoPair:
             self._loop.call_soon_threadsafe(lambda: self._want(client, now_ns))
         return known is not None and known[0] and self._last_ready and self.first.connected
 
+    def hear(self, at_once: bool) -> None:
+        """Call `on_echo` for what has arrived; `at_once`: from now on, also without being asked."""
+        self._at_once = at_once  # before looking: what arrives in between calls by itself
+        self._deliver()
+
     def _deliver(self) -> None:
         while self._arrived:
             self._on_echo(*self._arrived.popleft())
@@ -123,9 +132,10 @@ class EchoPair:
     # -- in the echoes' thread ---------------------------------------------------------------
 
     def _last_arrived(self, arrival: Arrival) -> None:
-        """Hand both echoes over: the last one completes the bracket."""
+        """Keep it; hand both echoes over if that was asked for, or if nobody will ask."""
         self._arrived.append((arrival, True))
-        self._main.call_soon_threadsafe(self._deliver)
+        if self._at_once or arrival.topic == self._topic(_PROBE):
+            self._main.call_soon_threadsafe(self._deliver)
 
     def _set_last(self, ready: bool) -> None:
         self._last_ready = ready

@@ -53,12 +53,20 @@ class Exchange:
     last: Stamp | None = None
     first_maybe_held: bool = False
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        return not self.wants_echo or (self.first is not None and self.last is not None)
+
 
 class PreciseResponder:
     """Turns requests into replies, and completed exchanges into follow-ups and echoes.
 
     `echo_ready(client)` says whether both echoes of that client's replies are in place (and puts
-    them there if they are not); `later(delay_ns, call)` calls in the future.
+    them there if they are not); `hear_echoes(at_once)` takes over what they have heard by now
+    (`on_echo` is called), and tells them whether from now on to call by themselves, which costs the
+    program a wake-up each; `later(delay_ns, call)` calls in the future. `publish_unstamped` is for
+    what nobody asks the transmit time of.
     """
 
     def __init__(
@@ -71,8 +79,10 @@ class PreciseResponder:
         counters: Counters,
         *,
         publish: Publish,
+        publish_unstamped: Publish,
         collect_stamps: Callable[[], None],
         echo_ready: Callable[[str], bool],
+        hear_echoes: Callable[[bool], None],
         placement: Callable[[], int],
         loop_delay: Callable[[], int | None],
         later: Callable[[int, Callable[[], None]], object],
@@ -82,11 +92,16 @@ class PreciseResponder:
         self._number, self._tree, self._clock = number, tree, clock
         self._keys = lru_cache(_PENDING_LIMIT)(keyring.client)
         self._limit, self._counters = limit, counters
-        self._publish, self._collect_stamps = publish, collect_stamps
-        self._echo_ready, self._placement = echo_ready, placement
+        self._publish, self._publish_unstamped = publish, publish_unstamped
+        self._collect_stamps = collect_stamps
+        self._echo_ready, self._hear_echoes = echo_ready, hear_echoes
+        self._placement = placement
         self._loop_delay = loop_delay
         self._later, self._reference, self._generation = later, reference, generation
         self._pending: OrderedDict[tuple[str, int], Exchange] = OrderedDict()
+        self._late: set[tuple[str, int]] = set()
+        """Those whose echoes were not there when they should have been."""
+        self._told_at_once = False
         self.spans = LowRecent()
         """First to last echo, ns."""
 
@@ -145,16 +160,17 @@ class PreciseResponder:
         if transmit is None:
             self._counters.refuse("not-sent")
             return
+        # It mostly is there already; left where it is, it would wake the program up.
+        self._collect_stamps()
         self._counters.count("replies")
         if len(self._pending) >= _PENDING_LIMIT:
-            self._pending.popitem(last=False)
+            self._late.discard(self._pending.popitem(last=False)[0])
         exchange = Exchange(
             client, request, payload, generation, stated_ns, transmit, now_ns, ready
         )
         key = (client, request.sequence)
         self._pending[key] = exchange
-        wait_ns = _ECHO_WAIT_NS if ready else _STAMP_WAIT_NS
-        self._later(wait_ns, lambda: self._finish(key, exchange))
+        self._later(_STAMP_WAIT_NS, lambda: self._due(key, exchange))
 
     def on_echo(self, arrival: Arrival, *, last: bool) -> None:
         """Note that a reply came back to the server, on the first or the last echo connection.
@@ -175,14 +191,34 @@ class PreciseResponder:
             exchange.last = exchange.last or arrival.stamp
         elif exchange.first is None:
             exchange.first, exchange.first_maybe_held = arrival.stamp, arrival.maybe_held
-        if exchange.first is not None and exchange.last is not None:
+        if exchange.is_complete and key in self._late:
             self._later(_STAMP_WAIT_NS, lambda: self._finish(key, exchange))
+
+    def _due(self, key: tuple[str, int], exchange: Exchange) -> None:
+        """Finish; but where the echoes have not come yet, give them more time."""
+        if not exchange.is_complete:
+            self._told_at_once = True
+            self._hear_echoes(True)
+        if exchange.is_complete:
+            self._finish(key, exchange)
+        elif self._pending.get(key) is exchange:
+            self._late.add(key)
+            self._later(_ECHO_WAIT_NS - _STAMP_WAIT_NS, lambda: self._finish(key, exchange))
+        self._relax()
+
+    def _relax(self) -> None:
+        """Where no echo is late, none has to be told at once."""
+        if self._told_at_once and not self._late:
+            self._told_at_once = False
+            self._hear_echoes(False)
 
     def _finish(self, key: tuple[str, int], exchange: Exchange) -> None:
         """Send what became known after the reply, once."""
         if self._pending.get(key) is not exchange:
             return
         del self._pending[key]
+        self._late.discard(key)
+        self._relax()
         self._collect_stamps()
         sent = exchange.transmit.stamp
         correction_ns: int | None = self._since(sent, exchange)
@@ -198,7 +234,7 @@ class PreciseResponder:
         topic = self._tree.follow_up(self._number, exchange.client)
         keys = self._keys(exchange.client)
         payload = keys.sign(message.body(), topic, exchange.request.nonce)
-        self._publish(topic, payload)
+        self._publish_unstamped(topic, payload)
 
     def _since(self, stamp: Stamp, exchange: Exchange) -> int:
         return self._clock.time_of_kernel_ns(stamp.realtime_ns) - exchange.stated_ns

@@ -86,6 +86,13 @@ class Server:
         )
         self._timer: Timer | None = None
         self._watch = self._make_watch()
+        self._trusted = Reference(
+            True,
+            settings.trusted_stratum,
+            microseconds_to_ns(settings.trusted_root_distance_us),
+            Leap.NONE,
+            "the system clock is trusted by configuration.",
+        )
         client_id = f"mqtick-server-{self.number}-{self.instance[:6]}"
         self.connection = Connection(
             loop,
@@ -123,8 +130,10 @@ class Server:
             self._rate_limit(),
             self.counters,
             publish=self.connection.publish,
+            publish_unstamped=self.connection.publish_unstamped,
             collect_stamps=self.connection.collect_stamps,
             echo_ready=self._echo_ready,
+            hear_echoes=self.echo.hear if self.echo else lambda _at_once: None,
             placement=lambda: self.echo.placement if self.echo else 0,
             loop_delay=self.loopback.delay_ns,
             later=loop.call_later,
@@ -164,13 +173,7 @@ class Server:
     def reference(self) -> Reference:
         """What is known of the clock that is served."""
         if self._watch is None:
-            return Reference(
-                True,
-                self.settings.trusted_stratum,
-                microseconds_to_ns(self.settings.trusted_root_distance_us),
-                Leap.NONE,
-                "the system clock is trusted by configuration.",
-            )
+            return self._trusted
         if self.error is not None:
             return unsynchronised(str(self.error))
         return self._watch.current
@@ -263,6 +266,7 @@ class Server:
         self.lateness.note(deadline_ns, self.clock.time_ns(), self.interval_ns)
         if self.leads():
             self.foreign.publish()
+        self.connection.collect_stamps()  # left where it is, a stamp would wake the program up
 
     # -- receiving -------------------------------------------------------------------------
 
