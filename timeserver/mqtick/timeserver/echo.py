@@ -69,6 +69,7 @@ class EchoPair:
             f"{client_id}-warm",
             on_publish=lambda _arrival: None,
             on_up=self._place_all,
+            quiet=True,
         )
         self.first = Connection(
             self._loop,
@@ -76,6 +77,7 @@ class EchoPair:
             f"{client_id}-first",
             on_publish=lambda arrival: self._arrived.append((arrival, False)),
             on_up=self._place_all,
+            quiet=True,
         )
         self.last = Connection(
             self._loop,
@@ -84,6 +86,7 @@ class EchoPair:
             on_publish=self._last_arrived,
             on_up=self._last_up,
             on_down=lambda _reason: self._set_last(False),
+            quiet=True,
         )
 
     def start(self) -> None:

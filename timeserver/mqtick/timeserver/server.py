@@ -17,6 +17,7 @@ from mqtick.protocol.mqtt import Connection, Will
 from mqtick.protocol.precise_fields import Leap
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.units import microseconds_to_ns, seconds_to_ns
+from mqtick.timeserver.announcement import announcement
 from mqtick.timeserver.broadcast import Broadcast
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.counters import Counters
@@ -29,7 +30,6 @@ from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd, unsynchronised
 from mqtick.timeserver.schedule import Lateness, next_deadline_ns
-from mqtick.timeserver.status import status_payload
 
 __all__ = ["NumberInUseError", "Server"]
 
@@ -194,12 +194,9 @@ class Server:
     def _on_up(self) -> None:
         self.neighbours.connected(self.clock.time_ns())
         tree = self.tree
-        topics = [
-            tree.loop(self.number),
-            tree.all_times(),
-            tree.all_requests(self.number),
-            *self.foreign.topics(),
-        ]
+        topics = [tree.loop(self.number), tree.all_times(), *self.foreign.topics()]
+        if "precise" in self.settings.formats:
+            topics.append(tree.all_requests(self.number))
         self.connection.subscribe(topics, self._subscribed)
         self.connection.subscribe_retained(tree.all_statuses())
         self._status = b""
@@ -255,15 +252,17 @@ class Server:
         """Publish one round in every format."""
         reference = self.reference
         self.connection.collect_stamps()
+        sent_ns = self.clock.time_ns()
         if "precise" in self.settings.formats:
             if self._before_send is not None:
                 self._before_send()
             sent = self.broadcast.send(reference, self.generation)
+            sent_ns = self.clock.time_ns()
             if self._after_send is not None:
                 self._after_send()
             self.counters.count("times" if sent else "times-not-sent")
             self.neighbours.sent(self.broadcast.payload)
-        self.lateness.note(deadline_ns, self.clock.time_ns(), self.interval_ns)
+        self.lateness.note(deadline_ns, sent_ns, self.interval_ns)
         if self.leads():
             self.foreign.publish()
         self.connection.collect_stamps()  # left where it is, a stamp would wake the program up
@@ -306,7 +305,12 @@ class Server:
         self._look_for_step()
         if not self.election.settled(time.monotonic_ns()):
             return  # the topic may be another server's, whose number was given to us by mistake
-        payload = status_payload(self)
+        payload = announcement(
+            self.reference,
+            interval_ns=self.interval_ns,
+            instance=self.instance,
+            since_ns=self.started_ns,
+        )
         if self.neighbours.status_lost:
             self._status, self.neighbours.status_lost = b"", False
         if payload != self._status:

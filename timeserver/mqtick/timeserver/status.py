@@ -1,17 +1,14 @@
-"""What the time server says about itself: to people, to monitoring, to the other servers."""
+"""What the time server says about itself: to people and to monitoring."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mqtick.service import Metric
+from mqtick.timeserver.server import Server
 
-if TYPE_CHECKING:
-    from mqtick.timeserver.server import Server
-
-__all__ = ["metrics", "status", "status_lines", "status_payload"]
+__all__ = ["metrics", "status", "status_lines"]
 
 
 def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
@@ -50,21 +47,6 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "done": dict(server.counters.done),
         "refused": dict(server.counters.refused),
     }
-
-
-def status_payload(server: Server) -> bytes:
-    """Return the retained status message: short, for the other servers and for fleet tables."""
-    reference = server.reference
-    return json.dumps(
-        {
-            "state": "synchronised" if reference.synchronised else "unsynchronised",
-            "stratum": reference.stratum,
-            "root_distance_ns": reference.root_distance_ns,
-            "interval_ns": server.interval_ns,
-            "instance": server.instance,
-            "since_ns": server.started_ns,
-        }
-    ).encode()
 
 
 def status_lines(values: dict[str, Any]) -> Iterator[str]:

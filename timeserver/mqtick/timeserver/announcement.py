@@ -1,0 +1,23 @@
+"""The retained status message: what a server announces to the others and to fleet tables."""
+
+from __future__ import annotations
+
+import json
+
+from mqtick.timeserver.reference import Reference
+
+__all__ = ["announcement"]
+
+
+def announcement(reference: Reference, *, interval_ns: int, instance: str, since_ns: int) -> bytes:
+    """Return the payload; `instance` tells one run of a server from another, `since_ns` its age."""
+    return json.dumps(
+        {
+            "state": "synchronised" if reference.synchronised else "unsynchronised",
+            "stratum": reference.stratum,
+            "root_distance_ns": reference.root_distance_ns,
+            "interval_ns": interval_ns,
+            "instance": instance,
+            "since_ns": since_ns,
+        }
+    ).encode()
