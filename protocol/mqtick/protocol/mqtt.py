@@ -40,7 +40,8 @@ class Connection:
 
     `on_publish(arrival)` gets every QoS 0 PUBLISH, `on_up()` is called after each connect (the
     place to subscribe), `on_down(reason)` after each loss. `hooks` maps topics to functions called
-    at once on arrival (see `FrameSocket`).
+    at once on arrival (see `FrameSocket`). `quiet`: a connection beside another one to the same
+    broker, which says already what is wrong.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Connection:
         on_down: Callable[[str], None] = lambda _reason: None,
         will: Will | None = None,
         check_dates: bool = True,
+        quiet: bool = False,
     ) -> None:
         self.loop = loop
         self.broker = broker
@@ -78,6 +80,7 @@ class Connection:
         self._deadline_ns = 0
         self.version_5 = broker.version == "5"
         self._name = client_id
+        self._quiet = quiet
         self._client = self._make_session(will)
 
     def _make_session(self, will: Will | None) -> Session:
@@ -155,7 +158,8 @@ class Connection:
         self.connected = True
         self.connects += 1
         self._failures = 0
-        _log.info("%s: connected to %s", self._name, self.address)
+        level = logging.DEBUG if self._quiet else logging.INFO
+        _log.log(level, "%s: connected to %s", self._name, self.address)
         self._on_up()
 
     def _disconnect_seen(
@@ -189,7 +193,8 @@ class Connection:
         delay_s = min(30.0, 0.25 * 2 ** min(self._failures, 8)) * random.uniform(0.75, 1.25)
         self._retry = self.loop.call_later(int(delay_s * _SECOND), self._connect)
         if is_news:
-            _log.warning("%s: %s; trying again", self._name, reason)
+            level = logging.DEBUG if self._quiet else logging.WARNING
+            _log.log(level, "%s: %s; trying again", self._name, reason)
         if was_connected or self._failures == 1:
             self._on_down(reason)
 
