@@ -1,0 +1,215 @@
+"""A real chronyd steers the clock of this machine over MQTT, and it is put back afterwards.
+
+Runs only with MQTICK_STEER_CLOCK=1 and the right to set the clock, last and alone: a step of the
+clock upsets every other test.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from clock_keeper import Keeper, adjtimex, frequency, is_running
+from rig import US, Program, Rig, needs_mosquitto
+
+from demo.local_broker import program
+from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
+from mqtick.service import chronyd
+
+CAP_SYS_TIME = 25
+OTHER_DAEMONS = {"chronyd", "systemd-timesyn", "ntpd", "ntpsec", "openntpd", "ptp4l", "phc2sys"}
+LIMIT_NS = 50 * US
+HELD_S = 15
+"""For so long at the end the clock has to be within the limit without a break."""
+PATIENCE_S = 80
+HERE = Path(__file__).parent
+
+
+def may_set_the_clock() -> bool:
+    status = Path("/proc/self/status").read_text()
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff"))
+    return bool(int(effective.split()[1], 16) >> CAP_SYS_TIME & 1)
+
+
+def other_daemons() -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (folder / "comm").read_text().strip()
+        except OSError:
+            continue
+        # One with -x steers nothing.
+        if name in OTHER_DAEMONS and b"-x" not in (folder / "cmdline").read_bytes().split(b"\0"):
+            found.append(f"{name} ({folder.name})")
+    return found
+
+
+pytestmark = [
+    pytest.mark.steers_clock,
+    needs_mosquitto,
+    pytest.mark.skipif(
+        os.environ.get("MQTICK_STEER_CLOCK") != "1",
+        reason="it moves the clock of this machine: only with MQTICK_STEER_CLOCK=1",
+    ),
+    pytest.mark.skipif(not may_set_the_clock(), reason="no right to set the clock (CAP_SYS_TIME)"),
+    pytest.mark.skipif(program("chronyd") is None, reason="chronyd is not installed"),
+]
+
+
+class ClockKeeper:
+    """The process that puts the clock back, whatever becomes of this one."""
+
+    def __init__(self) -> None:
+        # In a session of its own: Ctrl-C is for this process only.
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "clock_keeper.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def end_first(self, number: int) -> None:
+        """Note a process that must not steer any more when the clock is put back."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{number}\n")
+        self.process.stdin.flush()
+
+    def put_back(self) -> None:
+        """Put the clock back, and make sure that it is."""
+        said, _ = self.process.communicate(timeout=30)
+        print(said.strip())
+        assert self.process.returncode == 0, said
+
+
+@pytest.fixture
+def clock_keeper() -> Iterator[ClockKeeper]:
+    if daemons := other_daemons():
+        pytest.skip(f"{', '.join(daemons)} steers this clock already: stop it for this test")
+    keeper = ClockKeeper()
+    try:
+        yield keeper
+    finally:
+        keeper.put_back()
+
+
+def start_chronyd(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a chronyd that steers: its files are all here, and it knows no RTC."""
+    printed = subprocess.run(
+        [
+            *(sys.executable, "-m", "mqtick.client.cli", "chrony-config", "--poll", "0"),
+            *("--delay-us", "1000", "--run-folder", str(folder)),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    config = folder / "chrony.conf"
+    config.write_text(
+        f"{printed.stdout}makestep 0.001 3\nport 0\ncmdport 0\n"
+        f"bindcmdaddress {folder}/command.sock\npidfile {folder}/pid\ndriftfile {folder}/drift\n"
+    )
+    folder.chmod(0o700)
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            [str(program("chronyd")), "-d", "-u", "root", "-f", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
+    rig: Rig, clock_keeper: ClockKeeper
+) -> None:
+    began = time.monotonic()
+    before_ppm = frequency(adjtimex()) * 1e6
+    served = VirtualClockSettings.starting_now(offset_ns=5_000_000, frequency_ppb=20_000.0)
+    truth = VirtualClock(served)
+    broker = rig.broker()
+    server = rig.server(
+        broker.url,
+        *("--virtual-clock", served.to_text(), "--client-requests-per-s", "20"),
+    )
+    server.wait_ready()
+    folder = rig.new_folder("chronyd")
+    daemon = start_chronyd(folder)
+    clock_keeper.end_first(daemon.pid)
+    rig.on_close(daemon.wait)
+    client = Program(
+        rig.new_folder("client"),
+        "mqtick-client",
+        *("--broker", broker.url, "--name", "c1", "--fast", "--discipline", "chrony"),
+        *("--exchange-interval-s", "0.25", "--exchange-burst", "2"),
+        *("--chrony-socket", f"{folder}/chrony.mqtick{{server}}.sock"),
+        *("--chrony-host", f"{folder}/command.sock", "--chrony-check-interval-s", "1"),
+    )
+    rig.on_close(client.stop)
+    client.start()
+
+    def error_ns() -> int:
+        """The clock of this machine minus the server's."""
+        now = read_kernel_time(10)
+        return now.realtime_ns - truth.at_monotonic_raw_ns(now.raw_ns)
+
+    assert abs(error_ns() + 5_000_000) < 500_000, "it starts where it should"
+    errors: list[tuple[float, int]] = []
+    outside_s = time.monotonic()
+    while (now_s := time.monotonic()) - outside_s < HELD_S:
+        assert daemon.poll() is None, (folder / "log").read_text()
+        errors.append((now_s, error_ns()))
+        if abs(errors[-1][1]) >= LIMIT_NS:
+            outside_s = now_s
+        if now_s - began > PATIENCE_S:
+            last = [error // US for _, error in errors[::50]]
+            pytest.fail(f"not within {LIMIT_NS // US} us for {HELD_S} s; errors in us: {last}")
+        time.sleep(0.02)
+    held = [abs(error) / US for at_s, error in errors if at_s > outside_s]
+    tracking = chronyd.tracking(host=f"{folder}/command.sock")
+    learned_ppm = tracking.frequency_reference_minus_local_ppm - before_ppm
+    print(
+        f"\nthe clock was within {LIMIT_NS // US} us from {outside_s - began:.1f} s on: median "
+        f"{statistics.median(held):.1f}, at most {max(held):.1f} us in the last {HELD_S} s; "
+        f"chronyd says that it has to run {learned_ppm:+.2f} ppm faster"
+    )
+    assert max(held) < LIMIT_NS / US
+    assert learned_ppm == pytest.approx(20.0, abs=5.0)
+    assert chronyd.sources(host=f"{folder}/command.sock")[0].state == "*"
+    client.wait_for(
+        lambda values: "takes the samples" in values["chrony"]["0"]["says"],
+        "the client has verified that its samples arrive",
+    )
+    assert time.monotonic() - began < 100
+
+
+def test_the_clock_comes_back_even_if_the_test_is_killed(clock_keeper: ClockKeeper) -> None:
+    keeper = Keeper()
+    script = (
+        "import os, signal, sys, time\n"
+        f"sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
+        "from test_steer_clock import ClockKeeper\n"
+        "inner = ClockKeeper()\n"
+        "time.clock_settime_ns(time.CLOCK_REALTIME, time.time_ns() + 20_000_000)\n"
+        "print(inner.process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    number = int(done.stdout)
+    end = time.monotonic() + 10
+    while is_running(number):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert abs(keeper.error_ns()) < 1_000_000
+    assert done.returncode == -9
