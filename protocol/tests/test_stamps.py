@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -240,3 +241,33 @@ def test_kernels_without_the_new_option_are_asked_with_the_old_one() -> None:
     assert reader.received.source is Source.KERNEL
     one.close()
     other.close()
+
+
+def test_a_goodbye_is_read_by_who_was_still_writing(pair: Pair) -> None:
+    one, other = pair
+    one.linger_s = 2.0
+    said: list[bytes] = []
+
+    def read_late() -> None:
+        other.sock.sendall(b"still writing")
+        time.sleep(0.1)
+        other.sock.sendall(b"and again")  # a closed socket would answer this with a reset
+        said.append(other.sock.recv(100))
+        other.close()
+
+    thread = threading.Thread(target=read_late)
+    one.send(b"goodbye")
+    thread.start()
+    began = time.monotonic()
+    one.close()
+    thread.join()
+    assert said == [b"goodbye"]
+    assert time.monotonic() - began < 1.5
+
+
+def test_who_does_not_read_a_goodbye_is_not_waited_for_long(pair: Pair) -> None:
+    one, _ = pair
+    one.linger_s = 0.05
+    began = time.monotonic()
+    one.close()
+    assert 0.04 < time.monotonic() - began < 1

@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
 # Do not send retained messages at subscription: MQTT 5.0, 3.8.3.1 Retain Handling.
 _SEND_RETAINED_NEVER = 2
+# How long a broker may take to hear our goodbye.
+_GOODBYE_S = 0.3
 # Reason codes above this one say what is wrong: MQTT 5.0, 2.4.
 _UNSPECIFIED = 0x80
 
@@ -352,7 +354,8 @@ class Connection:
     def close(self) -> None:
         """Say goodbye and stop."""
         self._closing = True
-        if self.connected:
+        if self.connected and self._client.frames is not None:
+            self._client.frames.kernel.linger_s = _GOODBYE_S
             self._client.disconnect()
         if self._retry is not None:
             self._retry.cancel()

@@ -83,6 +83,8 @@ class KernelSocket:
         """When the last bytes that were read arrived."""
         self.transmit: Transmit | None = None
         """Set around a send whose last octet's transmit stamp is wanted."""
+        self.linger_s = 0.0
+        """How long `close` lets the other side read what was sent, and close first."""
         self.bytes_sent = 0
         self._buffer = b""
         self._at = 0
@@ -221,4 +223,20 @@ class KernelSocket:
 
     def close(self) -> None:
         """Close the socket; transmit stamps still on their way are lost."""
+        if self.linger_s:
+            self._let_read()
         self.sock.close()
+
+    def _let_read(self) -> None:
+        """Say that nothing more comes, and wait for the end of stream.
+
+        A broker that writes to a socket that was closed already does not read what came before:
+        neither the goodbye nor that it was one.
+        """
+        end_s = time.monotonic() + self.linger_s
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+            while (rest_s := end_s - time.monotonic()) > 0:
+                self.sock.settimeout(rest_s)
+                if not self.sock.recv(65536):
+                    return
