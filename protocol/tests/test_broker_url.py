@@ -121,7 +121,7 @@ def test_whatever_is_written_is_an_address_or_a_sentence(text: str) -> None:
 
 @dataclass(frozen=True)
 class Keys:
-    broker: str = "mqtts://broker.lan"
+    broker: str = "mqtts://kitchen-1@broker.lan"
     mqtt_version: str = "5"
     username: str = ""
     password_file: str = ""
@@ -206,6 +206,11 @@ def test_files_for_tls_are_refused_where_there_would_be_none(
 ) -> None:
     with pytest.raises(BrokerError, match=r"without TLS.*write mqtts:// or wss://"):
         broker_from(replace(Keys(broker=url), **{key: str(password)}))
+
+
+def test_a_password_without_a_user_name_is_refused(password: Path) -> None:
+    with pytest.raises(BrokerError, match="password_file is given without a user name"):
+        broker_from(Keys(broker="mqtt://broker.lan", password_file=str(password)))
 
 
 def test_a_private_key_without_its_certificate_is_refused(password: Path) -> None:

@@ -164,6 +164,11 @@ def broker_from(keys: BrokerKeys) -> Broker:
             "certificate_key_file is given without certificate_file, so that there is nothing to "
             "prove with it: give both, or none"
         )
+    if keys.password_file and not (keys.username or broker.username):
+        raise BrokerError(
+            "password_file is given without a user name, so that no broker would take it: "
+            "set username too"
+        )
     for path in filter(None, (keys.ca_file, keys.certificate_file, keys.certificate_key_file)):
         if not os.access(path, os.R_OK):
             raise BrokerError(f"the file {path} does not exist or cannot be read")
