@@ -166,3 +166,64 @@ def test_a_stop_before_the_run_is_not_forgotten(loop: Loop) -> None:
     loop.stop()
     loop.run()
     assert not loop.running
+
+
+# -- what can wait ---------------------------------------------------------------------------------
+
+
+def test_what_can_wait_is_called_when_something_else_wakes_the_loop(loop: Loop) -> None:
+    ran: list[object] = []
+    loop.call_lazily(MS, 10_000 * MS, lambda: ran.append("lazy"))
+    loop.call_later(3 * MS, lambda: ran.append("timer"))
+    run_until(loop, ran, 2)
+    assert ran == ["timer", "lazy"]
+
+
+def test_before_its_delay_nothing_makes_it_run(loop: Loop) -> None:
+    ran: list[object] = []
+    loop.call_lazily(10_000 * MS, 0, lambda: ran.append("lazy"))
+    loop.call_later(MS, lambda: ran.append("timer"))
+    run_until(loop, ran, 1)
+    loop.turn(0)
+    assert ran == ["timer"]
+
+
+def test_after_its_slack_it_is_called_without_any_other_reason(loop: Loop) -> None:
+    ran: list[object] = []
+    began_ns = time.monotonic_ns()
+    loop.call_lazily(5 * MS, 15 * MS, lambda: ran.append(time.monotonic_ns() - began_ns))
+    run_until(loop, ran, 1)
+    assert isinstance(ran[0], int)
+    assert ran[0] >= 20 * MS
+    loop.turn(0.03)
+    assert len(ran) == 1
+
+
+def test_nothing_that_can_wait_is_called_around_a_precise_timer(loop: Loop) -> None:
+    ran: list[object] = []
+    now_ns = time.monotonic_ns()
+    loop.call_at(now_ns + 20 * MS, lambda: ran.append("precise"), precise=True)
+    loop.call_lazily(0, 10_000 * MS, lambda: ran.append("lazy"))
+    loop.call_at(now_ns + 17 * MS, lambda: ran.append("shortly before"))
+    time.sleep(0.017)
+    run_until(loop, ran, 2)
+    assert ran == ["shortly before", "precise"]
+    loop.call_later(0, lambda: ran.append("after"))
+    run_until(loop, ran, 4)
+    assert ran == ["shortly before", "precise", "after", "lazy"]
+
+
+def test_what_can_wait_can_be_cancelled(loop: Loop) -> None:
+    ran: list[object] = []
+    loop.call_lazily(0, MS, lambda: ran.append("cancelled")).cancel()
+    loop.call_later(3 * MS, lambda: ran.append("other"))
+    run_until(loop, ran, 1)
+    loop.turn(0)
+    assert ran == ["other"]
+
+
+def test_a_cancelled_timer_wakes_nobody(loop: Loop) -> None:
+    loop.call_later(5 * MS, lambda: None).cancel()
+    began_ns = time.monotonic_ns()
+    loop.turn(0.05)
+    assert time.monotonic_ns() - began_ns >= 40 * MS

@@ -52,6 +52,21 @@ def test_memory_is_locked_or_a_sentence_says_why_not() -> None:
         assert locked_kibibytes(status) == 0
 
 
+def test_a_thread_takes_little_of_the_memory_that_is_locked() -> None:
+    said = in_another_process(
+        "import threading\n"
+        "realtime.small_stacks()\n"
+        "ready, end = threading.Event(), threading.Event()\n"
+        "def run(): ready.set(); end.wait()\n"
+        "threading.Thread(target=run).start(); ready.wait()\n"
+        "stacks = [line for line in open('/proc/self/maps') if ' rw-p ' in line]\n"
+        "sizes = [int(b, 16) - int(a, 16) for a, b in (s.split()[0].split('-') for s in stacks)]\n"
+        "end.set()\n"
+        "print(1 << 20 in sizes, 8 << 20 in sizes)"
+    )
+    assert said == "True False"
+
+
 def test_memory_is_not_locked_under_a_finite_limit() -> None:
     # An allocation beyond the limit would fail later, in the middle of the work.
     said = in_another_process(

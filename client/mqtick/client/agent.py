@@ -243,10 +243,6 @@ class Agent:
         else:
             raise DecodeError("topic", "Nobody asked for this topic.")
 
-    def expects_within(self, duration_ns: int) -> bool:
-        """Whether a time message that drives a pin is due within so long, before or after."""
-        return self._servers.expects_within(duration_ns)
-
     # -- every second ------------------------------------------------------------------------
 
     def tick(self) -> None:

@@ -7,6 +7,7 @@ interval just grows.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ PROGRAM = "mqtick-client"
 _SLEPT_NS = 500_000_000
 
 
+@functools.cache
 def boot_id() -> str:
     """Return what tells one boot from another: raw readings mean nothing across them."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

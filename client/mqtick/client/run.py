@@ -22,14 +22,12 @@ from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.loop import Loop
 from mqtick.protocol.topics import check_client_name
-from mqtick.service.program import Housekeeping
+from mqtick.service.program import TICK_NS, Housekeeping
 from mqtick.service.program_settings import PinKeys
 
 __all__ = ["follow"]
 
 _SECOND = 1_000_000_000
-# What is done every second (the status file above all) takes less than this.
-_TICK_NS = 4_000_000
 _log = logging.getLogger("mqtick.client")
 
 
@@ -44,7 +42,6 @@ class _Program:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.loop = Loop()
-        self._waited = False
         self.clock: Clock = SystemClock()
         if settings.virtual_clock:
             self.clock = VirtualClock(VirtualClockSettings.from_text(settings.virtual_clock))
@@ -132,17 +129,12 @@ class _Program:
         return status(self.agent, extra)
 
     def tick(self) -> None:
-        """Do what is due every second, but not in the way of a pin that is due."""
-        if self.agent.expects_within(_TICK_NS) and not self._waited:
-            self._waited = True
-            self.loop.call_later(2 * _TICK_NS, self.tick)
-            return
-        self._waited = False
+        """Do what is due about every second."""
         self.agent.tick()
         if self.discipline is not None:
             self.discipline.tick()
         self.house.tick()
-        self.loop.call_later(_SECOND, self.tick)
+        self.loop.call_lazily(*TICK_NS, self.tick)
 
     def run(self) -> None:
         """Run until a signal."""
@@ -151,7 +143,7 @@ class _Program:
         if self.pps is not None:
             self.pps.start()
         self.house.start()
-        self.loop.call_later(_SECOND, self.tick)
+        self.loop.call_lazily(*TICK_NS, self.tick)
         _log.info("following time on %s as %s", self.agent.connection.address, self.agent.name)
         try:
             self.loop.run()

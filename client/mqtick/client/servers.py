@@ -122,14 +122,6 @@ class Servers:
         if expectation.due_ns is not None and expectation.due_ns > now_ns:
             self._connection.loop.call_at(expectation.due_ns, self._before_arrival, precise=True)
 
-    def expects_within(self, duration_ns: int) -> bool:
-        """Whether a time message that drives a pin is due within so long, before or after."""
-        now_ns = time.monotonic_ns()
-        return any(
-            expectation.due_ns is not None and abs(expectation.due_ns - now_ns) <= duration_ns
-            for expectation in self._expectations.values()
-        )
-
     def _check_stranger(self, arrival: Arrival, number: int) -> None:
         """Only a message that could count makes a server known: nobody else may fill the list."""
         if arrival.retain:

@@ -240,6 +240,7 @@ class Track:
         transmit = self._publish(topic, payload)
         if transmit is None:
             return False
+        self._collect_stamps()  # mostly there already; left where it is, it would wake us up
         if len(self._pending) >= _PENDING_LIMIT:
             self._pending.popitem(last=False)
             self._refuse("no-reply")

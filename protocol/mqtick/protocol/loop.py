@@ -22,6 +22,8 @@ from types import FrameType
 __all__ = ["Loop", "Timer"]
 
 _PRECISE_LEAD_NS = 1_500_000
+# So long before a precise timer nothing is begun that can wait.
+_QUIET_NS = 3_000_000
 
 
 class Timer:
@@ -48,6 +50,7 @@ class Loop:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._timers: list[tuple[int, int, Timer]] = []
+        self._lazy: list[tuple[int, int, Timer]] = []
         self._count = itertools.count()
         self._ready: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -83,6 +86,17 @@ class Loop:
         """Call after `delay_ns`."""
         return self.call_at(time.monotonic_ns() + delay_ns, callback)
 
+    def call_lazily(self, delay_ns: int, slack_ns: int, callback: Callable[[], None]) -> Timer:
+        """Call after `delay_ns` when something else has woken the loop, `slack_ns` later at most.
+
+        To wake up costs more than most of what is done then: what can wait shall not do it. It is
+        called after everything else, and not around precise timers.
+        """
+        due_ns = time.monotonic_ns() + delay_ns
+        timer = self.call_at(due_ns + slack_ns, callback)
+        heapq.heappush(self._lazy, (due_ns, next(self._count), timer))
+        return timer
+
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
         """Call in the loop's thread; the one method that other threads may use.
 
@@ -117,6 +131,8 @@ class Loop:
     def turn(self, longest_s: float = 60.0) -> None:
         """Wait once and call everything that is due."""
         wait_s = longest_s
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
         if self._timers:
             wait_s = min(wait_s, max(0.0, (self._timers[0][0] - time.monotonic_ns()) / 1e9))
         if self._ready:
@@ -130,18 +146,36 @@ class Loop:
                 callback(events)
         while self._ready:
             self._ready.popleft()()
-        self._run_timers()
+        if not self._run_timers():
+            self._run_lazy()
 
-    def _run_timers(self) -> None:
+    def _run_timers(self) -> bool:
+        """Call what is due; return whether a precise timer was among it."""
+        was_precise = False
         while self._timers and self._timers[0][0] <= time.monotonic_ns():
             timer = heapq.heappop(self._timers)[2]
-            if timer.callback is None:
+            callback, timer.callback = timer.callback, None
+            if callback is None:
                 continue
             if timer.precise:
+                was_precise = True
                 rest_ns = timer.due_ns - time.monotonic_ns()
                 if rest_ns > 0:
                     time.sleep(rest_ns / 1e9)
-            timer.callback()
+            callback()
+        return was_precise
+
+    def _run_lazy(self) -> None:
+        now_ns = time.monotonic_ns()
+        if self._timers:
+            due_ns, _, timer = self._timers[0]
+            if timer.precise and due_ns - now_ns < _QUIET_NS:
+                return
+        while self._lazy and self._lazy[0][0] <= now_ns:
+            timer = heapq.heappop(self._lazy)[2]
+            callback, timer.callback = timer.callback, None
+            if callback is not None:
+                callback()
 
     def close(self) -> None:
         """Release the descriptors."""

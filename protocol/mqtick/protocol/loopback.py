@@ -47,6 +47,8 @@ class Loopback:
         if self._connection.connected:
             transmit = self._connection.publish(self._topic, nonce)
             self._pending = (nonce, transmit) if transmit is not None else None
+            if transmit is not None:
+                self._connection.collect_stamps()  # left there, a stamp would wake the program up
         self._left -= 1
         spacing_ns = _BURST_SPACING_NS if self._left > 0 else self._interval_ns
         self._loop.call_later(int(spacing_ns * random.uniform(0.7, 1.3)), self._send)

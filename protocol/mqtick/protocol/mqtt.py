@@ -258,7 +258,8 @@ class Connection:
             else:
                 self._client.loop_misc()
                 self._watch_writing()
-        self.loop.call_later(_SECOND, self._tick)
+        slack_ns = _SECOND if self.connected else 0
+        self.loop.call_lazily(_SECOND, slack_ns, self._tick)
 
     def publish(self, topic: str, payload: bytes, properties: bytes = b"") -> Transmit | None:
         """Send a QoS 0 message now; None (and counted in `dropped`) when it cannot go now.

@@ -15,10 +15,12 @@ from mqtick.service.program_settings import RealtimeKeys
 from mqtick.service.status_file import StatusFile
 from mqtick.service.systemd import Notifier
 
-__all__ = ["Housekeeping", "status_path"]
+__all__ = ["TICK_NS", "Housekeeping", "status_path"]
 
 _log = logging.getLogger(__name__)
 _COLLECT_EVERY = 64
+TICK_NS = (750_000_000, 500_000_000)
+"""Delay and slack of `Housekeeping.tick`: once a second, when the program is awake anyway."""
 
 
 def status_path(program: str, folder: str) -> Path:
@@ -40,8 +42,9 @@ def status_path(program: str, folder: str) -> Path:
 
 
 class Housekeeping:
-    """`start` once all is set up, `tick` every second, `stop` at the end. None of it raises.
+    """`start` once all is set up, `tick` about every second, `stop` at the end. None of it raises.
 
+    To be made before any thread, whose stacks are then small where memory is locked.
     `status()` returns the status to be written; `summary(status)` one line for systemd;
     `metrics(status)` the series for Prometheus.
     """
@@ -57,6 +60,8 @@ class Housekeeping:
         summary: Callable[[Mapping[str, Any]], str],
         metrics: Callable[[Mapping[str, Any]], Iterable[Metric]],
     ) -> None:
+        if keys.lock_memory:
+            realtime.small_stacks()
         path = status_path(program, folder)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ from mqtick.service.commandline import (
     read_settings,
     with_default_command,
 )
-from mqtick.service.program import Housekeeping, status_path
+from mqtick.service.program import TICK_NS, Housekeeping, status_path
 from mqtick.service.program_settings import PinKeys
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.server import Server
@@ -145,14 +145,14 @@ def serve(settings: Settings) -> int:
     def tick() -> None:
         house.tick()
         server.tick()
-        loop.call_later(_SECOND, tick)
+        loop.call_lazily(*TICK_NS, tick)
 
     loop.stop_on_signals()
     if pps is not None:
         PpsDriver(loop, pps, lambda time_ns: _raw_of_time(clock, server, time_ns)).start()
     server.start()
     house.start()
-    loop.call_later(_SECOND, tick)
+    loop.call_lazily(*TICK_NS, tick)
     _log.info("serving time to %s as number %d", server.connection.address, settings.number)
     try:
         loop.run()
