@@ -16,7 +16,9 @@ from pathlib import Path
 _LONGEST_S = 0.002
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
+async def _carry(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float
+) -> None:
     """Pass octets on, each chunk `delay_s` after it came, in order."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()

@@ -42,7 +42,15 @@ class NtpPair:
             )
             command = [chronyd, "-U", "-x", "-d", "-u", user, "-f", str(folder / f"{name}.conf")]
             if os.geteuid() == 0:
-                command = ["setpriv", "--reuid", user, "--regid", "nogroup", "--clear-groups", *command]
+                command = [
+                    "setpriv",
+                    "--reuid",
+                    user,
+                    "--regid",
+                    "nogroup",
+                    "--clear-groups",
+                    *command,
+                ]
             self._processes.append(
                 subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             )
