@@ -15,6 +15,7 @@ from typing import Any
 from bench.harness import RESULTS
 
 README = Path(__file__).resolve().parent / "README.md"
+_QUANTILES = ("median", "p5", "p95", "p99", "max")
 _MARK = re.compile(r"(<!-- results: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -23,15 +24,16 @@ def table(content: dict[str, Any]) -> str:
     lines = [
         f"{content['machine']}; commit `{content['commit']}`.",
         "",
-        "| quantity | who | unit | n | median | p95 | p99 | max |",
-        "|---|---|---|--:|--:|--:|--:|--:|",
+        f"| quantity | who | unit | n | {' | '.join(_QUANTILES)} |",
+        f"|---|---|---|--:|{'--:|' * len(_QUANTILES)}",
     ]
     for row in content["rows"]:
         simulated = " (simulated)" if row["simulated"] else ""
-        cells = (row[name] for name in ("unit", "n", "median", "p95", "p99", "max"))
+        # One value has no spread.
+        cells = [str(row[name]) if row["n"] > 1 or name == "median" else "" for name in _QUANTILES]
         lines.append(
-            f"| {_plain(row['quantity'])}{simulated} | {_plain(row['who'])} | "
-            f"{' | '.join(str(cell) for cell in cells)} |"
+            f"| {_plain(row['quantity'])}{simulated} | {_plain(row['who'])} | {row['unit']} | "
+            f"{row['n']} | {' | '.join(cells)} |"
         )
     if content["ratios"]:
         lines += [

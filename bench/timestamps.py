@@ -1,0 +1,119 @@
+"""timestamps: how far a program's own timestamps are from the kernel's, idle and with busy cores.
+
+A program sends itself messages through Mosquitto on the connection that client and server use, and
+notes for each when it handed it over and when the kernel sent it, when the kernel received it and
+when it saw it itself. What lies between them is what kernel timestamps take out of a measurement.
+
+    python -m bench.timestamps              3 rounds of 4 blocks of 20 s
+    python -m bench.timestamps --short      1 round, blocks of 5 s
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.harness import Ratio, Report, Row, progress, quantile
+from bench.programs import like_the_unit, may_be_real_time
+from demo.local_broker import Mosquitto, running
+
+_HOG = "while True: pass"
+_PROCESSES_A_CORE = 2
+NAMES = {
+    "receive": "receive: program's stamp minus kernel's",
+    "transmit": "transmit: kernel's stamp minus program's",
+    "kernel round trip": "round trip through the broker by kernel stamps",
+    "user round trip": "round trip through the broker by the program's stamps",
+}
+
+
+@contextlib.contextmanager
+def busy_cores(wanted: bool) -> Iterator[None]:
+    """Keep all cores busy with ordinary processes for the length of a with block."""
+    count = _PROCESSES_A_CORE * (os.cpu_count() or 1) if wanted else 0
+    hogs = [subprocess.Popen([sys.executable, "-c", _HOG]) for _ in range(count)]
+    try:
+        time.sleep(0.5 if wanted else 0.0)
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+        for hog in hogs:
+            hog.wait()
+
+
+def block(url: str, folder: Path, seconds: float, *, real_time: bool) -> dict[str, list[float]]:
+    """Let the worker run for a while; return its durations by name, us."""
+    result = folder / "result.json"
+    subprocess.run(
+        [sys.executable, "-m", "bench.stamp_worker", url, str(seconds), str(result)],
+        check=True,
+        preexec_fn=like_the_unit if real_time else None,
+    )
+    found: dict[str, list[float]] = json.loads(result.read_text())["us"]
+    return found
+
+
+def measure(rounds: int, seconds: float) -> Report:
+    """Run all blocks: idle and busy, as an ordinary process and with the unit's rights, in turn."""
+    report = Report("timestamps")
+    policies = {"ordinary process": False}
+    if may_be_real_time():
+        policies["SCHED_FIFO, as the unit"] = True
+    else:
+        print("without the right to SCHED_FIFO: only the ordinary process is measured")
+    loads = {"idle": False, "all cores busy": True}
+    found: dict[tuple[str, str, str], list[list[float]]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as name, running(Mosquitto(Path(name))) as broker:
+        for number in range(rounds):
+            for load, is_busy in loads.items():
+                for who, real_time in policies.items():
+                    progress(f"round {number + 1} of {rounds}: {load}, {who}")
+                    with busy_cores(is_busy):
+                        values = block(broker.url, Path(name), seconds, real_time=real_time)
+                    for kind, durations in values.items():
+                        found[kind, load, who].append(durations)
+    spreads: dict[tuple[str, str, str], float] = {}
+    for (kind, load, who), blocks in found.items():
+        pooled = sorted(value for durations in blocks for value in durations)
+        report.rows.append(Row.of(f"{NAMES[kind]}, {load}", "us", who, pooled, digits=1))
+        spreads[kind, load, who] = round(quantile(pooled, 0.95) - quantile(pooled, 0.05), 1)
+        medians = [quantile(sorted(durations), 0.5) for durations in blocks if durations]
+        print(
+            f"{NAMES[kind]}, {load}, {who}: medians of {len(medians)} blocks "
+            f"{min(medians):.1f} to {max(medians):.1f} us"
+        )
+    for load in loads:
+        for who in policies:
+            quantity = f"spread (p95 - p5) of the round trip, {load}, {who}: kernel / program"
+            kernel, user = (
+                spreads[kind, load, who] for kind in ("kernel round trip", "user round trip")
+            )
+            report.ratios.append(Ratio.of(quantity, kernel, user, None))
+    return report
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20, help="length of a block")
+    parser.add_argument("--short", action="store_true", help="1 round, blocks of 5 s")
+    args = parser.parse_args()
+    if args.short:
+        args.rounds, args.seconds = 1, 5
+    measure(args.rounds, args.seconds).finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
