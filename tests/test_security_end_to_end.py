@@ -42,7 +42,7 @@ from mqtick.protocol.auth import Keys, derive_broadcast_key, derive_client_key
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.protocol.precise import FollowUp, Leap, Reply, Request, Source, Time
 
-pytestmark = needs_mosquitto
+pytestmark = [needs_mosquitto, pytest.mark.slow]
 
 HOUR = 3600 * SECOND
 NO_KEYS = Keys()

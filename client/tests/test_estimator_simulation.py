@@ -20,6 +20,8 @@ from mqtick.client.exchange import echo, one_way, two_way
 from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample, Verdict
 from mqtick.protocol.stamps import Source
 
+pytestmark = pytest.mark.slow
+
 SECOND = 1_000_000_000
 EPOCH = 1_790_000_000 * SECOND
 

@@ -249,10 +249,10 @@ def test_an_answer_in_pieces_is_put_together_and_the_next_has_its_full_time(
         return True
 
     def answer_late(connection: socket.socket, request: Request) -> bool:
-        time.sleep(0.3)
+        time.sleep(0.5)
         return False
 
-    output = opened(daemon, no_board, timeout_ms=400)
+    output = opened(daemon, no_board, timeout_ms=750)
     for misbehave in (answer_in_pieces, answer_late):
         daemon.misbehave = misbehave
         assert output.fire().made
