@@ -1,0 +1,33 @@
+"""What every test may count on."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mqtick.protocol.stamps import KernelSocket, Source
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernel_that_stamps() -> Iterator[None]:
+    """Keep the kernel stamping for as long as the tests run.
+
+    It begins to stamp what arrives a moment after the first socket of the machine asks for it,
+    and ends with the last one, so that the first message of a test alone would have no stamp.
+    """
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        sender = KernelSocket(socket.create_connection(server.getsockname()))
+        stack.callback(sender.close)
+        receiver = KernelSocket(server.accept()[0])
+        stack.callback(receiver.close)
+        end = time.monotonic() + 2
+        while receiver.received.source is not Source.KERNEL and time.monotonic() < end:
+            sender.send(b"?")
+            receiver.read_chunk()
+            time.sleep(0.005)
+        yield
