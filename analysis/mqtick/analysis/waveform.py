@@ -1,0 +1,76 @@
+"""A waveform as an instrument recorded it: raw codes, their scale, an integer time base."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["FS_PER_SECOND", "Codes", "Waveform", "femtoseconds"]
+
+FS_PER_SECOND: Final = 10**15
+
+Codes = npt.NDArray[np.integer[Any]]
+
+
+def femtoseconds(seconds: float) -> int:
+    """Convert seconds to whole femtoseconds, rounded to the nearest."""
+    return round(seconds * FS_PER_SECOND)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waveform:
+    """What one channel saw in one capture.
+
+    Volts of a code: `(code - code_at_zero) * volts_per_code`. Instant of sample i, counted from
+    the trigger: `start_fs + i * interval_fs` (later samples are later; before the trigger it is
+    negative). There is no time axis in floats: a column of rounded seconds repeats itself in long
+    records, and one made with its end point included is stretched.
+
+    Attributes:
+        codes: what the converter gave, int8, uint8, int16 or uint16, one dimension.
+        volts_per_code: volts between two codes, above 0.
+        code_at_zero: the code, not rounded, that stands for 0 V.
+        interval_fs: time between two samples in fs, above 0.
+        start_fs: instant of the first sample in fs, relative to the trigger.
+    """
+
+    codes: Codes
+    volts_per_code: float
+    code_at_zero: float
+    interval_fs: int
+    start_fs: int
+
+    def __post_init__(self) -> None:
+        if self.codes.ndim != 1 or self.codes.dtype.kind not in "iu":
+            raise ValueError(
+                f"A waveform is one row of integer codes, and this has {self.codes.ndim} "
+                f"dimensions of {self.codes.dtype}."
+            )
+        if not (0 < self.volts_per_code < float("inf") and abs(self.code_at_zero) < float("inf")):
+            raise ValueError(
+                f"The scale is {self.volts_per_code!r} V a code around {self.code_at_zero!r}, "
+                "which is none; the instrument's preamble was not what it should be."
+            )
+        if self.interval_fs <= 0:
+            raise ValueError(
+                f"The samples are {self.interval_fs} fs apart, which is not above 0; the "
+                "instrument's preamble was not what it should be."
+            )
+
+    @property
+    def trigger_phase_fs(self) -> int:
+        """Time from the sample before the trigger to the trigger in fs, 0 up to `interval_fs`."""
+        return -self.start_fs % self.interval_fs
+
+    def volts(self) -> npt.NDArray[np.float64]:
+        """Return the samples in volts."""
+        scaled = (self.codes.astype(np.float64) - self.code_at_zero) * self.volts_per_code
+        return np.asarray(scaled, dtype=np.float64)
+
+    def instant_fs(self, index: float) -> int:
+        """Return the instant of a place between samples (0 is the first one), in fs."""
+        whole = int(index)
+        return self.start_fs + whole * self.interval_fs + round((index - whole) * self.interval_fs)

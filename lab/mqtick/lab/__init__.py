@@ -1,0 +1,1 @@
+"""mqtick: the lab room, oscilloscopes, a simulated bench, and experiments."""

@@ -1,0 +1,1 @@
+"""The sub-commands of mqtick-lab, one file each."""

@@ -1,0 +1,97 @@
+"""A conversation with an instrument, without an instrument.
+
+A dialect is a set of generators that yield what is to be sent and are given what was answered, so
+that everything a family of instruments wants can be tested as pairs of command and reply. Whoever
+has a connection (`Oscilloscope`) plays them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = [
+    "Block",
+    "Conversation",
+    "InstrumentError",
+    "Pause",
+    "Query",
+    "Reply",
+    "Step",
+    "Write",
+    "block",
+    "pause",
+    "query",
+    "write",
+]
+
+T = TypeVar("T")
+
+
+class InstrumentError(Exception):
+    """An instrument cannot be reached or did not do its part; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Send a command that has no answer."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Send a command and read one line; the reply is that line without its ending."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Send a command and read IEEE 488.2 blocks; the reply is their octets, joined.
+
+    `prefix` is what stands before the `#` and is thrown away (Siglent's `C1:WF DAT2,`); `count`
+    is the number of blocks that come one after another, separated by `;` or `,` (FastFrame).
+    """
+
+    command: str
+    prefix: bytes = b""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait: the instrument needs it, and says nothing when it is done."""
+
+    seconds: float
+
+
+Step = Write | Query | Block | Pause
+Reply = str | bytes | None
+Conversation = Generator[Step, Reply, T]
+
+
+def write(*commands: str) -> Conversation[None]:
+    """Send commands."""
+    for command in commands:
+        yield Write(command)
+
+
+def query(command: str) -> Conversation[str]:
+    """Ask, and return the line without blanks around it."""
+    reply = yield Query(command)
+    assert isinstance(reply, str)
+    return reply.strip()
+
+
+def block(command: str, *, prefix: bytes = b"", count: int = 1) -> Conversation[bytes]:
+    """Ask for binary data, and return its octets."""
+    reply = yield Block(command, prefix, count)
+    assert isinstance(reply, bytes)
+    return reply
+
+
+def pause(seconds: float) -> Conversation[None]:
+    """Wait."""
+    yield Pause(seconds)

@@ -1,0 +1,34 @@
+"""Families of oscilloscopes, one file each; which one speaks is found from *IDN?."""
+
+from __future__ import annotations
+
+import difflib
+
+from mqtick.lab.conversation import InstrumentError
+from mqtick.lab.dialects.base import Dialect, Identity, Segment
+from mqtick.lab.dialects.keysight import Keysight
+
+__all__ = ["DIALECTS", "Dialect", "Identity", "Segment", "dialect_for"]
+
+DIALECTS: dict[str, type[Dialect]] = {dialect.name: dialect for dialect in (Keysight,)}
+
+
+def dialect_for(identity: Identity, name: str = "auto") -> Dialect:
+    """Return the dialect of an instrument, or the named one; InstrumentError if there is none."""
+    known = ", ".join(DIALECTS)
+    if name != "auto":
+        if name not in DIALECTS:
+            near = difflib.get_close_matches(name, DIALECTS, n=1)
+            raise InstrumentError(
+                f"There is no dialect {name!r}"
+                f"{f'; did you mean {near[0]}' if near else ''}. Known: {known}."
+            )
+        return DIALECTS[name](identity)
+    for dialect in DIALECTS.values():
+        if dialect.pattern.match(f"{identity.manufacturer} {identity.model}"):
+            return dialect(identity)
+    raise InstrumentError(
+        f"No dialect is known for {identity}. If it speaks like a family that is, name it with "
+        f"--dialect (or dialect = in the experiment): {known}; "
+        "else see docs/adding-an-oscilloscope.md."
+    )

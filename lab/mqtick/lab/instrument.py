@@ -1,0 +1,47 @@
+"""What a run wants of an instrument, whatever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mqtick.analysis.waveform import Waveform
+from mqtick.lab.oscilloscope import Oscilloscope
+from mqtick.lab.setup import Setup
+
+__all__ = ["Instrument", "open_instrument"]
+
+
+class Instrument(Protocol):
+    """An oscilloscope or a logic analyser that was reached; each method may raise InstrumentError.
+
+    `set_up` once, then for each shot: `arm`, make the event happen, `wait`, `read`.
+    """
+
+    @property
+    def description(self) -> str:
+        """Manufacturer, model, serial number, firmware: for run.json."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a simulated one, or a demo device."""
+
+    def set_up(self, setup: Setup) -> None:
+        """Set everything."""
+
+    def arm(self, timeout_s: float = 5.0) -> bool:
+        """Begin one acquisition; True once it waits for the trigger, False if it fired already."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the acquisition is complete; False when it is not in time, and is ended."""
+
+    def read(self, channels: Sequence[int]) -> dict[int, Waveform]:
+        """Read channels of the finished acquisition."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+def open_instrument(resource: str, dialect: str = "auto", *, timeout_s: float = 3.0) -> Instrument:
+    """Open what a resource names: a VISA resource."""
+    return Oscilloscope.open(resource, dialect, timeout_s=timeout_s)

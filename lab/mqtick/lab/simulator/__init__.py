@@ -1,0 +1,23 @@
+"""Simulated oscilloscopes: real edges in, the octets of an instrument out."""
+
+from __future__ import annotations
+
+from mqtick.lab.simulator.faults import KINDS, Faults
+from mqtick.lab.simulator.feed import EdgeFeed
+from mqtick.lab.simulator.front import Front
+from mqtick.lab.simulator.keysight import KeysightFront
+from mqtick.lab.simulator.model import Model, Physics
+from mqtick.lab.simulator.server import InstrumentServer
+
+__all__ = [
+    "FRONTS",
+    "KINDS",
+    "EdgeFeed",
+    "Faults",
+    "Front",
+    "InstrumentServer",
+    "Model",
+    "Physics",
+]
+
+FRONTS: dict[str, type[Front]] = {front.name: front for front in (KeysightFront,)}

@@ -1,0 +1,82 @@
+"""What real instruments do now and then, on demand."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+__all__ = ["KINDS", "Faults", "Outcome"]
+
+KINDS = {
+    "short-block": "a block ends before the octets that it announced",
+    "empty-block": "a block comes without data, as when asked too soon after the trigger",
+    "double-newline": "a block is followed by two line ends",
+    "plus-zero": "the preamble is answered by +0",
+    "late": "an answer comes 300 ms late",
+    "drop": "the connection is cut in the middle of an answer",
+    "no-trigger": "the trigger never comes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is to happen to one answer."""
+
+    data: bytes
+    delay_s: float = 0.0
+    drop: bool = False
+
+
+@dataclass(slots=True)
+class Faults:
+    """Which faults happen: each with a probability for each answer that it applies to.
+
+    `once` holds faults that happen at the next opportunity, and then no more.
+    """
+
+    chances: dict[str, float] = field(default_factory=dict)
+    once: set[str] = field(default_factory=set)
+    seed: int = 1
+    done: Counter[str] = field(default_factory=Counter)
+    _random: random.Random = field(default_factory=random.Random)
+
+    def __post_init__(self) -> None:
+        self._random.seed(self.seed)
+        unknown = (set(self.chances) | self.once) - set(KINDS)
+        if unknown:
+            raise ValueError(
+                f"There is no fault {sorted(unknown)[0]!r}; known are: {', '.join(KINDS)}."
+            )
+
+    def happens(self, kind: str) -> bool:
+        """Decide whether a fault happens now, and count it."""
+        happens = kind in self.once or self._random.random() < self.chances.get(kind, 0.0)
+        if happens:
+            self.once.discard(kind)
+            self.done[kind] += 1
+        return happens
+
+    def apply(self, command: str, answer: bytes) -> Outcome:
+        """Decide what becomes of an answer."""
+        if not answer:
+            return Outcome(answer)
+        if b"#" in answer[:32] and len(answer) > 12:
+            answer = self._spoil_block(answer)
+        elif "PRE" in command.upper() and self.happens("plus-zero"):
+            answer = b"+0\n"
+        if self.happens("drop"):
+            return Outcome(answer[: len(answer) // 2], drop=True)
+        return Outcome(answer, 0.3 if self.happens("late") else 0.0)
+
+    def _spoil_block(self, answer: bytes) -> bytes:
+        at = answer.index(b"#")
+        digits = int(answer[at + 1 : at + 2])
+        head = answer[: at + 2 + digits]
+        if self.happens("empty-block"):
+            return answer[: at + 2] + b"0" * digits + b"\n"
+        if self.happens("short-block"):
+            return head + answer[len(head) : len(head) + (len(answer) - len(head)) // 2]
+        if self.happens("double-newline"):
+            return answer + b"\n"
+        return answer

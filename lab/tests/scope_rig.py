@@ -1,0 +1,117 @@
+"""A simulated oscilloscope on a socket of this machine, with edges that the test makes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mqtick.lab.conversation import Conversation, Reply, Step
+from mqtick.lab.oscilloscope import Oscilloscope
+from mqtick.lab.setup import Channel, Setup, Trigger
+from mqtick.lab.simulator import EdgeFeed, Faults, Front, InstrumentServer, Model, Physics
+from mqtick.pins.base import monotonic_raw_ns
+
+T = TypeVar("T")
+LINES = {1: 1, 2: 2, 3: 3, 4: 4}
+
+
+@dataclass
+class Simulated:
+    """A simulated instrument that runs."""
+
+    model: Model
+    front: Front
+    server: InstrumentServer
+
+    @property
+    def resource(self) -> str:
+        """Its VISA name."""
+        return f"TCPIP::127.0.0.1::{self.server.port}::SOCKET"
+
+    def edges(self, *delays_ns: int, rising: bool = True, ahead_ns: int = 1_000_000) -> int:
+        """Make an edge on lines 1, 2, ... after so many ns each; returns the first one's instant.
+
+        The edges lie a moment ahead, so that none is in the past of an armed trigger.
+        """
+        begin_ns = monotonic_raw_ns() + ahead_ns
+        for line, delay_ns in enumerate((0, *delays_ns), start=1):
+            self.model.feed.add(line, begin_ns + delay_ns, rising)
+        return begin_ns
+
+    def shot(self, scope: Oscilloscope, setup: Setup, *delays_ns: int) -> None:
+        """Set up, arm, make edges and wait for the end of the acquisition."""
+        scope.set_up(setup)
+        assert scope.arm()
+        for _ in range(setup.segments):
+            self.edges(*delays_ns)
+            time.sleep(setup.span_s + 0.005)
+            for line in range(1, len(delays_ns) + 2):
+                self.model.feed.add(line, monotonic_raw_ns(), False)
+            time.sleep(setup.span_s + 0.005)
+        assert scope.wait(2.0)
+
+
+@contextlib.contextmanager
+def simulated(
+    front: type[Front], physics: Physics | None = None, faults: Faults | None = None
+) -> Iterator[Simulated]:
+    """Serve a front on a port of its own, in a thread, until the end of the block."""
+    model = Model(EdgeFeed(), dict(LINES), physics or front.physics)
+    instrument = front(model)
+    server = InstrumentServer(instrument, faults)
+    loop = asyncio.new_event_loop()
+    started = threading.Event()
+
+    def serve() -> None:
+        loop.run_until_complete(server.start())
+        started.set()
+        loop.run_forever()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    assert started.wait(5)
+    try:
+        yield Simulated(model, instrument, server)
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+        loop.close()
+
+
+def setup(
+    span_s: float = 1e-3, points: int = 10_000, channels: int = 2, segments: int = 1
+) -> Setup:
+    """A usual set-up: 3.3 V pins, trigger on channel 1."""
+    return Setup(
+        channels=tuple(Channel(number) for number in range(1, channels + 1)),
+        trigger=Trigger(1),
+        span_s=span_s,
+        points=points,
+        segments=segments,
+    )
+
+
+def converse(conversation: Conversation[T], pairs: Sequence[tuple[str, str | bytes | None]]) -> T:
+    """Play a conversation against pairs of command and reply; all must be used, in order."""
+    expected = list(pairs)
+    reply: Reply = None
+    try:
+        while True:
+            step: Step = conversation.send(reply)
+            command = getattr(step, "command", None)
+            if command is None:  # a pause
+                reply = None
+                continue
+            assert expected, f"nothing more was expected, but {command!r} was sent"
+            wanted, reply = expected.pop(0)
+            assert command == wanted
+    except StopIteration as end:
+        assert not expected, f"never sent: {expected}"
+        found: T = end.value
+        return found

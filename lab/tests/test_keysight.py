@@ -1,0 +1,98 @@
+"""The Keysight dialect: pairs of command and reply, and the simulated instrument."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scope_rig import converse, setup, simulated
+
+from mqtick.analysis.edges import find_edges
+from mqtick.lab.conversation import InstrumentError
+from mqtick.lab.dialects import Identity
+from mqtick.lab.dialects.keysight import Keysight
+from mqtick.lab.oscilloscope import Oscilloscope
+from mqtick.lab.setup import State
+from mqtick.lab.simulator.keysight import KeysightFront
+
+IDENTITY = Identity.parse("KEYSIGHT TECHNOLOGIES,DSO-X 3034A,MY1,02.50")
+SELECT = [
+    (":WAVeform:SOURce CHANnel2", None),
+    (":WAVeform:POINts:MODE RAW", None),
+    (":WAVeform:POINts MAXimum", None),
+    (":WAVeform:FORMat WORD", None),
+    (":WAVeform:BYTeorder LSBFirst", None),
+    (":WAVeform:UNSigned 1", None),
+]
+PREAMBLE = "+1,+0,+4,+1,+1.00000000E-09,-2.50000000E-09,+0,+2.0E-04,+1.65000000E+00,+32768"
+
+
+def test_volts_count_from_the_reference_code_to_the_origin_in_volts() -> None:
+    data = np.array([32768, 32768, 40768, 24768], "<u2").tobytes()
+    waveform = converse(
+        Keysight(IDENTITY).read(2),
+        [*SELECT, (":WAVeform:PREamble?", PREAMBLE), (":WAVeform:DATA?", data)],
+    )
+    np.testing.assert_allclose(waveform.volts(), [1.65, 1.65, 3.25, 0.05])
+    assert (waveform.interval_fs, waveform.start_fs) == (1_000_000, -2_500_000)
+    assert waveform.trigger_phase_fs == 500_000
+
+
+@pytest.mark.parametrize("preamble", ["+0", "", "+1,+0,+4", PREAMBLE.replace("+4", "+5"), "9.9E37"])
+def test_a_preamble_that_does_not_fit_the_data_is_refused(preamble: str) -> None:
+    pairs = [*SELECT, (":WAVeform:PREamble?", preamble)]
+    if preamble.count(",") > 8:
+        pairs.append((":WAVeform:DATA?", bytes(8)))
+    with pytest.raises(InstrumentError):
+        converse(Keysight(IDENTITY).read(2), pairs)
+
+
+@pytest.mark.parametrize(
+    ("condition", "state"),
+    [
+        ("+0", State.STOPPED),
+        ("+40", State.ARMED),
+        ("+8", State.PREPARING),
+        ("+4128", State.STOPPED),
+    ],
+)
+def test_the_run_bit_of_the_condition_register_says_when_it_is_done(
+    condition: str, state: State
+) -> None:
+    pairs = [(":OPERegister:CONDition?", condition)]
+    assert converse(Keysight(IDENTITY).state(), pairs) is state
+
+
+def test_a_shot_of_the_simulated_instrument_has_its_edges_where_they_were() -> None:
+    with simulated(KeysightFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        assert scope.dialect.name == "keysight"
+        instrument.shot(scope, setup(), 123_456)
+        found = scope.read([1, 2])
+        scope.close()
+    first, second = (find_edges(found[channel])[0] for channel in (1, 2))
+    assert first.rising
+    assert second.rising
+    assert abs(first.instant_fs) < 20e6
+    assert second.instant_fs - first.instant_fs == pytest.approx(123_456e6, abs=20e6)
+
+
+def test_segments_carry_their_instants() -> None:
+    with simulated(KeysightFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        instrument.shot(scope, setup(segments=3), 50_000)
+        segments = scope.read_segments([1, 2])
+        frames = instrument.model.frames
+        scope.close()
+    assert len(segments) == 3
+    for segment, frame in zip(segments, frames, strict=True):
+        truth_s = (frame.trigger_ns - frames[0].trigger_ns) / 1e9
+        assert segment.time_s == pytest.approx(truth_s, abs=1e-9)
+        edges = [find_edges(segment.waveforms[channel])[0] for channel in (1, 2)]
+        assert edges[1].instant_fs - edges[0].instant_fs == pytest.approx(50e9, abs=20e6)
+
+
+def test_the_screen_is_a_picture() -> None:
+    with simulated(KeysightFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        assert scope.screenshot().startswith(b"\x89PNG")
+        scope.close()
