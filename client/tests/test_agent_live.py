@@ -93,6 +93,7 @@ def time_message(sequence: int, *, ahead_ns: int, generation: int = 7) -> bytes:
 # -- how soon and how well -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_first_usable_offset_is_there_within_a_second_with_fast(
     worlds: Callable[..., World],
 ) -> None:
@@ -103,6 +104,7 @@ def test_the_first_usable_offset_is_there_within_a_second_with_fast(
     client.assert_truth_in_bound()
 
 
+@pytest.mark.slow
 def test_the_first_usable_offset_is_there_within_five_seconds_by_default(
     worlds: Callable[..., World],
 ) -> None:
@@ -113,6 +115,7 @@ def test_the_first_usable_offset_is_there_within_five_seconds_by_default(
     client.assert_truth_in_bound()
 
 
+@pytest.mark.slow
 def test_the_true_offset_stays_inside_the_bound(worlds: Callable[..., World]) -> None:
     world = worlds()
     world.serve()
@@ -208,6 +211,7 @@ def test_each_reconnect_leaves_one_rhythm_of_requests(worlds: Callable[..., Worl
     assert 4 <= client.asked - before <= 9  # every 0.4 to 0.6 s
 
 
+@pytest.mark.slow
 def test_a_server_that_was_away_for_long_and_comes_back_is_asked_again(
     worlds: Callable[..., World],
 ) -> None:
@@ -227,6 +231,7 @@ def test_a_server_that_was_away_for_long_and_comes_back_is_asked_again(
     client.assert_truth_in_bound()
 
 
+@pytest.mark.slow
 def test_the_format_of_others_is_followed_only_until_precise_time_is_heard(
     worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +295,7 @@ def test_ten_thousand_messages_a_second_are_counted_and_the_time_is_kept(
     world.run(lambda: client.good(Kind.ONE_WAY), limit_s=5)
 
 
+@pytest.mark.slow
 def test_a_rogue_that_states_another_hour_moves_nothing(
     worlds: Callable[..., World], rogues: Callable[[World], Rogue]
 ) -> None:

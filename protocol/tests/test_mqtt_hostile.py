@@ -98,6 +98,7 @@ def test_a_hostile_packet_is_what_the_status_shows() -> None:
             assert node.downs == [node.connection.last_error]
 
 
+@pytest.mark.slow
 def test_random_octets_end_no_program() -> None:
     randomly = random.Random(7)
     for _ in range(15):

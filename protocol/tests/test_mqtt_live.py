@@ -268,6 +268,7 @@ def test_a_broker_that_accepts_and_stalls_is_given_up(transport: str) -> None:
             node.until(lambda: node.connection.attempts >= 2)
 
 
+@pytest.mark.slow
 def test_a_broker_that_falls_silent_is_given_up(tmp_path: Path) -> None:
     with running(Mosquitto(tmp_path)) as broker, Node(broker.url, keepalive_s=1) as node:
         node.up()

@@ -66,6 +66,7 @@ def test_six_hundred_clients_are_all_answered(broker: Mosquitto) -> None:
     assert served.done["echoes"] > 300, served.refused
 
 
+@pytest.mark.slow
 def test_noise_at_a_thousand_a_second_is_counted_and_others_are_answered(
     broker: Mosquitto,
 ) -> None:

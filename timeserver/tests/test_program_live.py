@@ -37,6 +37,7 @@ def states(node: PlainNode, number: int = 0) -> list[str]:
 # -- the end ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_terminated_it_says_goodbye_and_ends_well(broker: Mosquitto, tmp_path: Path) -> None:
     with (
         PlainNode(broker.port, "mqtick/#") as node,
@@ -49,6 +50,7 @@ def test_terminated_it_says_goodbye_and_ends_well(broker: Mosquitto, tmp_path: P
         late.until(lambda: states(late) == ["gone"])
 
 
+@pytest.mark.slow
 def test_killed_its_last_will_says_that_it_is_gone(broker: Mosquitto, tmp_path: Path) -> None:
     with (
         PlainNode(broker.port, "mqtick/#") as node,
@@ -178,6 +180,7 @@ def test_a_wrong_use_is_answered_with_a_sentence(
 # -- several servers -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_server_with_the_same_number_ends_and_leaves_no_trace(
     broker: Mosquitto, tmp_path: Path
 ) -> None:

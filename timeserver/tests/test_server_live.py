@@ -77,6 +77,7 @@ def test_each_message_corrects_the_one_before_by_the_kernels_stamp(
         assert 0 < message.previous_correction_ns < 50_000_000
 
 
+@pytest.mark.slow
 def test_time_is_of_quality_0_and_never_retained(broker: Mosquitto, request: Any) -> None:
     with (
         Served(broker.url, prefix=prefix(request)) as served,
@@ -92,6 +93,7 @@ def test_time_is_of_quality_0_and_never_retained(broker: Mosquitto, request: Any
     assert {topic for topic in retained if "/s/" not in topic} == set()
 
 
+@pytest.mark.slow
 def test_without_chronyd_the_clock_is_unsynchronised_and_other_formats_are_silent(
     broker: Mosquitto, request: Any
 ) -> None:
@@ -152,6 +154,7 @@ def test_the_status_is_retained_and_says_gone_after_a_goodbye(
         assert late.messages[0].retain
 
 
+@pytest.mark.slow
 def test_a_status_that_somebody_overwrote_is_said_again(broker: Mosquitto, served: Served) -> None:
     topic = served.server.tree.status(0)
     with PlainNode(broker.port, topic) as node:
