@@ -21,10 +21,12 @@ help: ## list the targets
 	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
 
 # ---- see it work --------------------------------------------------------------------------------
-.PHONY: demo demo-sync
-demo: demo-sync ## watch a client find the time: broker, time server and client on this machine
-demo-sync: setup-demo
+.PHONY: demo demo-sync demo-bench
+demo: demo-sync demo-bench ## watch clients find the time, then measure them on a simulated bench
+demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
+demo-bench: setup-demo ## the second part: latency and skew of 2 to 100 subscribers; FULL=1: to 600
+	@$(PYTHON_BIN) -m demo.bench $(if $(filter 1,$(FULL)),--full)
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-check

@@ -1,0 +1,172 @@
+"""make demo-bench: the published experiment, on a simulated bench.
+
+A real Mosquitto, a real time server, real clients and a real crowd of subscribers; their pins are
+simulated, and so is the oscilloscope that sees them: it turns the edges that really happened into
+waveforms, and is reached through PyVISA over TCP like a real one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from demo.local_broker import Amqtt, Mosquitto, free_port, program, running, wait_for_port
+
+SUBSCRIBERS, FULL = (2, 10, 50, 100), (2, 10, 50, 100, 200, 400, 600)
+# The instrument's channels, and the pin lines behind them.
+PUBLISHER, FIRST, LAST = 1, 2, 3
+INTERVAL_S = 0.25
+
+EXPERIMENT = """\
+# Skew between the first and the last of N subscribers, as published, on a simulated bench.
+title = "simulated bench"
+kind = "skew"
+subscribers = [{subscribers}]
+shots = {shots}
+rounds = 2
+interval_s = {interval_s}
+broker = "{broker}"
+mqtt_version = "{mqtt_version}"
+
+[instrument.scope]
+resource = "{resource}"
+span_us = {span_us}
+before = 0.1
+points = 100000
+trigger = "publisher"
+
+[channel.publisher]
+instrument = "scope"
+input = 1
+node = "server:0"
+pin = "time"
+
+[channel.first]
+instrument = "scope"
+input = 2
+node = "client:first"
+pin = "arrival"
+
+[channel.last]
+instrument = "scope"
+input = 3
+node = "client:last"
+pin = "arrival"
+
+[order]
+publisher = "publisher"
+first = "first"
+last = "last"
+
+[crowd]
+processes = 1
+"""
+
+
+def _pin(line: int, sink: Path) -> list[str]:
+    return [
+        *("--pin-backend", "memory", "--pin-line", str(line), "--pin-sink", str(sink)),
+        *("--pin-mode", "pulse", "--pin-width-us", "100"),
+    ]
+
+
+@contextlib.contextmanager
+def bench(folder: Path, broker: Mosquitto, family: str) -> Iterator[str]:
+    """Run oscilloscope, server and clients for the length of a with block; gives the resource."""
+    tools = Path(sys.executable).parent
+    where = ("--broker", broker.url, "--mqtt-version", broker.mqtt_version, "--experiments")
+    sink, port = folder / "pins.sock", free_port()
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, command: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (folder / f"{name}.log").open("wb") as log:
+            call = [str(tools / command), *arguments]
+            processes.append(subprocess.Popen(call, stdout=log, stderr=log))
+        return processes[-1]
+
+    try:
+        lines = [f"{line}={line}" for line in (PUBLISHER, FIRST, LAST)]
+        scope = start(
+            "oscilloscope",
+            *("mqtick-lab", "simulate", "--family", family, "--port", str(port)),
+            *("--listen", str(sink), *(word for line in lines for word in ("--line", line))),
+        )
+        wait_for_port(port, scope)
+        start(
+            "server",
+            *("mqtick-timeserver", *where, "--trust-system-clock"),
+            *("--interval-s", str(INTERVAL_S), "--state-folder", str(folder / "server")),
+            *_pin(PUBLISHER, sink),
+        )
+        for name, line in (("first", FIRST), ("last", LAST)):
+            start(
+                name,
+                *("mqtick-client", *where, "--name", name, "--state-folder", str(folder / name)),
+                *_pin(line, sink),
+            )
+        time.sleep(1.0)
+        yield f"TCPIP::127.0.0.1::{port}::SOCKET"
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(10)
+
+
+def main() -> int:
+    """Run the demo; the exit code is that of `mqtick-lab run`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="up to 600 subscribers")
+    parser.add_argument("--shots", type=int, default=20, help="of each N (default 20)")
+    parser.add_argument("--family", default="keysight", help="of the simulated oscilloscope")
+    parser.add_argument("--out", type=Path, help="run folder (default runs/demo-DATE)")
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mqtick-bench-"))
+    os.chmod(folder, 0o755)
+    out = args.out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
+    broker = Mosquitto(folder) if program("mosquitto") is not None else Amqtt(folder)
+    subscribers = FULL if args.full else SUBSCRIBERS
+    print(
+        f"Broker: {broker.name}. Time server, clients and crowd: real programs on this machine. "
+        f"Pins and oscilloscope ({args.family}): simulated.",
+        flush=True,
+    )
+    experiment = folder / "experiment.toml"
+    try:
+        with running(broker), bench(folder, broker, args.family) as resource:
+            experiment.write_text(
+                EXPERIMENT.format(
+                    subscribers=", ".join(map(str, subscribers)),
+                    shots=args.shots,
+                    interval_s=INTERVAL_S,
+                    broker=broker.url,
+                    mqtt_version=broker.mqtt_version,
+                    resource=resource,
+                    span_us=40_000 if args.full else 10_000,
+                )
+            )
+            run = Path(sys.executable).with_name("mqtick-lab")
+            code = subprocess.call([str(run), "run", str(experiment), "--out", str(out)])
+    except KeyboardInterrupt:
+        print("\nstopped")
+        return 130
+    except (OSError, RuntimeError) as error:
+        print(f"error: {error}\nThe logs are in {folder}.", file=sys.stderr)
+        return 1
+    if code:
+        print(f"The logs are in {folder}.", file=sys.stderr)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
