@@ -121,6 +121,20 @@ def bench(folder: Path, broker: Mosquitto, family: str) -> Iterator[str]:
             process.wait(10)
 
 
+def hold(experiment: Path) -> int:
+    """Keep the bench running for experiments by hand, until Ctrl-C."""
+    mine = Path("experiment.toml")
+    if mine.exists():
+        print(f"{mine} exists and stays as it is; this bench's own is {experiment}.")
+    else:
+        shutil.copy(experiment, mine)
+        print(f"The experiment is in {mine}: edit it.")
+    print("In another terminal: .venv/bin/mqtick-lab run experiment.toml --out runs/mine")
+    print("The bench runs until Ctrl-C.", flush=True)
+    while True:
+        time.sleep(3600)
+
+
 def main() -> int:
     """Run the demo; the exit code is that of `mqtick-lab run`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -128,6 +142,9 @@ def main() -> int:
     parser.add_argument("--shots", type=int, default=20, help="of each N (default 20)")
     parser.add_argument("--family", default="keysight", help="of the simulated oscilloscope")
     parser.add_argument("--out", type=Path, help="run folder (default runs/demo-DATE)")
+    parser.add_argument(
+        "--hold", action="store_true", help="write the experiment's file and keep the bench running"
+    )
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="mqtick-bench-"))
     os.chmod(folder, 0o755)
@@ -153,6 +170,8 @@ def main() -> int:
                     span_us=40_000 if args.full else 10_000,
                 )
             )
+            if args.hold:
+                return hold(experiment)
             run = Path(sys.executable).with_name("mqtick-lab")
             code = subprocess.call([str(run), "run", str(experiment), "--out", str(out)])
     except KeyboardInterrupt:
