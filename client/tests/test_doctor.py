@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from mqtick.client import doctor, doctor_broker, doctor_chrony, doctor_host
-from mqtick.client.check import Check, fail, guarded, ok, warn
 from mqtick.client.config import ChronyKeys, Settings
 from mqtick.client.doctor import Host
 from mqtick.client.doctor_broker import Heard, Server
@@ -31,6 +30,7 @@ from mqtick.service import (
     StatusFile,
     Tracking,
 )
+from mqtick.service.check import Check, fail, guarded, ok, warn
 from mqtick.service.chronyd_csv import parse_sources, parse_tracking
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -16,7 +16,6 @@ from mqtick.client import doctor_broker as at_broker
 from mqtick.client import doctor_chrony as at_chrony
 from mqtick.client import doctor_host as at_host
 from mqtick.client.agent import check_settings
-from mqtick.client.check import Check, fail, guarded, ok
 from mqtick.client.config import Settings, client_name
 from mqtick.client.present import PROGRAM
 from mqtick.protocol.auth import Keyring, load_key_file
@@ -32,6 +31,7 @@ from mqtick.service import (
     chronyd,
     read_status,
 )
+from mqtick.service.check import Check, fail, guarded, ok
 from mqtick.service.commandline import Exit
 from mqtick.service.program import status_path
 

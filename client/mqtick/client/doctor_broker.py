@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mqtick.client.agent import Agent, AnyTrack
-from mqtick.client.check import Check, fail, ok, warn
 from mqtick.client.config import Settings
 from mqtick.client.doctor_host import check_refusals
 from mqtick.client.pending import WallSample
@@ -24,6 +23,7 @@ from mqtick.protocol.frames import Arrival
 from mqtick.protocol.loop import Loop
 from mqtick.protocol.precise import Time
 from mqtick.protocol.topics import TopicTree
+from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [
     "Heard",

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtick.client.check import Check, fail, ok, warn
 from mqtick.client.chrony_lines import refid_for
 from mqtick.client.doctor_host import Identity, group_name, user_name
 from mqtick.service import ChronydError, ChronyVersion, Source, Tracking, why_not_synchronised
+from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [
     "Refclock",

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtick.client.check import Check, fail, ok, warn
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 from mqtick.protocol.stamps import KernelSocket, Source, Transmit
 from mqtick.service import Status, StatusError
+from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [
     "STALE_NS",

@@ -1,4 +1,4 @@
-"""One finding of the doctor: what was found, what is expected, what to do."""
+"""One finding of a doctor: what was found, what is expected, what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Check:
 
     name: str
     result: Result
-    """OK: as it should be; WARN: time is worse or less safe than could be; FAIL: no good time."""
+    """OK: as it should be; WARN: worse or less safe than could be; FAIL: not good enough."""
     value: str
     expectation: str = ""
     remedy: str = ""
@@ -38,12 +38,12 @@ def ok(name: str, value: str) -> Check:
 
 
 def warn(name: str, value: str, expectation: str, remedy: str) -> Check:
-    """Return a finding that makes the time worse or less safe than it could be."""
+    """Return a finding that makes things worse or less safe than they could be."""
     return Check(name, "WARN", value, expectation, remedy)
 
 
 def fail(name: str, value: str, expectation: str, remedy: str) -> Check:
-    """Return a finding that keeps this host from good time."""
+    """Return a finding that stands in the way of what the program is for."""
     return Check(name, "FAIL", value, expectation, remedy)
 
 
