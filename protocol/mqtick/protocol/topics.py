@@ -6,7 +6,8 @@ Below a prefix P (`mqtick` unless configured), for server number n and a client'
 * `P/q/n/NAME` request: from the client, to the server and back to the client itself;
 * `P/r/n/NAME` reply: from the server to that client, and to the server's two echo connections;
 * `P/f/n/NAME` follow-up and echo: from the server to that client;
-* `P/l/n` loop: from the server to itself.
+* `P/l/n` loop: from the server to itself;
+* `P/x/KIND/NAME` command of an experiment's runner to a node, `P/y/KIND/NAME` the node's answer.
 
 No topic has more than 32 octets, so that the published hardware broker carries it. What a person
 configured raises `ValueError`; a topic that came from the network raises `DecodeError` only.
@@ -23,6 +24,7 @@ __all__ = ["MAX_TOPIC_OCTETS", "TopicTree", "acl", "check_client_name", "topic_f
 MAX_TOPIC_OCTETS: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,16}")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")
+_NODE_KINDS: Final = {"client": "c", "server": "s", "crowd": "w"}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 _MAX_PREFIX: Final = MAX_TOPIC_OCTETS - len("/r/255/x")
 
@@ -108,6 +110,27 @@ class TopicTree:
         """Return the filter of the last echo for that; the same depth as a reply topic."""
         return f"{self._topic('o', server)}/#"
 
+    def command(self, node: str) -> str:
+        """Where a runner of experiments tells `client:NAME`, `server:N` or `crowd:NAME` to act."""
+        return self._node_topic("x", node)
+
+    def answer(self, node: str) -> str:
+        """Where that node answers."""
+        return self._node_topic("y", node)
+
+    def all_answers(self) -> str:
+        """Return the filter with which the runner receives every node's answers."""
+        return f"{self.prefix}/y/+/+"
+
+    def parse_answer(self, topic: str) -> str:
+        """Return the node that answers on a topic."""
+        kind, _, name = topic.removeprefix(f"{self.prefix}/y/").partition("/")
+        for node_kind, letter in _NODE_KINDS.items():
+            node = f"{node_kind}:{name}"
+            if kind == letter and _node_fault(node) is None and self.answer(node) == topic:
+                return node
+        raise DecodeError("topic", f"{shown(topic)} is not {self.prefix}/y/KIND/NAME; ignored.")
+
     def all_times(self) -> str:
         """Return the filter for the time of every server."""
         return f"{self.prefix}/t/+"
@@ -157,6 +180,19 @@ class TopicTree:
             )
         return topic
 
+    def _node_topic(self, direction: str, node: str) -> str:
+        fault = _node_fault(node)
+        if fault is not None:
+            raise ValueError(fault)
+        kind, _, name = node.partition(":")
+        topic = f"{self.prefix}/{direction}/{_NODE_KINDS[kind]}/{name}"
+        if len(topic) > MAX_TOPIC_OCTETS:
+            raise ValueError(
+                f"The topic {topic} has {len(topic)} octets, more than {MAX_TOPIC_OCTETS}. "
+                f"Shorten the prefix or the node's name by {len(topic) - MAX_TOPIC_OCTETS}."
+            )
+        return topic
+
     def _parse(self, kind: str, topic: str, levels: int) -> tuple[int, str]:
         head = f"{self.prefix}/{kind}/"
         number, *names = topic.removeprefix(head).split("/")
@@ -174,19 +210,38 @@ class TopicTree:
         )
 
 
-def acl(tree: TopicTree, server_user: str) -> str:
+def _node_fault(node: str) -> str | None:
+    """Say what keeps `node` from being the name of a node in experiments, if anything."""
+    kind, _, name = node.partition(":")
+    if kind == "server" and _NUMBER.fullmatch(name) and int(name) <= 255:
+        return None
+    if kind in _NODE_KINDS and kind != "server" and _NAME.fullmatch(name):
+        return None
+    return (
+        f"{shown(node)} is no node: write client:NAME, server:N (0 to 255) or crowd:NAME, where "
+        "NAME takes 1 to 16 of A-Z, a-z, 0-9, '_', '.', '-'."
+    )
+
+
+def acl(tree: TopicTree, server_user: str, lab_user: str = "") -> str:
     """Return the access list of `tree` for Mosquitto's `acl_file`.
 
     `server_user` is the MQTT user name of the time server. A client's user name must be its client
     name; the `pattern` lines give each client its own request and reply topics and no others.
+    `lab_user`: who runs experiments; empty: nobody may, and nobody answers.
     """
-    fault = topic_fault(server_user, 64)
-    if fault or server_user != server_user.strip():
-        raise ValueError(
-            f"The user name {shown(server_user)} {fault or 'begins or ends with a space'}; "
-            "Mosquitto would not match it. Choose another one."
-        )
+    _check_user(server_user)
+    if lab_user:
+        _check_user(lab_user)
     prefix = tree.prefix
+    server_lines = lab_lines = node_lines = ""
+    if lab_user:
+        server_lines = f"topic read {prefix}/x/s/+\ntopic write {prefix}/y/s/+\n"
+        lab_lines = f"\nuser {lab_user}\ntopic write {prefix}/x/+/+\ntopic read {prefix}/y/+/+\n"
+        node_lines = "".join(
+            f"pattern read {prefix}/x/{kind}/%u\npattern write {prefix}/y/{kind}/%u\n"
+            for kind in ("c", "w")
+        )
     return f"""\
 user {server_user}
 topic write {prefix}/t/+
@@ -196,11 +251,20 @@ topic readwrite {prefix}/l/+
 topic readwrite {prefix}/o/+/+
 topic readwrite {prefix}/r/+/+
 topic write {prefix}/f/+/+
-
+{server_lines}{lab_lines}
 pattern read {prefix}/t/+
 pattern read {prefix}/s/+
 pattern readwrite {prefix}/c/%u
 pattern write {prefix}/q/+/%u
 pattern read {prefix}/r/+/%u
 pattern read {prefix}/f/+/%u
-"""
+{node_lines}"""
+
+
+def _check_user(user: str) -> None:
+    fault = topic_fault(user, 64)
+    if fault or user != user.strip():
+        raise ValueError(
+            f"The user name {shown(user)} {fault or 'begins or ends with a space'}; "
+            "Mosquitto would not match it. Choose another one."
+        )

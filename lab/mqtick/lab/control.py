@@ -1,0 +1,161 @@
+"""Tells running programs what to do in an experiment, over MQTT, and waits for their answers."""
+
+from __future__ import annotations
+
+import json
+import queue
+import secrets
+import threading
+from types import TracebackType
+from typing import Any
+
+from mqtick.protocol.broker import Broker
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.loop import Loop
+from mqtick.protocol.mqtt import Connection
+from mqtick.protocol.topics import TopicTree
+
+__all__ = ["Control", "NodeError"]
+
+
+class NodeError(Exception):
+    """A node did not do what it was asked; the sentence says why and what to do next."""
+
+
+class Control:
+    """A connection to the broker over which nodes are asked; may be used from any thread.
+
+    Nodes are `client:NAME`, `server:N` and `crowd:NAME` (docs/protocol.md, section 10). The user
+    name of `broker` needs the access list's lines for the lab.
+    """
+
+    def __init__(self, broker: Broker, prefix: str = "mqtick") -> None:
+        self._tree = TopicTree(prefix)
+        self._loop = Loop()
+        self._waiting: dict[str, tuple[str, queue.SimpleQueue[dict[str, Any]]]] = {}
+        self._subscribed = threading.Event()
+        self._granted = False
+        self._thread: threading.Thread | None = None
+        self._connection = Connection(
+            self._loop,
+            broker,
+            f"mqtick-lab-{secrets.token_hex(4)}",
+            on_publish=self._on_publish,
+            on_up=self._on_up,
+            on_down=lambda _reason: self._subscribed.clear(),
+            quiet=True,
+        )
+
+    def start(self, timeout_s: float = 5.0) -> None:
+        """Connect and subscribe to the answers; NodeError when that took too long."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+            self._thread.start()
+        if not self._subscribed.wait(timeout_s):
+            why = self._connection.last_error or (
+                f"{self._connection.address} did not answer within {timeout_s:g} s"
+            )
+            raise NodeError(f"The nodes cannot be asked: {why}.")
+        if not self._granted:
+            raise NodeError(
+                f"The nodes cannot be asked: {self._connection.address} refused the subscription "
+                f"to {self._tree.all_answers()}; give this user the lab's lines of the access list "
+                "(docs/protocol.md, section 10)."
+            )
+
+    def ask(self, node: str, do: str, timeout_s: float = 3.0, **arguments: Any) -> dict[str, Any]:
+        """Have a node do something and return its answer, without `id` and `ok`.
+
+        NodeError when it refuses, or does not answer within `timeout_s`.
+        """
+        try:
+            topic = self._tree.command(node)
+        except ValueError as error:
+            raise NodeError(str(error)) from None
+        if not self._subscribed.is_set():
+            raise NodeError(
+                f"{node} cannot be asked to {do}: {self._connection.last_error or 'not connected'}."
+            )
+        identity = secrets.token_hex(4)
+        payload = json.dumps({"id": identity, "do": do, **arguments}).encode()
+        answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._waiting[identity] = node, answers
+        self._loop.call_soon_threadsafe(lambda: self._send(topic, payload))
+        try:
+            answer = answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise NodeError(self._silence(node, do, timeout_s)) from None
+        finally:
+            self._waiting.pop(identity, None)
+        if answer.pop("ok", None) is not True:
+            raise NodeError(f"{node} did not {do}: {answer.get('error', 'it gave no reason')}")
+        del answer["id"]
+        return answer
+
+    def _silence(self, node: str, do: str, timeout_s: float) -> str:
+        """Say what may be the matter with a node that does not answer."""
+        if not self._connection.connected:
+            return f"{node} was not asked to {do}: {self._connection.last_error}."
+        setting = "" if node.startswith("crowd:") else ", does its configuration say experiments = "
+        setting += "true" if setting else ""
+        return (
+            f"{node} did not answer to {do} within {timeout_s:g} s: is it running and connected to "
+            f"{self._connection.address}{setting}, is the prefix {self._tree.prefix} on both sides "
+            f"and does the broker's access list allow {self._tree.command(node)} and "
+            f"{self._tree.answer(node)}?"
+        )
+
+    def close(self) -> None:
+        """Disconnect and end the thread; whoever waits for an answer gets none."""
+        if self._thread is None:
+            self._loop.close()
+            return
+        self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(5.0)
+        self._thread = None
+
+    def __enter__(self) -> Control:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- in the loop's thread ----------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._connection.start()
+        self._loop.run()
+        self._loop.close()
+
+    def _send(self, topic: str, payload: bytes) -> None:
+        self._connection.publish_unstamped(topic, payload)
+
+    def _end(self) -> None:
+        self._connection.close()
+        self._loop.stop()
+
+    def _on_up(self) -> None:
+        self._connection.subscribe([self._tree.all_answers()], self._on_subscribed)
+
+    def _on_subscribed(self, granted: bool) -> None:
+        self._granted = granted
+        self._subscribed.set()
+
+    def _on_publish(self, arrival: Arrival) -> None:
+        try:
+            node = self._tree.parse_answer(arrival.topic)
+            answer = json.loads(arrival.payload)
+        except (DecodeError, ValueError, RecursionError):
+            return
+        if not isinstance(answer, dict):
+            return
+        waiting = self._waiting.get(str(answer.get("id")))
+        if waiting is not None and waiting[0] == node:
+            waiting[1].put(answer)

@@ -1,0 +1,132 @@
+"""Commands of an experiment's runner to a running program, and its answers, over MQTT.
+
+A command is a JSON object `{"id": "8 hex digits", "do": "...", ...}`; the answer repeats the id and
+says `"ok": true` and what was asked for, or `"ok": false` and an `error` sentence. Programs listen
+only where their configuration says `experiments = true` (docs/protocol.md, section 10).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mqtick.protocol.frames import Arrival
+
+__all__ = ["MAX_COMMAND_OCTETS", "CommandError", "Commands", "number_in"]
+
+MAX_COMMAND_OCTETS: Final = 1024
+MAX_ANSWER_OCTETS: Final = 60_000
+_ID: Final = re.compile(r"[0-9a-f]{8}")
+_PER_SECOND: Final = 20.0
+_BURST: Final = 40.0
+
+Command = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class CommandError(Exception):
+    """A command that cannot be obeyed; the sentence goes to whoever sent it."""
+
+
+def number_in(command: Command, name: str, low: int, high: int, default: int) -> int:
+    """Return a whole number of a command; CommandError where it is none or out of its limits."""
+    value = command.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise CommandError(
+            f"{name} is {str(value)[:40]!r}; it has to be a whole number from {low} to {high}."
+        )
+    return value
+
+
+class Commands:
+    """Reads commands, and sends answers with `publish(topic, payload)`.
+
+    `handlers` maps what can be done to functions; each gets the command and returns the answer, or
+    None when it calls `answer(id, ...)` itself later. Whatever else arrives is counted with
+    `refuse(reason)` and left: it can do no harm but to be read.
+    """
+
+    def __init__(
+        self,
+        command_topic: str,
+        answer_topic: str,
+        publish: Callable[[str, bytes], object],
+        refuse: Callable[[str], None],
+        handlers: Mapping[str, Callable[[Command], Answer | None]],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.topic = command_topic
+        self._answer_topic, self._publish, self._refuse = answer_topic, publish, refuse
+        self._handlers, self._now_s = handlers, now_s
+        self._allowance, self._allowed_s = _BURST, now_s()
+        self.heard_s = now_s()
+        """When the last good command came, in seconds of the monotonic clock."""
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        """Obey a command, or count why not; raises nothing."""
+        if arrival.retain:  # it would be obeyed again at every connect
+            self._refuse("command-retained")
+            return
+        if not self._may_have_another():
+            self._refuse("command-rate")
+            return
+        command = _read(arrival.payload)
+        if command is None:
+            self._refuse("command")
+            return
+        handler = self._handlers.get(command["do"])
+        if handler is None:
+            self._refuse("command-unknown")
+            known = ", ".join(sorted(self._handlers))
+            self.fail(command["id"], f"{command['do'][:40]!r} is no command here: take {known}.")
+            return
+        self.heard_s = self._now_s()
+        try:
+            answer = handler(command)
+        except CommandError as error:
+            self._refuse("command-refused")
+            self.fail(command["id"], str(error))
+            return
+        if answer is not None:
+            self.answer(command["id"], answer)
+
+    def answer(self, identity: str, answer: Answer) -> None:
+        """Answer that a command was obeyed."""
+        payload = json.dumps({"id": identity, "ok": True, **answer}, default=str).encode()
+        if len(payload) > MAX_ANSWER_OCTETS:
+            self.fail(identity, f"The answer has {len(payload)} octets, too many; ask for less.")
+            return
+        self._publish(self._answer_topic, payload)
+
+    def fail(self, identity: str, sentence: str) -> None:
+        """Answer that a command was not obeyed, and why."""
+        payload = json.dumps({"id": identity, "ok": False, "error": sentence}).encode()
+        self._publish(self._answer_topic, payload)
+
+    def _may_have_another(self) -> bool:
+        now_s = self._now_s()
+        gained = (now_s - self._allowed_s) * _PER_SECOND
+        self._allowance, self._allowed_s = min(_BURST, self._allowance + gained), now_s
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
+
+
+def _read(payload: bytes) -> dict[str, Any] | None:
+    """Return a command that has an identity and says what to do, or None."""
+    if len(payload) > MAX_COMMAND_OCTETS:
+        return None
+    try:
+        command = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(command, dict):
+        return None
+    identity, what = command.get("id"), command.get("do")
+    if not isinstance(identity, str) or not _ID.fullmatch(identity) or not isinstance(what, str):
+        return None
+    return command
