@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from mqtick.service.settings_schema import key
 
-__all__ = ["ConnectionSettings", "PinKeys", "RealtimeKeys"]
+__all__ = ["BrokerSettings", "ConnectionSettings", "PinKeys", "RealtimeKeys"]
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """Where the broker is, who we are there, and which topics time travels on."""
+class BrokerSettings:
+    """Where the broker is, and who we are there."""
 
     broker: str = key(
         "mqtt://localhost",
@@ -37,6 +37,12 @@ class ConnectionSettings:
         "Who stamps messages: the kernel where it can (auto), or this program (user).",
         choices=("auto", "user"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings(BrokerSettings):
+    """Where the broker is, who we are there, and which topics time travels on."""
+
     prefix: str = key("mqtick", "First level of the topics of the precise format.")
     keys_file: str = key(
         "",

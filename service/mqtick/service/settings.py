@@ -1,7 +1,7 @@
 """Settings: TOML file and flags in, one frozen dataclass out, or a sentence saying what is wrong.
 
-Declare the settings with :func:`key` and :func:`table`, read them with :func:`load`, print them
-with :func:`render`, ship them with :func:`commented_example`, and give the program a flag for each
+Declare the settings with :func:`key`, :func:`table` and :func:`tables`, read them with
+:func:`load`, print them with :func:`render`, ship them with :func:`commented_example`, and give the program a flag for each
 key with :func:`add_flags` and :func:`overrides_from`.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -21,10 +22,12 @@ from mqtick.service.settings_schema import (
     Table,
     converted,
     describe,
+    describe_named,
     key,
     name_value,
     problem_with,
     table,
+    tables,
 )
 from mqtick.service.settings_text import commented_example, render
 from mqtick.service.units import same_value, stem_of, suffix_of
@@ -39,6 +42,7 @@ __all__ = [
     "overrides_from",
     "render",
     "table",
+    "tables",
 ]
 
 T = TypeVar("T")
@@ -62,7 +66,12 @@ def load(
     """
     root = describe(cls)
     origin = "defaults" if path is None else os.fspath(path)
-    values = {} if path is None else _read_table(root, root, _parse(origin), origin)
+    try:
+        values = {} if path is None else _read_table(root, root, _parse(origin), origin)
+    except SettingsError:
+        raise
+    except ValueError as error:
+        raise SettingsError(f"{origin}: {error}") from error
     known = {described.path: described for described in root.all_keys()}
     for name, value in (overrides or {}).items():
         if name not in known:
@@ -114,9 +123,12 @@ def _read_table(
     values: dict[str, Any] = {}
     keys = {known.name: known for known in described.keys}
     tables = {known.name: known for known in described.tables}
+    named = {known.name: known for known in described.named}
     for name, value in content.items():
         if name in keys:
             values[keys[name].path] = _checked(keys[name], value, origin)
+        elif name in named:
+            values[named[name].path] = _read_named(root, named[name], value, origin)
         elif name not in tables:
             raise SettingsError(f"{origin}: {_unknown(root, described, name, value)}")
         elif isinstance(value, dict):
@@ -128,6 +140,28 @@ def _read_table(
                 f"write its keys below a line [{inner}]"
             )
     return values
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+
+
+def _read_named(root: Table, named: Table, content: object, origin: str) -> dict[str, Any]:
+    """Return one object for each of the tables that the user named."""
+    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+        raise SettingsError(
+            f"{origin}: [{named.path}] holds tables with names of your own, and nothing else; "
+            f"write the keys below a line [{named.path}.NAME]"
+        )
+    built = {}
+    for name, inner in content.items():
+        if not _NAME.fullmatch(name):
+            raise SettingsError(
+                f"{origin}: {named.path} is named {ascii(name)[:60]}, but a name is 1 to 32 of "
+                "A-Z a-z 0-9 _ - and begins with a letter or digit; choose another one"
+            )
+        described = describe_named(named, name)
+        built[name] = _build(described, _read_table(root, described, inner, origin))
+    return built
 
 
 def _checked(described: Key, value: object, origin: str) -> Any:
@@ -155,7 +189,7 @@ def _unknown(root: Table, described: Table, name: str, value: object) -> str:
     shown = name if name.isidentifier() else ascii(name)
     near = _nearest(root, described, name)
     if near is None:
-        here = [known.name for known in described.keys + described.tables]
+        here = [known.name for known in described.keys + described.tables + described.named]
         return f"unknown key {shown}{place}; the keys there are: {', '.join(here)}"
     sentence = f"unknown key {shown}{place}; did you mean {near}?"
     given, wanted = suffix_of(name), suffix_of(near)
@@ -172,7 +206,7 @@ def _nearest(root: Table, described: Table, name: str) -> str | None:
     The same stem with another unit comes first, then the same name in another table, then what
     is spelled alike: here, then anywhere.
     """
-    here = [known.name for known in described.keys + described.tables]
+    here = [known.name for known in described.keys + described.tables + described.named]
     stem = stem_of(name)
     for candidate in here:
         if stem_of(candidate) == stem:
@@ -194,4 +228,5 @@ def _nearest(root: Table, described: Table, name: str) -> str | None:
 def _build(described: Table, values: Mapping[str, Any]) -> Any:
     arguments = {known.name: values[known.path] for known in described.keys if known.path in values}
     arguments |= {inner.name: _build(inner, values) for inner in described.tables}
+    arguments |= {known.name: values.get(known.path, {}) for known in described.named}
     return described.cls(**arguments)

@@ -17,7 +17,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -65,9 +65,10 @@ class Table:
     cls: type
     keys: tuple[Key, ...]
     tables: tuple[Table, ...]
+    named: tuple[Table, ...] = ()  # of each, any number of tables with names of the user's
 
     def walk(self) -> Iterator[Table]:
-        """Yield this table, then every table inside it, in order of declaration."""
+        """Yield this table, then every table inside it, in order of declaration, but `named`."""
         yield self
         for inner in self.tables:
             yield from inner.walk()
@@ -109,9 +110,23 @@ def table(cls: type[T], doc: str) -> T:
     return dataclasses.field(default_factory=cls, metadata={_METADATA: {"doc": doc}})
 
 
+def tables(cls: type[T], doc: str) -> Mapping[str, T]:
+    """Declare tables whose names the user chooses: a field ``Mapping[str, cls]``.
+
+    ``[channel.left]`` and ``[channel.right]`` become ``{"left": ..., "right": ...}``; there are
+    no flags for their keys.
+    """
+    return dataclasses.field(default_factory=dict, metadata={_METADATA: {"doc": doc, "of": cls}})
+
+
 def describe(cls: type) -> Table:
     """Read a settings class; raises SchemaError if it is declared wrongly."""
     return _describe(cls, "", "", (cls.__doc__ or "").strip().partition("\n")[0])
+
+
+def describe_named(named: Table, name: str) -> Table:
+    """Read the class of one of the tables that the user names, at its place."""
+    return _describe(named.cls, f"{named.path}.{name}", name, named.doc)
 
 
 def _describe(cls: type, path: str, name: str, doc: str) -> Table:
@@ -119,18 +134,23 @@ def _describe(cls: type, path: str, name: str, doc: str) -> Table:
         raise SchemaError(f"{cls.__name__} must be a dataclass to be settings")
     hints = typing.get_type_hints(cls)
     keys: list[Key] = []
-    tables: list[Table] = []
+    inside: list[Table] = []
+    named: list[Table] = []
     for field in dataclasses.fields(cls):
         inner = f"{path}.{field.name}" if path else field.name
         declared = field.metadata.get(_METADATA)
         if not declared or not str(declared["doc"]).strip():
-            raise SchemaError(f"{cls.__name__}.{field.name} must be declared with key() or table()")
+            raise SchemaError(
+                f"{cls.__name__}.{field.name} must be declared with key(), table() or tables()"
+            )
         hint = hints[field.name]
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            tables.append(_describe(hint, inner, field.name, declared["doc"]))
+        if of := declared.get("of"):
+            named.append(_describe(of, inner, field.name, declared["doc"]))
+        elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            inside.append(_describe(hint, inner, field.name, declared["doc"]))
         else:
             keys.append(_describe_key(inner, field.name, hint, field.default, declared))
-    return Table(path, name, doc, cls, tuple(keys), tuple(tables))
+    return Table(path, name, doc, cls, tuple(keys), tuple(inside), tuple(named))
 
 
 def _describe_key(path: str, name: str, hint: Any, default: Any, declared: dict[str, Any]) -> Key:

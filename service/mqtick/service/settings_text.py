@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mqtick.service.settings_schema import Key, Table, describe
@@ -28,6 +28,8 @@ def render(settings: object) -> str:
             # TOML has no null: what is not set stays a comment.
             mark, shown = ("#", known.example) if value is None else ("", value)
             lines += [f"{mark}{known.name} = {toml_value(shown)}", ""]
+        for named in described.named:
+            lines += _render_named(named, getattr(holder, named.name))
     return "\n".join(lines).strip("\n") + "\n"
 
 
@@ -45,6 +47,21 @@ def commented_example(cls: type) -> str:
             lines += _comment(known)
             lines += [f"#{known.name} = {toml_value(shown)}", ""]
     return "\n".join(lines).strip("\n") + "\n"
+
+
+def _render_named(named: Table, given: Mapping[str, object]) -> list[str]:
+    """Explain the keys in the first of the tables only, and leave out defaults in the others."""
+    lines = _wrapped(named.doc) if given else []
+    for place, (name, holder) in enumerate(given.items()):
+        lines += [f"[{named.path}.{name}]", ""] if place == 0 else [f"[{named.path}.{name}]"]
+        for known in named.keys:
+            value = getattr(holder, known.name)
+            if place == 0:
+                lines += [*_comment(known), f"{known.name} = {toml_value(value)}", ""]
+            elif value != known.default:
+                lines += [f"{known.name} = {toml_value(value)}"]
+        lines += [""] if place else []
+    return lines
 
 
 def _holder(settings: object, path: str) -> object:

@@ -1,0 +1,189 @@
+"""One shot: what was recorded of one event, in one file (see docs/run-folder.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from mqtick.analysis.waveform import Waveform
+
+__all__ = [
+    "CAPTURED",
+    "MISSED",
+    "REFUSED",
+    "DamagedShotError",
+    "ShotMeta",
+    "read_meta",
+    "read_waveforms",
+    "replace_file",
+    "write_shot",
+]
+
+CAPTURED: Final = "captured"
+MISSED: Final = "missed"
+"""The event was not recorded, or what was recorded cannot be used."""
+REFUSED: Final = "refused"
+"""The shot was never tried, because the subscribers that it needs could not be had."""
+
+_META: Final = "meta"
+_CODES: Final = "codes/"
+
+
+class DamagedShotError(ValueError):
+    """A shot's file cannot be read; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShotMeta:
+    """What is known of a shot beside its waveforms.
+
+    Attributes:
+        number: place in the run's plan, from 1.
+        round: round of the plan, from 1.
+        subscribers: N, 0 where nobody subscribes (kind clock).
+        outcome: CAPTURED, MISSED or REFUSED.
+        reason: a sentence that says why it was missed or refused, else "".
+        started_ns: when the instruments were armed, in ns of the Unix epoch on this host.
+        latency_fs: first subscriber's edge minus the publisher's, in fs.
+        skew_fs: last subscriber's edge minus the first one's, in fs; positive: the last is later.
+        clock_fs: each channel's pps edge minus the reference's, in fs; positive: it is later,
+            its clock is behind.
+        edges_fs: the edge of each channel that was used, in fs after the trigger edge of its
+            instrument, cable delays taken off.
+        edges_found: how many edges each channel's record holds.
+        nodes: what nodes said about this shot's edges, or about their messages.
+        simulated: whether an instrument or a measured node was simulated.
+    """
+
+    number: int
+    round: int
+    subscribers: int
+    outcome: str
+    reason: str = ""
+    started_ns: int = 0
+    latency_fs: int | None = None
+    skew_fs: int | None = None
+    clock_fs: Mapping[str, int] = field(default_factory=dict)
+    edges_fs: Mapping[str, int] = field(default_factory=dict)
+    edges_found: Mapping[str, int] = field(default_factory=dict)
+    nodes: Mapping[str, Any] = field(default_factory=dict)
+    simulated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.outcome not in (CAPTURED, MISSED, REFUSED):
+            raise ValueError(f"A shot's outcome is {self.outcome!r}, which is none.")
+
+
+_FIELDS: Final = {each.name for each in dataclasses.fields(ShotMeta)}
+_WHOLE: Final = ("number", "round", "subscribers", "started_ns")
+_TABLES: Final = ("clock_fs", "edges_fs", "edges_found", "nodes")
+
+
+def write_shot(path: Path, meta: ShotMeta, waveforms: Mapping[str, Waveform]) -> None:
+    """Write a shot's file, whole or not at all; OSError where the disk is full."""
+    scales = {
+        name: {
+            "volts_per_code": waveform.volts_per_code,
+            "code_at_zero": waveform.code_at_zero,
+            "interval_fs": waveform.interval_fs,
+            "start_fs": waveform.start_fs,
+        }
+        for name, waveform in waveforms.items()
+    }
+    said = json.dumps({**dataclasses.asdict(meta), "scales": scales}, allow_nan=False)
+    arrays = {_CODES + name: waveform.codes for name, waveform in waveforms.items()}
+    arrays[_META] = np.frombuffer(said.encode(), np.uint8)
+    octets = io.BytesIO()
+    np.savez(octets, allow_pickle=False, **arrays)
+    replace_file(path, octets.getbuffer())
+
+
+def replace_file(path: Path, octets: bytes | memoryview) -> None:
+    """Write a file under a temporary name, see it on the disk, then give it its name."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(octets)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_meta(path: Path) -> ShotMeta:
+    """Read what is known of a shot, and none of its waveforms; DamagedShotError."""
+    meta = _read(path, [])[0]
+    known = {name: value for name, value in meta.items() if name in _FIELDS}
+    try:
+        if not all(type(known[name]) is int for name in _WHOLE):
+            raise ValueError("a number is none")
+        if not all(isinstance(known.get(name, {}), dict) for name in _TABLES):
+            raise ValueError("a table is none")
+        return ShotMeta(**known)
+    except (TypeError, ValueError, KeyError) as error:
+        raise DamagedShotError(_sentence(path, error)) from error
+
+
+def read_waveforms(path: Path, names: list[str] | None = None) -> dict[str, Waveform]:
+    """Read the waveforms of a shot, all or some, by channel; DamagedShotError."""
+    meta, codes = _read(path, names)
+    try:
+        return {
+            name: Waveform(
+                codes=array,
+                volts_per_code=float(meta["scales"][name]["volts_per_code"]),
+                code_at_zero=float(meta["scales"][name]["code_at_zero"]),
+                interval_fs=int(meta["scales"][name]["interval_fs"]),
+                start_fs=int(meta["scales"][name]["start_fs"]),
+            )
+            for name, array in codes.items()
+        }
+    except (TypeError, ValueError, KeyError) as error:
+        raise DamagedShotError(_sentence(path, error)) from error
+
+
+def _read(path: Path, names: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            meta = json.loads(file[_META].tobytes())
+            if names is None:
+                names = [name.removeprefix(_CODES) for name in file if name.startswith(_CODES)]
+            codes = {name: file[_CODES + name] for name in names}
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        NotImplementedError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise DamagedShotError(_sentence(path, error)) from error
+    if not isinstance(meta, dict):
+        raise DamagedShotError(_sentence(path, ValueError("its meta is no object")))
+    return meta, codes
+
+
+def _sentence(path: Path, error: Exception) -> str:
+    return f"{path} is no shot that can be read ({error}); it is left out."
