@@ -29,11 +29,13 @@ demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: to 600,
 	@$(PYTHON_BIN) -m demo.bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
 
 # ---- set up -------------------------------------------------------------------------------------
-.PHONY: setup venv setup-demo setup-test setup-check
+.PHONY: setup venv setup-demo setup-test setup-check setup-drivers
 setup: setup-check setup-test ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-check: setup-%:
 	@scripts/setup.sh $*
+setup-drivers: ## drivers that others wrote, in .venv-drivers, for the slow tests of the lab
+	@scripts/drivers.sh
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint format mypy imports docs test test-slow fuzz
@@ -62,8 +64,8 @@ test: setup-test ## all tests that take less than two seconds each
 	$(PYTEST) -m 'not slow and not steers_clock'
 
 # The test that steers this machine's clock runs last and alone: a step upsets every other one.
-test-slow: setup-test ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
-	$(PYTEST) -m 'slow and not steers_clock'
+test-slow: setup-test setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
+	MQTICK_DRIVERS=required $(PYTEST) -m 'slow and not steers_clock'
 	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock; \
 	  else echo 'not run: the test that steers the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
 
