@@ -14,17 +14,27 @@ __all__ = ["MAXIMUM_OCTETS", "definite_block", "read_block"]
 
 MAXIMUM_OCTETS: Final = 1 << 31
 """A block that announces more than this is refused: no memory of an instrument is that large."""
+_BLANKS: Final = 16
+_BRACKETED_DIGITS: Final = 12
 
 
-def read_block(read: Callable[[int], bytes], prefix: bytes = b"") -> bytes:
-    """Read one definite block from `read(n)`, which returns n octets or raises.
+def read_block(
+    read: Callable[[int], bytes],
+    prefix: bytes = b"",
+    read_rest: Callable[[], bytes] | None = None,
+) -> bytes:
+    """Read one block from `read(n)`, which returns n octets or raises.
 
     What stands before the `#` must be `prefix` or blank. The length has one digit that may be
     hexadecimal (some write `#A` and ten digits), or brackets from 1 GB on (Rohde & Schwarz).
-    What follows the data stays unread. InstrumentError when it is no block.
+    What follows the data stays unread. `read_rest` returns what is left of a message, where the
+    connection tells its end: only there can a block without a length (#0) be read.
+    InstrumentError when it is no block.
     """
     head = read(1)
-    while head.isspace():  # left over from an answer with two line ends
+    for _ in range(_BLANKS):  # left over from an answer with two line ends
+        if not head.isspace():
+            break
         head = read(1)
     if prefix and head == prefix[:1]:
         rest = read(len(prefix) - 1)
@@ -36,11 +46,13 @@ def read_block(read: Callable[[int], bytes], prefix: bytes = b"") -> bytes:
     digits = read(1)
     if digits == b"(":
         text = b""
-        while not text.endswith(b")") and len(text) <= 12:
+        while not text.endswith(b")") and len(text) <= _BRACKETED_DIGITS:
             text += read(1)
-        text = text.removesuffix(b")")
+        length = text.removesuffix(b")")
     elif digits in b"123456789ABCDEFabcdef":
-        text = read(int(digits, 16))
+        text = length = read(int(digits, 16))
+    elif digits == b"0" and read_rest is not None:
+        return read_rest().removesuffix(b"\n")
     elif digits == b"0":
         raise InstrumentError(
             "The instrument announces a block without a length (#0), which ends nowhere on a "
@@ -48,15 +60,22 @@ def read_block(read: Callable[[int], bytes], prefix: bytes = b"") -> bytes:
         )
     else:
         raise _no_block(head + digits)
-    if not text.isdigit() or int(text) > MAXIMUM_OCTETS:
+    if not length.isdigit():
         raise _no_block(b"#" + digits + text)
-    return read(int(text)) if int(text) else b""
+    if int(length) > MAXIMUM_OCTETS:
+        raise InstrumentError(
+            f"The instrument announces a block of {int(length)} octets, more than "
+            f"{MAXIMUM_OCTETS}, which no memory holds; the capture is refused. It may be of "
+            "another family than its name says: try --dialect."
+        )
+    return read(int(length)) if int(length) else b""
 
 
 def _no_block(seen: bytes) -> InstrumentError:
     return InstrumentError(
         f"The instrument answered {seen!r} where a block of data (#, digits, length) should "
-        "begin; it may be of another family than its name says: try --dialect."
+        "begin; the capture is refused. It may be of another family than its name says: try "
+        "--dialect."
     )
 
 

@@ -6,20 +6,26 @@ feeds, and cannot tell a line feed in the data from the end; ours counts.
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyvisa
-from pyvisa.constants import InterfaceType
+from pyvisa.constants import InterfaceType, StatusCode
 from pyvisa.errors import VisaIOError
+from pyvisa.resources import MessageBasedResource
 
 from mqtick.lab.block import read_block
 from mqtick.lab.conversation import Block, InstrumentError, Pause, Query, Reply, Step, Write
 
 __all__ = ["Transport", "VisaTransport"]
 
-_CHUNK = 1 << 20
-_BLANK_LINES = 3
+# Time-outs count anew for each piece, so that a slow instrument may take as long as it likes.
+_CHUNK: Final = 1 << 16
+_BLANK_LINES: Final = 3
+_OPEN_TRIES: Final = 3
+_OPEN_AGAIN_S: Final = 0.2
 
 
 class Transport(Protocol):
@@ -41,15 +47,19 @@ class VisaTransport:
     """An instrument by its VISA resource name: SOCKET, VXI-11, HiSLIP or USBTMC.
 
     `backend` is PyVISA's ("@py" is pyvisa-py, "" the vendor's library). InstrumentError when it
-    cannot be opened.
+    cannot be opened. After anything that went wrong it connects anew before the next command, so
+    that what is left of an answer is never taken for the next one.
     """
 
     def __init__(self, resource: str, *, timeout_s: float = 3.0, backend: str = "@py") -> None:
         self.name = resource
+        self.reopened = 0
+        """How often it had to connect anew."""
         self._timeout_ms = int(timeout_s * 1000)
         self._backend = backend
         self._resource: Any = None
         self._after_block = False
+        self._out_of_step = False
         self._open()
 
     def _open(self) -> None:
@@ -58,44 +68,67 @@ class VisaTransport:
             self._resource = self._manager.open_resource(
                 self.name,
                 open_timeout=self._timeout_ms,
-                timeout=self._timeout_ms,
-                write_termination="\n",
-                read_termination="\n",
             )
-        except (VisaIOError, ValueError, OSError) as error:
+            if not isinstance(self._resource, MessageBasedResource):
+                raise ValueError("that is no name of an instrument")
+            self._resource.timeout = self._timeout_ms
+            self._resource.write_termination = "\n"
+            self._is_socket = (
+                self._resource.interface_type == InterfaceType.tcpip
+                and self._resource.resource_class == "SOCKET"
+            )
+            if self._is_socket:  # the others say where a message ends
+                self._resource.read_termination = "\n"
+                _mend_socket(self._resource)
+        except Exception as error:  # pyvisa-py raises Exception itself for a socket
+            self.close()
             raise InstrumentError(
                 f"{self.name} cannot be opened ({_why(error)}). Is the instrument on, is the name "
                 "right, and is its socket switched on? Example: TCPIP::192.168.1.5::5025::SOCKET."
             ) from error
         self._after_block = False
-        self._is_socket = (
-            self._resource.interface_type == InterfaceType.tcpip
-            and self._resource.resource_class == "SOCKET"
-        )
+        self._out_of_step = False
 
     def play(self, step: Step) -> Reply:
         """Do one step."""
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        if self._out_of_step or self._resource is None:
+            self.reopen()
+        self._out_of_step = True  # until the answer has come whole
         try:
-            match step:
-                case Pause(seconds):
-                    time.sleep(seconds)
-                case Write(command):
-                    self._resource.write(command)
-                case Query(command):
-                    self._resource.write(command)
-                    return self._line()
-                case Block():
-                    self._resource.write(step.command)
-                    return self._blocks(step)
-        except (VisaIOError, OSError) as error:
+            reply = self._do(step)
+        except VisaIOError as error:
+            if error.error_code != StatusCode.error_timeout:
+                raise InstrumentError(
+                    f"{self.name} did not do {step.command!r} ({_why(error)})."
+                ) from error
             raise InstrumentError(
-                f"{self.name} did not do {_shown(step)} ({_why(error)})."
+                f"{self.name} did not answer {step.command!r} in full within "
+                f"{self._timeout_ms / 1000:g} s. It is busy, does not know the command, or is of "
+                "another family than its name says (--dialect); look at its screen."
+            ) from error
+        except OSError as error:
+            raise InstrumentError(
+                f"The connection to {self.name} was lost at {step.command!r} ({_why(error)}); look "
+                "at the instrument and its cable."
             ) from error
         except UnicodeDecodeError as error:
             raise InstrumentError(
-                f"{self.name} answered {_shown(step)} with octets that are no text; what is left "
-                "of an earlier answer stands in the way."
+                f"{self.name} answered {step.command!r} with octets that are no text "
+                f"({error.object[:16]!r}); is this the port of the oscilloscope's SCPI socket?"
             ) from error
+        self._out_of_step = False
+        return reply
+
+    def _do(self, step: Write | Query | Block) -> Reply:
+        self._resource.write(step.command)
+        match step:
+            case Query():
+                return self._line()
+            case Block():
+                return self._blocks(step)
         return None
 
     def _line(self) -> str:
@@ -110,55 +143,113 @@ class VisaTransport:
 
     def _blocks(self, step: Block) -> bytes:
         if self._is_socket:
-            read = self._exactly
-        else:  # these say where a message ends
-            message = memoryview(self._resource.read_raw(_CHUNK))
-            at = 0
-
-            def read(count: int) -> bytes:
-                nonlocal at
-                piece = bytes(message[at : at + count])
-                at += count
-                if len(piece) < count:
-                    raise InstrumentError(
-                        f"{self.name} sent {len(piece)} octets of {count} that it announced."
-                    )
-                return piece
-
+            read, read_rest = self._exactly, None
+        else:
+            message = _Message(self._resource)
+            read, read_rest = message.read, message.rest
         parts = []
         for index in range(step.count):
             if index:
                 read(1)  # the separator
-            parts.append(read_block(read, step.prefix))
+            parts.append(read_block(read, step.prefix, read_rest))
         self._after_block = self._is_socket
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _exactly(self, count: int) -> bytes:
         resource = self._resource
-        termination = resource.read_termination
         resource.read_termination = None
         try:
             return bytes(resource.read_bytes(count, chunk_size=min(count, _CHUNK)))
         finally:
-            resource.read_termination = termination
+            resource.read_termination = "\n"
 
     def reopen(self) -> None:
-        """Connect anew."""
+        """Connect anew; an instrument that takes one connection needs a moment to end the last."""
         self.close()
-        self._open()
+        self.reopened += 1
+        for left in reversed(range(_OPEN_TRIES)):
+            try:
+                self._open()
+                break
+            except InstrumentError:
+                if not left:
+                    raise
+                time.sleep(_OPEN_AGAIN_S)
 
     def close(self) -> None:
         """Close the session."""
-        if self._resource is not None:
-            resource, self._resource = self._resource, None
+        if self._resource is None:
+            return
+        resource, self._resource = self._resource, None
+        with contextlib.suppress(Exception):  # it may be gone already
+            if self._out_of_step and not self._is_socket:
+                resource.clear()  # IEEE 488.2 device clear: throws away what was being answered
+        with contextlib.suppress(Exception):
             resource.close()
+
+
+class _Message:
+    """Reads from whole messages; some instruments send one block in several."""
+
+    def __init__(self, resource: Any) -> None:
+        self._resource = resource
+        self._left = memoryview(b"")
+
+    def read(self, count: int) -> bytes:
+        """Return so many octets."""
+        parts = [self._left[:count]]
+        self._left = self._left[count:]
+        missing = count - len(parts[0])
+        while missing:
+            message = memoryview(self._resource.read_raw(_CHUNK))
+            parts.append(message[:missing])
+            self._left = message[missing:]
+            missing -= len(parts[-1])
+        return b"".join(parts)
+
+    def rest(self) -> bytes:
+        """Return what is left of the message."""
+        rest, self._left = bytes(self._left), memoryview(b"")
+        return rest
+
+
+class _AttentiveSocket(socket.socket):
+    """A socket that says so when the other end has gone.
+
+    pyvisa-py's session takes the empty read for "nothing yet", and spins until its time is over.
+    """
+
+    def recv(self, count: int, flags: int = 0, /) -> bytes:
+        """Receive; ConnectionResetError at the end."""
+        data = super().recv(count, flags)
+        if not data:
+            raise ConnectionResetError("the instrument closed the connection")
+        return data
+
+
+def _mend_socket(resource: Any) -> None:
+    """Put right what pyvisa-py (0.8) leaves undone; other back ends have no such session.
+
+    It takes a refused connection for an open one, and it does not know VI_ATTR_TCPIP_NODELAY:
+    without that the kernel holds a second command back until the instrument has acknowledged the
+    first, which takes up to 40 ms (Nagle's algorithm against delayed acknowledgement).
+    """
+    session = getattr(resource.visalib, "sessions", {}).get(resource.session)
+    plain = getattr(session, "interface", None)
+    if session is None or not isinstance(plain, socket.socket):
+        return
+    try:
+        plain.getpeername()
+    except OSError as error:
+        raise OSError(error.errno, "connection refused, or no way to the host") from error
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    session.interface = _AttentiveSocket(plain.family, plain.type, plain.proto, plain.detach())
+    session.max_recv_size = _CHUNK
 
 
 def _why(error: Exception) -> str:
     if isinstance(error, VisaIOError):
         return str(error.description or error).rstrip(".")
-    return str(error).rstrip(".") or type(error).__name__
-
-
-def _shown(step: Step) -> str:
-    return repr(getattr(step, "command", "a pause"))
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.rstrip(".")
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
