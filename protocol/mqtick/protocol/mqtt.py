@@ -298,6 +298,15 @@ class Connection:
         if self._client.frames is not None:
             self._client.frames.kernel.drain_error_queue()
 
+    def acknowledge_late(self) -> None:
+        """Acknowledge what comes next as late as the kernel may (40 ms), to show who waits for it.
+
+        It lasts until an acknowledgement was put off that long: ask anew before each message.
+        """
+        if self._client.frames is not None:
+            self._client.frames.kernel.quick = False
+            self._client.frames.kernel.acknowledge()
+
     def subscribe(
         self, topics: Sequence[str], done: Callable[[bool], None] = lambda _ok: None
     ) -> None:

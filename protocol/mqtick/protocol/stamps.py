@@ -85,6 +85,8 @@ class KernelSocket:
         """Set around a send whose last octet's transmit stamp is wanted."""
         self.linger_s = 0.0
         """How long `close` lets the other side read what was sent, and close first."""
+        self.quick = True
+        """Whether `acknowledge` acknowledges at once; otherwise it puts it off, as most do."""
         self.bytes_sent = 0
         self._buffer = b""
         self._at = 0
@@ -146,7 +148,7 @@ class KernelSocket:
         """
         if self._is_tcp:
             with contextlib.suppress(OSError):  # closed meanwhile: shows on the next read
-                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, int(self.quick))
 
     def recv(self, size: int) -> bytes:
         """Read at most `size` octets, in one system call for many small reads."""
