@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from mqtick.client.asking import Asking
 from mqtick.client.config import Settings
@@ -35,6 +36,21 @@ _LISTEN_NS = 3 * _SECOND
 _LISTEN_FOREIGN_NS = 12 * _SECOND
 
 AnyTrack = Track | ForeignTrack
+
+
+class Obeys(Protocol):
+    """What hears the commands of an experiment's runner, where that is wanted."""
+
+    topic: str
+
+    def on_command(self, arrival: Arrival) -> None:
+        """Take what came on `topic`."""
+
+    def on_time(self, arrival: Arrival) -> None:
+        """Take note of a time message, after everything else was done with it."""
+
+    def tick(self) -> None:
+        """Do what is due about every second."""
 
 
 def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree:
@@ -90,6 +106,10 @@ class Agent:
         self.steps = 0
         self.suspends = 0
         self.foreign: ForeignTrack | None = None
+        self.experiments: Obeys | None = None
+        """To be set before `start`."""
+        self.joined = True
+        """Whether the time topic is subscribed to while connected."""
         self._on_sample, self._on_arrival = on_sample, on_arrival
         self._steps = StepDetector()
         self._listening_since_ns = 0
@@ -123,7 +143,7 @@ class Agent:
             on_sample=on_sample,
             on_arrival=on_arrival,
             before_arrival=before_arrival,
-            refuse=self._refuse,
+            refuse=self.refuse,
             subscribed=self._subscribed,
         )
 
@@ -163,6 +183,7 @@ class Agent:
         format_ = self.settings.format
         self._listening_since_ns = time.monotonic_ns()
         if format_ in ("auto", "precise"):
+            self.joined = True
             self.connection.subscribe(self._servers.topics(), self._subscribed)
             if self.settings.estimator.use_echo:
                 self.loopback.start()
@@ -173,10 +194,25 @@ class Agent:
             self._follow_foreign(format_)
         elif self.foreign is not None:
             self._follow_foreign(self.foreign.format)
+        if self.experiments is not None:
+            self.connection.subscribe([self.experiments.topic], self._subscribed)
+
+    def leave(self) -> None:
+        """Hear no time any more, until `join` or the next connection."""
+        self.joined = False
+        self._leave_foreign()
+        self.connection.unsubscribe([self.tree.all_times()])
+
+    def join(self, done: Callable[[bool], None]) -> None:
+        """Hear the time again, as the last of all subscribers; `done(granted)` follows."""
+        self.joined = True
+        # Only UNSUBSCRIBE moves us behind those who are there: Mosquitto keeps the place else.
+        self.connection.unsubscribe([self.tree.all_times()])
+        self.connection.subscribe([self.tree.all_times()], done)
 
     def _subscribed(self, granted: bool) -> None:
         if not granted:
-            self._refuse("subscription")
+            self.refuse("subscription")
             self.connection.last_error = (
                 f"{self.connection.address} refused a subscription: compare its access list "
                 "with the one in docs/protocol.md"
@@ -198,7 +234,7 @@ class Agent:
                 publish=self.connection.publish,
                 collect_stamps=self.connection.collect_stamps,
                 on_sample=self._on_sample,
-                refuse=self._refuse,
+                refuse=self.refuse,
             )
         self._listening_since_ns = time.monotonic_ns()
         self.connection.subscribe(self.foreign.topics(), self._subscribed)
@@ -213,19 +249,22 @@ class Agent:
 
     # -- messages --------------------------------------------------------------------------
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
+        """Count something that was not taken."""
         self.refused[reason] += 1
 
     def _on_publish(self, arrival: Arrival) -> None:
         try:
             self._take(arrival)
         except DecodeError as error:
-            self._refuse(error.reason)
+            self.refuse(error.reason)
 
     def _take(self, arrival: Arrival) -> None:
         kind, servers = arrival.topic.removeprefix(self.tree.prefix)[:3], self._servers
         if kind == "/t/":
             servers.on_time(arrival)
+            if self.experiments is not None:
+                self.experiments.on_time(arrival)
         elif kind == "/c/":
             self.loopback.on_arrival(arrival)
         elif kind == "/r/":
@@ -236,6 +275,8 @@ class Agent:
             self._check_certificate(track)
         elif kind == "/s/":
             servers.on_status(arrival)
+        elif kind == "/x/" and self.experiments is not None:
+            self.experiments.on_command(arrival)
         elif self.foreign is not None:
             if arrival.topic == self.foreign.time_topic:
                 servers.count_time(self.foreign.number)
@@ -261,7 +302,9 @@ class Agent:
         for track in self._servers.tracks:
             self._see_to_asking(track, begin=slept_ns != 0)
         self._stop_hearing_statuses()
-        if self.settings.format == "auto":
+        if self.experiments is not None:
+            self.experiments.tick()
+        if self.settings.format == "auto" and self.joined:
             self._look_for_foreign()
 
     def _stop_hearing_statuses(self) -> None:

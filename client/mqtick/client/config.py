@@ -94,6 +94,11 @@ class Settings(ConnectionSettings):
     metrics_listen: str = key(
         "", "ADDRESS:PORT of the Prometheus metrics, for example 127.0.0.1:9753; empty for none."
     )
+    experiments: bool = key(
+        False,
+        "Obey the commands of an experiment's runner (mqtick-lab) on a topic of our own: for a "
+        "bench, not for a fleet (see docs/protocol.md).",
+    )
     virtual_clock: str = key(
         "",
         "For tests: a wrong clock, as offset_s=0.003,frequency_ppm=40,wander_ppb=1,seed=7; "

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings
 from mqtick.client.discipline import Discipline
+from mqtick.client.experiments import KEPT_EDGES, Experiments
 from mqtick.client.pending import WallSample
 from mqtick.client.present import PROGRAM
 from mqtick.client.sample_log import SampleLog
 from mqtick.client.status import metrics, status, summary
-from mqtick.pins import PinSettings, open_output
-from mqtick.pins.drive import PpsDriver, firing
+from mqtick.pins import Edge, PinSettings, open_output
+from mqtick.pins.drive import PpsDriver, about_outputs, firing
 from mqtick.pins.output import Output
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
+from mqtick.protocol.experiments import about_host
 from mqtick.protocol.loop import Loop
 from mqtick.protocol.topics import check_client_name
 from mqtick.service.program import TICK_NS, Housekeeping
@@ -57,6 +60,7 @@ class _Program:
                 burst_ns=settings.exchange_burst * spacing_ns + 100_000_000,
                 broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * _SECOND),
             )
+        edges: deque[Edge] | None = deque(maxlen=KEPT_EDGES) if settings.experiments else None
         self.agent = Agent(
             settings,
             self.loop,
@@ -65,12 +69,14 @@ class _Program:
             keyring,
             name,
             on_sample=self._on_sample,
-            on_arrival=firing(self.loop, self.pin) if self.pin is not None else None,
+            on_arrival=firing(self.loop, self.pin, edges) if self.pin is not None else None,
             before_arrival=self._rehearse if self.pin is not None else None,
         )
         self.pps: PpsDriver | None = None
         if self.pps_pin is not None:
             self.pps = PpsDriver(self.loop, self.pps_pin, self._raw_of_time)
+        if edges is not None:
+            self.agent.experiments = Experiments(self.agent, edges, self.pps, self._about(settings))
         self.house = Housekeeping(
             PROGRAM,
             settings.state_folder,
@@ -80,6 +86,19 @@ class _Program:
             summary=summary,
             metrics=metrics,
         )
+
+    def _about(self, settings: Settings) -> Callable[[], dict[str, Any]]:
+        """Return what tells an experiment's record who we are and how good our time is."""
+        fixed = {
+            **about_host(),
+            **about_outputs({"arrival": self.pin, "pps": self.pps_pin}),
+            "settings": dataclasses.asdict(settings),
+        }
+        return lambda: {
+            **fixed,
+            "chrony": self.discipline.status() if self.discipline is not None else None,
+            "clock": summary(self._status()),
+        }
 
     def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
         if self.discipline is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from mqtick.pins.base import Edge, LatencyClass
 from mqtick.pins.output import Output
 from mqtick.pins.pps import Pps, PpsEdge, RawOfTime
 
-__all__ = ["PpsDriver", "firing"]
+__all__ = ["PpsDriver", "about_outputs", "firing"]
 
 _ASK_AGAIN_NS = 500_000_000
 
@@ -25,17 +26,44 @@ class Loop(Protocol):
         """Call at an instant; `precise` ones to the microsecond."""
 
 
-def firing(loop: Loop, output: Output) -> Callable[[], None]:
-    """Return a function that makes an edge at once and, for a long pulse, ends it later."""
+def firing(loop: Loop, output: Output, edges: deque[Edge] | None = None) -> Callable[[], None]:
+    """Return a function that makes an edge at once and, for a long pulse, ends it later.
+
+    `edges`: where each edge is kept, if anywhere, once it was made.
+    """
     release_after_ns = output.release_after_ns
-    if not release_after_ns:
+    if not release_after_ns and edges is None:
         return output.fire  # type: ignore[return-value]
 
     def fire() -> None:
-        output.fire()
-        loop.call_later(release_after_ns, output.release)
+        edge = output.fire()
+        if edges is not None:
+            edges.append(edge)
+        if release_after_ns:
+            loop.call_later(release_after_ns, output.release)
 
     return fire
+
+
+def about_outputs(outputs: Mapping[str, Output | None]) -> dict[str, Any]:
+    """Return `pins`, what a record of a measurement needs to know of each, and `simulated`."""
+    found = {name: output for name, output in outputs.items() if output is not None}
+    return {
+        "pins": {
+            name: {
+                "line": output.name,
+                "backend": output.settings.backend,
+                "latency_class": str(output.latency_class),
+                "mode": output.settings.mode,
+                "width_us": output.settings.width_us,
+                "active_low": output.settings.active_low,
+            }
+            for name, output in found.items()
+        },
+        "simulated": any(
+            output.latency_class is LatencyClass.SIMULATED for output in found.values()
+        ),
+    }
 
 
 class PpsDriver:

@@ -7,15 +7,19 @@ only where their configuration says `experiments = true` (docs/protocol.md, sect
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import os
+import platform
 import re
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from mqtick.protocol.frames import Arrival
 
-__all__ = ["MAX_COMMAND_OCTETS", "CommandError", "Commands", "number_in"]
+__all__ = ["MAX_COMMAND_OCTETS", "CommandError", "Commands", "about_host", "number_in"]
 
 MAX_COMMAND_OCTETS: Final = 1024
 MAX_ANSWER_OCTETS: Final = 60_000
@@ -39,6 +43,32 @@ def number_in(command: Command, name: str, low: int, high: int, default: int) ->
             f"{name} is {str(value)[:40]!r}; it has to be a whole number from {low} to {high}."
         )
     return value
+
+
+def about_host() -> Answer:
+    """Return what a record of a measurement needs to know of this program and its host."""
+    system = os.uname()
+    return {
+        "software": f"mqtick {importlib.metadata.version('mqtick')}",
+        "host": system.nodename,
+        "kernel": f"{system.sysname} {system.release}",
+        "python": platform.python_version(),
+        "machine": f"{_model()} ({system.machine})",
+    }
+
+
+def _model() -> str:
+    """Return the name of the board, or of the processor where there is none."""
+    try:
+        return Path("/proc/device-tree/model").read_text().strip("\0 \n")
+    except OSError:
+        pass
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else "unknown"
 
 
 class Commands:

@@ -7,15 +7,17 @@ import json
 import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 
-from mqtick.pins import PinError, PinSettings, open_output
-from mqtick.pins.drive import PpsDriver, firing
+from mqtick.pins import Edge, PinError, PinSettings, open_output
+from mqtick.pins.drive import PpsDriver, about_outputs, firing
 from mqtick.pins.output import Output
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.draft2021 import DraftTopics
+from mqtick.protocol.experiments import about_host
 from mqtick.protocol.loop import Loop
 from mqtick.protocol.text1451 import check_lns
 from mqtick.protocol.topics import TopicTree
@@ -31,6 +33,7 @@ from mqtick.service.commandline import (
 from mqtick.service.program import TICK_NS, Housekeeping, status_path
 from mqtick.service.program_settings import PinKeys
 from mqtick.timeserver.config import Settings
+from mqtick.timeserver.experiments import KEPT_EDGES, Experiments
 from mqtick.timeserver.server import Server
 from mqtick.timeserver.status import metrics, status, status_lines
 
@@ -122,7 +125,8 @@ def serve(settings: Settings) -> int:
     if settings.virtual_clock:
         clock = VirtualClock(VirtualClockSettings.from_text(settings.virtual_clock))
     pin, pps = _output(settings.pin), _output(settings.pps)
-    fire = firing(loop, pin) if pin is not None else None
+    edges: deque[Edge] | None = deque(maxlen=KEPT_EDGES) if settings.experiments else None
+    fire = firing(loop, pin, edges) if pin is not None else None
     server = Server(
         settings,
         loop,
@@ -148,8 +152,17 @@ def serve(settings: Settings) -> int:
         loop.call_lazily(*TICK_NS, tick)
 
     loop.stop_on_signals()
+    driver: PpsDriver | None = None
     if pps is not None:
-        PpsDriver(loop, pps, lambda time_ns: _raw_of_time(clock, server, time_ns)).start()
+        driver = PpsDriver(loop, pps, lambda time_ns: _raw_of_time(clock, server, time_ns))
+        driver.start()
+    if edges is not None:
+        about = {
+            **about_host(),
+            **about_outputs({"time": pin, "pps": pps}),
+            "settings": dataclasses.asdict(settings),
+        }
+        server.experiments = Experiments(server, edges, driver, lambda: about)
     server.start()
     house.start()
     loop.call_lazily(*TICK_NS, tick)

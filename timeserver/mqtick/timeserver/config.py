@@ -75,6 +75,11 @@ class Settings(ConnectionSettings):
     metrics_listen: str = key(
         "", "ADDRESS:PORT of the Prometheus metrics, for example 127.0.0.1:9752; empty for none."
     )
+    experiments: bool = key(
+        False,
+        "Obey the commands of an experiment's runner (mqtick-lab) on a topic of our own: for a "
+        "bench, not for a fleet (see docs/protocol.md).",
+    )
     virtual_clock: str = key(
         "",
         "For tests: serve a wrong clock, as offset_s=0.005,frequency_ppm=20; empty for the host's.",

@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import Broker
@@ -43,6 +44,15 @@ class NumberInUseError(RuntimeError):
     """Another server on this broker has our number; the text says what to do."""
 
 
+class Obeys(Protocol):
+    """What hears the commands of an experiment's runner, where that is wanted."""
+
+    topic: str
+
+    def on_command(self, arrival: Arrival) -> None:
+        """Take what came on `topic`."""
+
+
 class Server:
     """One time server. `start` connects and schedules; the loop does the rest.
 
@@ -71,6 +81,8 @@ class Server:
         self.started_ns = clock.time_ns()
         self.steps = 0
         self.error: NumberInUseError | None = None
+        self.experiments: Obeys | None = None
+        """To be set before `start`."""
         self._steps = StepDetector()
         self._status = b""
         self._before_send, self._after_send = before_send, after_send
@@ -197,6 +209,8 @@ class Server:
         topics = [tree.loop(self.number), tree.all_times(), *self.foreign.topics()]
         if "precise" in self.settings.formats:
             topics.append(tree.all_requests(self.number))
+        if self.experiments is not None:
+            topics.append(self.experiments.topic)
         self.connection.subscribe(topics, self._subscribed)
         self.connection.subscribe_retained(tree.all_statuses())
         self._status = b""
@@ -234,6 +248,19 @@ class Server:
         if self.connection.connected:
             self.publish_time(deadline_ns)
         self._schedule()
+
+    def publish_extra(self, after_ns: int, done: Callable[[int | None, int], None]) -> None:
+        """Publish one message beside the schedule; `done(sequence or None, deadline)` follows."""
+        deadline_ns = self.clock.time_ns() + after_ns
+
+        def due() -> None:
+            sent = self.broadcast.sent
+            if self.error is None and not self._look_for_step() and self.connection.connected:
+                self.publish_time(deadline_ns)
+            is_sent = self.broadcast.sent > sent
+            done(self.broadcast.sequence if is_sent else None, deadline_ns)
+
+        self.loop.call_at(time.monotonic_ns() + after_ns, due, precise=True)
 
     def _look_for_step(self) -> bool:
         """Notice that the clock was set or the host slept: the deadline means nothing any more."""
@@ -281,6 +308,8 @@ class Server:
             self.order.arrived("own", arrival)
         elif head == "/s/":
             self.neighbours.on_status(arrival, self._status)
+        elif head == "/x/" and self.experiments is not None:
+            self.experiments.on_command(arrival)
         else:
             self.foreign.on_request(arrival)
 

@@ -1,0 +1,111 @@
+"""What an experiment's runner may ask of a client: who it is, leave, join, its last edges."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from mqtick.client.agent import Agent
+from mqtick.pins.base import Edge
+from mqtick.pins.drive import PpsDriver
+from mqtick.protocol.experiments import Answer, Command, CommandError, Commands, number_in
+from mqtick.protocol.frames import Arrival
+
+__all__ = ["KEPT_EDGES", "Experiments"]
+
+KEPT_EDGES = 64
+# Whoever told us to leave may be gone: a client must not stay without time for ever.
+_COME_BACK_S = 900.0
+
+
+class Experiments:
+    """Obeys on behalf of an agent.
+
+    `edges`: where each edge on arrival is kept. `about()` returns what does not change.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        edges: deque[Edge],
+        pps: PpsDriver | None,
+        about: Callable[[], dict[str, Any]],
+    ) -> None:
+        node = f"client:{agent.name}"
+        self._agent, self._edges, self._pps, self._about = agent, edges, pps, about
+        self._node = node
+        self._messages: deque[tuple[Edge, bytes]] = deque(maxlen=KEPT_EDGES)
+        self._commands = Commands(
+            agent.tree.command(node),
+            agent.tree.answer(node),
+            agent.connection.publish_unstamped,
+            agent.refuse,
+            {
+                "info": self._info,
+                "leave": self._leave,
+                "join": self._join,
+                "edges": self._last_edges,
+            },
+        )
+        self.topic = self._commands.topic
+
+    def on_command(self, arrival: Arrival) -> None:
+        """Obey, or count why not."""
+        self._commands.on_arrival(arrival)
+
+    def on_time(self, arrival: Arrival) -> None:
+        """Remember which message made the last edge."""
+        edges, messages = self._edges, self._messages
+        if edges and not (messages and messages[-1][0] is edges[-1]):
+            messages.append((edges[-1], arrival.payload))
+
+    def tick(self) -> None:
+        """Join again where the runner has forgotten us."""
+        agent = self._agent
+        if not agent.joined and time.monotonic() - self._commands.heard_s > _COME_BACK_S:
+            agent.join(lambda _granted: None)
+
+    def _info(self, _command: Command) -> Answer:
+        return {"node": self._node, "joined": self._agent.joined, **self._about()}
+
+    def _must_be_precise(self) -> None:
+        if self._agent.settings.format not in ("auto", "precise"):
+            raise CommandError(
+                f"This client follows the format {self._agent.settings.format}, whose subscription "
+                "experiments do not move: set its format to precise."
+            )
+
+    def _leave(self, _command: Command) -> Answer:
+        self._must_be_precise()
+        self._agent.leave()
+        # UNSUBSCRIBE went before the answer on one connection: the broker took it first.
+        return {}
+
+    def _join(self, command: Command) -> None:
+        self._must_be_precise()
+        self._agent.join(lambda granted: self._joined(command["id"], granted))
+
+    def _joined(self, identity: str, granted: bool) -> None:
+        if granted:
+            self._commands.answer(identity, {})
+        else:
+            self._commands.fail(
+                identity,
+                f"The broker refused the subscription to {self._agent.tree.all_times()}: compare "
+                "its access list with the one in docs/protocol.md.",
+            )
+
+    def _last_edges(self, command: Command) -> Answer:
+        last = number_in(command, "last", 1, KEPT_EDGES, 8)
+        payloads = {id(edge): payload for edge, payload in self._messages}
+        rows = []
+        for edge in list(self._edges)[-last:]:
+            row: dict[str, Any] = {"pin": "arrival", **edge._asdict()}
+            if payload := payloads.get(id(edge)):  # head, server, sequence: docs/protocol.md, 4
+                row |= {"server": payload[1], "sequence": int.from_bytes(payload[2:6], "big")}
+            rows.append(row)
+        if self._pps is not None:
+            rows += [{"pin": "pps", **edge._asdict()} for edge in list(self._pps.edges)[-last:]]
+        return {"edges": rows}
