@@ -1,8 +1,8 @@
 """Settings: TOML file and flags in, one frozen dataclass out, or a sentence saying what is wrong.
 
 Declare the settings with :func:`key`, :func:`table` and :func:`tables`, read them with
-:func:`load`, print them with :func:`render`, ship them with :func:`commented_example`, and give the program a flag for each
-key with :func:`add_flags` and :func:`overrides_from`.
+:func:`load`, print them with :func:`render`, ship them with :func:`commented_example`, and give
+the program a flag for each key with :func:`add_flags` and :func:`overrides_from`.
 """
 
 from __future__ import annotations

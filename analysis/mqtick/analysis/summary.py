@@ -1,0 +1,216 @@
+"""The result of a run in numbers, beside the published ones."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from mqtick.analysis.run_folder import Run
+from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, ShotMeta
+
+__all__ = ["PUBLISHED", "Published", "Row", "Statistics", "Summary", "summarise"]
+
+_FS_PER_US: Final = 1e9
+ENOUGH_FOR_P99: Final = 100
+"""Of fewer values, p99 is an interpolation towards the largest one and proves little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Mean and standard deviation in us, of 20 shots each.
+
+    Yamamoto, Fukuhara, Nishi: Hardware MQTT broker and MQTT time synchronisation, IEEJ
+    Transactions 17(2), 2022.
+    """
+
+    software_mean_us: float
+    software_deviation_us: float
+    hardware_mean_us: float
+    hardware_deviation_us: float
+
+
+PUBLISHED: Final = {
+    # Of one subscriber; with two, the first is served as if it were alone.
+    ("latency", 1): Published(462.2, 36.95, 87.37, 14.34),
+    ("latency", 2): Published(462.2, 36.95, 87.37, 14.34),
+    ("skew", 2): Published(47.43, 51.37, 13.78, 8.601),
+    ("skew", 100): Published(340.0, 86.32, 19.92, 13.62),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of `n` values, in us; `deviation_us` is the sample's standard deviation (None for n < 2)."""
+
+    n: int
+    mean_us: float
+    deviation_us: float | None
+    median_us: float
+    p99_us: float
+    least_us: float
+    most_us: float
+
+    @classmethod
+    def of(cls, values_fs: Sequence[int]) -> Statistics | None:
+        """Work them out; None of no values."""
+        if not values_fs:
+            return None
+        values = np.array(values_fs, np.float64) / _FS_PER_US
+        return cls(
+            n=len(values),
+            mean_us=float(values.mean()),
+            deviation_us=float(values.std(ddof=1)) if len(values) > 1 else None,
+            median_us=float(np.median(values)),
+            p99_us=float(np.percentile(values, 99)),
+            least_us=float(values.min()),
+            most_us=float(values.max()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quantity at one N (0 where nobody subscribes), and how many of its shots failed."""
+
+    quantity: str
+    subscribers: int
+    missed: int
+    refused: int
+    statistics: Statistics | None
+    published: Published | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run in numbers; `reasons` counts why shots were missed or refused."""
+
+    title: str
+    kind: str
+    simulated: bool
+    rows: tuple[Row, ...]
+    reasons: dict[str, int]
+    damaged: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for machines; durations in us."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """Return it as a table for people."""
+        return "\n".join(_text(self))
+
+
+def summarise(run: Run) -> Summary:
+    """Work out the statistics of a run, reading each shot's summary once."""
+    return summarise_shots(
+        run.shots(),
+        title=str(run.record.get("title", "")),
+        kind=run.kind,
+        simulated=run.simulated,
+        damaged=run.damaged,
+    )
+
+
+def summarise_shots(
+    shots: Iterable[ShotMeta],
+    *,
+    title: str,
+    kind: str,
+    simulated: bool,
+    damaged: Sequence[str] = (),
+) -> Summary:
+    """Work out the statistics of shots; `damaged` is looked at after they were read."""
+    values: dict[tuple[str, int], list[int]] = defaultdict(list)
+    missed: Counter[int] = Counter()
+    refused: Counter[int] = Counter()
+    reasons: Counter[str] = Counter()
+    for shot in shots:
+        simulated = simulated or shot.simulated
+        if shot.outcome == CAPTURED:
+            for quantity, value_fs in quantities(shot):
+                values[quantity, shot.subscribers].append(value_fs)
+            continue
+        missed[shot.subscribers] += shot.outcome == MISSED
+        refused[shot.subscribers] += shot.outcome == REFUSED
+        reasons[shot.reason] += 1
+    seen = {quantity for quantity, _ in values}
+    wanted = sorted(seen, key=lambda name: (name.partition(" ")[0] != kind, name)) or [kind]
+    numbers = {number for _, number in values} | set(missed) | set(refused)
+    rows = tuple(
+        Row(
+            quantity,
+            number,
+            missed[number],
+            refused[number],
+            Statistics.of(values[quantity, number]),
+            PUBLISHED.get((quantity, number)),
+        )
+        for quantity in wanted
+        for number in sorted(numbers)
+    )
+    return Summary(title, kind, simulated, rows, dict(reasons), tuple(damaged))
+
+
+def quantities(shot: ShotMeta) -> list[tuple[str, int]]:
+    """Return what a shot measured, by name, in fs: skew, latency, or `clock CHANNEL`."""
+    found = [("latency", shot.latency_fs), ("skew", shot.skew_fs)]
+    found += [(f"clock {channel}", value) for channel, value in shot.clock_fs.items()]
+    return [(name, value) for name, value in found if value is not None]
+
+
+_MEANING: Final = {
+    "latency": "latency: the first subscriber's edge minus the publisher's",
+    "skew": "skew: the last subscriber's edge minus the first one's",
+    "clock": "clock: a pps edge minus the reference's; positive is late",
+}
+_HEAD: Final = (
+    "      N     n  missed      mean        sd    median       p99       max   published (sw | hw)"
+)
+
+
+def _text(summary: Summary) -> list[str]:
+    label = "SIMULATED: " if summary.simulated else ""
+    lines = [f"{label}{summary.title or summary.kind}"]
+    for quantity in dict.fromkeys(row.quantity for row in summary.rows):
+        name, _, channel = quantity.partition(" ")
+        of = f" ({channel})" if channel else ""
+        lines += ["", f"{_MEANING.get(name, name)}{of}, in us", _HEAD]
+        lines += [_row(row) for row in summary.rows if row.quantity == quantity]
+    counts = [row.statistics.n for row in summary.rows if row.statistics]
+    if counts and min(counts) < ENOUGH_FOR_P99:
+        lines += [
+            "",
+            f"p99 of {min(counts)} shots is hardly more than their largest value: it takes "
+            f"{ENOUGH_FOR_P99} or more to say something about it.",
+        ]
+    if any(row.published for row in summary.rows):
+        lines.append(
+            "published: Yamamoto, Fukuhara, Nishi 2022, software | hardware broker, mean and "
+            "standard deviation of 20."
+        )
+    lines += [f"{count} x {reason}" for reason, count in summary.reasons.items()]
+    return lines + [f"damaged: {sentence}" for sentence in summary.damaged]
+
+
+def _row(row: Row) -> str:
+    failed = row.missed + row.refused
+    start = f"{row.subscribers or '-':>7}"
+    found = row.statistics
+    if found is None:
+        line = f"{start}{0:>6}{failed:>8}" + f"{'-':>10}" * 5
+    else:
+        deviation = "-" if found.deviation_us is None else f"{found.deviation_us:.2f}"
+        line = (
+            f"{start}{found.n:>6}{failed:>8}{found.mean_us:>10.2f}{deviation:>10}"
+            f"{found.median_us:>10.2f}{found.p99_us:>10.2f}{found.most_us:>10.2f}"
+        )
+    if row.published:
+        known = row.published
+        line += (
+            f"   {known.software_mean_us:g} +- {known.software_deviation_us:g} | "
+            f"{known.hardware_mean_us:g} +- {known.hardware_deviation_us:g}"
+        )
+    return line
