@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mqtick.lab.conversation import InstrumentError
+from mqtick.lab.picture import read_picture
 
 __all__ = ["MAXIMUM_OCTETS", "definite_block", "read_block"]
 
@@ -25,8 +26,10 @@ def read_block(
 ) -> bytes:
     """Read one block from `read(n)`, which returns n octets or raises.
 
-    What stands before the `#` must be `prefix` or blank. The length has one digit that may be
-    hexadecimal (some write `#A` and ten digits), or brackets from 1 GB on (Rohde & Schwarz).
+    What stands before the `#` must be `prefix`, the end of it (an instrument whose headers are off
+    leaves the rest out) or blank. A BMP or PNG may come bare instead. The length has one digit
+    that may be hexadecimal (some write `#A` and ten digits), or brackets from 1 GB on (Rohde &
+    Schwarz).
     What follows the data stays unread. `read_rest` returns what is left of a message, where the
     connection tells its end: only there can a block without a length (#0) be read.
     InstrumentError when it is no block.
@@ -36,13 +39,15 @@ def read_block(
         if not head.isspace():
             break
         head = read(1)
-    if prefix and head == prefix[:1]:
-        rest = read(len(prefix) - 1)
-        if rest != prefix[1:]:
-            raise _no_block(head + rest)
+    before = b""
+    while head != b"#" and len(before) < len(prefix):
+        before += head
         head = read(1)
-    if head != b"#":
-        raise _no_block(head)
+    if head != b"#" or not prefix.endswith(before):
+        picture = None if before else read_picture(head, read)
+        if picture is None:
+            raise _no_block(before + head)
+        return picture
     digits = read(1)
     if digits == b"(":
         text = b""
