@@ -7,10 +7,13 @@ import difflib
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects.base import Dialect, Identity, Segment
 from mqtick.lab.dialects.keysight import Keysight
+from mqtick.lab.dialects.rigol_series import RigolDho, RigolDs1000z, RigolMso5000
 
 __all__ = ["DIALECTS", "Dialect", "Identity", "Segment", "dialect_for"]
 
-DIALECTS: dict[str, type[Dialect]] = {dialect.name: dialect for dialect in (Keysight,)}
+DIALECTS: dict[str, type[Dialect]] = {
+    dialect.name: dialect for dialect in (Keysight, RigolDs1000z, RigolMso5000, RigolDho)
+}
 
 
 def dialect_for(identity: Identity, name: str = "auto") -> Dialect:

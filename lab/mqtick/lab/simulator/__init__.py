@@ -7,6 +7,7 @@ from mqtick.lab.simulator.feed import EdgeFeed
 from mqtick.lab.simulator.front import Front
 from mqtick.lab.simulator.keysight import KeysightFront
 from mqtick.lab.simulator.model import Model, Physics
+from mqtick.lab.simulator.rigol_series import RigolDhoFront, RigolDs1000zFront, RigolMso5000Front
 from mqtick.lab.simulator.server import InstrumentServer
 
 __all__ = [
@@ -20,4 +21,7 @@ __all__ = [
     "Physics",
 ]
 
-FRONTS: dict[str, type[Front]] = {front.name: front for front in (KeysightFront,)}
+FRONTS: dict[str, type[Front]] = {
+    front.name: front
+    for front in (KeysightFront, RigolDs1000zFront, RigolMso5000Front, RigolDhoFront)
+}

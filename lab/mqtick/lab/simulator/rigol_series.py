@@ -1,0 +1,80 @@
+"""Simulated DS1000Z, MSO5000 and DHO."""
+
+from __future__ import annotations
+
+from mqtick.analysis.waveform import Codes
+from mqtick.lab.simulator.model import Frame, Physics
+from mqtick.lab.simulator.rigol import RigolFront
+
+__all__ = ["RigolDhoFront", "RigolDs1000zFront", "RigolMso5000Front"]
+
+
+class RigolDs1000zFront(RigolFront):
+    """DS1054Z; in words the upper octet is 0."""
+
+    name = "rigol-ds1000z"
+    identity = "RIGOL TECHNOLOGIES,DS1054Z,SIMULATED,00.04.04.SP4"
+    physics = Physics(bits=8, divisions=10.24, max_rate_hz=1e9)
+    divisions = 12
+    screen_points = 1200
+    page_octets = 250_000
+    depths = tuple(
+        tuple(depth // share for depth in (12_000, 120_000, 1_200_000, 12_000_000))
+        for share in (1, 2, 4, 4)
+    )
+    record = ":FUNCtion"
+    frames = "FEND"
+    tags = False
+
+    def depth_text(self) -> str:
+        """All digits."""
+        return str(self.depth)
+
+
+class RigolMso5000Front(RigolFront):
+    """MSO5074: eight bits, the whole memory in one read."""
+
+    name = "rigol-mso5000"
+    identity = "RIGOL TECHNOLOGIES,MSO5074,SIMULATED,00.01.03.03.00"
+    physics = Physics(bits=8, divisions=10.24, max_rate_hz=4e9)
+    divisions = 10
+    screen_points = 1000
+    page_octets = 1 << 30
+    depths = ((1_000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000),) * 4
+
+
+class RigolDhoFront(RigolFront):
+    """DHO924S: twelve bits in the upper part of a word; the preamble tells of one page only."""
+
+    name = "rigol-dho"
+    identity = "RIGOL TECHNOLOGIES,DHO924S,SIMULATED,00.01.02"
+    physics = Physics(bits=12, divisions=65536 / 7500, max_rate_hz=1e9, noise_v=0.003)
+    divisions = 10
+    screen_points = 1000
+    page_octets = 500_000
+    depths = tuple(
+        tuple(10**power for power in range(3, 7)) + more
+        for more in (
+            (5_000_000, 10_000_000, 25_000_000, 50_000_000),
+            (5_000_000, 10_000_000, 25_000_000),
+            (5_000_000, 10_000_000),
+            (5_000_000, 10_000_000),
+        )
+    )
+    stale_depth = True
+
+    def announced(self, frame: Frame) -> int:
+        """One page, which is what lies between start and stop."""
+        if self.mode == "NORM":
+            return self.screen_points
+        return max(min(self.last, self.readable) - self.first + 1, 0)
+
+    def codes_per_step(self) -> float:
+        """The twelve bits stand at the top of the word."""
+        return 16.0 if self.format == "WORD" else 1 / 16
+
+    def octets(self, codes: Codes) -> bytes:
+        """Write the low octet first."""
+        if self.format == "WORD":
+            return (codes << 4).astype("<u2").tobytes()
+        return (codes >> 4).astype("u1").tobytes()
