@@ -68,7 +68,13 @@ class Experiments:
             agent.join(lambda _granted: None)
 
     def _info(self, _command: Command) -> Answer:
-        return {"node": self._node, "joined": self._agent.joined, **self._about()}
+        agent = self._agent
+        return {
+            "node": self._node,
+            "joined": agent.joined,
+            "refused": dict(agent.refused),
+            **self._about(),
+        }
 
     def _must_be_precise(self) -> None:
         if self._agent.settings.format not in ("auto", "precise"):

@@ -24,8 +24,8 @@ __all__ = ["MAX_COMMAND_OCTETS", "CommandError", "Commands", "about_host", "numb
 MAX_COMMAND_OCTETS: Final = 1024
 MAX_ANSWER_OCTETS: Final = 60_000
 _ID: Final = re.compile(r"[0-9a-f]{8}")
-_PER_SECOND: Final = 20.0
-_BURST: Final = 40.0
+_PER_SECOND: Final = 50.0
+_BURST: Final = 100.0
 
 Command = Mapping[str, Any]
 Answer = dict[str, Any]

@@ -56,6 +56,7 @@ class Experiments:
         reference = self._server.reference
         return {
             "node": self._node,
+            "refused": dict(self._server.counters.refused),
             "chrony": {
                 "synchronised": reference.synchronised,
                 "reason": reference.reason,

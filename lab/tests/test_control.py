@@ -1,0 +1,202 @@
+"""Real programs that obey over a real Mosquitto, and what is said where they do not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+
+from demo.local_broker import Mosquitto, free_port, program, running
+from mqtick.lab.control import Control, NodeError
+from mqtick.protocol.broker import parse_broker_url
+
+pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+
+
+class Bench:
+    """A broker, a server and two clients with memory pins; one of the clients does not obey."""
+
+    def __init__(self, folder: Path, broker: Mosquitto) -> None:
+        self.folder, self.broker = folder, broker
+        self.control = Control(parse_broker_url(broker.url))
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, module: str, name: str, *flags: str) -> None:
+        state = self.folder / name
+        state.mkdir()
+        with (state / "log").open("wb") as log:
+            self.processes.append(
+                subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", module, "--broker", self.broker.url),
+                        *("--state-folder", str(state), "--pin-backend", "memory", *flags),
+                    ],
+                    stderr=log,
+                )
+            )
+
+    def sequence(self, node: str, pin: str) -> int:
+        """Return the sequence of the last message that made an edge."""
+        edges = self.control.ask(node, "edges", last=1)["edges"]
+        found = [edge.get("sequence", 0) for edge in edges if edge["pin"] == pin]
+        return int(found[-1]) if found else 0
+
+    def wait(self, node: str, pin: str, limit_s: float = 15.0) -> int:
+        """Wait for an edge of a node, while it starts or after it joined."""
+        end = time.monotonic() + limit_s
+        while True:
+            with contextlib.suppress(NodeError):
+                if found := self.sequence(node, pin):
+                    return found
+            assert time.monotonic() < end, (self.folder / node[-1] / "log").read_text()
+            time.sleep(0.05)
+
+    def until_refused(self, node: str, reason: str, count: int) -> None:
+        end = time.monotonic() + 5
+        refused: dict[str, int] = {}
+        while refused.get(reason, 0) < count:
+            assert time.monotonic() < end, refused
+            with contextlib.suppress(NodeError):
+                refused = self.control.ask(node, "info", timeout_s=0.1)["refused"]
+            time.sleep(0.03)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("control")
+    with running(Mosquitto(folder)) as broker:
+        made = Bench(folder, broker)
+        fast = ("--interval-s", "0.1", "--trust-system-clock", "--pps-backend", "memory")
+        made.start("mqtick.timeserver.cli", "0", "--experiments", *fast)
+        made.start("mqtick.client.cli", "a", "--experiments", "--fast", "--name", "a")
+        made.start("mqtick.client.cli", "b", "--fast", "--name", "b")
+        try:
+            with made.control:
+                made.wait("server:0", "time")
+                made.wait("client:a", "arrival")
+                yield made
+        finally:
+            for process in made.processes:
+                process.terminate()
+            for process in made.processes:
+                process.wait(10)
+
+
+def test_a_node_says_what_the_record_of_a_run_needs(bench: Bench) -> None:
+    for node, pin in (("server:0", "time"), ("client:a", "arrival")):
+        info = bench.control.ask(node, "info")
+        assert info["node"] == node
+        assert info["software"].startswith("mqtick ")
+        assert all(info[name] for name in ("host", "kernel", "python", "machine"))
+        assert info["pins"][pin]["backend"] == "memory"
+        assert info["simulated"] is True
+        assert info["settings"]["broker"] == bench.broker.url
+        assert "chrony" in info
+
+
+def test_the_edges_of_one_message_on_both_sides_have_its_sequence(bench: Bench) -> None:
+    sent = bench.control.ask("server:0", "edges", last=64)["edges"]
+    came = bench.control.ask("client:a", "edges", last=64)["edges"]
+    at = {edge["sequence"]: edge for edge in sent if edge["pin"] == "time"}
+    pairs = [(at[edge["sequence"]], edge) for edge in came if edge.get("sequence") in at]
+    assert pairs
+    for out, back in pairs:
+        assert 0 < out["before_ns"] <= out["after_ns"]
+        assert abs(back["before_ns"] - out["after_ns"]) < 90_000_000  # less than an interval
+    assert [edge["pin"] for edge in sent].count("pps") <= 64
+
+
+def test_who_left_hears_nothing_until_it_joined_again(bench: Bench) -> None:
+    assert bench.control.ask("client:a", "leave") == {}
+    left_at = bench.sequence("client:a", "arrival")
+    before = bench.sequence("server:0", "time")
+    while bench.sequence("server:0", "time") < before + 2:
+        time.sleep(0.02)
+    assert bench.sequence("client:a", "arrival") == left_at
+    assert bench.control.ask("client:a", "info")["joined"] is False
+    assert bench.control.ask("client:a", "join") == {}
+    while bench.sequence("client:a", "arrival") == left_at:
+        time.sleep(0.02)
+
+
+def test_an_additional_message_makes_an_edge_on_both_sides(bench: Bench) -> None:
+    before = bench.sequence("server:0", "time")
+    fired = bench.control.ask("server:0", "fire", after_ms=30)
+    assert fired["sequence"] > before
+    # not at the schedule's instants, nor near them
+    assert 4_000_000 < fired["at_ns"] % 100_000_000 < 96_000_000
+    for node in ("server:0", "client:a"):
+        edges = bench.control.ask(node, "edges", last=64)["edges"]
+        assert fired["sequence"] in [edge.get("sequence") for edge in edges]
+
+
+def test_an_order_that_makes_no_sense_is_refused_with_a_sentence(bench: Bench) -> None:
+    with pytest.raises(NodeError, match=r"last is '65'; it has to be a whole number from 1 to 64"):
+        bench.control.ask("client:a", "edges", last=65)
+    with pytest.raises(NodeError, match=r"after_ms is 'soon'"):
+        bench.control.ask("server:0", "fire", after_ms="soon")
+    with pytest.raises(NodeError, match=r"'dance' is no command here: take edges, info, join, lea"):
+        bench.control.ask("client:a", "dance")
+
+
+def test_who_is_not_to_obey_does_not_and_the_sentence_says_what_to_do(bench: Bench) -> None:
+    with pytest.raises(NodeError, match=r"client:b did not answer .* experiments = true"):
+        bench.control.ask("client:b", "info", timeout_s=0.2)
+    with pytest.raises(NodeError, match=r"is no node: write client:NAME"):
+        bench.control.ask("oscilloscope", "info")
+
+
+def test_rubbish_is_counted_and_nothing_else_happens(bench: Bench) -> None:
+    rubbish = [b"", b"{", b"null", b"[" * 1000, b"\xff", b'{"id": 1, "do": "leave"}']
+    rubbish += [b'{"id": "01234567"}', b'{"do": "leave"}', b'{"id": "01234567", "do": ["leave"]}']
+    rubbish += [json.dumps({"id": "01234567", "do": "leave", "x": "x" * 2000}).encode()]
+    with plain(bench.broker.port) as node:
+        for payload in rubbish:
+            for topic in ("mqtick/x/c/a", "mqtick/x/s/0"):
+                node.publish(topic, payload)
+        bench.until_refused("server:0", "command", len(rubbish))
+        bench.until_refused("client:a", "command", len(rubbish))
+    assert bench.control.ask("client:a", "info")["joined"] is True
+
+
+def test_a_flood_is_counted_and_time_goes_on(bench: Bench) -> None:
+    flood = json.dumps({"id": "01234567", "do": "info"})
+    before = bench.sequence("server:0", "time")
+    with plain(bench.broker.port) as node:
+        for _ in range(300):
+            node.publish("mqtick/x/c/a", flood)
+            node.publish("mqtick/x/s/0", flood)
+        for name in ("server:0", "client:a"):
+            bench.until_refused(name, "command-rate", 150)
+    while min(bench.sequence("server:0", "time"), bench.sequence("client:a", "arrival")) <= before:
+        time.sleep(0.05)
+
+
+def test_without_a_broker_the_sentence_says_so() -> None:
+    control = Control(parse_broker_url(f"mqtt://127.0.0.1:{free_port()}"))
+    try:
+        with pytest.raises(NodeError, match=r"cannot be asked: cannot connect to mqtt://127"):
+            control.start(0.5)
+        with pytest.raises(NodeError, match=r"server:0 cannot be asked to info: cannot connect"):
+            control.ask("server:0", "info")
+    finally:
+        control.close()
+
+
+@contextlib.contextmanager
+def plain(port: int) -> Iterator[paho.Client]:
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    try:
+        yield client
+    finally:
+        client.disconnect()
+        client.loop_stop()
