@@ -16,11 +16,15 @@ from mqtick.protocol.loop import Loop
 from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["Control", "NodeError"]
+__all__ = ["Control", "NodeError", "NodeSilentError"]
 
 
 class NodeError(Exception):
     """A node did not do what it was asked; the sentence says why and what to do next."""
+
+
+class NodeSilentError(NodeError):
+    """There was no answer, or no way to ask: it may come back, unlike one that refuses."""
 
 
 class Control:
@@ -56,7 +60,7 @@ class Control:
             why = self._connection.last_error or (
                 f"{self._connection.address} did not answer within {timeout_s:g} s"
             )
-            raise NodeError(f"The nodes cannot be asked: {why}.")
+            raise NodeSilentError(f"The nodes cannot be asked: {why}.")
         if not self._granted:
             raise NodeError(
                 f"The nodes cannot be asked: {self._connection.address} refused the subscription "
@@ -74,7 +78,7 @@ class Control:
         except ValueError as error:
             raise NodeError(str(error)) from None
         if not self._subscribed.is_set():
-            raise NodeError(
+            raise NodeSilentError(
                 f"{node} cannot be asked to {do}: {self._connection.last_error or 'not connected'}."
             )
         identity = secrets.token_hex(4)
@@ -85,7 +89,7 @@ class Control:
         try:
             answer = answers.get(timeout=timeout_s)
         except queue.Empty:
-            raise NodeError(self._silence(node, do, timeout_s)) from None
+            raise NodeSilentError(self._silence(node, do, timeout_s)) from None
         finally:
             self._waiting.pop(identity, None)
         if answer.pop("ok", None) is not True:
