@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from mqtick.analysis.waveform import Waveform
@@ -15,10 +16,10 @@ from mqtick.lab.transport import Transport, VisaTransport
 __all__ = ["Oscilloscope", "play"]
 
 T = TypeVar("T")
-S = TypeVar("S")
 
 _POLL_S: Final = 0.005
 _READ_TRIES: Final = 4
+_ASK_TRIES: Final = 2
 _READ_AGAIN_S: Final = 0.1
 _SETTLE_S: Final = 0.3
 
@@ -46,7 +47,10 @@ class Oscilloscope:
         self.identity = Identity.parse(str(transport.play(Query("*IDN?"))))
         self.dialect: Dialect = dialect_for(self.identity, dialect)
         self.read_again = 0
-        """How often a channel had to be read once more, because its data were not in order."""
+        """How often something had to be asked once more: an answer late, cut off or not in order.
+
+        The transport connects anew then, so that the next answer is no stale one.
+        """
 
     @classmethod
     def open(
@@ -76,9 +80,10 @@ class Oscilloscope:
 
     def set_up(self, setup: Setup) -> None:
         """Set everything; InstrumentError with the instrument's words if it refused something."""
-        self.play(self.dialect.errors())  # what was there before is nobody's fault here
-        self.play(self.dialect.set_up(setup))
-        refused = self.play(self.dialect.errors())
+        # What was there before is nobody's fault here.
+        self._again(self.dialect.errors, tries=_ASK_TRIES)
+        self._again(partial(self.dialect.set_up, setup), tries=_ASK_TRIES)
+        refused = self._again(self.dialect.errors, tries=_ASK_TRIES)
         if refused:
             raise InstrumentError(
                 f"{self.identity.model} refused a setting: {'; '.join(refused)}. Compare the "
@@ -91,10 +96,10 @@ class Oscilloscope:
         False when it stopped before it was seen waiting (something triggered it at once): the
         record is of no use then. InstrumentError when neither happened in time.
         """
-        self.play(self.dialect.arm())
+        self._again(self.dialect.arm, tries=_ASK_TRIES)
         began_s = time.monotonic()
         while True:
-            state = self.play(self.dialect.state())
+            state = self._again(self.dialect.state, tries=_ASK_TRIES)
             waited_s = time.monotonic() - began_s
             if state is State.ARMED:
                 return True
@@ -110,26 +115,30 @@ class Oscilloscope:
     def wait(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
         """Wait until the acquisition is complete; False when it is not in time, and is ended."""
         end_s = time.monotonic() + timeout_s
-        while self.play(self.dialect.state()) is not State.STOPPED:
+        while self._again(self.dialect.state, tries=_ASK_TRIES) is not State.STOPPED:
             if time.monotonic() > end_s or give_up():
-                self.play(self.dialect.stop())
+                self._again(self.dialect.stop, tries=_ASK_TRIES)
                 return False
             time.sleep(_POLL_S)
         return True
 
     def read(self, channels: Sequence[int]) -> dict[int, Waveform]:
         """Read channels of the finished acquisition."""
-        return {channel: self._again(self.dialect.read, channel) for channel in channels}
+        return {channel: self._again(partial(self.dialect.read, channel)) for channel in channels}
 
     def read_segments(self, channels: Sequence[int]) -> list[Segment]:
         """Read all segments."""
-        return self._again(self.dialect.read_segments, channels)
+        return self._again(partial(self.dialect.read_segments, channels))
 
-    def _again(self, ask: Callable[[S], Conversation[T]], of: S) -> T:
-        """Read, and once more when it was too early for the instrument or a block was short."""
-        for left in reversed(range(_READ_TRIES)):
+    def screenshot(self) -> bytes:
+        """Return the screen as a picture (PNG or BMP)."""
+        return self._again(self.dialect.screenshot)
+
+    def _again(self, ask: Callable[[], Conversation[T]], tries: int = _READ_TRIES) -> T:
+        """Converse, and once more when it was too early for the instrument or a block was short."""
+        for left in reversed(range(tries)):
             try:
-                return self.play(ask(of))
+                return self.play(ask())
             except InstrumentError:
                 if not left:
                     raise
@@ -137,10 +146,6 @@ class Oscilloscope:
                 time.sleep(_READ_AGAIN_S)
                 self.transport.reopen()
         raise AssertionError
-
-    def screenshot(self) -> bytes:
-        """Return the screen as a picture (PNG or BMP)."""
-        return self.play(self.dialect.screenshot())
 
     def close(self) -> None:
         """Let go of it."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 __all__ = ["KINDS", "Faults", "Outcome"]
 
@@ -17,6 +19,10 @@ KINDS = {
     "drop": "the connection is cut in the middle of an answer",
     "no-trigger": "the trigger never comes",
 }
+
+
+_LATE_S: Final = 0.3
+_BLOCK: Final = re.compile(rb"[^#]{0,30}#(?P<digits>[1-9])(?=\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +67,20 @@ class Faults:
         """Decide what becomes of an answer."""
         if not answer:
             return Outcome(answer)
-        if b"#" in answer[:32] and len(answer) > 12:
-            answer = self._spoil_block(answer)
+        block = _BLOCK.match(answer)
+        if block is not None:
+            answer = self._spoil_block(answer, block)
         elif "PRE" in command.upper() and self.happens("plus-zero"):
             answer = b"+0\n"
         if self.happens("drop"):
             return Outcome(answer[: len(answer) // 2], drop=True)
-        return Outcome(answer, 0.3 if self.happens("late") else 0.0)
+        return Outcome(answer, _LATE_S if self.happens("late") else 0.0)
 
-    def _spoil_block(self, answer: bytes) -> bytes:
-        at = answer.index(b"#")
-        digits = int(answer[at + 1 : at + 2])
-        head = answer[: at + 2 + digits]
+    def _spoil_block(self, answer: bytes, block: re.Match[bytes]) -> bytes:
+        digits = int(block["digits"])
+        head = answer[: block.end() + digits]
         if self.happens("empty-block"):
-            return answer[: at + 2] + b"0" * digits + b"\n"
+            return answer[: block.end()] + b"0" * digits + b"\n"
         if self.happens("short-block"):
             return head + answer[len(head) : len(head) + (len(answer) - len(head)) // 2]
         if self.happens("double-newline"):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import errno
 import os
 import socket
+import stat
+import threading
 from collections import defaultdict
 from pathlib import Path
 from typing import Final
@@ -14,7 +18,7 @@ from mqtick.pins.memory import RECORD_OCTETS, decode_record
 __all__ = ["EdgeFeed"]
 
 _KEPT: Final = 20_000
-_READ_AT_ONCE: Final = 4096
+_RECEIVE_OCTETS: Final = 1 << 22
 
 
 class EdgeFeed:
@@ -28,55 +32,82 @@ class EdgeFeed:
         """Datagrams that were no record."""
         self._times: dict[int, list[int]] = defaultdict(list)
         self._levels: dict[int, list[bool]] = defaultdict(list)
+        self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._path: Path | None = None
 
-    def listen(self, path: Path) -> socket.socket:
-        """Bind to a path, for `receive` to read; OSError when that cannot be."""
-        path.unlink(missing_ok=True)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._socket.bind(os.fspath(path))
-        self._path = path
-        return self._socket
+    def listen(self, path: Path) -> None:
+        """Take the records that come to a path, in a thread; OSError when that cannot be.
 
-    def receive(self) -> None:
-        """Take what has come."""
-        if self._socket is None:
-            return
-        for _ in range(_READ_AT_ONCE):
-            try:
-                data = self._socket.recv(RECORD_OCTETS + 1)
-            except BlockingIOError:
-                return
-            try:
-                record = decode_record(data)
-            except ValueError:
-                self.refused += 1
-                continue
-            self.add(record.line, record.time_ns, record.level)
+        The kernel keeps as few as ten datagrams for one socket (net.unix.max_dgram_qlen), and a
+        pin does not wait: somebody has to be there who does nothing else.
+        """
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            _make_room(path)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_OCTETS)
+            listener.bind(os.fspath(path))
+        except OSError:
+            listener.close()
+            raise
+        self._socket, self._path = listener, path
+        threading.Thread(target=self._receive, args=(listener,), daemon=True).start()
+
+    def _receive(self, listener: socket.socket) -> None:
+        with listener:
+            while self._socket is listener:
+                try:
+                    record = decode_record(listener.recv(RECORD_OCTETS + 1))
+                except ValueError:
+                    self.refused += 1
+                except OSError:
+                    return
+                else:
+                    self.add(record.line, record.time_ns, record.level)
 
     def add(self, line: int, time_ns: int, level: bool) -> None:
         """Take one edge; a line's edges may come out of order."""
-        times, levels = self._times[line], self._levels[line]
-        at = bisect.bisect_right(times, time_ns)
-        times.insert(at, time_ns)
-        levels.insert(at, level)
-        if len(times) > _KEPT:
-            del times[: _KEPT // 2], levels[: _KEPT // 2]
+        with self._lock:
+            times, levels = self._times[line], self._levels[line]
+            at = bisect.bisect_right(times, time_ns)
+            times.insert(at, time_ns)
+            levels.insert(at, level)
+            if len(times) > _KEPT:
+                del times[: _KEPT // 2], levels[: _KEPT // 2]
 
     def between(
         self, line: int, from_ns: float, to_ns: float
     ) -> tuple[bool, list[tuple[int, bool]]]:
         """Return the level at `from_ns`, and the edges after it up to `to_ns`."""
-        times, levels = self._times[line], self._levels[line]
-        first, last = bisect.bisect_right(times, from_ns), bisect.bisect_right(times, to_ns)
-        before = levels[first - 1] if first else bool(levels) and not levels[0]
-        return before, list(zip(times[first:last], levels[first:last], strict=True))
+        with self._lock:
+            times, levels = self._times[line], self._levels[line]
+            first, last = bisect.bisect_right(times, from_ns), bisect.bisect_right(times, to_ns)
+            before = levels[first - 1] if first else bool(levels) and not levels[0]
+            return before, list(zip(times[first:last], levels[first:last], strict=True))
 
     def close(self) -> None:
         """Stop listening."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        listener, self._socket = self._socket, None
+        if listener is not None:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RD)  # wakes the thread, which then closes it
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+            self._path = None
+
+
+def _make_room(path: Path) -> None:
+    """Remove a socket that nobody reads any more; OSError where the path is somebody's."""
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise FileExistsError(errno.EEXIST, "is a file, and no socket that could be replaced")
+    with (
+        contextlib.suppress(ConnectionRefusedError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other,
+    ):
+        other.connect(os.fspath(path))
+        raise OSError(errno.EADDRINUSE, "is read by another program")
+    path.unlink(missing_ok=True)

@@ -8,7 +8,8 @@ awake when one occurs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -17,80 +18,20 @@ import numpy.typing as npt
 from mqtick.analysis.waveform import Codes
 from mqtick.lab.setup import State
 from mqtick.lab.simulator.feed import EdgeFeed
+from mqtick.lab.simulator.physics import Frame, Input, Physics
 from mqtick.pins.base import Clock, monotonic_raw_ns
 
 __all__ = ["Frame", "Input", "Model", "Physics"]
 
 _ARRIVAL_NS: Final = 10_000_000
 """How long after an instant its records may still be on their way from another process."""
-_RAMP: Final = 1.25
-"""A straight ramp takes 1.25 times its 10-90 % rise time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Physics:
-    """What a real instrument has and ours pretends to have.
-
-    Attributes:
-        bits: of the converter.
-        divisions: vertical divisions that the converter's range covers.
-        max_rate_hz: highest sample rate.
-        depths: memory depths in points, ascending.
-        rise_s: rise time of every edge, 10 to 90 %.
-        noise_v: standard deviation of the noise at the probe's tip.
-        low_v, high_v: levels of the pins.
-        ppm: time base error; positive: the instrument's clock is fast, so that it finds every
-            interval longer than it is.
-        skew_s: each channel's delay by cable and probe, by channel number: a signal appears later
-            by it (before the deskew that the user sets).
-        trigger_jitter_s: standard deviation of what the instrument gets wrong about the instant
-            of its trigger.
-        asynchronous: the sample clock stands at a random phase to the trigger, as in life.
-        seed: of all that is random.
-    """
-
-    bits: int = 8
-    divisions: float = 8.0
-    max_rate_hz: float = 1e9
-    depths: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
-    rise_s: float = 5e-9
-    noise_v: float = 0.01
-    low_v: float = 0.0
-    high_v: float = 3.3
-    ppm: float = 0.0
-    skew_s: dict[int, float] = field(default_factory=dict)
-    trigger_jitter_s: float = 0.0
-    asynchronous: bool = True
-    seed: int = 1
-
-
-@dataclass(slots=True)
-class Input:
-    """One input as it is set."""
-
-    on: bool = False
-    volts_per_division: float = 1.0
-    offset_v: float = 0.0
-    """The voltage in the middle of the screen (the opposite of some makers' sign)."""
-    probe: float = 1.0
-    deskew_s: float = 0.0
-    coupling: str = "DC"
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One record: the true instant of its trigger, and the time base it was taken with.
-
-    `start_s` is the first sample's instant as the instrument states it, relative to the trigger;
-    `phase_s` what the trigger's true place differs from the stated one.
-    """
-
-    number: int
-    trigger_ns: float
-    interval_s: float
-    start_s: float
-    points: int
-    phase_s: float
+_GAUSSIAN: Final = NormalDist()
+_SIGMAS_10_90: Final = _GAUSSIAN.inv_cdf(0.9) - _GAUSSIAN.inv_cdf(0.1)
+_SIGMAS: Final = np.linspace(-5.0, 5.0, 2001)
+_SHARES: Final = np.array([_GAUSSIAN.cdf(sigmas) for sigmas in _SIGMAS])
+"""The edge as a system of Gaussian response shows it: 0 to 1, over +-5 standard deviations."""
+_LONGEST_SPAN_S: Final = 1e4
+_MOST_SEGMENTS: Final = 65_536
 
 
 class Model:
@@ -107,23 +48,59 @@ class Model:
         self.feed, self.lines = feed, lines
         self.physics = physics or Physics()
         self.inputs = {number: Input() for number in range(1, channels + 1)}
-        self.span_s = 1e-3
+        self._span_s = 1e-3
+        self._depth = self.physics.depths[-1]
+        self._segments = 1
         self.before = 0.5
-        self.depth = self.physics.depths[-1]
         self.trigger_channel = 1
         self.trigger_level_v = 1.65
         self.trigger_slope = "rising"
-        self.segments = 1
         self.single = False
         self.running = False
         self.never_triggers = False
-        """A fault: the trigger never comes."""
+        """Whether no trigger comes ever, whatever the signal does."""
+        self.fails_to_trigger: Callable[[], bool] = lambda: False
+        """Asked at the start of an acquisition: a fault, no trigger comes in this one."""
+        self._blind = False
         self.frames: list[Frame] = []
         self._now = now
         self._armed_ns = 0.0
         self._taken = 0
 
     # -- acquisition -------------------------------------------------------------------------
+
+    @property
+    def span_s(self) -> float:
+        """Length of a record in s; set: ValueError when it is none."""
+        return self._span_s
+
+    @span_s.setter
+    def span_s(self, value: float) -> None:
+        if not 0 < value <= _LONGEST_SPAN_S:
+            raise ValueError(f"a span of {value} s")
+        self._span_s = value
+
+    @property
+    def depth(self) -> int:
+        """Memory depth in points; set: ValueError when there is no such memory."""
+        return self._depth
+
+    @depth.setter
+    def depth(self, value: int) -> None:
+        if not 2 <= value <= max(self.physics.depths):
+            raise ValueError(f"a memory of {value} points")
+        self._depth = value
+
+    @property
+    def segments(self) -> int:
+        """Records of one acquisition; set: ValueError when it is not 1 to 65,536."""
+        return self._segments
+
+    @segments.setter
+    def segments(self, value: int) -> None:
+        if not 1 <= value <= _MOST_SEGMENTS:
+            raise ValueError(f"{value} segments")
+        self._segments = value
 
     @property
     def rate_hz(self) -> float:
@@ -141,6 +118,7 @@ class Model:
     def start(self, *, single: bool) -> None:
         """Begin to record; what was recorded before is gone."""
         self.single, self.running, self.frames = single, True, []
+        self._blind = self.never_triggers or self.fails_to_trigger()
         self._armed_ns = self._now() + self.before * self.span_s * 1e9
 
     def stop(self) -> None:
@@ -151,17 +129,17 @@ class Model:
     def poll(self) -> State:
         """Work out what has happened until now."""
         now_ns = self._now()
-        self.feed.receive()
         while self.running:
             if now_ns < self._armed_ns:
                 return State.PREPARING
-            trigger_ns = None if self.never_triggers else self._find_trigger(now_ns)
-            if trigger_ns is None:
+            found = None if self._blind or self.never_triggers else self._find_trigger(now_ns)
+            if found is None:
                 return State.ARMED
+            trigger_ns, rest_ns = found
             end_ns = trigger_ns + (1 - self.before) * self.span_s * 1e9
             if now_ns < end_ns + _ARRIVAL_NS:
                 return State.TRIGGERED
-            self._take(trigger_ns)
+            self._take(trigger_ns, rest_ns)
             self._armed_ns = end_ns + self.before * self.span_s * 1e9
             if self.single and len(self.frames) >= self.segments:
                 self.running = False
@@ -170,29 +148,38 @@ class Model:
     def force(self) -> None:
         """Trigger now, whatever the signal does."""
         if self.running:
-            self._take(float(self._now()))
+            self._take(self._now())
             self.running = False
 
-    def _find_trigger(self, now_ns: int) -> float | None:
+    def _find_trigger(self, now_ns: int) -> tuple[int, float] | None:
         line = self.lines.get(self.trigger_channel)
         source = self.inputs[self.trigger_channel]
-        low, high = sorted((self.physics.low_v, self.physics.high_v))
-        if line is None or not source.on or not low < self.trigger_level_v < high:
+        if line is None or not source.on or source.coupling == "GND":
             return None
+        low, high = self.physics.low_v, self.physics.high_v
         delay_ns = self._delay_s(self.trigger_channel) * 1e9
         _, edges = self.feed.between(line, self._armed_ns - delay_ns, now_ns)
         wanted = {"rising": (True,), "falling": (False,)}.get(self.trigger_slope, (True, False))
         for time_ns, level in edges:
-            if level in wanted:
-                share = (self.trigger_level_v - low) / (high - low) - 0.5
-                ramp_ns = self.physics.rise_s * _RAMP * 1e9
-                return time_ns + delay_ns + (share if level else -share) * ramp_ns
+            if level not in wanted:
+                continue
+            rests_at = high - low if not level else 0.0
+            level_v = self.trigger_level_v + (rests_at if source.coupling == "AC" else -low)
+            share = level_v / (high - low)
+            if 0 < share < 1:  # else the edge does not reach the trigger's level
+                sigmas = _GAUSSIAN.inv_cdf(share if level else 1 - share)
+                after_ns = delay_ns + sigmas * self._sigma_ns
+                return time_ns + math.floor(after_ns), after_ns % 1.0
         return None
+
+    @property
+    def _sigma_ns(self) -> float:
+        return self.physics.rise_s * 1e9 / _SIGMAS_10_90
 
     def _delay_s(self, channel: int) -> float:
         return self.physics.skew_s.get(channel, 0.0) - self.inputs[channel].deskew_s
 
-    def _take(self, trigger_ns: float) -> None:
+    def _take(self, trigger_ns: int, rest_ns: float = 0.0) -> None:
         self._taken += 1
         random = np.random.default_rng((self.physics.seed, self._taken))
         interval_s = 1 / self.rate_hz
@@ -206,6 +193,7 @@ class Model:
             start_s=-(before + phase) * interval_s,
             points=self.points,
             phase_s=jitter_s,
+            rest_ns=rest_ns,
         )
         self.frames.append(frame)
 
@@ -231,38 +219,54 @@ class Model:
 
     def _volts(self, channel: int, frame: Frame) -> npt.NDArray[np.float64]:
         random = np.random.default_rng((self.physics.seed, frame.number, channel))
-        noise = random.normal(0.0, self.physics.noise_v, frame.points)
-        line = self.lines.get(channel)
-        if line is None:
-            return np.asarray(noise, dtype=np.float64)
+        volts = np.full(frame.points, 0.0)
+        if self.physics.noise_v:
+            volts += self.physics.noise_v * random.standard_normal(frame.points, np.float32)
+        line, coupling = self.lines.get(channel), self.inputs[channel].coupling
+        if line is None or coupling == "GND":
+            return volts
         # An instrument whose clock is fast takes its samples too close together.
         truth = 1 / (1 + self.physics.ppm * 1e-6)
         interval_ns = frame.interval_s * truth * 1e9
-        first_ns = (frame.start_s * truth - frame.phase_s) * 1e9
+        first_ns = frame.rest_ns + (frame.start_s * truth - frame.phase_s) * 1e9
         delay_ns = self._delay_s(channel) * 1e9
-        ramp_ns = max(self.physics.rise_s * _RAMP * 1e9, 1e-3)
+        sigma = max(self._sigma_ns / interval_ns, 1e-9)  # in samples, as all that follows
         begin_ns = frame.trigger_ns + first_ns - delay_ns
-        level, edges = self.feed.between(
-            line, begin_ns - ramp_ns, begin_ns + frame.points * interval_ns + ramp_ns
+        around_ns = _SIGMAS[-1] * sigma * interval_ns
+        before, edges = self.feed.between(
+            line, begin_ns - around_ns, begin_ns + frame.points * interval_ns + around_ns
         )
         low, high = self.physics.low_v, self.physics.high_v
-        volts = np.full(frame.points, high if level else low, np.float64)
+        # Edges add up, as in a linear system: two that are close to one another make a runt.
+        steps = np.zeros(frame.points + 1)
+        level = before
         for time_ns, after in edges:
-            # Relative to the first sample, so that floats keep fractions of a picosecond.
+            if after == level:  # the record of the edge between was lost
+                continue
+            level = after
+            height = high - low if after else low - high
+            # Relative to the trigger, so that floats keep fractions of a picosecond.
             centre = (time_ns - frame.trigger_ns + delay_ns - first_ns) / interval_ns
-            half = ramp_ns / interval_ns / 2
-            begin = min(max(math.ceil(centre - half), 0), frame.points)
-            end = min(max(math.ceil(centre + half), 0), frame.points)
-            share = (np.arange(begin, end) - (centre - half)) / (2 * half)
-            volts[begin:end] = low + (high - low) * (share if after else 1 - share)
-            volts[end:] = high if after else low
-        return volts + noise
+            begin, end = (
+                min(max(math.ceil(centre + side * sigma), 0), frame.points)
+                for side in (_SIGMAS[0], _SIGMAS[-1])
+            )
+            sigmas = (np.arange(begin, end) - centre) / sigma
+            volts[begin:end] += height * np.interp(sigmas, _SIGMAS, _SHARES)
+            steps[end] += height
+        volts += np.cumsum(steps[:-1])
+        if coupling != "AC":
+            volts += high if before else low
+        return volts
 
     def truth_s(self, channel: int, frame: Frame) -> list[float]:
-        """Return when the channel's edges really were, in s from the true trigger, for checks."""
+        """Return when the channel's edges really were, in s from the true trigger, for checks.
+
+        Without the channel's delay, and as a perfect time base would have it.
+        """
         line = self.lines.get(channel)
         if line is None:
             return []
         from_ns = frame.trigger_ns + frame.start_s * 1e9
         _, edges = self.feed.between(line, from_ns, from_ns + frame.points * frame.interval_s * 1e9)
-        return [(time_ns - frame.trigger_ns) / 1e9 for time_ns, _ in edges]
+        return [(time_ns - frame.trigger_ns - frame.rest_ns) / 1e9 for time_ns, _ in edges]

@@ -7,22 +7,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Scpi", "UndefinedHeaderError"]
+__all__ = ["Scpi"]
 
 _MAXIMUM_ERRORS: Final = 32
+_COMMANDS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^;])+""")
 
 Handler = Callable[..., str | bytes | None]
-
-
-class UndefinedHeaderError(Exception):
-    """The command is none of this instrument's; the text is it."""
 
 
 class Scpi:
     """A table of commands. A handler is given the numeric suffixes as int, then the argument text.
 
     Raising ValueError (a number that is none, a choice that does not exist) puts -224 into the
-    error queue, as an instrument would.
+    error queue, as an instrument would. A command that was added later goes before earlier ones,
+    so that a family may replace what all have in common.
     """
 
     def __init__(self) -> None:
@@ -41,44 +39,67 @@ class Scpi:
             at = match.end()
             token = match[0]
             if token == "<n>":
-                expression += r"(\d+)"
+                expression += r"([0-9]{1,9})"
             elif token.startswith("["):
                 expression += f"(?:{_word(token[1:-1])})?"
             else:
                 expression += _word(token)
         expression = expression.removeprefix(":")
-        self._table.append((re.compile(f":?{expression}", re.IGNORECASE), handler))
+        self._table.insert(0, (re.compile(f":?{expression}", re.IGNORECASE), handler))
 
     def execute(self, line: str) -> list[str | bytes]:
-        """Do one line of commands (`;` between them) and return the answers, in order."""
+        """Do one line of commands (`;` between them) and return the answers, in order.
+
+        A command that begins neither with `:` nor with `*` stands where the one before it stood:
+        `:CHANnel1:SCALe 1;OFFSet 0` (SCPI-99, 6.2.4). One that is none there may still be a whole
+        one, for several makers do not take the rule seriously.
+        """
         answers: list[str | bytes] = []
-        for command in line.split(";"):
-            text = command.strip()
-            if not text:
+        path = ""
+        for command in _COMMANDS.findall(line):
+            header, _, argument = command.strip().replace("\t", " ").partition(" ")
+            if not header:
                 continue
-            answer = self._one(text)
+            found = None
+            if path and header[0] not in ":*":
+                found = self._find(path + header)
+                header = path + header if found else header
+            found = found or self._find(header)
+            if header[0] != "*":
+                path = header[: header.rfind(":") + 1]
+            answer = self._do(found, argument.strip(), command.strip())
             if answer is not None:
                 answers.append(answer)
         return answers
 
-    def _one(self, text: str) -> str | bytes | None:
-        header, _, argument = text.partition(" ")
+    def _find(self, header: str) -> tuple[Handler, list[int]] | None:
         for pattern, handler in self._table:
             match = pattern.fullmatch(header)
-            if match is None:
-                continue
-            try:
-                suffixes = [int(group) for group in match.groups() if group is not None]
-                return handler(*suffixes, argument.strip())
-            except (ValueError, KeyError, IndexError):
-                self.errors.append(f'-224,"Illegal parameter value;{text[:60]}"')
-                return None
-        self.errors.append(f'-113,"Undefined header;{header[:60]}"')
+            if match is not None:
+                return handler, [int(group) for group in match.groups() if group is not None]
         return None
+
+    def _do(
+        self, found: tuple[Handler, list[int]] | None, argument: str, text: str
+    ) -> str | bytes | None:
+        if found is None:
+            self.errors.append(f'-113,"Undefined header;{_quotable(text)}"')
+            return None
+        handler, suffixes = found
+        try:
+            return handler(*suffixes, argument)
+        except (ValueError, LookupError, ArithmeticError, TypeError):
+            self.errors.append(f'-224,"Illegal parameter value;{_quotable(text)}"')
+            return None
 
     def next_error(self, none: str = '0,"No error"') -> str:
         """Take the oldest error out of the queue."""
         return self.errors.popleft() if self.errors else none
+
+
+def _quotable(text: str) -> str:
+    """Return what of a command may stand between quotes in an answer of one line."""
+    return "".join(c for c in text[:60] if " " <= c <= "~" and c != '"')
 
 
 def _word(token: str) -> str:
