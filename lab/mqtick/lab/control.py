@@ -35,6 +35,8 @@ class Control:
     """
 
     def __init__(self, broker: Broker, prefix: str = "mqtick") -> None:
+        self.connections = 0
+        """How often the broker was reached: a change means that subscriptions were made anew."""
         self._tree = TopicTree(prefix)
         self._loop = Loop()
         self._waiting: dict[str, tuple[str, queue.SimpleQueue[dict[str, Any]]]] = {}
@@ -146,6 +148,7 @@ class Control:
         self._loop.stop()
 
     def _on_up(self) -> None:
+        self.connections += 1
         self._connection.subscribe([self._tree.all_answers()], self._on_subscribed)
 
     def _on_subscribed(self, granted: bool) -> None:
