@@ -115,6 +115,30 @@ class Amqtt(Mosquitto):
         super().start()
 
 
+class Nats(Mosquitto):
+    """nats-server as an MQTT broker; what it stores lies in the folder and goes with it."""
+
+    name = "nats-server"
+    mqtt_version = "3.1.1"
+
+    def __init__(self, folder: Path, lines: str = "") -> None:
+        found = program("nats-server")
+        if found is None:
+            raise FileNotFoundError("nats-server is not installed: apt-get install nats-server")
+        self._program = found
+        self.folder = folder
+        self.port = free_port()
+        self.config = folder / "nats.conf"
+        # MQTT sessions live in JetStream, which wants a named server; no port for NATS's own
+        # protocol (-1: any free one).
+        self.config.write_text(
+            f"server_name: {folder.name or 'mqtick'}\nhost: 127.0.0.1\nport: -1\n"
+            f'jetstream {{ store_dir: "{folder / "jetstream"}" }}\n'
+            f"mqtt {{ host: 127.0.0.1, port: {self.port} }}\n{lines}\n"
+        )
+        self.process = None
+
+
 @contextlib.contextmanager
 def running(broker: Mosquitto) -> Iterator[Mosquitto]:
     """Run a broker for the length of a with block."""

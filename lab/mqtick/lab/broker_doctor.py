@@ -1,0 +1,277 @@
+"""What the doctor says of a broker: findings of what was measured, without any I/O."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from mqtick.lab.broker_doctor_measured import Measured, Probe
+from mqtick.lab.broker_doctor_patterns import (
+    Steps,
+    fan_out,
+    find_flush,
+    find_hold,
+    find_steps,
+    quantile,
+)
+from mqtick.service.check import Check, fail, ok, warn
+
+__all__ = ["examine", "verdict"]
+
+# The probes are as long as a time message; the status of a server has some hundred octets.
+_STATUS_OCTETS = 1024
+_ENOUGH = 10
+
+
+def examine(measured: Measured) -> Iterator[Check]:
+    """Yield the findings, in an order in which they can be read."""
+    if not measured.topic or not measured.filters:
+        yield fail("connection", measured.error, "a connection", _connection_remedy(measured.error))
+        return
+    yield from _versions(measured)
+    access = (
+        f"let this user publish to and read {measured.topic.rpartition('/')[0]}/#, "
+        "or name another --prefix"
+    )
+    if measured.refused:
+        refused = ", ".join(measured.refused)
+        yield fail("subscriptions", f"refused: {refused}", "granted", access)
+        return
+    reached = [probe for probe in measured.probes if probe.arrived_ns]
+    if not reached:
+        value = f"none of {len(measured.probes)} on {measured.topic} came back"
+        yield fail("messages", value, "all of them", f"{access}; the broker did not say no")
+        return
+    if measured.error:
+        yield fail("connection", measured.error, "one that lasts", "look into the broker's log")
+    yield from _losses(measured)
+    yield from _latency(measured, reached)
+    yield _hold(measured)
+    yield from _timers(reached)
+    yield _sequence(measured)
+    yield from _fan_out(measured)
+    yield from _features(measured)
+
+
+def _connection_remedy(error: str) -> str:
+    if "uthori" in error or "password" in error:
+        return "--username and --password-file: does the broker know them?"
+    if "ertificate" in error or "SSL" in error:
+        return "--ca-file: who signed the broker's certificate?"
+    return "is the broker up, and does it listen on this address?"
+
+
+def _versions(measured: Measured) -> Iterator[Check]:
+    stamps = "kernel timestamps" if measured.kernel_stamps else "timestamps by the program"
+    value = f"{measured.address}, MQTT {measured.version}, {stamps}"
+    if measured.kernel_stamps or not measured.has_tcp:
+        yield ok("connection", value)
+    else:
+        yield warn("connection", value, "kernel timestamps", "run the doctor on a Linux host")
+    if measured.error_5:
+        yield warn(
+            "MQTT 5",
+            f"not to be had: {measured.error_5}",
+            "MQTT 5",
+            'set mqtt_version = "3.1.1" in every program; all of precise and 1451.1.6 works so, '
+            "draft-2021 needs MQTT 5",
+        )
+
+
+def _losses(measured: Measured) -> Iterator[Check]:
+    places = range(len(measured.filters))
+    deaf = [n for n in places if not any(n in probe.arrived_ns for probe in measured.probes)]
+    for place in deaf:
+        yield warn(
+            "subscriptions",
+            f"{measured.filters[place]} was granted, but nothing came",
+            "messages",
+            "the broker knows no such filter, or its access list forbids it; mqtick's echo needs #",
+        )
+    expected = (len(places) - len(deaf)) * len(measured.probes)
+    came = sum(len(probe.arrived_ns) for probe in measured.probes)
+    lost_whole = sum(not probe.arrived_ns for probe in measured.probes)
+    if came == expected:
+        yield ok("messages", f"all {came} came ({len(measured.probes)} to {len(places)})")
+        return
+    value = f"{expected - came} of {expected} lost"
+    if lost_whole:
+        value += f", {lost_whole} of {len(measured.probes)} at every subscriber"
+    yield fail(
+        "messages",
+        value,
+        "none lost",
+        "QoS 0 is lost where a queue is full: Mosquitto max_queued_messages, "
+        "max_queued_bytes; a rate limit of the broker; a bridge or proxy in between",
+    )
+
+
+def _latency(measured: Measured, reached: Sequence[Probe]) -> Iterator[Check]:
+    first = [min(probe.arrived_ns.values()) - probe.sent_ns for probe in reached]
+    last = [max(probe.arrived_ns.values()) - probe.sent_ns for probe in reached]
+    yield ok(
+        "latency",
+        f"first of {len(measured.filters)} subscribers {_spread(first)}, last {_spread(last)}",
+    )
+
+
+def _spread(delays_ns: Sequence[int]) -> str:
+    return f"median {_time(quantile(delays_ns, 0.5))}, p99 {_time(quantile(delays_ns, 0.99))}"
+
+
+def _time(duration_ns: float) -> str:
+    """Say a duration with three digits."""
+    if abs(duration_ns) < 1_000_000:
+        return f"{duration_ns / 1e3:.3g} us"
+    return f"{duration_ns / 1e6:.3g} ms" if abs(duration_ns) < 1e9 else f"{duration_ns / 1e9:.3g} s"
+
+
+def _hold(measured: Measured) -> Check:
+    name = "TCP_NODELAY"
+    if not measured.has_tcp:
+        return ok(name, "not needed on a Unix socket")
+    whole = [pair for pair in measured.pairs if all(pair.arrived_ns)]
+    hold = find_hold(
+        [
+            (pair.arrived_ns[0] - pair.sent_ns[0], pair.arrived_ns[1] - pair.sent_ns[1])
+            for pair in whole
+        ]
+    )
+    value = (
+        f"of two messages 1 ms apart the second was held {_time(hold.median_ns)} longer "
+        f"({hold.held} of {hold.pairs} pairs)"
+    )
+    if hold.found:
+        return fail(
+            name,
+            f"not set at the broker: {value}, until a subscriber that acknowledges late did so",
+            "no wait",
+            "Mosquitto: set_tcp_nodelay true; other brokers: docs/brokers.md",
+        )
+    if hold.pairs < 4:
+        return warn(name, f"{hold.pairs} pairs came whole", "4 and more", "more --seconds")
+    return ok(name, f"{value}" if hold.held else f"no second of {hold.pairs} pairs was held back")
+
+
+def _timers(reached: Sequence[Probe]) -> Iterator[Check]:
+    firsts = [(probe.sent_ns, min(probe.arrived_ns.values())) for probe in reached]
+    flush = find_flush(firsts)
+    if flush.found:
+        yield fail(
+            "flushing",
+            f"messages leave every {_time(flush.period_ns)} only: {flush.coherence:.0%} of one "
+            "phase, whenever they were sent",
+            "at once",
+            "Moquette: immediate_buffer_flush true; other brokers: docs/brokers.md",
+        )
+    else:
+        yield ok("flushing", f"no beat in {len(firsts)} arrivals")
+    steps = find_steps([arrived - sent for sent, arrived in firsts])
+    if flush.found:
+        return  # which explains every delay
+    if steps.found:
+        yield fail("delayed acknowledgements", _histogram(steps), "no such steps", _STEPS_REMEDY)
+    elif steps.late > max(3, steps.messages // 10):
+        yield warn(
+            "late messages",
+            f"{steps.late} of {steps.messages} came 5 ms and more behind the fast ones, in no "
+            "pattern known here",
+            "one in ten at most",
+            "a busy host, garbage collection, a wireless link: ask again, on a quiet one",
+        )
+    else:
+        yield ok("delayed acknowledgements", f"no steps: {_histogram(steps)}")
+
+
+_STEPS_REMEDY = (
+    "somebody between publisher and subscriber waits for an acknowledgement: TCP_NODELAY at "
+    "broker, bridge, load balancer and proxy"
+)
+
+
+def _histogram(steps: Steps) -> str:
+    parts = ", ".join(f"{count} by about {step} ms" for step, count in steps.by_step.items())
+    late = f"{steps.late} of {steps.messages} messages late by 5 ms and more"
+    return f"{late} ({parts})" if parts else late
+
+
+def _sequence(measured: Measured) -> Check:
+    name = "order of messages"
+    numbers = measured.sequence
+    turned = sum(later < before for before, later in itertools.pairwise(numbers))
+    if turned:
+        return fail(
+            name,
+            f"{turned} of {len(numbers)} came before one that was sent earlier",
+            "the order of sending (MQTT 5.0, 4.6)",
+            "a cluster, bridge or proxy that uses several paths: keep one topic on one path",
+        )
+    return ok(name, f"kept in all {len(numbers)}")
+
+
+def _fan_out(measured: Measured) -> Iterator[Check]:
+    count = len(measured.filters)
+    whole = [
+        [probe.arrived_ns[place] for place in range(count)]
+        for probe in measured.probes
+        if len(probe.arrived_ns) == count and not probe.unsure
+    ]
+    found = fan_out(whole)
+    name = "order of subscribers"
+    if found is None or found.messages < _ENOUGH:
+        yield warn(
+            name,
+            f"{len(whole)} messages came to all {count} with a stamp of the kernel",
+            f"{_ENOUGH} and more",
+            "see the lines above; more --seconds",
+        )
+        return
+    value = f"that of subscription, exact then + then #, in {found.kept} of {found.messages}"
+    if found.is_kept:
+        yield ok(name, value)
+    else:
+        yield warn(
+            name,
+            value,
+            "all of them",
+            "mqtick finds out too and offers no echo: clients fall back on the two-way exchange",
+        )
+    yield ok(
+        "fan-out",
+        f"last of {count} {_time(found.spread_ns)} after the first (p99 "
+        f"{_time(found.worst_spread_ns)}), {_time(found.slope_ns)} for each more subscriber",
+    )
+
+
+def _features(measured: Measured) -> Iterator[Check]:
+    if measured.retained:
+        yield ok("retained messages", "kept")
+    elif measured.retained is not None:
+        yield warn(
+            "retained messages",
+            "not kept",
+            "kept",
+            "the status of a server is seen only by who is there when it is sent",
+        )
+    octets, tried = measured.payload_octets, measured.payload_tried
+    if not tried:
+        return
+    if octets >= tried:
+        yield ok("payload", f"{octets} octets came through; larger ones were not tried")
+    elif octets < _STATUS_OCTETS:
+        remedy = "time works; the status of a server is longer"
+        yield warn("payload", f"at most {octets} octets", f"{_STATUS_OCTETS}", remedy)
+    else:
+        yield ok("payload", f"{octets} octets came through, {tried} did not")
+
+
+def verdict(checks: Sequence[Check]) -> tuple[bool, str]:
+    """Return whether the broker is good, and one sentence on that."""
+    faults = [check.name for check in checks if check.result == "FAIL"]
+    remarks = [check.name for check in checks if check.result == "WARN"]
+    if faults:
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        return False, f"{count}: {', '.join(faults)}"
+    if remarks:
+        return True, f"good, but mind: {', '.join(remarks)}"
+    return True, "good"

@@ -1,0 +1,59 @@
+"""What the doctor measured at a broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Measured", "Pair", "Probe"]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One message to all subscribers: when it left and when it came, ns of CLOCK_REALTIME."""
+
+    sent_ns: int
+    arrived_ns: dict[int, int] = field(default_factory=dict)
+    """By subscriber, in order of subscription from 0."""
+    unsure: set[int] = field(default_factory=set)
+    """Subscribers whose stamp is not the kernel's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two messages 1 ms apart to a subscriber that acknowledges late; 0: not arrived."""
+
+    sent_ns: tuple[int, int]
+    arrived_ns: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the probes found; the parts that were not reached are empty."""
+
+    address: str
+    version: str = "5"
+    """The version of MQTT that was spoken."""
+    error: str = ""
+    """Why there was no connection, or why it ended."""
+    error_5: str = ""
+    """What became of MQTT 5, where 3.1.1 was spoken instead."""
+    kernel_stamps: bool = True
+    has_tcp: bool = True
+    """False for a Unix socket, which has neither Nagle's algorithm nor acknowledgements."""
+    topic: str = ""
+    """Below this topic everything was sent."""
+    filters: tuple[str, ...] = ()
+    """What the subscribers asked for, in their order."""
+    refused: tuple[str, ...] = ()
+    """Filters that the broker refused."""
+    probes: tuple[Probe, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    sequence: tuple[int, ...] = ()
+    """Numbers of a run of messages as they arrived at one subscriber."""
+    sequence_sent: int = 0
+    retained: bool | None = None
+    """Whether a retained message came to a subscriber that came later; None: not tried."""
+    payload_octets: int = 0
+    """The largest payload that came through."""
+    payload_tried: int = 0
+    """The largest that was tried."""

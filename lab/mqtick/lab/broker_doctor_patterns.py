@@ -1,0 +1,212 @@
+"""The patterns that faults of a broker leave in the delays of messages: pure detection.
+
+Delays are arrival minus transmit, in ns; all stamps are of one host's clock, so that no two clocks
+are compared. Every function returns what it measured, and whether that is the fault's pattern.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = [
+    "FanOut",
+    "Flush",
+    "Hold",
+    "Steps",
+    "fan_out",
+    "find_flush",
+    "find_hold",
+    "find_steps",
+    "quantile",
+]
+
+_MS = 1_000_000
+
+# A message that is held back for an acknowledgement waits for the delayed one: 40 ms at Linux
+# (TCP_DELACK_MIN), up to 200 ms elsewhere (RFC 1122, 4.2.3.2: below 500 ms).
+_HELD_NS = 10 * _MS
+_HELD_SHARE = 0.6
+_HELD_LEAST = 4
+
+# Delayed acknowledgements (40 ms), and what falls back on a timer of 200 ms.
+_STEPS_MS = ((40, 36, 48), (80, 76, 92), (120, 115, 135), (200, 192, 225))
+_STEP_LATE_NS = 5 * _MS
+_STEP_SHARE_OF_ALL = 0.04
+_STEP_SHARE_OF_LATE = 0.6
+_STEP_LEAST = 3
+
+_FLUSH_COHERENCE = 0.8
+"""Mean length of the arrivals' phases as unit vectors: 1 when all come at one phase."""
+_FLUSH_SHORTEST_NS, _FLUSH_LONGEST_NS = 4 * _MS, 2_000 * _MS
+_FLUSH_LEAST = 20
+_FLUSH_GRID_PER_CYCLE = 6
+_FLUSH_SPREAD = 0.5
+"""Share of the period over which the delays have to be spread."""
+
+
+def quantile(values: Sequence[int], share: float) -> int:
+    """Return the value below which `share` of the values lie (nearest rank); values not empty."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What became of the second of two messages, 1 ms apart, to a slow acknowledger."""
+
+    pairs: int
+    held: int
+    """Pairs whose second message was later than the first one by 10 ms and more."""
+    median_ns: int
+    """Delay of the second minus delay of the first."""
+
+    @property
+    def found(self) -> bool:
+        """Whether the second is held back as a rule."""
+        return (
+            self.pairs >= _HELD_LEAST
+            and self.held >= _HELD_SHARE * self.pairs
+            and self.median_ns >= _HELD_NS
+        )
+
+
+def find_hold(pairs: Sequence[tuple[int, int]]) -> Hold:
+    """Look at (delay of the first, delay of the second), ns, of pairs of messages."""
+    later = [second - first for first, second in pairs]
+    held = sum(value >= _HELD_NS for value in later)
+    return Hold(len(later), held, int(statistics.median(later)) if later else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How many messages came late by a number that timers have."""
+
+    messages: int
+    late: int
+    """Messages 5 ms and more behind the fast ones."""
+    by_step: dict[int, int]
+    """Late by (about) so many ms: messages."""
+
+    @property
+    def found(self) -> bool:
+        """Whether lateness comes in steps."""
+        stepped = sum(self.by_step.values())
+        return (
+            stepped >= _STEP_LEAST
+            and stepped >= _STEP_SHARE_OF_ALL * self.messages
+            and stepped >= _STEP_SHARE_OF_LATE * self.late
+        )
+
+
+def find_steps(delays_ns: Sequence[int]) -> Steps:
+    """Look for a mass at 40, 80, 120 or 200 ms behind the fast tenth of the delays."""
+    if not delays_ns:
+        return Steps(0, 0, {})
+    base_ns = quantile(delays_ns, 0.1)
+    excess = [delay - base_ns for delay in delays_ns]
+    by_step = {
+        step: count
+        for step, low, high in _STEPS_MS
+        if (count := sum(low * _MS <= value < high * _MS for value in excess))
+    }
+    return Steps(len(excess), sum(value >= _STEP_LATE_NS for value in excess), by_step)
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Whether messages leave the broker at the beat of a timer."""
+
+    period_ns: int
+    """The beat, 0 for none."""
+    coherence: float
+    """0 (arrivals at any phase of the beat) to 1 (all at one phase)."""
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a beat."""
+        return self.period_ns > 0
+
+
+def _coherence(
+    instants_ns: np.ndarray[tuple[int], np.dtype[np.int64]],
+    frequencies_hz: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the mean length of the instants' phases for each frequency (Rayleigh's test)."""
+    seconds = (instants_ns - instants_ns[0]) / 1e9
+    turns = np.exp(2j * np.pi * np.outer(frequencies_hz, seconds))
+    return np.asarray(np.abs(turns.mean(axis=1)), dtype=np.float64)
+
+
+def find_flush(messages: Sequence[tuple[int, int]]) -> Flush:
+    """Look for a beat in the arrivals of messages (sent, arrived), ns, sent at random instants.
+
+    A timer that flushes has arrivals at one phase of its period, whatever the phase of sending;
+    its delays are spread over the period. Multiples of the true frequency look as coherent, so the
+    lowest one counts. Nothing is said of fewer than 20 messages.
+    """
+    if len(messages) < _FLUSH_LEAST:
+        return Flush(0, 0.0)
+    sent = np.array([one for one, _ in messages], dtype=np.int64)
+    arrived = np.array([one for _, one in messages], dtype=np.int64)
+    length_ns = int(sent[-1] - sent[0])
+    # Four beats at least, or a few arrivals would be "at one phase" by chance.
+    longest_ns = min(_FLUSH_LONGEST_NS, length_ns // 4)
+    spread_ns = quantile([int(one) for one in arrived - sent], 0.95) - int((arrived - sent).min())
+    if longest_ns < _FLUSH_SHORTEST_NS or spread_ns < _FLUSH_SPREAD * _FLUSH_SHORTEST_NS:
+        return Flush(0, 0.0)
+    step_hz = 1e9 / length_ns / _FLUSH_GRID_PER_CYCLE
+    # A period is at most twice the spread of the delays that it makes.
+    longest_ns = min(longest_ns, int(spread_ns / _FLUSH_SPREAD))
+    frequencies = np.arange(1e9 / longest_ns, 1e9 / _FLUSH_SHORTEST_NS, step_hz)
+    coherence = _coherence(arrived, frequencies)
+    coherence[_coherence(sent, frequencies) > 0.6] = 0.0  # then it was us who kept the beat
+    best = float(coherence.max(initial=0.0))
+    if best < _FLUSH_COHERENCE:
+        return Flush(0, best)
+    first = int(np.argmax(coherence >= max(_FLUSH_COHERENCE, 0.95 * best)))
+    while first + 1 < len(coherence) and coherence[first + 1] > coherence[first]:
+        first += 1
+    return Flush(round(1e9 / float(frequencies[first])), float(coherence[first]))
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """In which order, and how close together, several subscribers get one message."""
+
+    messages: int
+    """Messages that all subscribers got, each with a stamp of the kernel."""
+    kept: int
+    """Of these, how many came in the order of subscription."""
+    spread_ns: int
+    """Median of last minus first arrival."""
+    worst_spread_ns: int
+    """Its 99th percentile."""
+    slope_ns: float
+    """Cost of one more subscriber: least squares through the medians of the n-th arrival."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the order is that of subscription, but for one message in sixteen."""
+        return self.kept >= self.messages - max(1, self.messages // 16)
+
+
+def fan_out(arrivals: Sequence[Sequence[int]]) -> FanOut | None:
+    """Look at the arrivals (ns) of messages, each at all subscribers in order of subscription."""
+    if not arrivals or len(arrivals[0]) < 2:
+        return None
+    spreads = [max(one) - min(one) for one in arrivals]
+    places = range(len(arrivals[0]))
+    medians = [
+        statistics.median(sorted(one)[place] - min(one) for one in arrivals) for place in places
+    ]
+    return FanOut(
+        len(arrivals),
+        sum(list(one) == sorted(one) for one in arrivals),
+        int(statistics.median(spreads)),
+        quantile(spreads, 0.99),
+        statistics.linear_regression(list(places), medians).slope,
+    )

@@ -1,0 +1,94 @@
+"""The doctor's own publisher and subscribers: connections that share one loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mqtick.protocol.broker import Broker
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.loop import Loop
+from mqtick.protocol.mqtt import Connection
+
+__all__ = ["Peer", "Peers"]
+
+_ANSWER_S = 2.0
+
+
+@dataclass(slots=True)
+class Peer:
+    """A connection and what came to it."""
+
+    connection: Connection
+    arrivals: list[Arrival] = field(default_factory=list)
+
+
+class Peers:
+    """Connections under names that begin with `name`, and the waiting for them."""
+
+    def __init__(self, loop: Loop, name: str) -> None:
+        self.loop, self._name = loop, name
+        self.all: list[Peer] = []
+        self.error = ""
+        """Why the last connection that failed did so."""
+
+    def connect(self, broker: Broker, count: int) -> list[Peer]:
+        """Connect some, and wait; fewer come back when the broker does not take them all."""
+        made = []
+        for _ in range(count):
+            arrivals: list[Arrival] = []
+            connection = Connection(
+                self.loop,
+                broker,
+                f"{self._name}{len(self.all)}",
+                on_publish=arrivals.append,
+                on_up=lambda: None,
+                quiet=True,
+            )
+            made.append(Peer(connection, arrivals))
+            self.all.append(made[-1])
+            connection.start()
+        self.until(
+            lambda: all(one.connection.connected or one.connection.last_error for one in made),
+            broker.connect_timeout_s + 2,
+        )
+        for peer in made:
+            if not peer.connection.connected:
+                self.error = peer.connection.last_error or "no answer"
+        return [peer for peer in made if peer.connection.connected]
+
+    def subscribe(self, peer: Peer, topic: str) -> bool:
+        """Subscribe, wait, and return whether the broker granted it."""
+        answers: list[bool] = []
+        peer.connection.subscribe([topic], answers.append)
+        self.until(lambda: answers, _ANSWER_S)
+        return answers == [True]
+
+    def broken(self) -> str:
+        """Return what broke a connection since it was made, empty for nothing."""
+        for peer in self.all:
+            if peer.connection.connects > 1 or not peer.connection.connected:
+                return peer.connection.last_error
+        return ""
+
+    def close(self, peers: list[Peer] | None = None) -> None:
+        """Say goodbye, to all without an argument."""
+        for peer in list(self.all if peers is None else peers):
+            peer.connection.close()
+            self.all.remove(peer)
+
+    def until(self, condition: Callable[[], object], limit_s: float) -> bool:
+        """Run until something is true or the time is over; return whether it is true."""
+        end = time.monotonic() + limit_s
+        while not condition():
+            if time.monotonic() > end:
+                return False
+            self.loop.turn(0.02)
+        return True
+
+    def pause(self, seconds: float) -> None:
+        """Run for so long."""
+        end = time.monotonic() + seconds
+        while (rest := end - time.monotonic()) > 0:
+            self.loop.turn(rest)
