@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mqtick.lab.commands import doctor
+from mqtick.lab.commands import crowd, doctor
 from mqtick.lab.conversation import InstrumentError
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, fail, make_parser
@@ -15,11 +15,16 @@ from mqtick.service.commandline import Exit, fail, make_parser
 __all__ = ["main"]
 
 EXAMPLES = """\
+  mqtick-lab crowd --broker mqtt://broker.lan --name w1
   mqtick-lab doctor mqtt://broker.example
+  mqtick-lab simulate --demo
   mqtick-lab --version"""
 
 # Each adds its sub-command, whose `call` takes the arguments and returns the exit code.
-_COMMANDS: tuple[Callable[[Any], None], ...] = (doctor.add,)
+_COMMANDS: tuple[Callable[[Any], None], ...] = (
+    crowd.add,
+    doctor.add,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

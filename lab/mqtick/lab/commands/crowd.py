@@ -1,0 +1,74 @@
+"""mqtick-lab crowd: hold many subscribers, as an experiment's runner commands."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from mqtick.lab import crowd
+from mqtick.protocol.broker import broker_from
+from mqtick.protocol.topics import TopicTree
+from mqtick.service.commandline import Exit, add_run_flags, fail, read_settings
+from mqtick.service.program_settings import ConnectionSettings
+from mqtick.service.settings_schema import key
+
+__all__ = ["add"]
+
+CONFIG = "/etc/mqtick/crowd.toml"
+
+EXAMPLES = """\
+examples:
+  mqtick-lab crowd --broker mqtt://broker.lan --name w1
+      wait for a runner to ask crowd:w1 for subscribers, 600 at most
+  mqtick-lab crowd --broker mqtts://broker.lan --ca-file ca.pem --username w1 \\
+      --password-file /etc/mqtick/w1.password --name w1 --most-members 300
+      the same over TLS; the access list wants the user name to be the crowd's name"""
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdSettings(ConnectionSettings):
+    """What a crowd does."""
+
+    name: str = key("crowd", "Name of this crowd: 1 to 16 of A-Z a-z 0-9 _ . -.")
+    most_members: int = key(
+        600,
+        "Subscribers it may be asked for; the files for them are seen to at the start.",
+        minimum=1,
+        maximum=20_000,
+    )
+
+
+def add(commands: Any) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "crowd",
+        help="hold many subscribers, as the runner of an experiment commands",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run_flags(parser, CrowdSettings, CONFIG)
+    parser.set_defaults(call=_run)
+
+
+def _check(settings: CrowdSettings) -> None:
+    broker_from(settings)
+    TopicTree(settings.prefix).command(f"crowd:{settings.name}")
+
+
+def _run(args: argparse.Namespace) -> int:
+    settings = read_settings(args, CrowdSettings, CONFIG, _check)
+    if isinstance(settings, Exit):
+        return settings
+    try:
+        crowd.run(
+            broker_from(settings),
+            settings.name,
+            prefix=settings.prefix,
+            most=settings.most_members,
+        )
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:  # a broker's address, a name
+        return fail(str(error), Exit.WRONG_USE)
+    return Exit.GOOD
