@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mqtick.lab.commands import crowd, doctor
+from mqtick.lab.commands import crowd, doctor, simulate
 from mqtick.lab.conversation import InstrumentError
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, fail, make_parser
@@ -24,6 +24,7 @@ EXAMPLES = """\
 _COMMANDS: tuple[Callable[[Any], None], ...] = (
     crowd.add,
     doctor.add,
+    simulate.add,
 )
 
 

@@ -173,9 +173,9 @@ class KeysightFront(Front):
         frame = self._frame()
         if frame is None:
             return "+0"
-        shift = 8 if self._words else 0
-        scale = self.model.volts_per_code(self._source) / (1 << shift)
-        middle = self.model.middle_code << shift
+        shift = self._shift()
+        scale = self.model.volts_per_code(self._source) / 2.0**shift
+        middle = round(self.model.middle_code * 2.0**shift)
         offset_v = self.model.inputs[self._source].offset_v
         return (
             f"{int(self._words):+d},+0,{frame.points:+d},+1,{frame.interval_s:+.8E},"
@@ -188,8 +188,12 @@ class KeysightFront(Front):
             return b""
         codes = self.model.codes(self._source, frame)
         if not self._words:
-            return codes.astype("u1").tobytes()
-        return (codes << 8).astype(">u2" if self._high_first else "<u2").tobytes()
+            return (codes >> -self._shift()).astype("u1").tobytes()
+        return (codes << self._shift()).astype(">u2" if self._high_first else "<u2").tobytes()
+
+    def _shift(self) -> int:
+        # The converter's bits are the upper ones of the octet or word.
+        return (16 if self._words else 8) - self.model.physics.bits
 
     def _tag_s(self) -> float:
         frames = self.model.frames
