@@ -8,11 +8,14 @@ from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects.base import Dialect, Identity, Segment
 from mqtick.lab.dialects.keysight import Keysight
 from mqtick.lab.dialects.rigol_series import RigolDho, RigolDs1000z, RigolMso5000
+from mqtick.lab.dialects.siglent import Siglent
+from mqtick.lab.dialects.siglent_wf import SiglentWf
 
 __all__ = ["DIALECTS", "Dialect", "Identity", "Segment", "dialect_for"]
 
 DIALECTS: dict[str, type[Dialect]] = {
-    dialect.name: dialect for dialect in (Keysight, RigolDs1000z, RigolMso5000, RigolDho)
+    dialect.name: dialect
+    for dialect in (Keysight, RigolDs1000z, RigolMso5000, RigolDho, Siglent, SiglentWf)
 }
 
 

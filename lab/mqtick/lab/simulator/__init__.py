@@ -9,6 +9,8 @@ from mqtick.lab.simulator.keysight import KeysightFront
 from mqtick.lab.simulator.model import Model, Physics
 from mqtick.lab.simulator.rigol_series import RigolDhoFront, RigolDs1000zFront, RigolMso5000Front
 from mqtick.lab.simulator.server import InstrumentServer
+from mqtick.lab.simulator.siglent import SiglentFront
+from mqtick.lab.simulator.siglent_wf import SiglentWfFront
 
 __all__ = [
     "FRONTS",
@@ -23,5 +25,12 @@ __all__ = [
 
 FRONTS: dict[str, type[Front]] = {
     front.name: front
-    for front in (KeysightFront, RigolDs1000zFront, RigolMso5000Front, RigolDhoFront)
+    for front in (
+        KeysightFront,
+        RigolDs1000zFront,
+        RigolMso5000Front,
+        RigolDhoFront,
+        SiglentFront,
+        SiglentWfFront,
+    )
 }
