@@ -175,7 +175,7 @@ class Rigol(Recording, Dialect):
         if not (xinc > 0 and yinc > 0 and points > 0):
             raise InstrumentError(
                 f"The instrument announced {points} points that are {xinc:g} s and {yinc:g} V "
-                "apart, as it does when asked too early; the capture is refused."
+                "apart, as when it is asked too early; the capture is refused. Is the channel on?"
             )
         data = yield from self._pages(points)
         codes = np.frombuffer(data, "<u2" if self.words else "u1")

@@ -40,6 +40,8 @@ class RigolFront(Front):
     screen_points: ClassVar[int]
     page_octets: ClassVar[int]
     """What one :WAVeform:DATA? gives at most."""
+    word_bits: ClassVar[int] = 8
+    """Bits of a word that are used, the lower ones."""
     depths: ClassVar[tuple[tuple[int, ...], ...]]
     """Memory depths with one, two, three and four channels on."""
     record: ClassVar[str] = ":RECord"
@@ -236,9 +238,9 @@ class RigolFront(Front):
             begin_s, interval_s = self._screen()
         else:
             begin_s, interval_s = frame.start_s, frame.interval_s
-        volts = self.model.volts_per_code(self._source) / self.codes_per_step()
+        volts = self.model.volts_per_code(self._source) / 2.0 ** self._shift()
         offset_v = self.model.inputs[self._source].offset_v
-        middle = round(self.model.middle_code * self.codes_per_step())
+        middle = round(self.model.middle_code * 2.0 ** self._shift())
         return [
             str(_FORMATS[self.format]),
             str(_MODES[self.mode]),
@@ -252,9 +254,9 @@ class RigolFront(Front):
             str(middle),
         ]
 
-    def codes_per_step(self) -> float:
-        """Return how many codes as sent are one step of the converter."""
-        return 1.0
+    def _shift(self) -> int:
+        """Return by how many bits a sample that is sent is longer than one of the converter."""
+        return (self.word_bits if self.format == "WORD" else 8) - self.model.physics.bits
 
     def _screen(self) -> tuple[float, float]:
         """Return the instant of the screen's first point, and the interval."""
@@ -273,11 +275,12 @@ class RigolFront(Front):
             codes = codes[np.clip(places, 0, codes.size - 1)]
         width = 2 if self.format == "WORD" else 1
         last = min(self.last, self.readable, self.first - 1 + self.page_octets // width)
-        return self.octets(codes[self.first - 1 : last])
+        return self._octets(codes[self.first - 1 : last])
 
-    def octets(self, codes: Codes) -> bytes:
-        """Write samples in the format that is set."""
-        return codes.astype("<u2" if self.format == "WORD" else "u1").tobytes()
+    def _octets(self, codes: Codes) -> bytes:
+        shift = self._shift()
+        shifted = codes << shift if shift > 0 else codes >> -shift
+        return shifted.astype("<u2" if self.format == "WORD" else "u1").tobytes()
 
 
 def _slope(text: str) -> str:

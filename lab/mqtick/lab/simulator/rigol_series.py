@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mqtick.analysis.waveform import Codes
 from mqtick.lab.simulator.model import Frame, Physics
 from mqtick.lab.simulator.rigol import RigolFront
 
@@ -14,7 +13,7 @@ class RigolDs1000zFront(RigolFront):
 
     name = "rigol-ds1000z"
     identity = "RIGOL TECHNOLOGIES,DS1054Z,SIMULATED,00.04.04.SP4"
-    physics = Physics(bits=8, divisions=10.24, max_rate_hz=1e9)
+    physics = Physics(bits=8, divisions=10.24, max_rate_hz=1e9, depths=(3000, 12_000_000))
     divisions = 12
     screen_points = 1200
     page_octets = 250_000
@@ -36,7 +35,7 @@ class RigolMso5000Front(RigolFront):
 
     name = "rigol-mso5000"
     identity = "RIGOL TECHNOLOGIES,MSO5074,SIMULATED,00.01.03.03.00"
-    physics = Physics(bits=8, divisions=10.24, max_rate_hz=4e9)
+    physics = Physics(bits=8, divisions=10.24, max_rate_hz=4e9, depths=(1000, 25_000_000))
     divisions = 10
     screen_points = 1000
     page_octets = 1 << 30
@@ -48,10 +47,17 @@ class RigolDhoFront(RigolFront):
 
     name = "rigol-dho"
     identity = "RIGOL TECHNOLOGIES,DHO924S,SIMULATED,00.01.02"
-    physics = Physics(bits=12, divisions=65536 / 7500, max_rate_hz=1e9, noise_v=0.003)
+    physics = Physics(
+        bits=12,
+        divisions=65536 / 7500,
+        max_rate_hz=1e9,
+        noise_v=0.003,
+        depths=(1000, 50_000_000),
+    )
     divisions = 10
     screen_points = 1000
     page_octets = 500_000
+    word_bits = 16
     depths = tuple(
         tuple(10**power for power in range(3, 7)) + more
         for more in (
@@ -68,13 +74,3 @@ class RigolDhoFront(RigolFront):
         if self.mode == "NORM":
             return self.screen_points
         return max(min(self.last, self.readable) - self.first + 1, 0)
-
-    def codes_per_step(self) -> float:
-        """The twelve bits stand at the top of the word."""
-        return 16.0 if self.format == "WORD" else 1 / 16
-
-    def octets(self, codes: Codes) -> bytes:
-        """Write the low octet first."""
-        if self.format == "WORD":
-            return (codes << 4).astype("<u2").tobytes()
-        return (codes >> 4).astype("u1").tobytes()
