@@ -16,6 +16,7 @@ __all__ = [
     "RunFolderError",
     "create_run",
     "load_run",
+    "refuse_used",
     "shot_path",
     "write_record",
 ]
@@ -35,8 +36,8 @@ def shot_path(folder: Path, number: int) -> Path:
     return folder / _SHOTS / f"{number:06d}.npz"
 
 
-def create_run(folder: Path, record: Mapping[str, Any]) -> None:
-    """Make a run folder; RunFolderError where there is something already."""
+def refuse_used(folder: Path) -> None:
+    """RunFolderError where there is something in a folder already."""
     try:
         present = [each.name for each in folder.iterdir() if each.name != ".lock"]
     except FileNotFoundError:
@@ -51,6 +52,11 @@ def create_run(folder: Path, record: Mapping[str, Any]) -> None:
         raise RunFolderError(
             f"{folder} is not empty and holds no run ({present[0]} is there); name a new folder."
         )
+
+
+def create_run(folder: Path, record: Mapping[str, Any]) -> None:
+    """Make a run folder; RunFolderError where there is something already."""
+    refuse_used(folder)
     try:
         (folder / _SHOTS).mkdir(parents=True, exist_ok=True)
         write_record(folder, record)

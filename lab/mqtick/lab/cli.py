@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mqtick.lab.commands import crowd, doctor, simulate
+from mqtick.lab.commands import crowd, doctor, run, simulate
 from mqtick.lab.conversation import InstrumentError
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, fail, make_parser
@@ -17,6 +17,7 @@ __all__ = ["main"]
 EXAMPLES = """\
   mqtick-lab crowd --broker mqtt://broker.lan --name w1
   mqtick-lab doctor mqtt://broker.example
+  mqtick-lab run experiment.toml --out runs/today
   mqtick-lab simulate --demo
   mqtick-lab --version"""
 
@@ -24,6 +25,7 @@ EXAMPLES = """\
 _COMMANDS: tuple[Callable[[Any], None], ...] = (
     crowd.add,
     doctor.add,
+    run.add,
     simulate.add,
 )
 

@@ -1,15 +1,33 @@
-"""Runs an experiment: brings subscribers up, captures shots, keeps them in a run folder."""
+"""Runs an experiment and keeps it in a run folder, whatever happens."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from mqtick.analysis.run_folder import RunFolderError, load_run, refuse_used
+from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED
+from mqtick.lab.bring_up import Nodes
+from mqtick.lab.control import Control, NodeError
+from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.experiment import Experiment
+from mqtick.lab.instrument import open_instrument
 from mqtick.lab.progress import Progress
+from mqtick.lab.run_crowd import CrowdStartError, local_crowd
+from mqtick.lab.run_instruments import Opener
+from mqtick.lab.run_lock import BusyError, lock
+from mqtick.lab.run_loop import RunLoop
+from mqtick.lab.run_signals import InterruptedRunError, Signals
+from mqtick.lab.run_subscribers import StopRunError
+from mqtick.protocol.broker import BrokerError, broker_from
 from mqtick.service.commandline import Exit
 
-__all__ = ["RunOutcome", "run_experiment"]
+__all__ = ["INTERRUPTED", "RunOutcome", "run_experiment"]
+
+INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +36,7 @@ class RunOutcome:
 
     Attributes:
         code: exit code; 130 where a signal ended it.
-        sentence: why it ended before its plan did, and how to go on; "" where it is complete.
+        sentence: why it ended before its plan did; "" where it is complete.
         folder: the run folder; it can be read whatever happened.
         captured, missed, refused: shots in the folder by outcome.
     """
@@ -36,11 +54,81 @@ class RunOutcome:
         return not self.sentence
 
 
+def _connect(experiment: Experiment) -> Nodes:
+    return Control(broker_from(experiment), experiment.prefix)
+
+
 def run_experiment(
-    experiment: Experiment, folder: Path, *, resume: bool = False, say: Progress
+    experiment: Experiment,
+    folder: Path,
+    *,
+    resume: bool = False,
+    say: Progress,
+    connect: Callable[[Experiment], Nodes] = _connect,
+    opener: Opener = open_instrument,
+    crowd: Callable[[Experiment], contextlib.AbstractContextManager[None]] = local_crowd,
 ) -> RunOutcome:
     """Run what is left of an experiment and keep it in `folder`.
 
-    RunFolderError where the folder cannot be used; whatever happens later is in the outcome.
+    RunFolderError where the folder cannot be used, or was begun with another experiment; whatever
+    happens later is in the outcome. `connect`, `opener` and `crowd` reach nodes, instruments and
+    the crowd of this host.
     """
-    return RunOutcome(Exit.FAILED, "Not written yet.", folder)
+    signals = Signals()
+    run = RunLoop(experiment, folder, say, signals)
+    code: int = Exit.GOOD
+    sentence = ""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(signals.caught())
+        try:
+            stack.enter_context(_locked_folder(folder, resume=resume))
+            run.begin(stack, resume, connect, opener, crowd)
+            run.all_blocks()
+        except InterruptedRunError:
+            code, sentence = INTERRUPTED, "The run was interrupted; every shot before it is kept."
+        except (
+            StopRunError,
+            BusyError,
+            NodeError,
+            InstrumentError,
+            BrokerError,
+            CrowdStartError,
+        ) as error:
+            code, sentence = Exit.FAILED, str(error)
+        except OSError as error:
+            code = Exit.FAILED
+            sentence = (
+                f"{folder} cannot be written ({error.strerror or error}); what was recorded is "
+                "whole. Make room, then go on."
+            )
+        finally:
+            signals.ignore()
+            run.end(sentence)
+    outcomes = run.outcomes
+    if not sentence and outcomes[REFUSED]:
+        code = Exit.FAILED
+        sentence = f"{outcomes[REFUSED]} shots were refused: {run.refusal}"
+    return RunOutcome(
+        code, sentence, folder, outcomes[CAPTURED], outcomes[MISSED], outcomes[REFUSED]
+    )
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path, *, resume: bool) -> Iterator[None]:
+    if resume:
+        load_run(folder)
+    else:
+        refuse_used(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{folder} cannot be made ({error.strerror}).") from error
+    file = folder / ".lock"
+    try:
+        with lock(file, f"The run folder {folder}"):
+            yield
+    finally:
+        if not (folder / "run.json").exists():  # nothing came of it
+            with contextlib.suppress(OSError):
+                file.unlink()
+                folder.rmdir()

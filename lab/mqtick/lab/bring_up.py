@@ -1,0 +1,115 @@
+"""Brings subscribers up in order, so that the first and the last of N are the measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+from mqtick.lab.control import NodeError, NodeSilentError
+from mqtick.lab.experiment import Experiment
+
+__all__ = ["CrowdShortError", "Nodes", "bring_up", "clients_of", "let_join", "nodes_of", "share"]
+
+_PER_MEMBER_S: Final = 0.02
+
+
+class Nodes(Protocol):
+    """What a run wants of `Control`."""
+
+    connections: int
+    """How often the broker was reached."""
+
+    def start(self, timeout_s: float = 5.0) -> None:
+        """Connect, or see that it is connected; NodeError where it is not in time."""
+
+    def ask(self, node: str, do: str, timeout_s: float = 3.0, **arguments: Any) -> dict[str, Any]:
+        """Have a node do something and return its answer; NodeError."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class CrowdShortError(Exception):
+    """So many subscribers as wanted could not be had; the text says why."""
+
+
+def nodes_of(experiment: Experiment) -> list[str]:
+    """Return whose pins are measured, each once, in the order of the channel map."""
+    return list(dict.fromkeys(channel.node for channel in experiment.channel.values()))
+
+
+def clients_of(experiment: Experiment) -> tuple[str, list[str], str]:
+    """Return the client that subscribes first, those between that have a channel, and the last.
+
+    "" where the experiment names none.
+    """
+    parts = {part: experiment.channel[name].node for part, name in experiment.measured().items()}
+    first, last = parts.get("first", ""), parts.get("last", "")
+    others = [
+        node
+        for node in nodes_of(experiment)
+        if node.startswith("client:") and node not in (first, last)
+    ]
+    return first, others, last
+
+
+def share(count: int, nodes: Iterable[str]) -> dict[str, int]:
+    """Spread members evenly over crowd processes."""
+    names = list(nodes)
+    return {
+        name: count * (place + 1) // len(names) - count * place // len(names)
+        for place, name in enumerate(names)
+    }
+
+
+def bring_up(nodes: Nodes, experiment: Experiment, subscribers: int) -> None:
+    """Have exactly `subscribers` subscribed to the time, in order; everybody else leaves.
+
+    The broker serves subscribers in the order of their subscriptions (docs/accuracy.md), which a
+    client that leaves and joins enters at the end. CrowdShortError where the crowd has not enough
+    members, NodeError where a measured node did not do its part.
+    """
+    timeouts = experiment.timeouts
+    first, others, last = clients_of(experiment)
+    crowd = experiment.crowd_nodes()
+    for node in (first, *others, last):
+        if node:
+            nodes.ask(node, "leave", timeouts.broker_s)
+    for node in crowd:
+        nodes.ask(node, "leave", timeouts.subscribe_s)
+    left = subscribers - bool(last)
+    for node in (first, *others):
+        if node and left > 0:
+            nodes.ask(node, "join", timeouts.subscribe_s)
+            left -= 1
+    for node, count in share(left, crowd).items() if crowd else ():
+        if count:
+            _join_crowd(nodes, node, count, timeouts.subscribe_s + _PER_MEMBER_S * count)
+    if last:
+        nodes.ask(last, "join", timeouts.subscribe_s)
+
+
+def _join_crowd(nodes: Nodes, node: str, count: int, timeout_s: float) -> None:
+    try:
+        answer = nodes.ask(node, "join", timeout_s, count=count)
+    except NodeSilentError:
+        raise
+    except NodeError as error:
+        raise CrowdShortError(f"{node} cannot bring {count} subscribers. {error}") from error
+    granted = answer.get("granted")
+    if granted != count:
+        raise CrowdShortError(
+            f"{node} was to bring {count} subscribers, but the broker granted {granted} and "
+            f"refused {answer.get('refused', 'some')}; look at the broker's access list and its "
+            "limits (max_connections, ulimit -n), or spread the crowd over more processes."
+        )
+
+
+def let_join(nodes: Nodes, experiment: Experiment) -> None:
+    """Leave no client without time after a run that ended early; what fails, fails."""
+    first, others, last = clients_of(experiment)
+    for node in filter(None, (first, *others, last)):
+        try:
+            nodes.ask(node, "join", min(1.0, experiment.timeouts.broker_s))
+        except NodeError:
+            continue

@@ -1,0 +1,93 @@
+"""Crowd processes on the runner's host: started for a run, and ended with it for sure."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import IO, Final
+
+from mqtick.lab.experiment import Experiment
+from mqtick.service.program_settings import BrokerSettings
+
+__all__ = ["CrowdStartError", "crowd_command", "local_crowd", "refuse_low_limit"]
+
+_SPARE_FILES: Final = 64
+_LOOK_S: Final = 0.3
+_END_S: Final = 3.0
+
+
+class CrowdStartError(Exception):
+    """The crowd of this host cannot be started; the text says why."""
+
+
+def refuse_low_limit(experiment: Experiment) -> None:
+    """CrowdStartError where the hard limit of open files is too low for the largest N."""
+    processes = len(experiment.crowd_nodes())
+    if not experiment.crowd.processes:
+        return
+    most = max(experiment.subscribers)
+    needed = -(-most // processes) + _SPARE_FILES
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard not in (resource.RLIM_INFINITY, -1) and hard < needed:
+        raise CrowdStartError(
+            f"{most} subscribers in {processes} crowd processes need {needed} open files each, "
+            f"and `ulimit -Hn` allows {hard}: raise it, or set crowd.processes to "
+            f"{-(-most // max(1, hard - _SPARE_FILES))} or more."
+        )
+
+
+def crowd_command(experiment: Experiment, node: str) -> list[str]:
+    """Return the command line of one crowd process."""
+    flags: list[str] = []
+    for field in fields(BrokerSettings):
+        value = getattr(experiment, field.name)
+        if value != field.default:
+            flags += [f"--{field.name.replace('_', '-')}", str(value)]
+    name = node.partition(":")[2]
+    return [
+        *(sys.executable, "-m", "mqtick.lab.cli", "crowd", "--name", name),
+        *("--prefix", experiment.prefix, *flags),
+    ]
+
+
+@contextlib.contextmanager
+def local_crowd(experiment: Experiment) -> Iterator[None]:
+    """Run the crowd processes of this host for the length of a with block."""
+    refuse_low_limit(experiment)
+    running: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
+    try:
+        for node in experiment.crowd_nodes()[: experiment.crowd.processes]:
+            said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed below
+            process = subprocess.Popen(
+                crowd_command(experiment, node),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,  # Ctrl-C is for us, who end them when we are done
+            )
+            running.append((process, said))
+        time.sleep(_LOOK_S)
+        for process, words in running:
+            if process.poll() is not None:
+                words.seek(0)
+                text = words.read(2000).decode("utf-8", "replace").strip()
+                raise CrowdStartError(
+                    f"A crowd process ended at once ({text or f'exit code {process.returncode}'})."
+                )
+        yield
+    finally:
+        for process, _ in running:
+            process.terminate()
+        for process, words in running:
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            words.close()

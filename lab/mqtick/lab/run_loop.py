@@ -1,0 +1,216 @@
+"""The loop of a run: blocks, shots, what is done about a fault, what is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from mqtick.analysis.run_folder import (
+    Run,
+    RunFolderError,
+    create_run,
+    load_run,
+    shot_path,
+    write_record,
+)
+from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, ShotMeta, write_shot
+from mqtick.analysis.waveform import Waveform
+from mqtick.lab.bring_up import Nodes
+from mqtick.lab.control import NodeSilentError
+from mqtick.lab.conversation import InstrumentError
+from mqtick.lab.experiment import Experiment
+from mqtick.lab.plan import Block, plan_from_json, plan_of
+from mqtick.lab.progress import Progress
+from mqtick.lab.run_edges import judge
+from mqtick.lab.run_instruments import Instruments, MissedShotError, Opener
+from mqtick.lab.run_lock import lock, lock_of_instrument
+from mqtick.lab.run_record import first_difference, is_simulated, record_of, session_of
+from mqtick.lab.run_signals import Signals
+from mqtick.lab.run_subscribers import StopRunError, Subscribers
+
+__all__ = ["RunLoop"]
+
+_ATTEMPTS: Final = 3
+
+
+class RunLoop:
+    """A run from its begin to its end; `run_experiment` says what becomes of its exceptions."""
+
+    def __init__(
+        self, experiment: Experiment, folder: Path, say: Progress, signals: Signals
+    ) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.refusal = ""
+        self._experiment, self._folder = experiment, folder
+        self._say, self._signals = say, signals
+        self._record: dict[str, Any] = {}
+        self._done: set[int] = set()
+        self._plan: tuple[Block, ...] = ()
+        self._misses = 0
+        self._simulated = False
+        self._subscribers: Subscribers | None = None
+        self._instruments: Instruments | None = None
+
+    # -- begin and end -----------------------------------------------------------------------
+
+    def begin(
+        self,
+        stack: contextlib.ExitStack,
+        resume: bool,
+        connect: Callable[[Experiment], Nodes],
+        opener: Opener,
+        crowd: Callable[[Experiment], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        """Reach everybody, then begin the folder, or read what it has."""
+        experiment = self._experiment
+        before = self._read_earlier() if resume else None
+        for name, instrument in experiment.instrument.items():
+            what = f"The instrument {name} ({instrument.resource})"
+            stack.enter_context(lock(lock_of_instrument(instrument.resource), what))
+        nodes = connect(experiment)
+        stack.callback(nodes.close)
+        nodes.start(experiment.timeouts.broker_s)
+        if experiment.kind != "clock" and max(experiment.subscribers) > 1:
+            stack.enter_context(crowd(experiment))
+        self._subscribers = Subscribers(nodes, experiment, self._say)
+        stack.callback(self._subscribers.release)
+        infos = self._subscribers.infos()
+        self._instruments = Instruments(experiment, opener, self._say)
+        stack.callback(self._instruments.close)
+        self._instruments.open()
+        session = session_of(experiment, self._instruments.opened, infos)
+        self._simulated = is_simulated(experiment, session)
+        if before is None:
+            self._plan = plan_of(experiment)
+            self._record = record_of(experiment, self._plan, session)
+            create_run(self._folder, self._record)
+        else:
+            self._record = before.record
+            self._record["sessions"] = [*before.record.get("sessions", []), session]
+            self._record["simulated"] = before.simulated or self._simulated
+            write_record(self._folder, self._record)
+        self._say.begin(sum(block.shots for block in self._plan))
+        for meta in before.shots() if before else ():
+            if meta.outcome != REFUSED:  # what refused may have been put right meanwhile
+                self._count(meta)
+
+    def _read_earlier(self) -> Run:
+        run = load_run(self._folder)
+        if difference := first_difference(self._experiment, run.record):
+            raise RunFolderError(
+                f"{self._folder} was begun with another experiment: {difference}. Undo that "
+                "change, or begin a new folder."
+            )
+        try:
+            self._plan = plan_from_json(run.record.get("plan"))
+        except ValueError as error:
+            raise RunFolderError(f"{self._folder} cannot be resumed: {error}") from error
+        return run
+
+    def end(self, sentence: str) -> None:
+        """Say in run.json how it ended, where that can still be written."""
+        self._say.end()
+        if self._record:
+            self._record["ended"] = {"at_ns": time.time_ns(), "early_because": sentence}
+            with contextlib.suppress(OSError):
+                write_record(self._folder, self._record)
+
+    # -- blocks and shots --------------------------------------------------------------------
+
+    def all_blocks(self) -> None:
+        """Take what is left of the plan."""
+        assert self._subscribers is not None
+        for block in self._plan:
+            left = [number for number in block.numbers() if number not in self._done]
+            if not left:
+                continue
+            refusal = self._subscribers.bring_up(block.subscribers)
+            for number in left:
+                if refusal:
+                    self.refusal = refusal
+                    self._keep(self._meta(block, number, REFUSED, refusal), {})
+                else:
+                    meta, waveforms = self._shot(block, number)
+                    refusal = self.refusal = meta.reason if meta.outcome == REFUSED else ""
+                    if number == left[-1]:
+                        counts = self._subscribers.counts()
+                        meta = replace(meta, nodes={**meta.nodes, **counts})
+                    self._keep(meta, waveforms)
+                    if self._experiment.fire == "request":
+                        time.sleep(self._experiment.interval_s)
+
+    def _meta(self, block: Block, number: int, outcome: str, reason: str = "") -> ShotMeta:
+        return ShotMeta(
+            number,
+            block.round,
+            block.subscribers,
+            outcome,
+            reason,
+            time.time_ns(),
+            simulated=self._simulated,
+        )
+
+    def _shot(self, block: Block, number: int) -> tuple[ShotMeta, dict[str, Waveform]]:
+        """Take one shot, again where an instrument or the broker went away meanwhile."""
+        assert self._instruments is not None
+        assert self._subscribers is not None
+        fault = ""
+        for _ in range(_ATTEMPTS):
+            try:
+                meta, waveforms = self._capture(block, number)
+                if self._subscribers.settled(thorough=meta.outcome != CAPTURED):
+                    return meta, waveforms
+                fault = "The broker or a node was away meanwhile."
+            except InstrumentError as error:
+                fault = str(error)
+                self._instruments.regain(error)
+                continue
+            except NodeSilentError as error:
+                fault = str(error)
+            if refusal := self._subscribers.regain(block.subscribers, fault):
+                return self._meta(block, number, REFUSED, refusal), {}
+        return self._meta(block, number, MISSED, fault), {}
+
+    def _capture(self, block: Block, number: int) -> tuple[ShotMeta, dict[str, Waveform]]:
+        """Take one shot; InstrumentError, NodeError."""
+        assert self._instruments is not None
+        assert self._subscribers is not None
+        meta = self._meta(block, number, CAPTURED)
+        try:
+            waveforms = self._instruments.record(self._subscribers.fire)
+        except MissedShotError as error:
+            return replace(meta, outcome=MISSED, reason=str(error)), {}
+        finding = judge(self._experiment, waveforms)
+        meta = replace(
+            meta,
+            outcome=MISSED if finding.reason else CAPTURED,
+            reason=finding.reason,
+            latency_fs=finding.latency_fs,
+            skew_fs=finding.skew_fs,
+            clock_fs=finding.clock_fs,
+            edges_fs=finding.edges_fs,
+            edges_found=finding.edges_found,
+            nodes=self._subscribers.edges(),
+        )
+        return meta, waveforms
+
+    def _keep(self, meta: ShotMeta, waveforms: dict[str, Waveform]) -> None:
+        """Write a shot; StopRunError after too many missed ones in a row."""
+        with self._signals.held():
+            write_shot(shot_path(self._folder, meta.number), meta, waveforms)
+            self._count(meta)
+        self._misses = self._misses + 1 if meta.outcome == MISSED else 0
+        if self._misses >= self._experiment.timeouts.misses:
+            raise StopRunError(
+                f"{self._misses} shots in a row were missed, the last one because: {meta.reason}"
+            )
+
+    def _count(self, meta: ShotMeta) -> None:
+        self._done.add(meta.number)
+        self.outcomes[meta.outcome] += 1
+        self._say.shot(meta)

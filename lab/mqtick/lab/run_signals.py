@@ -1,0 +1,70 @@
+"""Ctrl-C and SIGTERM end a run between two steps, never within the writing of a file."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+__all__ = ["InterruptedRunError", "Signals"]
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class InterruptedRunError(BaseException):
+    """A signal asked the run to end; no handler of ordinary errors takes it for one."""
+
+
+class Signals:
+    """Raises InterruptedRunError where the first signal comes, but not inside `held`.
+
+    Later signals do nothing: what a run has begun must be ended, which takes some seconds.
+    Outside the main thread, where Python has no signals, all of this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._held = False
+        self._came = False
+        self._raised = False
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Take the signals over for the length of a with block."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Let a signal wait until the end of the with block."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._came:
+            self._raise()
+
+    def ignore(self) -> None:
+        """From now on signals do nothing: the run ends."""
+        self._raised = True
+
+    def _raise(self) -> None:
+        if not self._raised:
+            self._raised = True
+            raise InterruptedRunError
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._held:
+            self._came = True
+        else:
+            self._raise()

@@ -1,0 +1,154 @@
+"""The nodes of a run: asked who they are, brought up for each block, got back when lost."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mqtick.lab.bring_up import CrowdShortError, Nodes, bring_up, clients_of, let_join, nodes_of
+from mqtick.lab.control import NodeError, NodeSilentError
+from mqtick.lab.experiment import Experiment
+from mqtick.lab.progress import Progress
+
+__all__ = ["StopRunError", "Subscribers", "pauses_s"]
+
+_EDGES_ASKED: Final = 4
+_FIRE_AFTER_MS: Final = 50
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 10.0
+_SETTLE_S: Final = 0.1
+"""For what clients do on joining: ask for the path's delay, among others."""
+
+
+class StopRunError(Exception):
+    """The run cannot go on; the text says why."""
+
+
+def pauses_s(give_up_s: float) -> Iterator[float]:
+    """Yield pauses in s, each double the one before, until `give_up_s` is over; one at least."""
+    end_s = time.monotonic() + give_up_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        left_s = end_s - time.monotonic()
+        yield max(0.0, min(pause_s, left_s))
+        if left_s <= 0:
+            return
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+class Subscribers:
+    """What the runner does with nodes."""
+
+    def __init__(self, nodes: Nodes, experiment: Experiment, say: Progress) -> None:
+        self._nodes, self._experiment, self._say = nodes, experiment, say
+        self._connections = nodes.connections
+        self._half_way = False
+        self._subscribes = experiment.kind != "clock"
+
+    def infos(self) -> dict[str, dict[str, Any]]:
+        """Ask all who they are; NodeError where one that has to subscribe does not answer."""
+        found: dict[str, dict[str, Any]] = {}
+        crowd = self._experiment.crowd_nodes() if self._subscribes else ()
+        for node in (*nodes_of(self._experiment), *crowd):
+            try:
+                found[node] = self._nodes.ask(node, "info", self._experiment.timeouts.broker_s)
+            except NodeError as error:
+                if self._subscribes:
+                    raise
+                found[node] = {"error": str(error)}
+                self._say.note(f"{error} The run goes on without knowing more of it.")
+        return found
+
+    def bring_up(self, subscribers: int) -> str:
+        """Have so many subscribed; returns why it cannot be, or "". StopRunError, NodeError."""
+        if not self._subscribes:
+            return ""
+        try:
+            self._bring_up(subscribers)
+        except CrowdShortError as error:
+            self._say.note(f"N = {subscribers} is left out. {error}")
+            return str(error)
+        except NodeSilentError as error:
+            return self.regain(subscribers, str(error))
+        return ""
+
+    def _bring_up(self, subscribers: int) -> None:
+        self._half_way = True
+        self._connections = self._nodes.connections
+        bring_up(self._nodes, self._experiment, subscribers)
+        self._half_way = False
+        time.sleep(_SETTLE_S)
+
+    def regain(self, subscribers: int, fault: str) -> str:
+        """Wait until broker and nodes are there again, and bring them up anew; as `bring_up`."""
+        if not self._subscribes:
+            return ""
+        timeouts = self._experiment.timeouts
+        self._say.note(f"{fault} Trying again.")
+        for pause_s in pauses_s(timeouts.give_up_s):
+            try:
+                self._nodes.start(min(timeouts.broker_s, max(pause_s, 0.01)))
+                self._bring_up(subscribers)
+                return ""
+            except NodeSilentError as error:
+                fault = str(error)
+                time.sleep(pause_s)
+            except CrowdShortError as error:
+                return str(error)
+        raise StopRunError(f"{fault} It was tried again for {timeouts.give_up_s:g} s.")
+
+    def settled(self, *, thorough: bool) -> bool:
+        """Whether everybody is subscribed as they were when they were brought up.
+
+        `thorough` asks each measured node, otherwise it is enough that the broker stayed.
+        """
+        if not self._subscribes:
+            return True
+        if self._nodes.connections != self._connections:
+            return False
+        if not thorough:
+            return True
+        try:
+            self._nodes.start(0.0)
+            for node in nodes_of(self._experiment):
+                self._nodes.ask(node, "info", self._experiment.timeouts.broker_s)
+        except NodeError:
+            return False
+        return True
+
+    def fire(self) -> None:
+        """Ask the server for a message, where the experiment says so; NodeError."""
+        if self._experiment.fire == "request":
+            server = self._experiment.channel[self._experiment.order.publisher].node
+            timeout_s = self._experiment.timeouts.broker_s
+            self._nodes.ask(server, "fire", timeout_s, after_ms=_FIRE_AFTER_MS)
+
+    def edges(self) -> dict[str, Any]:
+        """Ask all measured nodes for their last edges; who does not answer says why."""
+        found: dict[str, Any] = {}
+        for node in nodes_of(self._experiment):
+            found[node] = self._asked(node, "edges", last=_EDGES_ASKED)
+        return found
+
+    def counts(self) -> dict[str, Any]:
+        """Ask the crowd how many messages its members had since they joined."""
+        crowd = self._experiment.crowd_nodes() if self._subscribes else ()
+        return {node: self._asked(node, "count") for node in crowd}
+
+    def _asked(self, node: str, do: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            return self._nodes.ask(node, do, self._experiment.timeouts.broker_s, **arguments)
+        except NodeError as error:
+            return {"error": str(error)}
+
+    def release(self) -> None:
+        """Leave nobody without time, and no crowd behind."""
+        if not self._subscribes:
+            return
+        for node in self._experiment.crowd.nodes:
+            with contextlib.suppress(NodeError):
+                self._nodes.ask(node, "leave", 1.0)
+        if self._half_way and any(clients_of(self._experiment)):
+            let_join(self._nodes, self._experiment)
