@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from mqtick.client.config import Settings
+from mqtick.lab.crowd_member import connect_packet, subscribe_packet
 from mqtick.protocol.auth import Keys
 from mqtick.protocol.frames import encode_publish
 from mqtick.protocol.precise import Request
@@ -31,19 +32,6 @@ _REPLY = b"mqtick/r/0/"
 _PATIENCE_S = 1.0
 
 
-def _connect_packet(name: str) -> bytes:
-    """CONNECT of MQTT 3.1.1 (3.1), clean session, no keep-alive."""
-    body = b"\x00\x04MQTT\x04\x02\x00\x00" + len(name).to_bytes(2, "big") + name.encode()
-    return b"\x10" + bytes((len(body),)) + body
-
-
-def _subscribe_packet(topics: list[str]) -> bytes:
-    """SUBSCRIBE at QoS 0 (3.8); short enough for a length of one octet."""
-    filters = [len(topic).to_bytes(2, "big") + topic.encode() + b"\x00" for topic in topics]
-    body = b"\x00\x01" + b"".join(filters)
-    return b"\x82" + bytes((len(body),)) + body
-
-
 class Member:
     """One client."""
 
@@ -51,10 +39,10 @@ class Member:
         name = f"m{number}"
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.sendall(_connect_packet(f"crowd-{name}"))
+        self.socket.sendall(connect_packet(f"crowd-{name}"))
         self.socket.recv(4)
         topics = [_TREE.all_times(), f"mqtick/f/+/{name}", _TREE.reply(0, name)]
-        self.socket.sendall(_subscribe_packet(topics))
+        self.socket.sendall(subscribe_packet(topics))
         self.socket.setblocking(False)
         self._topic = _TREE.request(0, name)
         self._wants_echo = wants_echo

@@ -257,7 +257,7 @@ class Crowd:
         self._to_make = 0
         for member in self._members:
             if member.state is State.CONNECTING:
-                member.give_up(f"the broker did not answer within {_JOIN_NS // _SECOND} s")
+                member.give_up(f"the broker did not answer within {_JOIN_NS / _SECOND:g} s")
             elif member.state is State.LEAVING:
                 member.close()
 
