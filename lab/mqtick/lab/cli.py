@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mqtick.lab.commands import crowd, doctor, run, simulate
+from mqtick.lab.commands import crowd, doctor, run, scope, simulate
 from mqtick.lab.conversation import InstrumentError
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, fail, make_parser
@@ -18,6 +18,7 @@ EXAMPLES = """\
   mqtick-lab crowd --broker mqtt://broker.lan --name w1
   mqtick-lab doctor mqtt://broker.example
   mqtick-lab run experiment.toml --out runs/today
+  mqtick-lab scope identify TCPIP::192.168.1.5::5025::SOCKET
   mqtick-lab simulate --demo
   mqtick-lab --version"""
 
@@ -26,6 +27,7 @@ _COMMANDS: tuple[Callable[[Any], None], ...] = (
     crowd.add,
     doctor.add,
     run.add,
+    scope.add,
     simulate.add,
 )
 
@@ -50,3 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.GOOD
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
