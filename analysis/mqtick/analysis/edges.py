@@ -57,7 +57,8 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
         raise EdgeError(f"The waveform has {codes.size} samples, too few for an edge.")
     lowest, highest = int(codes.min()), int(codes.max())
     amplitude_v = (highest - lowest) * waveform.volts_per_code
-    if highest - lowest < 2 or amplitude_v < minimum_v:
+    one_bit = _one_bit(waveform, lowest, highest)
+    if highest - lowest < (1 if one_bit else 2) or amplitude_v < minimum_v:
         raise EdgeError(
             f"The waveform is flat: {amplitude_v:.3g} V between its lowest and highest sample, "
             f"and an edge needs {max(minimum_v, 2 * waveform.volts_per_code):.3g} V; look at "
@@ -65,9 +66,16 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
         )
     middle = (lowest + highest) / 2
     low, high = codes[codes <= middle], codes[codes > middle]
+    if one_bit:
+        return StateLevels(0.0, 1.0, 0)
     limits = np.iinfo(codes.dtype)
     clipped = int(np.count_nonzero((codes == limits.min) | (codes == limits.max)))
     return StateLevels(_mode(low), _mode(high), clipped)
+
+
+def _one_bit(waveform: Waveform, lowest: int, highest: int) -> bool:
+    """Whether this is a logic analyser's: 0 V or a logic level, not a converter's last bit."""
+    return (lowest, highest, waveform.code_at_zero) == (0, 1, 0.0) and waveform.volts_per_code >= 1
 
 
 def _mode(codes: npt.NDArray[np.integer]) -> float:
