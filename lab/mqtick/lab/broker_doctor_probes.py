@@ -24,7 +24,8 @@ __all__ = ["SUBSCRIBERS", "measure"]
 SUBSCRIBERS = 10
 """Subscribers of each probe: eight of its very topic, one of `+`, one of `#`."""
 _PROBE_OCTETS = 32  # as a time message has
-_GAP_S = (0.010, 0.040)
+_GAP_S = (0.050, 0.100)  # longer than an acknowledgement is put off, as a rule
+_FOLLOW_S = (0.001, 0.003)
 _PAIR_GAP_S = (0.090, 0.140)  # longer than an acknowledgement is put off
 _PAIR_SPACING_S = 0.001
 _PAIRS_LEAST = 8
@@ -134,13 +135,20 @@ class _Examination:
         )
 
     def single(self, duration_s: float) -> None:
-        """Send single probes at random instants; the first one shows whether any comes back."""
+        """Send probes at random instants, every other one soon followed by a second.
+
+        What waits for an acknowledgement waits most behind one that just went. The first probe
+        shows whether any comes back.
+        """
         self.run.sent.append(self._publish(self.topic, 0))
         if not self.peers.until(lambda: self.subscribers[0].arrivals, _PATIENCE_S[1]):
             return
         end = time.monotonic() + duration_s
         while time.monotonic() < end:
             self.run.sent.append(self._publish(self.topic, len(self.run.sent)))
+            if random.random() < 0.5:
+                self.peers.pause(random.uniform(*_FOLLOW_S))
+                self.run.sent.append(self._publish(self.topic, len(self.run.sent)))
             self.peers.pause(random.uniform(*_GAP_S))
         self._settle()
 

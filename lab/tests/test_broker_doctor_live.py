@@ -1,0 +1,159 @@
+"""The broker's doctor before real brokers, and before one with faults made on purpose."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.local_broker import Mosquitto, Nats, program, running
+from mqtick.lab.cli import main
+from mqtick.protocol.broker import parse_broker_url
+from mqtick.protocol.loop import Loop
+from mqtick.protocol.mqtt import Connection
+
+sys.path.insert(0, str(Path(__file__).parent))
+from faulty_proxy import Drop, Fault, Flush, Proxy, Shuffle, Steps, Swap
+
+needs_mosquitto = pytest.mark.skipif(
+    program("mosquitto") is None, reason="mosquitto is not installed"
+)
+needs_nats = pytest.mark.skipif(
+    program("nats-server") is None, reason="nats-server is not installed"
+)
+# Each listens for seconds, or it could not tell chance from pattern.
+pytestmark = pytest.mark.slow
+
+Ask = Callable[..., tuple[int, dict[str, dict[str, str]]]]
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Return a function that gives the exit code and what is not OK, by name."""
+
+    def asked(url: str, *flags: str) -> tuple[int, dict[str, dict[str, str]]]:
+        code = main(["doctor", url, "--seconds", "2.5", "--json", *flags])
+        checks: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["checks"]
+        return code, {one["name"]: one for one in checks if one["result"] != "OK"}
+
+    return asked
+
+
+@pytest.fixture(scope="module")
+def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    if program("mosquitto") is None:
+        pytest.skip("mosquitto is not installed")
+    with running(Mosquitto(tmp_path_factory.mktemp("broker"))) as broker:
+        yield broker
+
+
+def test_nothing_is_wrong_with_a_mosquitto_that_is_set_up_well(
+    mosquitto: Mosquitto, ask: Ask
+) -> None:
+    assert ask(mosquitto.url) == (0, {})
+    assert ask(mosquitto.url, "--mqtt-version", "3.1.1") == (0, {})
+
+
+@needs_mosquitto
+def test_mosquitto_as_it_comes_has_no_tcp_nodelay(tmp_path: Path, ask: Ask) -> None:
+    broker = Mosquitto(tmp_path)
+    broker.config.write_text(broker.config.read_text().replace("set_tcp_nodelay true\n", ""))
+    with running(broker):
+        code, found = ask(broker.url)
+    assert (code, list(found)) == (1, ["TCP_NODELAY"])
+    assert "set_tcp_nodelay true" in found["TCP_NODELAY"]["remedy"]
+
+
+@needs_nats
+def test_nats_speaks_the_older_mqtt_and_keeps_no_order_of_subscribers(
+    tmp_path: Path, ask: Ask
+) -> None:
+    with running(Nats(tmp_path)) as broker:
+        code, found = ask(broker.url)
+    assert (code, list(found)) == (0, ["MQTT 5", "order of subscribers"])
+    assert "Unsupported protocol version" in found["MQTT 5"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "names"),
+    [
+        (Fault(), 0, []),
+        (Steps(), 1, ["delayed acknowledgements"]),
+        (Flush(0.1), 1, ["flushing"]),
+        (Swap(), 1, ["order of messages"]),
+        (Shuffle(), 0, ["order of subscribers"]),
+        (Drop(), 1, ["messages"]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Fault) else "",
+)
+def test_the_fault_that_is_there_is_named_and_no_other(
+    mosquitto: Mosquitto, ask: Ask, fault: Fault, code: int, names: list[str]
+) -> None:
+    with Proxy(mosquitto.port, fault) as proxy:
+        got, found = ask(proxy.url)
+    assert (got, list(found)) == (code, names), found
+
+
+@needs_mosquitto
+def test_an_access_list_in_the_way_is_said_with_the_topic(tmp_path: Path, ask: Ask) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("topic readwrite other/#\n")
+    rules.chmod(0o600)
+    with running(Mosquitto(tmp_path, f"acl_file {rules}")) as broker:
+        code, found = ask(broker.url)
+        assert (code, list(found)) == (1, ["messages"])
+        assert "publish to and read mqtick/d/" in found["messages"]["remedy"]
+        assert ask(broker.url, "--prefix", "other") == (0, {})
+
+
+@needs_mosquitto
+def test_credentials_that_the_broker_does_not_know_are_said(tmp_path: Path, ask: Ask) -> None:
+    with running(Mosquitto(tmp_path, anonymous=False)) as broker:
+        code, found = ask(broker.url)
+    assert (code, list(found)) == (1, ["connection"])
+    assert "--username and --password-file" in found["connection"]["remedy"]
+
+
+def test_it_leaves_nothing_behind_at_the_broker(mosquitto: Mosquitto, ask: Ask) -> None:
+    ask(mosquitto.url, "--prefix", "tidy")
+    loop, arrivals = Loop(), []
+    connection = Connection(
+        loop,
+        parse_broker_url(mosquitto.url),
+        "late",
+        on_publish=arrivals.append,
+        on_up=lambda: connection.subscribe_retained("tidy/#"),
+    )
+    connection.start()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        loop.turn(0.05)
+    assert connection.connected
+    connection.close()
+    loop.close()
+    assert arrivals == []
+
+
+def test_ctrl_c_ends_it_without_a_word(mosquitto: Mosquitto) -> None:
+    command = (
+        "import signal, sys; from mqtick.lab.cli import main;"
+        # A background job of a shell ignores SIGINT, and so would its children.
+        "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main(sys.argv[1:]))"
+    )
+    doctor = subprocess.Popen(
+        [sys.executable, "-c", command, "doctor", mosquitto.url, "--seconds", "30"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(1.5)
+    os.kill(doctor.pid, signal.SIGINT)
+    out, err = doctor.communicate(timeout=10)
+    assert (doctor.returncode, out, err) == (130, b"", b"")
