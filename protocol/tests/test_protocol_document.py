@@ -147,6 +147,14 @@ def test_the_access_list_is_the_one_that_is_generated() -> None:
     assert f"```acl\n{acl(TopicTree(), 'mqtick-server')}```" in DOCUMENT
 
 
+def test_the_lines_for_experiments_are_those_that_are_generated_beside_the_others() -> None:
+    shown = DOCUMENT.split("```acl experiments\n")[1].split("```")[0].splitlines()
+    without, with_lab = (
+        acl(TopicTree(), "mqtick-server", user).splitlines() for user in ("", "mqtick-lab")
+    )
+    assert {*filter(None, shown)} - {"user mqtick-server"} == {*with_lab} - {*without}
+
+
 @pytest.mark.parametrize("name", ["text-time", "text-request", "text-reply"])
 def test_a_text_example_is_the_vector_of_its_name(name: str) -> None:
     found = {v["name"]: v["payload"] for kind in ("time", "request", "reply") for v in TEXT[kind]}
