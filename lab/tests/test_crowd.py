@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from mqtick.lab.crowd import Crowd, make_room
 from mqtick.lab.crowd_member import connect_packet, subscribe_packet
 from mqtick.protocol.broker import Broker, parse_broker_url
 from mqtick.protocol.loop import Loop
+from mqtick.protocol.topics import TopicTree, acl
 
 needs_mosquitto = pytest.mark.skipif(
     program("mosquitto") is None, reason="mosquitto is not installed"
@@ -75,8 +77,9 @@ class Running:
 
 
 @contextlib.contextmanager
-def clock_on(port: int) -> Iterator[paho.Client]:
+def clock_on(port: int, user: str | None = None) -> Iterator[paho.Client]:
     client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+    client.username_pw_set(user)
     client.connect("127.0.0.1", port)
     client.loop_start()
     try:
@@ -226,6 +229,28 @@ def test_subscriptions_that_the_broker_refuses_are_counted(tmp_path: Path) -> No
             "problem": "the broker refused the subscription to mqtick/t/+",
         }
         crowd.counted(members=0, lost=0)
+
+
+@needs_mosquitto
+def test_the_access_list_of_the_document_lets_a_runner_and_a_crowd_talk(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "acl").write_text(acl(TopicTree(), "mqtick-server", "mqtick-lab"))
+    with running(Mosquitto(tmp_path, f"acl_file {tmp_path / 'acl'}")) as broker:
+        here = parse_broker_url(broker.url)
+        crowd_user, lab, server = (
+            replace(here, username=name) for name in ("w1", "mqtick-lab", "mqtick-server")
+        )
+        with (
+            Running(crowd_user, lab) as crowd,
+            clock_on(broker.port, user=server.username) as clock,
+            Control(replace(here, username="w2")) as stranger,
+        ):
+            assert crowd.ask("join", count=5)["granted"] == 5
+            clock.publish("mqtick/t/0", b"x")
+            crowd.counted(messages=5)
+            with pytest.raises(NodeError, match=r"access list allow mqtick/x/w/w1 and mqtick/y/w"):
+                stranger.ask("crowd:w1", "leave", timeout_s=0.2)
+            crowd.counted(members=5)
 
 
 @needs_mosquitto

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import pytest
 
-from mqtick.pins import MemoryLine, Output, PinSettings, Pps, drive, monotonic_raw_ns, open_output
-from mqtick.pins.drive import PpsDriver, firing
+from mqtick.pins import (
+    Edge,
+    MemoryLine,
+    Output,
+    PinSettings,
+    Pps,
+    drive,
+    monotonic_raw_ns,
+    open_output,
+)
+from mqtick.pins.drive import PpsDriver, about_outputs, firing
 
 
 class SimulatedLoop:
@@ -45,6 +55,28 @@ def test_a_toggle_needs_nothing_of_the_loop() -> None:
     fire()
     assert levels(output) == [True, False]
     assert loop.calls == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"mode": "pulse", "width_us": 500}])
+def test_each_edge_is_kept_where_somebody_asks_for_them(settings: dict[str, object]) -> None:
+    edges: deque[Edge] = deque(maxlen=2)
+    output = output_of(**settings)
+    fire = firing(SimulatedLoop(), output, edges)
+    for _ in range(3):
+        fire()
+        output.release()
+    assert len(edges) == 2
+    assert all(edge.made for edge in edges)
+    assert isinstance(output.line, MemoryLine)
+    assert edges[-1].before_ns <= monotonic_raw_ns()
+
+
+def test_outputs_are_described_for_the_record_of_a_run() -> None:
+    about = about_outputs({"arrival": output_of(line=5), "pps": None})
+    assert about["simulated"] is True
+    assert set(about["pins"]) == {"arrival"}
+    assert about["pins"]["arrival"]["backend"] == "memory"
+    assert about_outputs({"pps": None}) == {"pins": {}, "simulated": False}
 
 
 def test_a_long_pulse_is_ended_by_the_loop() -> None:
