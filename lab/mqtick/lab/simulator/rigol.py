@@ -29,7 +29,8 @@ _SLOPES = {"POS": "rising", "NEG": "falling", "RFAL": "either"}
 _MULTIPLES = {"K": 1e3, "M": 1e6}
 _TCAL_SCALE_S = 10e-6
 _TCAL_LIMIT_S = 100e-9
-_FORMATS = {"BYTE": 0, "WORD": 1}
+_FORMATS = {"BYTE": 0, "WORD": 1, "ASC": 2}
+_OCTETS = {"BYTE": 1, "WORD": 2, "ASC": 16}
 _MODES = {"NORM": 0, "MAX": 1, "RAW": 2}
 
 
@@ -201,7 +202,7 @@ class RigolFront(Front):
             on(f":WAVeform:{key}?", lambda _, index=index: self._preamble()[index])
         for index, key in enumerate(("YINCrement", "YORigin", "YREFerence"), start=7):
             on(f":WAVeform:{key}?", lambda _, index=index: self._preamble()[index])
-        on(":WAVeform:DATA?", lambda _: self.block(self._data()))
+        on(":WAVeform:DATA?", lambda _: self._data())
 
     def _set_mode(self, text: str) -> None:
         mode = next(mode for mode in _MODES if text.upper().startswith(mode))
@@ -256,31 +257,36 @@ class RigolFront(Front):
 
     def _shift(self) -> int:
         """Return by how many bits a sample that is sent is longer than one of the converter."""
-        return (self.word_bits if self.format == "WORD" else 8) - self.model.physics.bits
+        return (8 if self.format == "BYTE" else self.word_bits) - self.model.physics.bits
 
     def _screen(self) -> tuple[float, float]:
         """Return the instant of the screen's first point, and the interval."""
         width_s = self.divisions * self._scale_s
         return self._offset_s - width_s / 2, width_s / self.screen_points
 
-    def _data(self) -> bytes:
+    def _data(self) -> bytes | str:
         frame = self._frame()
         if frame is None:
-            return b""
+            return self.block(b"")
         codes = self.model.codes(self._source, frame)
         if self.mode == "NORM":
             begin_s, interval_s = self._screen()
             instants_s = begin_s + interval_s * np.arange(self.screen_points)
             places = np.rint((instants_s - frame.start_s) / frame.interval_s).astype(np.int64)
             codes = codes[np.clip(places, 0, codes.size - 1)]
-        width = 2 if self.format == "WORD" else 1
-        last = min(self.last, self.readable, self.first - 1 + self.page_octets // width)
-        return self._octets(codes[self.first - 1 : last])
+        most = self.page_octets // _OCTETS[self.format]
+        last = min(self.last, self.readable, self.first - 1 + most)
+        shift, page = self._shift(), codes[self.first - 1 : last]
+        shifted = page << shift if shift > 0 else page >> -shift
+        if self.format == "ASC":
+            return self.text(shifted)
+        return self.block(shifted.astype("<u2" if self.format == "WORD" else "u1").tobytes())
 
-    def _octets(self, codes: Codes) -> bytes:
-        shift = self._shift()
-        shifted = codes << shift if shift > 0 else codes >> -shift
-        return shifted.astype("<u2" if self.format == "WORD" else "u1").tobytes()
+    def text(self, codes: Codes) -> bytes | str:
+        """Write volts, in a block of text."""
+        step, origin, reference = (float(field) for field in self._preamble()[7:])
+        volts = (codes.astype(np.float64) - origin - reference) * step
+        return self.block(",".join(f"{volt:.6e}" for volt in volts).encode())
 
 
 def _slope(text: str) -> str:

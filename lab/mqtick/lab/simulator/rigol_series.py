@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mqtick.analysis.waveform import Codes
 from mqtick.lab.simulator.model import Frame, Physics
 from mqtick.lab.simulator.rigol import RigolFront
 
@@ -41,6 +42,12 @@ class RigolMso5000Front(RigolFront):
     page_octets = 1 << 30
     depths = ((1_000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000),) * 4
 
+    def text(self, codes: Codes) -> bytes | str:
+        """There is a comma after the last one, too."""
+        text = super().text(codes)
+        assert isinstance(text, bytes)
+        return self.block(text[11:] + b",")
+
 
 class RigolDhoFront(RigolFront):
     """DHO924S: twelve bits in the upper part of a word; the preamble tells of one page only."""
@@ -74,3 +81,9 @@ class RigolDhoFront(RigolFront):
         if self.mode == "NORM":
             return self.screen_points
         return max(min(self.last, self.readable) - self.first + 1, 0)
+
+    def text(self, codes: Codes) -> bytes | str:
+        """There is no block around it."""
+        text = super().text(codes)
+        assert isinstance(text, bytes)
+        return text[11:].decode()
