@@ -1,0 +1,299 @@
+"""Value change dumps (VCD, IEEE 1364-2005 clause 18), as logic analysers and simulators write them.
+
+Times are whole multiples of the timescale, so instants come out exact. Read as a stream: what is
+held in memory is the changes of the signals that were asked for. Scalars only: vectors, reals and
+strings have no edges and are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mqtick.analysis.edges import Edge
+
+__all__ = ["Transitions", "VcdError", "read_vcd"]
+
+MAX_CHANGES: Final = 20_000_000
+"""Changes, over all signals that are read, above which a file is refused."""
+
+UNKNOWN: Final = -1
+_LEVELS: Final = {"0": 0, "1": 1, "x": UNKNOWN, "X": UNKNOWN, "z": UNKNOWN, "Z": UNKNOWN}
+_UNITS_FS: Final = {
+    "s": 10**15,
+    "ms": 10**12,
+    "us": 10**9,
+    "ns": 10**6,
+    "ps": 10**3,
+    "fs": 1,
+}
+_PIECE: Final = 1 << 16
+_TOKEN: Final = 1 << 16
+_LATEST_FS: Final = 2**63 - 1
+_SIMULATION: Final = frozenset(("$dumpvars", "$dumpall", "$dumpon", "$dumpoff", "$end"))
+_NO_LEVELS: Final = frozenset(("real", "realtime", "shortreal", "string"))
+
+
+class VcdError(ValueError):
+    """A file is no value change dump that can be read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transitions:
+    """The changes of one signal.
+
+    Attributes:
+        name: as the file calls it, without its scopes.
+        initial: its first level, 0, 1 or -1 (unknown: x, z, or not in the file).
+        instants_fs: when it changed after that, in fs on the file's own time scale, increasing.
+        levels: the level from each of these instants on, 0, 1 or -1; never twice the same.
+    """
+
+    name: str
+    initial: int
+    instants_fs: npt.NDArray[np.int64]
+    levels: npt.NDArray[np.int8]
+
+    def edges(self, trigger_fs: int = 0) -> list[Edge]:
+        """Return changes between 0 and 1, their instants counted from `trigger_fs`.
+
+        A change from or to unknown is none: nobody knows when the level was really passed.
+        """
+        before = np.concatenate((np.array([self.initial], np.int8), self.levels[:-1]))
+        known = (before != UNKNOWN) & (self.levels != UNKNOWN)
+        return [
+            Edge(int(instant) - trigger_fs, level == 1)
+            for instant, level in zip(self.instants_fs[known], self.levels[known], strict=True)
+        ]
+
+
+@dataclass(slots=True)
+class _Signal:
+    name: str
+    path: str
+    initial: int | None = None
+    instants: array[int] = field(default_factory=lambda: array("q"))
+    levels: array[int] = field(default_factory=lambda: array("b"))
+
+    def change(self, now_fs: int, level: int) -> None:
+        if self.initial is None:
+            # What it was before its first value is not in the file, except at the very beginning.
+            self.initial = level if now_fs == 0 else UNKNOWN
+        if self.instants and self.instants[-1] == now_fs:  # of several at one time the last holds
+            self.instants.pop()
+            self.levels.pop()
+        if level != (self.levels[-1] if self.levels else self.initial):
+            if now_fs == 0:
+                self.initial = level
+                return
+            self.instants.append(now_fs)
+            self.levels.append(level)
+
+    def transitions(self) -> Transitions:
+        return Transitions(
+            self.name,
+            UNKNOWN if self.initial is None else self.initial,
+            np.array(self.instants, np.int64),
+            np.array(self.levels, np.int8),
+        )
+
+
+def read_vcd(
+    source: Path | BinaryIO, names: Collection[str] | None = None, max_changes: int = MAX_CHANGES
+) -> dict[str, Transitions]:
+    """Read signals, all scalars or those named, each under its path ("scope.name").
+
+    `names` are paths, or names where no two signals share one. VcdError where it is no VCD, time
+    goes backwards, a value belongs to no signal, or there are more than `max_changes`.
+    """
+    if isinstance(source, Path):
+        try:
+            with source.open("rb") as stream:
+                return read_vcd(stream, names, max_changes)
+        except OSError as error:
+            raise VcdError(f"{source} cannot be read ({error.strerror}).") from error
+    tokens = _tokens(source)
+    timescale_fs, signals, others = _header(tokens)
+    wanted = _wanted(signals, others, names)
+    kept = {id(signal) for signal in wanted}
+    reads = {code: [s for s in of if id(s) in kept] for code, of in signals.items()}
+    _changes(tokens, timescale_fs, reads, others, max_changes)
+    return {signal.path: signal.transitions() for signal in wanted}
+
+
+def _tokens(stream: BinaryIO) -> Iterator[str]:
+    """Split at white space, piece by piece. Octets that are no ASCII stay what they are."""
+    rest = ""
+    while piece := stream.read(_PIECE):
+        text = rest + piece.decode("latin-1")
+        words = text.split()
+        rest = words.pop() if words and not text[-1].isspace() else ""
+        yield from words
+        if len(rest) > _TOKEN:
+            raise VcdError(
+                f"There are {len(rest)} characters without a space, so this is no value change "
+                "dump."
+            )
+    if rest:
+        yield rest
+
+
+def _until_end(tokens: Iterator[str], command: str) -> list[str]:
+    words: list[str] = []
+    for token in tokens:
+        if token == "$end":
+            return words
+        if len(words) < 64:  # comments may be long; nothing else is
+            words.append(token)
+    raise VcdError(f"The file ends within {command}: it is cut short, or no value change dump.")
+
+
+_Signals = dict[str, list[_Signal]]
+
+
+def _header(tokens: Iterator[str]) -> tuple[int, _Signals, set[str]]:
+    """Read the declarations: the timescale in fs, scalars by code, codes of what is no scalar."""
+    timescale_fs = 0
+    scopes: list[str] = []
+    signals: _Signals = {}
+    others: set[str] = set()
+    for token in tokens:
+        if not token.startswith("$"):
+            raise VcdError(
+                f"The file has {token[:40]!r} where a declaration ($...) should be, so it is no "
+                "value change dump."
+            )
+        words = _until_end(tokens, token[:40])
+        match token:
+            case "$enddefinitions":
+                if not timescale_fs:
+                    raise VcdError(
+                        "The file declares no $timescale, so its times are in nothing; add one, "
+                        "for example: $timescale 1 ns $end."
+                    )
+                return timescale_fs, signals, others
+            case "$timescale":
+                timescale_fs = _timescale_fs("".join(words))
+            case "$scope":
+                scopes.append(words[-1] if words else "")
+            case "$upscope":
+                if not scopes:
+                    raise VcdError("The file leaves a scope that it did not enter.")
+                scopes.pop()
+            case "$var":
+                _declare(words, scopes, signals, others)
+            case _:
+                pass  # $date, $version, $comment, and what tools add of their own
+    raise VcdError("The file ends before $enddefinitions: it is cut short, or no VCD.")
+
+
+def _timescale_fs(text: str) -> int:
+    match = re.fullmatch(r"(1|10|100)(s|ms|us|ns|ps|fs)", text)
+    if match is None:
+        raise VcdError(
+            f"The timescale is {text[:40]!r}; it must be 1, 10 or 100 of s, ms, us, ns, ps or fs."
+        )
+    return int(match.group(1)) * _UNITS_FS[match.group(2)]
+
+
+def _declare(words: list[str], scopes: list[str], signals: _Signals, others: set[str]) -> None:
+    if len(words) < 4:
+        raise VcdError(f"The declaration of a signal is incomplete: $var {' '.join(words)[:60]}.")
+    kind, size, code = words[:3]
+    if kind in _NO_LEVELS or size != "1":
+        others.add(code)
+        return
+    # "D0 [3]" is a bit of a vector; its range is part of the name.
+    name = "".join(words[3:])
+    signals.setdefault(code, []).append(_Signal(name, ".".join([*scopes, name])))
+
+
+def _wanted(signals: _Signals, others: set[str], names: Collection[str] | None) -> list[_Signal]:
+    every = [signal for of in signals.values() for signal in of]
+    paths = {signal.path: signal for signal in every}
+    if len(paths) < len(every):
+        raise VcdError("Two signals of the file have the same name in the same scope.")
+    if names is None:
+        return every
+    found = []
+    for name in names:
+        hits = [paths[name]] if name in paths else [s for s in every if s.name == name]
+        if len(hits) != 1:
+            known = ", ".join(list(paths)[:20]) or "none"
+            more = f" Its {len(others)} vectors and reals are not read." if others else ""
+            raise VcdError(
+                f"The file has {'several signals' if hits else 'no scalar signal'} {name!r}; it "
+                f"has {known}.{more}"
+            )
+        found.append(hits[0])
+    return found
+
+
+def _changes(
+    tokens: Iterator[str],
+    timescale_fs: int,
+    reads: _Signals,
+    others: set[str],
+    max_changes: int,
+) -> None:
+    now_fs = count = 0
+    for token in tokens:
+        first = token[0]
+        if first == "#":
+            now_fs = _instant(token, timescale_fs, now_fs)
+        elif first in _LEVELS:
+            of = reads.get(token[1:])
+            if of is None:
+                raise _stranger(token[1:])
+            for signal in of:
+                signal.change(now_fs, _LEVELS[first])
+                count += 1
+        elif first in "bBrRsS":
+            code = next(tokens, "")
+            if code in reads:
+                # A scalar may be written as a vector of one bit: b1 !
+                level = _LEVELS.get(token[-1]) if first in "bB" else None
+                if level is None:
+                    raise VcdError(f"The value {token[:40]!r} is none that a scalar can have.")
+                for signal in reads[code]:
+                    signal.change(now_fs, level)
+                    count += 1
+            elif code not in others:
+                raise _stranger(code)
+        elif token == "$comment":
+            _until_end(tokens, token)
+        elif token not in _SIMULATION:
+            raise VcdError(
+                f"The file has {token[:40]!r} among its values, which is no part of a value change "
+                "dump; it is damaged."
+            )
+        if count > max_changes:
+            raise VcdError(
+                f"The file has more than {max_changes} changes of the signals that are read; read "
+                "fewer of them, or record a shorter span."
+            )
+
+
+def _stranger(code: str) -> VcdError:
+    return VcdError(f"A value belongs to {code[:40]!r}, which the file does not declare.")
+
+
+def _instant(token: str, timescale_fs: int, now_fs: int) -> int:
+    if not re.fullmatch(r"#[0-9]{1,20}", token):
+        raise VcdError(f"The time {token[:40]!r} is no whole number.")
+    instant = int(token[1:]) * timescale_fs
+    if instant < now_fs:
+        raise VcdError(
+            f"The time goes back from {now_fs} to {instant} fs; the file is damaged, or two were "
+            "joined."
+        )
+    if instant > _LATEST_FS:
+        raise VcdError(f"The time {token} is later than 2.5 hours, more than is counted in fs.")
+    return instant
