@@ -26,10 +26,10 @@ def read_block(
 ) -> bytes:
     """Read one block from `read(n)`, which returns n octets or raises.
 
-    What stands before the `#` must be `prefix`, the end or the beginning of it (instruments leave
-    out what their headers are set to) or blank. A BMP or PNG may come bare instead. The length
-    has one digit that may be hexadecimal (some write `#A` and ten digits), or brackets from 1 GB
-    on (Rohde & Schwarz).
+    Before the `#` there may be blanks, and a header as long as `prefix` at most (what an
+    instrument writes there depends on its settings, and on the model). A BMP or PNG may come bare
+    instead. The length has one digit that may be hexadecimal (some write `#A` and ten digits), or
+    brackets from 1 GB on (Rohde & Schwarz).
     What follows the data stays unread. `read_rest` returns what is left of a message, where the
     connection tells its end: only there can a block without a length (#0) be read.
     InstrumentError when it is no block.
@@ -43,7 +43,7 @@ def read_block(
     while head != b"#" and len(before) < len(prefix):
         before += head
         head = read(1)
-    if head != b"#" or not (prefix.endswith(before) or prefix.startswith(before)):
+    if head != b"#" or not before.decode("latin-1").isprintable():
         picture = None if before else read_picture(head, read)
         if picture is None:
             raise _no_block(before + head)

@@ -63,8 +63,9 @@ class SiglentWfFront(Front):
                 return b""
         return super().answer(line)
 
-    def _reply(self, header: str, text: str) -> str:
-        return f"{header} {text}" if self._headers else text
+    def _reply(self, header: str, text: str, bare: str | None = None) -> str:
+        """Answer with header and unit, or, with CHDR OFF, without both."""
+        return f"{header} {text}" if self._headers else bare or text
 
     def _setting(self, header: str, take: Callable[[str], None], give: Callable[[], str]) -> None:
         self.scpi.on(header, take)
@@ -77,12 +78,13 @@ class SiglentWfFront(Front):
         self._input("TRA", self._switch, lambda n: "ON" if inputs[n].on else "OFF")
         self._input("CPL", self._couple, lambda n: f"{inputs[n].coupling[0]}1M")
         self._input("ATTN", self._attenuate, lambda n: f"{inputs[n].probe:g}")
-        self._input("VDIV", self._scale, lambda n: f"{inputs[n].volts_per_division:.2E}V")
-        self._input("OFST", self._offset, lambda n: f"{-inputs[n].offset_v:.2E}V")
+        self._input("VDIV", self._scale, lambda n: self._measured(inputs[n].volts_per_division))
+        self._input("OFST", self._offset, lambda n: self._measured(-inputs[n].offset_v))
         self._input("SKEW", self._skew, lambda n: f"{inputs[n].deskew_s:.2E}S")
         self._input("TRLV", self._level, lambda n: f"{self.model.trigger_level_v:.2E} V")
         self._input("TRSL", self._slope, lambda n: _key(_SLOPES, self.model.trigger_slope))
         self._input("TRCP", lambda n, text: None, lambda n: "DC")
+        self._input("UNIT", lambda n, text: None, lambda n: "V")
 
     def _input(
         self, key: str, take: Callable[[int, str], None], give: Callable[[int], str]
@@ -122,20 +124,28 @@ class SiglentWfFront(Front):
     def _add_acquisition(self) -> None:
         on, model = self.scpi.on, self.model
         on("CHDR", self._set_headers)
-        self._setting("TDIV", self._set_scale, lambda: f"{self._scale_s:.2E}S")
-        self._setting("TRDL", self._set_centre, lambda: f"{self._centre_s * 1e6:.6f}us")
+        self._setting("TDIV", self._set_scale, lambda: self._measured(self._scale_s, "S"))
+        self._setting("TRDL", self._set_centre, lambda: self._measured(self._centre_s, "S"))
         self._setting("MSIZ", self._set_depth, lambda: _depth(model.depth))
         self._setting("TRMD", self._set_mode, self._get_mode)
         self._setting("TRSE", self._set_trigger, self._get_trigger)
+        on("ACQW?", lambda _: self._reply("ACQW", "SAMPLING"))
+        on("AVGA?", lambda _: self._reply("AVGA", "16"))
         on("STOP", lambda _: self._set_mode("STOP"))
         on("ARM", lambda _: self._set_mode("SINGLE"))
         on("FRTR", lambda _: model.force())
-        on("SARA?", lambda _: self._reply("SARA", f"{_prefixed(model.rate_hz)}Sa/s"))
-        on("SANU?", lambda _: self._reply("SANU", f"{_prefixed(model.points)}pts"))
+        on("SARA?", lambda _: self._counted("SARA", model.rate_hz, "Sa/s"))
+        on("SANU?", lambda _: self._counted("SANU", model.points, "pts"))
         on("SAST?", lambda _: self._reply("SAST", self._word()))
         on("INR?", lambda _: self._reply("INR", str(self._changes())))
         on("TRLV?", lambda _: self._reply(f"C{model.trigger_channel}:TRLV", "1.65E+00V"))
         on("SCDP", lambda _: bmp(np.full((48, 80), 32, np.uint8)))
+
+    def _counted(self, header: str, value: float, unit: str) -> str:
+        return self._reply(header, _prefixed(value) + unit, f"{value:.2E}")
+
+    def _measured(self, value: float, unit: str = "V") -> str:
+        return f"{value:.2E}{unit if self._headers else ''}"
 
     def _set_headers(self, text: str) -> None:
         self._headers = {"OFF": False, "SHORT": True, "LONG": True}[text]
@@ -220,9 +230,9 @@ class SiglentWfFront(Front):
         if text != "DAT2":
             described = b"" if frame is None else self._descriptor(channel, frame)
             data = described + (data if text == "ALL" else b"")
-        return (f"C{channel}:WF " if self._headers else "").encode() + (
-            f"{text},".encode() + definite_block(data)
-        )
+            text = "ALL"  # so an SDS1072CML heads its descriptor, too
+        header = f"C{channel}:WF " if self._headers else ""
+        return f"{header}{text},".encode() + definite_block(data)
 
     def _data(self, channel: int, frame: Frame) -> bytes:
         codes = self.model.codes(channel, frame).astype(np.int16) - 128
