@@ -10,6 +10,7 @@ from typing import Any
 
 from mqtick.analysis.run_folder import RunFolderError, load_run
 from mqtick.analysis.summary import summarise
+from mqtick.lab.commands.run_matrix import call_matrix
 from mqtick.lab.experiment import Experiment, example, load_experiment
 from mqtick.lab.plan import describe_plan, plan_of, plan_to_json
 from mqtick.lab.progress import Progress, Quiet, Watch
@@ -25,6 +26,7 @@ examples:
   mqtick-lab run experiment.toml --dry-run
   mqtick-lab run experiment.toml --out runs/today
   mqtick-lab run experiment.toml --out runs/today --resume
+  mqtick-lab run experiment.toml --out runs/brokers --broker-matrix brokers.toml
 
 exit codes: 0 every shot was tried, 1 it ended early, 2 wrong use, 130 Ctrl-C"""
 
@@ -40,6 +42,11 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("experiment", nargs="?", metavar="FILE", help="experiment file (TOML)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="run folder to begin")
+    parser.add_argument(
+        "--broker-matrix",
+        metavar="FILE",
+        help="repeat it at each broker of this file, in folders below --out",
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and end")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -69,6 +76,8 @@ def _call(args: argparse.Namespace) -> int:
             "with",
             Exit.WRONG_USE,
         )
+    if args.broker_matrix is not None:
+        return call_matrix(args, overrides_from(args))
     try:
         experiment = load_experiment(args.experiment, overrides_from(args))
     except SettingsError as error:

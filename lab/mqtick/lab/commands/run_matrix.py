@@ -1,0 +1,58 @@
+"""`mqtick-lab run --broker-matrix`: the same experiment over several brokers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+
+from mqtick.analysis.run_folder import RunFolderError
+from mqtick.lab.matrix import experiments_of, result_json, result_text, run_matrix
+from mqtick.lab.plan import describe_plan, plan_of, plan_to_json
+from mqtick.lab.progress import Quiet, Watch
+from mqtick.lab.run import run_experiment
+from mqtick.service.commandline import Exit, fail
+from mqtick.service.settings import SettingsError
+
+__all__ = ["call_matrix"]
+
+
+def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> int:
+    """Do what `run` with `--broker-matrix` asks for; returns the exit code."""
+    try:
+        experiments = experiments_of(args.experiment, args.broker_matrix, overrides)
+    except SettingsError as error:
+        return fail(str(error), Exit.WRONG_USE)
+    if args.check_config:
+        print(f"the experiment is good for {', '.join(experiments)}")
+        return Exit.GOOD
+    if args.print_config:
+        sentence = "--print-config shows one experiment: leave --broker-matrix out"
+        return fail(sentence, Exit.WRONG_USE)
+    if args.dry_run:
+        plans = {name: plan_of(one) for name, one in experiments.items()}
+        if args.json:
+            said = {name: {"plan": plan_to_json(plan)} for name, plan in plans.items()}
+            print(json.dumps({"brokers": said}, indent=1))
+        else:
+            print("\n\n".join(describe_plan(experiments[name], plans[name]) for name in plans))
+        return Exit.GOOD
+    if args.out is None:
+        return fail("--out FOLDER is missing: where the runs are to be kept", Exit.WRONG_USE)
+    try:
+        outcome = run_matrix(
+            experiments,
+            args.out,
+            resume=args.resume,
+            say=lambda one: Quiet() if args.quiet else Watch(one.kind),
+            run=run_experiment,
+        )
+    except RunFolderError as error:
+        return fail(str(error), Exit.WRONG_USE)
+    print(json.dumps(result_json(outcome), indent=1) if args.json else result_text(outcome))
+    if outcome.code:
+        fail(
+            "Not every run is complete; what was recorded is kept. Go on with the same command "
+            "and --resume."
+        )
+    return outcome.code
