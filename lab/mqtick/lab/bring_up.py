@@ -11,6 +11,8 @@ from mqtick.lab.experiment import Experiment
 __all__ = ["CrowdShortError", "Nodes", "bring_up", "clients_of", "let_join", "nodes_of", "share"]
 
 _PER_MEMBER_S: Final = 0.02
+_CROWD_S: Final = 5.0
+"""A crowd waits for the last of its own for 12 s, and then says who is missing."""
 
 
 class Nodes(Protocol):
@@ -84,7 +86,7 @@ def bring_up(nodes: Nodes, experiment: Experiment, subscribers: int) -> None:
             left -= 1
     for node, count in share(left, crowd).items() if crowd else ():
         if count:
-            _join_crowd(nodes, node, count, timeouts.subscribe_s + _PER_MEMBER_S * count)
+            _join_crowd(nodes, node, count, _CROWD_S + timeouts.subscribe_s + _PER_MEMBER_S * count)
     if last:
         nodes.ask(last, "join", timeouts.subscribe_s)
 

@@ -66,7 +66,9 @@ def run_experiment(
     say: Progress,
     connect: Callable[[Experiment], Nodes] = _connect,
     opener: Opener = open_instrument,
-    crowd: Callable[[Experiment], contextlib.AbstractContextManager[None]] = local_crowd,
+    crowd: Callable[
+        [Experiment], contextlib.AbstractContextManager[Callable[[], None]]
+    ] = local_crowd,
 ) -> RunOutcome:
     """Run what is left of an experiment and keep it in `folder`.
 

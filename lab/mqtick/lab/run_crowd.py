@@ -7,8 +7,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import IO, Final
 
@@ -18,7 +17,6 @@ from mqtick.service.program_settings import BrokerSettings
 __all__ = ["CrowdStartError", "crowd_command", "local_crowd", "refuse_low_limit"]
 
 _SPARE_FILES: Final = 64
-_LOOK_S: Final = 0.3
 _END_S: Final = 3.0
 
 
@@ -28,11 +26,10 @@ class CrowdStartError(Exception):
 
 def refuse_low_limit(experiment: Experiment) -> None:
     """CrowdStartError where the hard limit of open files is too low for the largest N."""
-    processes = len(experiment.crowd_nodes())
+    processes, most = len(experiment.crowd_nodes()), max(experiment.subscribers)
     if not experiment.crowd.processes:
         return
-    most = max(experiment.subscribers)
-    needed = -(-most // processes) + _SPARE_FILES
+    needed = _members_each(experiment) + _SPARE_FILES
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard not in (resource.RLIM_INFINITY, -1) and hard < needed:
         raise CrowdStartError(
@@ -40,6 +37,10 @@ def refuse_low_limit(experiment: Experiment) -> None:
             f"and `ulimit -Hn` allows {hard}: raise it, or set crowd.processes to "
             f"{-(-most // max(1, hard - _SPARE_FILES))} or more."
         )
+
+
+def _members_each(experiment: Experiment) -> int:
+    return -(-max(experiment.subscribers) // len(experiment.crowd_nodes()))
 
 
 def crowd_command(experiment: Experiment, node: str) -> list[str]:
@@ -53,12 +54,27 @@ def crowd_command(experiment: Experiment, node: str) -> list[str]:
     return [
         *(sys.executable, "-m", "mqtick.lab.cli", "crowd", "--name", name),
         *("--prefix", experiment.prefix, *flags),
+        *("--most-members", str(_members_each(experiment))),
     ]
 
 
+def _refuse_ended(running: list[tuple[subprocess.Popen[bytes], IO[bytes]]]) -> None:
+    for process, words in running:
+        if process.poll() is not None:
+            words.seek(0)
+            text = words.read(1 << 16).decode("utf-8", "replace").strip()[-1000:]
+            raise CrowdStartError(
+                f"A crowd process of this host ended with code {process.returncode}: "
+                f"{text.removeprefix('error: ') or 'it said nothing'}"
+            )
+
+
 @contextlib.contextmanager
-def local_crowd(experiment: Experiment) -> Iterator[None]:
-    """Run the crowd processes of this host for the length of a with block."""
+def local_crowd(experiment: Experiment) -> Iterator[Callable[[], None]]:
+    """Run the crowd processes of this host for the length of a with block.
+
+    Gives a function that raises CrowdStartError with a process's words where one has ended.
+    """
     refuse_low_limit(experiment)
     running: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
     try:
@@ -72,15 +88,7 @@ def local_crowd(experiment: Experiment) -> Iterator[None]:
                 start_new_session=True,  # Ctrl-C is for us, who end them when we are done
             )
             running.append((process, said))
-        time.sleep(_LOOK_S)
-        for process, words in running:
-            if process.poll() is not None:
-                words.seek(0)
-                text = words.read(2000).decode("utf-8", "replace").strip()
-                raise CrowdStartError(
-                    f"A crowd process ended at once ({text or f'exit code {process.returncode}'})."
-                )
-        yield
+        yield lambda: _refuse_ended(running)
     finally:
         for process, _ in running:
             process.terminate()

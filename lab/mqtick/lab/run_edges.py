@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.edges import Edge, EdgeError, find_edges, state_levels
+from mqtick.analysis.edges import Edge, EdgeError, find_edges
 from mqtick.analysis.waveform import Waveform, femtoseconds
 from mqtick.lab.experiment import ChannelKeys, Experiment
 
@@ -16,6 +16,7 @@ __all__ = ["Finding", "judge"]
 
 _LEAST_V: Final = 0.5
 _CLIPPED_SHARE: Final = 0.01
+_FLAT_SHARE: Final = 0.25
 _HALF_SCREEN: Final = 4.0
 """Divisions from the middle of the screen to its edge; converters of some families reach on."""
 _TOLERANCE_FS: Final = femtoseconds(1e-6)
@@ -111,15 +112,19 @@ def _window(waveform: Waveform) -> str:
 
 def _refuse_clipped(experiment: Experiment, name: str, waveform: Waveform) -> None:
     """Refuse a level at the converter's limits, or cut flat beyond the screen."""
-    levels = state_levels(waveform, _LEAST_V)
     channel = experiment.channel[name]
     codes = waveform.codes
-    clipped = levels.clipped > _CLIPPED_SHARE * codes.size
+    if not codes.size or int(codes.max()) - int(codes.min()) < 2:
+        return  # a logic analyser's one bit has nothing to clip
+    limits = np.iinfo(codes.dtype)
+    clipped = False
     for extreme in (int(codes.min()), int(codes.max())):
         volts = (extreme - waveform.code_at_zero) * waveform.volts_per_code
         divisions = abs(volts - channel.offset_v) / channel.volts_per_division
         held = int(np.count_nonzero(codes == extreme))
-        clipped = clipped or (divisions > _HALF_SCREEN and held > 0.25 * codes.size)
+        at_limit = extreme in (limits.min, limits.max) and held > _CLIPPED_SHARE * codes.size
+        cut = divisions > _HALF_SCREEN and held > _FLAT_SHARE * codes.size
+        clipped = clipped or at_limit or cut
     if clipped:
         raise _UnusableError(
             f"{_shown(experiment, name)} is clipped: its level lies beyond the "

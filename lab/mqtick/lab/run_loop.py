@@ -64,7 +64,7 @@ class RunLoop:
         resume: bool,
         connect: Callable[[Experiment], Nodes],
         opener: Opener,
-        crowd: Callable[[Experiment], contextlib.AbstractContextManager[None]],
+        crowd: Callable[[Experiment], contextlib.AbstractContextManager[Callable[[], None]]],
     ) -> None:
         """Reach everybody, then begin the folder, or read what it has."""
         experiment = self._experiment
@@ -75,11 +75,16 @@ class RunLoop:
         nodes = connect(experiment)
         stack.callback(nodes.close)
         nodes.start(experiment.timeouts.broker_s)
+        refuse_ended: Callable[[], None] = lambda: None  # noqa: E731
         if experiment.kind != "clock" and max(experiment.subscribers) > 1:
-            stack.enter_context(crowd(experiment))
+            refuse_ended = stack.enter_context(crowd(experiment))
         self._subscribers = Subscribers(nodes, experiment, self._say)
         stack.callback(self._subscribers.release)
-        infos = self._subscribers.infos()
+        try:
+            infos = self._subscribers.infos()
+        except NodeSilentError:
+            refuse_ended()  # whoever has ended says more than its silence
+            raise
         self._instruments = Instruments(experiment, opener, self._say)
         stack.callback(self._instruments.close)
         self._instruments.open()
@@ -136,7 +141,8 @@ class RunLoop:
                     self._keep(self._meta(block, number, REFUSED, refusal), {})
                 else:
                     meta, waveforms = self._shot(block, number)
-                    refusal = self.refusal = meta.reason if meta.outcome == REFUSED else ""
+                    if meta.outcome == REFUSED:
+                        refusal = self.refusal = meta.reason
                     if number == left[-1]:
                         counts = self._subscribers.counts()
                         meta = replace(meta, nodes={**meta.nodes, **counts})

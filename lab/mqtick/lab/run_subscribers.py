@@ -18,6 +18,7 @@ _EDGES_ASKED: Final = 4
 _FIRE_AFTER_MS: Final = 50
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
+_ASK_AGAIN_S: Final = 1.0
 _SETTLE_S: Final = 0.1
 """For what clients do on joining: ask for the path's delay, among others."""
 
@@ -53,13 +54,24 @@ class Subscribers:
         crowd = self._experiment.crowd_nodes() if self._subscribes else ()
         for node in (*nodes_of(self._experiment), *crowd):
             try:
-                found[node] = self._nodes.ask(node, "info", self._experiment.timeouts.broker_s)
+                found[node] = self._info(node)
             except NodeError as error:
                 if self._subscribes:
                     raise
                 found[node] = {"error": str(error)}
                 self._say.note(f"{error} The run goes on without knowing more of it.")
         return found
+
+    def _info(self, node: str) -> dict[str, Any]:
+        """Ask one, again and again: it may just be starting."""
+        end_s = time.monotonic() + self._experiment.timeouts.broker_s
+        while True:
+            left_s = end_s - time.monotonic()
+            try:
+                return self._nodes.ask(node, "info", max(0.05, min(_ASK_AGAIN_S, left_s)))
+            except NodeSilentError:
+                if left_s <= _ASK_AGAIN_S:
+                    raise
 
     def bring_up(self, subscribers: int) -> str:
         """Have so many subscribed; returns why it cannot be, or "". StopRunError, NodeError."""

@@ -1,0 +1,340 @@
+"""A run from begin to end on a simulated bench, and what becomes of every fault."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from run_rig import EACH_NS, LATENCY_NS, Bench, bench, scheduled
+
+from mqtick.analysis.run_folder import RunFolderError, load_run
+from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, read_waveforms
+from mqtick.analysis.summary import summarise
+from mqtick.lab import run_loop, run_subscribers
+from mqtick.lab.conversation import InstrumentError
+from mqtick.lab.experiment import TimeoutKeys
+from mqtick.lab.instrument import Instrument, open_instrument
+from mqtick.lab.run import run_experiment
+from mqtick.lab.run_lock import lock, lock_of_instrument
+from mqtick.service import chronyd
+from mqtick.service.chronyd_csv import ChronydError
+
+
+@pytest.fixture(autouse=True)
+def _no_chronyd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tracking() -> None:
+        raise ChronydError("not-here", "It is not here.")
+
+    monkeypatch.setattr(chronyd, "tracking", tracking)
+    monkeypatch.setattr(run_subscribers, "_SETTLE_S", 0.0)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path / "run") as made:
+        yield made
+
+
+def outcomes(rig: Bench) -> list[str]:
+    return [shot.outcome for shot in load_run(rig.folder).shots()]
+
+
+def reasons(rig: Bench) -> set[str]:
+    return {shot.reason for shot in load_run(rig.folder).shots()}
+
+
+def test_a_run_finds_latency_and_skew_of_each_n(rig: Bench) -> None:
+    outcome = rig.run()
+    assert (outcome.code, outcome.sentence, outcome.captured) == (0, "", 4)
+    shots = list(load_run(rig.folder).shots())
+    assert [shot.number for shot in shots] == [1, 2, 3, 4]
+    for shot in shots:
+        assert shot.latency_fs == pytest.approx(LATENCY_NS * 10**6, abs=2e9)
+        behind_ns = EACH_NS * (shot.subscribers - 1)
+        assert shot.skew_fs == pytest.approx(behind_ns * 10**6, abs=2e9)
+        assert shot.simulated
+        assert set(shot.edges_fs) == {"pub", "near", "far"}
+    assert {shot.subscribers for shot in shots} == {2, 5}
+    waves = read_waveforms(rig.folder / "shots" / "000001.npz")
+    assert set(waves) == {"pub", "near", "far"}
+
+
+def test_the_record_says_who_took_part(rig: Bench) -> None:
+    rig.run()
+    run = load_run(rig.folder)
+    assert run.simulated
+    assert run.record["settings"]["subscribers"] == [2, 5]
+    session = run.record["sessions"][0]
+    assert session["instruments"]["scope"]["description"]
+    assert session["nodes"]["client:first"]["kernel"] == "Linux 6"
+    assert run.record["channels"]["near"]["node"] == "client:first"
+    assert run.record["ended"]["early_because"] == ""
+
+
+def test_first_subscribes_first_and_last_last(rig: Bench) -> None:
+    rig.run(rig.experiment(subscribers=(5,)))
+    assert rig.nodes.order == ["client:first", *["crowd:local1"] * 3, "client:last"]
+
+
+def test_two_subscribers_need_no_crowd(rig: Bench) -> None:
+    rig.run(rig.experiment(subscribers=(2,)))
+    assert rig.nodes.order == ["client:first", "client:last"]
+    assert ("crowd:local1", "join") not in rig.nodes.log
+
+
+def test_a_schedule_needs_no_request(rig: Bench) -> None:
+    with scheduled(rig.nodes, 0.1):
+        outcome = rig.run(
+            rig.experiment(
+                subscribers=(2,), fire="schedule", interval_s=0.1, timeouts=TimeoutKeys()
+            )
+        )
+    assert (outcome.code, outcome.captured, rig.nodes.fired) == (0, 2, 0)
+
+
+def test_a_cable_delay_is_taken_off(rig: Bench) -> None:
+    experiment = rig.experiment(subscribers=(2,), shots=1)
+    far = replace(experiment.channel["far"], cable_delay_ns=20_000.0)
+    rig.run(replace(experiment, channel={**experiment.channel, "far": far}))
+    shot = next(load_run(rig.folder).shots())
+    assert shot.skew_fs == pytest.approx((EACH_NS - 20_000) * 10**6, abs=2e9)
+
+
+# -- faults ------------------------------------------------------------------------------------
+
+
+def test_a_trigger_that_never_comes_is_a_missed_shot_and_many_end_the_run(rig: Bench) -> None:
+    rig.nodes.skips = {"server:0"}
+    outcome = rig.run()
+    assert outcome.code == 1
+    assert "3 shots in a row were missed" in outcome.sentence
+    assert outcomes(rig) == [MISSED] * 3
+    assert "not triggered within 0.2 s" in next(iter(reasons(rig)))
+
+
+def test_a_channel_without_an_edge_is_named(rig: Bench) -> None:
+    rig.nodes.skips = {"client:last"}
+    rig.run()
+    assert all("Fewer edges than channels: far" in reason for reason in reasons(rig))
+
+
+def test_a_clipped_channel_is_named(rig: Bench) -> None:
+    experiment = rig.experiment(shots=1)
+    near = replace(experiment.channel["near"], volts_per_division=0.1)
+    rig.run(replace(experiment, channel={**experiment.channel, "near": near}))
+    assert all("near (input 2" in r and "clipped" in r for r in reasons(rig))
+    assert set(outcomes(rig)) == {MISSED}
+
+
+def test_a_refused_subscription_ends_the_run_in_the_words_of_the_node(rig: Bench) -> None:
+    rig.nodes.refuses["client:last", "join"] = "The broker refused the subscription."
+    outcome = rig.run()
+    assert outcome.code == 1
+    assert "client:last did not join: The broker refused" in outcome.sentence
+    assert outcomes(rig) == []
+
+
+def test_a_crowd_that_is_short_leaves_that_n_out_and_resume_tries_it_again(rig: Bench) -> None:
+    rig.nodes.most = 1
+    outcome = rig.run()
+    assert (outcome.code, outcome.captured, outcome.refused) == (1, 2, 2)
+    assert "granted 1" in outcome.sentence
+    assert sorted(outcomes(rig)) == sorted([CAPTURED] * 2 + [REFUSED] * 2)
+    rig.nodes.most = 10
+    again = rig.run(resume=True)
+    assert (again.code, again.captured, again.refused) == (0, 4, 0)
+
+
+def test_an_instrument_that_drops_the_connection_is_opened_again(rig: Bench) -> None:
+    faults = rig.instrument.server.faults
+    rig.nodes.hooks[2] = lambda: faults.once.add("drop")
+    outcome = rig.run()
+    assert (outcome.code, outcome.captured) == (0, 4)
+
+
+def test_an_instrument_that_stays_away_ends_the_run_and_resume_goes_on(rig: Bench) -> None:
+    away = False
+
+    def go_away() -> None:
+        nonlocal away
+        away = True
+        raise InstrumentError("It is away.")
+
+    def opener(resource: str, dialect: str = "auto", *, timeout_s: float = 3.0) -> Instrument:
+        if away:
+            raise InstrumentError(f"{resource} cannot be opened.")
+        return open_instrument(resource, dialect, timeout_s=timeout_s)
+
+    rig.nodes.hooks[3] = go_away
+    experiment = rig.experiment(
+        crowd=replace(rig.experiment().crowd, processes=0), subscribers=(2,), shots=4
+    )
+    outcome = run_experiment(
+        experiment,
+        rig.folder,
+        say=rig.told,
+        connect=lambda _: rig.nodes,
+        opener=opener,
+    )
+    assert outcome.code == 1
+    assert "cannot be opened" in outcome.sentence
+    assert outcomes(rig) == [CAPTURED] * 2
+    rig.nodes.hooks.clear()
+    again = rig.run(experiment, resume=True)
+    assert (again.code, again.captured) == (0, 4)
+    assert len(load_run(rig.folder).record["sessions"]) == 2
+
+
+def test_a_broker_that_comes_back_has_everybody_brought_up_anew(rig: Bench) -> None:
+    def away() -> None:
+        rig.nodes.broker_away = 2
+        rig.nodes.connections += 1
+        rig.nodes.order.clear()
+
+    rig.nodes.hooks[2] = away
+    outcome = rig.run()
+    assert (outcome.code, outcome.captured) == (0, 4)
+    assert any("Trying again" in note for note in rig.told.notes)
+    for shot in load_run(rig.folder).shots():
+        assert shot.skew_fs == pytest.approx(EACH_NS * (shot.subscribers - 1) * 10**6, abs=2e9)
+
+
+def test_a_broker_that_stays_away_ends_the_run(rig: Bench) -> None:
+    rig.nodes.hooks[2] = lambda: setattr(rig.nodes, "broker_away", 10_000)
+    outcome = rig.run()
+    assert outcome.code == 1
+    assert "broker is away" in outcome.sentence
+    assert outcomes(rig) == [CAPTURED] * 2  # the second one came through before
+    rig.nodes.broker_away = 0
+    rig.nodes.hooks.clear()
+    assert rig.run(resume=True).captured == 4
+
+
+def test_a_node_that_never_answered_ends_the_run_before_it_begins(rig: Bench) -> None:
+    rig.nodes.silent = {"client:first"}
+    outcome = rig.run()
+    assert (outcome.code, outcome.sentence) == (1, "client:first did not answer to info.")
+    assert not rig.folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_between_shots_and_resume_goes_on(
+    rig: Bench, number: signal.Signals
+) -> None:
+    rig.nodes.hooks[3] = lambda: os.kill(os.getpid(), number)
+    outcome = rig.run()
+    assert (outcome.code, outcome.captured) == (130, 2)
+    assert "interrupted" in outcome.sentence
+    assert not load_run(rig.folder).damaged
+    assert rig.nodes.closed
+    rig.nodes.hooks.clear()
+    again = rig.run(resume=True)
+    assert (again.code, again.captured) == (0, 4)
+    assert [shot.number for shot in load_run(rig.folder).shots()] == [1, 2, 3, 4]
+
+
+def test_a_signal_while_a_file_is_written_waits_for_it(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = run_loop.write_shot
+
+    def interrupted(*args: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        write(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run_loop, "write_shot", interrupted)
+    assert rig.run().code == 130
+    assert outcomes(rig) == [CAPTURED]
+
+
+def test_a_full_disk_ends_the_run_and_leaves_it_readable(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, calls = os.fsync, 0
+
+    def full(file: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    outcome = rig.run()
+    assert outcome.code == 1
+    assert "No space left on device" in outcome.sentence
+    assert "Make room" in outcome.sentence
+    run = load_run(rig.folder)
+    assert [shot.outcome for shot in run.shots()] == [CAPTURED]
+    assert not run.damaged
+    assert not list(rig.folder.rglob("*.part"))
+    monkeypatch.setattr(os, "fsync", sync)
+    assert rig.run(resume=True).captured == 4
+
+
+# -- folders and locks -------------------------------------------------------------------------
+
+
+def test_a_folder_with_a_run_is_not_begun_again(rig: Bench) -> None:
+    rig.run()
+    with pytest.raises(RunFolderError, match="--resume"):
+        rig.run()
+
+
+def test_resume_refuses_another_experiment_and_names_the_key(rig: Bench) -> None:
+    rig.run()
+    with pytest.raises(RunFolderError, match=r"shots is 3 now and was 2"):
+        rig.run(rig.experiment(shots=3), resume=True)
+
+
+def test_resume_of_a_complete_run_does_nothing(rig: Bench) -> None:
+    rig.run()
+    fired = rig.nodes.fired
+    outcome = rig.run(resume=True)
+    assert (outcome.code, outcome.captured, rig.nodes.fired) == (0, 4, fired)
+
+
+def test_resume_of_what_is_no_run_is_refused(rig: Bench) -> None:
+    with pytest.raises(RunFolderError, match="is no run folder"):
+        rig.run(resume=True)
+
+
+def test_a_damaged_shot_is_taken_again(rig: Bench) -> None:
+    rig.run()
+    damaged = rig.folder / "shots" / "000002.npz"
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    assert rig.run(resume=True).captured == 4
+    assert outcomes(rig) == [CAPTURED] * 4
+
+
+def test_two_runners_on_one_instrument_are_refused(rig: Bench) -> None:
+    resource = rig.instrument.resource
+    with lock(lock_of_instrument(resource), "it"):
+        outcome = rig.run()
+    assert outcome.code == 1
+    assert "in use by another mqtick-lab run" in outcome.sentence
+    assert str(os.getpid()) in outcome.sentence
+    lock_of_instrument(resource).unlink()
+
+
+def test_two_runners_in_one_folder_are_refused(rig: Bench) -> None:
+    rig.folder.mkdir()
+    with lock(rig.folder / ".lock", "it"):
+        assert "in use by another" in rig.run().sentence
+
+
+def test_the_summary_of_a_run_says_it_is_simulated(rig: Bench) -> None:
+    rig.run()
+    summary = summarise(load_run(rig.folder))
+    assert summary.simulated
+    assert summary.as_text().startswith("SIMULATED: a test")
+    assert [row.subscribers for row in summary.rows if row.quantity == "skew"] == [2, 5]
+    json.dumps(summary.as_json())
