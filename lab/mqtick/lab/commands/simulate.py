@@ -31,7 +31,7 @@ examples:
   mqtick-lab simulate --demo
       an oscilloscope whose inputs see an edge every second; try, in another terminal:
       mqtick-lab scope capture TCPIP::127.0.0.1::5025::SOCKET --channels 1,2 --span 1ms --trigger 1
-  mqtick-lab simulate --family rigol --port 5555 --bits 12 --noise-mv 3 --skew-ns 2=35 --demo
+  mqtick-lab simulate --family rigol-dho --port 5555 --bits 12 --noise-mv 3 --skew-ns 2=35 --demo
   mqtick-lab simulate --listen /tmp/pins.sock --line 1=17 --line 2=27
       edges that programs make on their simulated pins (--pin-backend memory --pin-sink PATH)
   mqtick-lab simulate --demo --fault short-block=0.1 --fault late=0.05
