@@ -10,12 +10,23 @@ from mqtick.lab.dialects.keysight import Keysight
 from mqtick.lab.dialects.rigol_series import RigolDho, RigolDs1000z, RigolMso5000
 from mqtick.lab.dialects.siglent import Siglent
 from mqtick.lab.dialects.siglent_wf import SiglentWf
+from mqtick.lab.dialects.tektronix import Tektronix
+from mqtick.lab.dialects.tektronix_tds import TektronixTds
 
 __all__ = ["DIALECTS", "Dialect", "Identity", "Segment", "dialect_for"]
 
 DIALECTS: dict[str, type[Dialect]] = {
     dialect.name: dialect
-    for dialect in (Keysight, RigolDs1000z, RigolMso5000, RigolDho, Siglent, SiglentWf)
+    for dialect in (
+        Keysight,
+        RigolDs1000z,
+        RigolMso5000,
+        RigolDho,
+        Siglent,
+        SiglentWf,
+        Tektronix,
+        TektronixTds,
+    )
 }
 
 

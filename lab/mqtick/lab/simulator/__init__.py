@@ -11,6 +11,8 @@ from mqtick.lab.simulator.rigol_series import RigolDhoFront, RigolDs1000zFront, 
 from mqtick.lab.simulator.server import InstrumentServer
 from mqtick.lab.simulator.siglent import SiglentFront
 from mqtick.lab.simulator.siglent_wf import SiglentWfFront
+from mqtick.lab.simulator.tektronix import TektronixMsoFront
+from mqtick.lab.simulator.tektronix_tds import TektronixTbsFront, TektronixTdsFront
 
 __all__ = [
     "FRONTS",
@@ -32,5 +34,8 @@ FRONTS: dict[str, type[Front]] = {
         RigolDhoFront,
         SiglentFront,
         SiglentWfFront,
+        TektronixMsoFront,
+        TektronixTdsFront,
+        TektronixTbsFront,
     )
 }
