@@ -1,0 +1,194 @@
+"""What instruments do wrong now and then: the driver gets over it, or says what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from dataclasses import replace
+
+import pytest
+from scope_rig import Simulated, setup, simulated
+
+from mqtick.analysis.edges import find_edges
+from mqtick.lab.conversation import InstrumentError, Query
+from mqtick.lab.oscilloscope import Oscilloscope
+from mqtick.lab.setup import Channel, Setup, Trigger
+from mqtick.lab.simulator import KINDS, Faults
+from mqtick.lab.simulator.keysight import KeysightFront
+
+QUICK_S = 0.12
+APART_NS = 123_456
+
+
+def skew_ns(scope: Oscilloscope) -> float:
+    found = scope.read([1, 2])
+    first, second = (find_edges(found[channel])[0] for channel in (1, 2))
+    return (second.instant_fs - first.instant_fs) / 1e6
+
+
+def shot_with(instrument: Simulated, *kinds: str) -> Oscilloscope:
+    """Take a shot without a fault; what is read of it afterwards meets the faults."""
+    scope = Oscilloscope.open(instrument.resource, timeout_s=QUICK_S)
+    instrument.shot(scope, setup(), APART_NS)
+    instrument.server.faults.once.update(kinds)
+    return scope
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"no-trigger"}))
+def test_one_fault_while_reading_is_got_over_and_counted(kind: str) -> None:
+    with simulated(KeysightFront) as instrument:
+        scope = shot_with(instrument, kind)
+        assert skew_ns(scope) == pytest.approx(APART_NS, abs=20)
+        assert instrument.server.faults.done == {kind: 1}
+        assert scope.read_again == (0 if kind == "double-newline" else 1)
+        assert scope.play(scope.dialect.errors()) == []  # and nothing stale is in the way
+        scope.close()
+
+
+@pytest.mark.parametrize("kind", ["late", "drop"])
+def test_a_fault_while_it_is_set_up_is_got_over(kind: str) -> None:
+    with simulated(KeysightFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource, timeout_s=QUICK_S)
+        instrument.server.faults.once.add(kind)
+        instrument.shot(scope, setup(), APART_NS)
+        assert scope.read_again == 1
+        assert skew_ns(scope) == pytest.approx(APART_NS, abs=20)
+        scope.close()
+
+
+@pytest.mark.parametrize("kind", ["short-block", "empty-block", "plus-zero", "drop", "late"])
+def test_a_fault_that_stays_is_a_sentence(kind: str) -> None:
+    with simulated(KeysightFront, faults=Faults()) as instrument:
+        scope = shot_with(instrument)
+        instrument.server.faults.chances[kind] = 1.0
+        with pytest.raises(InstrumentError, match=r"\. |;"):
+            scope.read([1])
+        assert scope.read_again == 3
+        scope.close()
+
+
+@pytest.mark.slow
+def test_many_faults_at_once_never_give_a_wrong_answer() -> None:
+    chances = {kind: 0.12 for kind in KINDS if kind not in ("no-trigger", "late")}
+    with simulated(KeysightFront, faults=Faults(seed=7)) as instrument:
+        scope = shot_with(instrument)
+        instrument.server.faults.chances.update(chances)
+        right = 0
+        for _ in range(4):
+            with contextlib.suppress(InstrumentError):
+                assert skew_ns(scope) == pytest.approx(APART_NS, abs=20)
+                right += 1
+        assert right >= 2
+        assert instrument.server.faults.done.total() > 3
+        scope.close()
+
+
+def test_a_trigger_that_never_comes_is_a_missed_shot_and_the_next_one_is_good() -> None:
+    with simulated(KeysightFront, faults=Faults(once={"no-trigger"})) as instrument:
+        scope = Oscilloscope.open(instrument.resource, timeout_s=QUICK_S)
+        scope.set_up(setup())
+        assert scope.arm()
+        instrument.edges(APART_NS)
+        assert not scope.wait(0.1)
+        for line in (1, 2):
+            instrument.model.feed.add(line, instrument.model._now(), False)
+        assert scope.arm()
+        instrument.edges(APART_NS)
+        assert scope.wait(1.0)
+        assert skew_ns(scope) == pytest.approx(APART_NS, abs=20)
+        scope.close()
+
+
+def test_data_full_of_line_feeds_are_read_whole_and_quickly() -> None:
+    # One division is 0.1 V, 32 codes: code 10 is 118 codes below the middle of the screen.
+    quiet = Setup(
+        channels=(Channel(1), Channel(2, volts_per_division=0.1, offset_v=118 / 320)),
+        trigger=Trigger(1),
+        span_s=1e-3,
+    )
+    physics = replace(KeysightFront.physics, noise_v=0.001)
+    with simulated(KeysightFront, physics) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        instrument.shot(scope, quiet)
+        began_s = time.perf_counter()
+        waveform = scope.read([2])[2]
+        took_s = time.perf_counter() - began_s
+        scope.close()
+    feeds = (waveform.codes >> 8 == ord("\n")).mean()
+    assert feeds > 0.8
+    assert waveform.codes.size == 1_000_000
+    assert took_s < 1.0  # reading until a termination character takes more than ten times that
+    assert waveform.volts().mean() == pytest.approx(0.0, abs=0.001)
+
+
+def test_a_dialect_that_does_not_fit_is_a_sentence() -> None:
+    with simulated(KeysightFront) as instrument:
+        for name in ("siglent-wf", "rigol-dho"):
+            scope = Oscilloscope.open(instrument.resource, name, timeout_s=QUICK_S)
+            with pytest.raises(InstrumentError, match=r"--dialect|refused a setting"):
+                scope.set_up(setup())
+            scope.close()
+
+
+def test_channels_that_are_off_or_not_there_are_sentences() -> None:
+    with simulated(KeysightFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource, timeout_s=QUICK_S)
+        with pytest.raises(InstrumentError, match="Is the channel on, and has there been a trig"):
+            scope.read([3])
+        scope.close()
+
+
+def test_an_instrument_that_goes_away_is_a_sentence_that_names_it() -> None:
+    with simulated(KeysightFront) as instrument:
+        resource = instrument.resource
+        scope = Oscilloscope.open(resource, timeout_s=QUICK_S)
+    with pytest.raises(InstrumentError, match=f"{resource} cannot be opened"):
+        scope.set_up(setup())
+    scope.close()
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"A" * 300_000,  # a line without an end
+        bytes(range(256)) * 20,
+        b":TIM:RANG 0\n:TIM:RANG nan\n:TIM:RANG -1\n:TIM:RANG 1e99\n",
+        b":CHAN99:SCAL 1\n:CHAN1:SCAL 0\n:CHAN1:OFFS inf\n:TRIG:SOUR CHAN7\n",
+        b":WAV:SOUR CHAN9\n:WAV:DATA?\n:WAV:PRE?\n:ACQ:SEGM:COUN 9999999999\n:ACQ:SEGM:IND -1\n",
+        b";" * 1000 + b"\n" + b'"' * 1000 + b"\n",
+        b"\n" * 1000,
+    ],
+)
+def test_whatever_a_client_sends_the_instrument_goes_on(junk: bytes) -> None:
+    with simulated(KeysightFront) as instrument:
+        with (
+            contextlib.suppress(ConnectionError),
+            socket.create_connection(("127.0.0.1", instrument.server.port)) as hostile,
+        ):
+            hostile.sendall(junk)
+            hostile.sendall(b"*IDN?\n")
+            hostile.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                hostile.recv(100)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=1.0)
+        instrument.shot(scope, setup(), APART_NS)
+        assert skew_ns(scope) == pytest.approx(APART_NS, abs=20)
+        scope.close()
+
+
+def test_a_flood_of_connections_is_refused_and_leaves_the_first_ones_alone() -> None:
+    with simulated(KeysightFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource, timeout_s=1.0)
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(socket.create_connection(("127.0.0.1", instrument.server.port)))
+            assert scope.transport.play(Query("*OPC?")) == "1"
+            assert instrument.server.refused > 50
+        assert scope.transport.play(Query("*OPC?")) == "1"
+        scope.close()
+
+
+def test_a_fault_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ValueError, match="'explosion'; known are: short-block"):
+        Faults({"explosion": 1.0})
