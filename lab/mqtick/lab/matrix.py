@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from mqtick.analysis.summary import Row, Summary, summarise
 from mqtick.lab.experiment import Experiment, load_experiment
 from mqtick.lab.progress import Progress
 from mqtick.lab.run import INTERRUPTED, RunOutcome
+from mqtick.lab.run_record import first_difference
 from mqtick.protocol.broker import BrokerError, broker_from
 from mqtick.service.commandline import Exit
 from mqtick.service.program_settings import BrokerSettings
@@ -30,8 +30,6 @@ __all__ = [
     "result_text",
     "run_matrix",
 ]
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +59,6 @@ def load_brokers(path: str | os.PathLike[str]) -> dict[str, BrokerKeys]:
             f"{os.fspath(path)}: names no broker; begin with a line [broker.mosquitto] and its "
             'address, as broker = "mqtt://HOST"'
         )
-    for name in found:
-        if not _NAME.fullmatch(name):
-            raise SettingsError(
-                f"{os.fspath(path)}: broker.{name} cannot be the name of a folder; use letters, "
-                "digits, '_', '-' and '.' (64 at most, no '.' in front)"
-            )
     return found
 
 
@@ -119,14 +111,14 @@ class MatrixOutcome:
     runs: Mapping[str, RunOutcome]
 
 
-def _finished(folder: Path) -> RunOutcome | None:
-    """Return the outcome of a run that has nothing left to do."""
-    if not (folder / "run.json").exists():
-        return None
+def _finished(experiment: Experiment, folder: Path) -> RunOutcome | None:
+    """Return the outcome of a run of this experiment that has nothing left to do."""
     run = load_run(folder)
     ended = run.record.get("ended")
     if not isinstance(ended, dict) or ended.get("early_because") != "":
         return None
+    if first_difference(experiment, run.record):
+        return None  # which the runner refuses
     outcomes = [shot.outcome for shot in run.shots()]
     if run.damaged or REFUSED in outcomes:
         return None
@@ -154,7 +146,7 @@ def run_matrix(
     for name, experiment in experiments.items():
         folder = out / name
         begun = resume and (folder / "run.json").exists()
-        done = _finished(folder) if begun else None
+        done = _finished(experiment, folder) if begun else None
         if done is None:
             watch = say(experiment)
             watch.note(f"{name}: {experiment.broker}")
