@@ -145,7 +145,7 @@ class Crowd:
         return {
             "node": self.node,
             **self._about,
-            "simulated": True,
+            "simulated": False,  # the connections are real, and there are no pins
             "pins": {},
             "chrony": None,
             "settings": {"broker": self.connection.address, "most_members": self._most},

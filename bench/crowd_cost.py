@@ -1,0 +1,172 @@
+"""crowd-cost: what the subscribers of `mqtick-lab crowd` cost, and whether they disturb a client.
+
+A real client, which subscribed first, and a real time server, both with memory pins; the crowd is
+two processes, as an experiment's runner starts them. The peer is the same crowd, except that its
+members read at once what comes. The constellations take turns, in an order of chance.
+
+    python -m bench.crowd_cost            10 rounds
+    python -m bench.crowd_cost --quick    2 rounds
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from bench.cost import cpu_ns
+from bench.harness import Ratio, Report, Row, progress, quantile
+from bench.programs import started, time_server
+from demo.local_broker import Mosquitto, running
+from mqtick.lab.control import Control, NodeError
+from mqtick.protocol.broker import parse_broker_url
+
+_SIZES = (100, 300, 598)
+_INTERVAL_S = 0.1
+_SHOTS = 50
+_PROCESSES = 2
+_PATIENCE_S = 20.0
+NONE, OURS, PEER = "nobody else", "mqtick-lab crowd", "crowd that reads at once"
+
+
+class Bench:
+    """Server, client and both kinds of crowd, running; `phase` measures one constellation."""
+
+    def __init__(self, control: Control, crowds: dict[str, dict[str, int]]) -> None:
+        self.control = control
+        self.crowds = crowds
+        """Of each kind: process identities by node."""
+        self.latency_us: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+        self.cpu_ns: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+
+    def phase(self, who: str, size: int) -> None:
+        """Have the client join first and the crowd after it; measure; let the crowd go."""
+        ask = self.control.ask
+        pids = self.crowds.get(who, {})
+        ask("client:bench", "join")
+        for node, count in zip(pids, _shares(size, len(pids)), strict=True):
+            answer = ask(node, "join", timeout_s=_PATIENCE_S, count=count)
+            if answer["granted"] != count:
+                raise RuntimeError(f"{node}: {answer}")
+        time.sleep(3 * _INTERVAL_S)
+        for node in pids:
+            ask(node, "count", timeout_s=_PATIENCE_S)
+        began_ns = {node: cpu_ns(pid) for node, pid in pids.items()}
+        time.sleep(_SHOTS * _INTERVAL_S)
+        sent = ask("server:0", "edges", last=64)["edges"]
+        came = ask("client:bench", "edges", last=64)["edges"]
+        counts = {node: ask(node, "count", timeout_s=_PATIENCE_S) for node in pids}
+        used_ns = sum(cpu_ns(pid) - began_ns[node] for node, pid in pids.items())
+        for node, counted in counts.items():
+            if counted["lost"]:
+                raise RuntimeError(f"{node} lost members: {counted}")
+            ask(node, "leave", timeout_s=_PATIENCE_S)
+        if size:
+            self.cpu_ns[who, size].append(used_ns / (_SHOTS * size))
+        at = {edge["sequence"]: edge for edge in sent}
+        pairs = [(at[edge["sequence"]], edge) for edge in came if edge.get("sequence") in at]
+        self.latency_us[who, size] += [
+            (_instant_ns(back) - _instant_ns(out)) / 1e3 for out, back in pairs[-_SHOTS:]
+        ]
+
+
+def _shares(size: int, processes: int) -> list[int]:
+    return [size // processes + (place < size % processes) for place in range(processes)]
+
+
+def _instant_ns(edge: dict[str, int]) -> float:
+    return (edge["before_ns"] + edge["after_ns"]) / 2
+
+
+def _wait_for(control: Control, node: str) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            control.ask(node, "info", timeout_s=0.3)
+        except NodeError:
+            if time.monotonic() > end:
+                raise
+        else:
+            return
+
+
+def measure(rounds: int) -> Report:
+    """Run all phases."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        broker = stack.enter_context(running(Mosquitto(folder)))
+        arguments = ("--experiments", "--formats", "precise", "--interval-s", str(_INTERVAL_S))
+        pin = ("--pin-backend", "memory")
+        stack.enter_context(time_server(broker.url, folder, *arguments, *pin, "--pulse", "before"))
+        stack.enter_context(
+            started(
+                "mqtick.client.cli",
+                *("--broker", broker.url, "--name", "bench", "--experiments", *pin),
+                *("--state-folder", str(folder / "client")),
+                log=folder / "client.log",
+            )
+        )
+        crowds: dict[str, dict[str, int]] = {OURS: {}, PEER: {}}
+        for number in range(_PROCESSES):
+            ours, peer = f"ours{number}", f"peer{number}"
+            flags = ("crowd", "--broker", broker.url, "--name", ours)
+            one = stack.enter_context(started("mqtick.lab.cli", *flags, log=folder / f"{ours}.log"))
+            crowds[OURS][f"crowd:{ours}"] = one.pid
+            two = stack.enter_context(
+                started("bench.eager_crowd", broker.url, peer, "600", log=folder / f"{peer}.log")
+            )
+            crowds[PEER][f"crowd:{peer}"] = two.pid
+        control = stack.enter_context(Control(parse_broker_url(broker.url)))
+        for node in ("server:0", "client:bench", *crowds[OURS], *crowds[PEER]):
+            _wait_for(control, node)
+        time.sleep(4)  # the client has met its server, and its first burst is over
+        bench = Bench(control, crowds)
+        phases = [(NONE, 0), *((who, size) for who in (OURS, PEER) for size in _SIZES)]
+        for number in range(rounds):
+            for who, size in random.sample(phases, len(phases)):
+                progress(f"round {number + 1} of {rounds}: {size}, {who}")
+                bench.phase(who, size)
+    return _report(bench)
+
+
+def _report(bench: Bench) -> Report:
+    report = Report("crowd-cost")
+    for (who, size), values in sorted(bench.latency_us.items(), key=lambda item: item[0][1]):
+        name = f"server's pin to client's pin, {size} others"
+        report.rows.append(Row.of(name, "us", who, values, digits=1))
+    for (who, size), values in sorted(bench.cpu_ns.items(), key=lambda item: item[0][1]):
+        name = f"processor, by broadcast and member, {size} members"
+        report.rows.append(Row.of(name, "ns", who, values, digits=0))
+    for size in _SIZES:
+        ours, peer = (sum(bench.cpu_ns[who, size]) for who in (OURS, PEER))
+        name = f"processor with {size} members: ours / reads at once"
+        report.ratios.append(Ratio.of(name, round(ours), round(peer), 0.5))
+    largest = _SIZES[-1]
+    for name, share in (("p50", 0.5), ("p95", 0.95)):
+        alone, ours, peer = (
+            round(quantile(sorted(bench.latency_us[key]), share), 1)
+            for key in ((NONE, 0), (OURS, largest), (PEER, largest))
+        )
+        latency = f"server's pin to client's pin, {name}, {largest} others"
+        report.ratios.append(Ratio.of(f"{latency}: ours / reads at once", ours, peer, 1.0))
+        report.ratios.append(Ratio.of(f"{latency}: ours / nobody else", ours, alone, None))
+    return report
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--quick", action="store_true", help="2 rounds")
+    args = parser.parse_args()
+    measure(2 if args.quick else args.rounds).finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
