@@ -144,8 +144,8 @@ class Siglent(Dialect):
             found = Descriptor.parse((yield from block(":WAVeform:PREamble?", prefix=prefix)))
         if found.words != words or found.stride > 1:
             raise InstrumentError(
-                f"The descriptor says {'words' if found.words else 'octets'} and every "
-                f"{found.stride}. point after others were asked for; the capture is refused. "
+                f"The descriptor says {'words' if found.words else 'octets'} and a stride of "
+                f"{found.stride} points after others were asked for; the capture is refused. "
                 "Does another program use the instrument?"
             )
         return found
