@@ -132,7 +132,7 @@ class Nats(Mosquitto):
         # MQTT sessions live in JetStream, which wants a named server; no port for NATS's own
         # protocol (-1: any free one).
         self.config.write_text(
-            f"server_name: {folder.name or 'mqtick'}\nhost: 127.0.0.1\nport: -1\n"
+            "server_name: mqtick\nhost: 127.0.0.1\nport: -1\n"
             f'jetstream {{ store_dir: "{folder / "jetstream"}" }}\n'
             f"mqtt {{ host: 127.0.0.1, port: {self.port} }}\n{lines}\n"
         )
