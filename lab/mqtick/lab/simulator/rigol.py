@@ -102,9 +102,9 @@ class RigolFront(Front):
 
     def start(self, *, single: bool, segments: int = 1) -> None:
         """Begin to record so many frames."""
-        for number, source in self.model.inputs.items():
-            # The offset comes in steps of the converter, so that yorigin can be a whole number.
-            step = self.model.volts_per_code(number)
+        for source in self.model.inputs.values():
+            # The offset comes in steps of eight bits, so that yorigin can be a whole number.
+            step = source.volts_per_division * self.model.physics.divisions / 256
             source.offset_v = round(source.offset_v / step) * step
         self.model.segments = segments
         self.model.start(single=single)
