@@ -19,7 +19,7 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
-from demo.local_broker import Mosquitto, free_port, program, running
+from demo.local_broker import Mosquitto, Nats, free_port, program, running
 from mqtick.lab import crowd as crowd_module
 from mqtick.lab.cli import main
 from mqtick.lab.control import Control, NodeError
@@ -378,3 +378,16 @@ def test_the_packets_are_those_of_the_standard() -> None:
     assert subscribe_packet(["a/b", "c/d"]) == (b"\x82\x0e\x00\x01\x00\x03a/b\x00\x00\x03c/d\x00")
     long = connect_packet("i" * 200)
     assert long[:3] == bytes((0x10, (len(long) - 3) % 128 | 0x80, (len(long) - 3) // 128))
+
+
+@pytest.mark.skipif(program("nats-server") is None, reason="nats-server is not installed")
+def test_another_broker_takes_a_crowd_too(tmp_path: Path) -> None:
+    with running(Nats(tmp_path)) as broker:
+        here = replace(parse_broker_url(broker.url), version=broker.mqtt_version)
+        with Running(here) as crowd, clock_on(broker.port) as clock:
+            assert crowd.ask("join", count=50) == {"members": 50, "granted": 50, "refused": 0}
+            for _ in range(3):
+                clock.publish("mqtick/t/0", b"x" * 32)
+            crowd.counted(members=50, messages=150, least=3, most=3, lost=0)
+            crowd.ask("leave")
+            crowd.counted(members=0, lost=0)

@@ -102,7 +102,9 @@ class Member:
     the process is not woken. What speaks against it: the kernel acknowledges late where nobody
     reads (up to 40 ms, Linux's TCP_DELACK_MIN), so that a broker with Nagle's algorithm on would
     hold back a second message to this member meanwhile. There is one message an interval, so
-    nothing is held back; and buffers (128 KiB by default) have to be read now and then.
+    nothing is held back; and buffers have to be read now and then. There is no keep-alive either,
+    since a PINGREQ could meet a broadcast: a broker's host that vanishes is noticed by whoever
+    publishes.
     """
 
     def __init__(
