@@ -5,12 +5,16 @@ Source: InfiniiVision programmer's guides; the answers' form from drivers of oth
 
 from __future__ import annotations
 
+import numpy as np
+
+from mqtick.lab.block import definite_block
 from mqtick.lab.setup import State
 from mqtick.lab.simulator.front import Front, boolean
 from mqtick.lab.simulator.model import Frame, Model, Physics
 
 __all__ = ["KeysightFront"]
 
+_FORMATS = {"BYTE": 0, "WORD": 1, "ASC": 4}
 _SLOPES = {"POS": "rising", "NEG": "falling", "EITH": "either"}
 
 
@@ -24,7 +28,7 @@ class KeysightFront(Front):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._source = 1
-        self._words = True
+        self._format = "WORD"
         self._high_first = True
         self._points: int | None = None
         self._segment = 1
@@ -38,6 +42,7 @@ class KeysightFront(Front):
     def _add_acquisition(self) -> None:
         on, model = self.scpi.on, self.model
         on(":SINGle", lambda _: self._start(single=True))
+        on(":DIGitize", lambda _: self._start(single=True))
         on(":RUN", lambda _: self._start(single=False))
         on(":STOP", lambda _: model.stop())
         on(":TRIGger:FORCe", lambda _: model.force())
@@ -139,6 +144,8 @@ class KeysightFront(Front):
         on(":WAVeform:POINts", self._set_points)
         on(":WAVeform:POINts?", lambda _: str(self._frame_points()))
         on(":WAVeform:FORMat", self._set_format)
+        on(":WAVeform:FORMat?", lambda _: self._format)
+        on(":WAVeform:SOURce?", lambda _: f"CHAN{self._source}")
         on(":WAVeform:BYTeorder", self._set_order)
         on(":WAVeform:UNSigned", lambda _: None)
         on(":WAVeform:PREamble?", lambda _: self._preamble())
@@ -151,10 +158,13 @@ class KeysightFront(Front):
         self._source = int(text.upper().removeprefix("CHANNEL").removeprefix("CHAN"))
 
     def _set_points(self, text: str) -> None:
-        self._points = None if text.upper().startswith("MAX") else int(float(text))
+        self._points = None if text.upper().startswith("MAX") else max(int(float(text)), 1)
 
     def _set_format(self, text: str) -> None:
-        self._words = text.upper().startswith("WORD")
+        name = text.upper().removesuffix("II")
+        if name not in _FORMATS:
+            raise ValueError
+        self._format = name
 
     def _set_order(self, text: str) -> None:
         self._high_first = text.upper().startswith("MSBF")
@@ -167,7 +177,11 @@ class KeysightFront(Front):
 
     def _frame_points(self) -> int:
         frame = self._frame()
-        return frame.points if frame else 0
+        return -(-frame.points // self._stride(frame)) if frame else 0
+
+    def _stride(self, frame: Frame) -> int:
+        """Return every how many-th point is sent: fewer points may be wanted than there are."""
+        return -(-frame.points // min(self._points or frame.points, frame.points))
 
     def _preamble(self) -> str:
         frame = self._frame()
@@ -178,7 +192,8 @@ class KeysightFront(Front):
         middle = round(self.model.middle_code * 2.0**shift)
         offset_v = self.model.inputs[self._source].offset_v
         return (
-            f"{int(self._words):+d},+0,{frame.points:+d},+1,{frame.interval_s:+.8E},"
+            f"{_FORMATS[self._format]:+d},+0,{self._frame_points():+d},+1,"
+            f"{frame.interval_s * self._stride(frame):+.8E},"
             f"{frame.start_s:+.8E},+0,{scale:+.8E},{offset_v:+.8E},{middle:+d}"
         )
 
@@ -186,14 +201,23 @@ class KeysightFront(Front):
         frame = self._frame()
         if frame is None:
             return b""
-        codes = self.model.codes(self._source, frame)
-        if not self._words:
+        codes = self.model.codes(self._source, frame)[:: self._stride(frame)]
+        if self._format == "ASC":
+            offset_v = self.model.inputs[self._source].offset_v
+            steps = codes.astype(np.int32) - self.model.middle_code
+            volts = steps * self.model.volts_per_code(self._source) + offset_v
+            return ",".join(f"{value:+.6E}" for value in volts).encode()
+        if self._format == "BYTE":
             return (codes >> -self._shift()).astype("u1").tobytes()
         return (codes << self._shift()).astype(">u2" if self._high_first else "<u2").tobytes()
 
     def _shift(self) -> int:
         # The converter's bits are the upper ones of the octet or word.
-        return (16 if self._words else 8) - self.model.physics.bits
+        return (16 if self._format == "WORD" else 8) - self.model.physics.bits
+
+    def block(self, data: bytes) -> bytes:
+        """Write a block with eight digits."""
+        return definite_block(data, 8)
 
     def _tag_s(self) -> float:
         frames = self.model.frames

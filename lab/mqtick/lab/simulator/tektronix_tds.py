@@ -6,6 +6,8 @@ Sources: programmer manuals 077-0444 and 077-1149; the order of the preamble's f
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mqtick.lab.simulator.model import Frame, Model, Physics
 from mqtick.lab.simulator.tektronix_common import TektronixFront
 
@@ -20,7 +22,7 @@ class TektronixTdsFront(TektronixFront):
     physics = Physics(bits=8, divisions=10.24, max_rate_hz=2e9, depths=(2500,))
     trigger = "TRIGger:MAIn"
     either = False
-    preambles = ("WFMPre",)
+    preambles: ClassVar[tuple[str, ...]] = ("WFMPre",)
     order = (
         "BYT_Nr;BIT_Nr;ENCdg;BN_Fmt;BYT_Or;NR_Pt;WFID;PT_Fmt;XINcr;PT_Off;XZEro;XUNit;YMUlt;YZEro;"
         "YOFf;YUNit"
