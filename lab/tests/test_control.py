@@ -12,6 +12,7 @@ from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
+from crowd_rig import Running
 
 from demo.local_broker import Mosquitto, free_port, program, running
 from mqtick.lab.control import Control, NodeError
@@ -77,6 +78,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         made.start("mqtick.timeserver.cli", "0", "--experiments", *fast)
         made.start("mqtick.client.cli", "a", "--experiments", "--fast", "--name", "a")
         made.start("mqtick.client.cli", "b", "--fast", "--name", "b")
+        made.start("mqtick.client.cli", "c", "--experiments", "--fast", "--name", "c")
         try:
             with made.control:
                 made.wait("server:0", "time")
@@ -124,6 +126,32 @@ def test_who_left_hears_nothing_until_it_joined_again(bench: Bench) -> None:
     assert bench.control.ask("client:a", "join") == {}
     while bench.sequence("client:a", "arrival") == left_at:
         time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_who_joins_last_is_served_last(bench: Bench) -> None:
+    bench.wait("client:c", "arrival")
+    with Running(parse_broker_url(bench.broker.url)) as crowd:
+        for first, last in (("client:a", "client:c"), ("client:c", "client:a")):
+            bench.control.ask(first, "join")
+            assert crowd.ask("join", count=400)["granted"] == 400
+            bench.control.ask(last, "join")
+            after = bench.sequence("server:0", "time")
+            while bench.sequence("server:0", "time") < after + 11:
+                time.sleep(0.1)
+            at = [
+                {
+                    edge["sequence"]: edge["before_ns"]
+                    for edge in bench.control.ask(node, "edges", last=64)["edges"]
+                    if edge.get("sequence", 0) > after
+                }
+                for node in (first, last)
+            ]
+            both = at[0].keys() & at[1].keys()
+            assert len(both) >= 10
+            # 400 others lie between; on a busy machine somebody may wake up late now and then.
+            later = sorted(at[1][sequence] - at[0][sequence] for sequence in both)
+            assert later[len(later) // 2] > 200_000
 
 
 def test_an_additional_message_makes_an_edge_on_both_sides(bench: Bench) -> None:

@@ -9,7 +9,6 @@ import resource
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,75 +17,20 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
+from crowd_rig import Running, clock_on
 
 from demo.local_broker import Mosquitto, Nats, free_port, program, running
 from mqtick.lab import crowd as crowd_module
 from mqtick.lab.cli import main
 from mqtick.lab.control import Control, NodeError
-from mqtick.lab.crowd import Crowd, make_room
+from mqtick.lab.crowd import make_room
 from mqtick.lab.crowd_member import connect_packet, subscribe_packet
 from mqtick.protocol.broker import Broker, parse_broker_url
-from mqtick.protocol.loop import Loop
 from mqtick.protocol.topics import TopicTree, acl
 
 needs_mosquitto = pytest.mark.skipif(
     program("mosquitto") is None, reason="mosquitto is not installed"
 )
-
-
-class Running:
-    """A crowd in a thread, somebody who commands it, and somebody who publishes the time."""
-
-    def __init__(self, broker: Broker, control: Broker | None = None) -> None:
-        self.loop = Loop()
-        self.crowd = Crowd(self.loop, broker, "w1")
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.control = Control(control or broker)
-
-    def _run(self) -> None:
-        self.crowd.start()
-        self.loop.run()
-        self.crowd.close()
-        self.loop.close()
-
-    def __enter__(self) -> Running:
-        self.thread.start()
-        self.control.start()
-        while True:
-            with contextlib.suppress(NodeError):
-                self.ask("info", timeout_s=0.1)
-                return self
-
-    def __exit__(self, *_: object) -> None:
-        self.control.close()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(5)
-
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        return self.control.ask("crowd:w1", do, **arguments)
-
-    def counted(self, **expected: int) -> dict[str, Any]:
-        """Return the count once it is as expected."""
-        end = time.monotonic() + 3
-        while True:
-            count = self.ask("count")
-            if expected.items() <= count.items():
-                return count
-            assert time.monotonic() < end, count
-            time.sleep(0.03)
-
-
-@contextlib.contextmanager
-def clock_on(port: int, user: str | None = None) -> Iterator[paho.Client]:
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2)
-    client.username_pw_set(user)
-    client.connect("127.0.0.1", port)
-    client.loop_start()
-    try:
-        yield client
-    finally:
-        client.disconnect()
-        client.loop_stop()
 
 
 @pytest.fixture(scope="module")
