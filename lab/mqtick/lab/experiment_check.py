@@ -21,8 +21,8 @@ def check(experiment: Experiment) -> str:
     """Return the first fault, "" where there is none."""
     checks: tuple[Callable[[Experiment], Iterator[str]], ...] = (
         _numbers,
-        _instruments,
         _channels,
+        _instruments,
         _order,
         _one_origin,
     )

@@ -20,7 +20,7 @@ _FLAT_SHARE: Final = 0.25
 _HALF_SCREEN: Final = 4.0
 """Divisions from the middle of the screen to its edge; converters of some families reach on."""
 _TOLERANCE_FS: Final = femtoseconds(1e-6)
-"""How far an effect may seem to precede its cause, by what cables and deskew leave."""
+"""How far the edge that triggered may seem to be from the trigger, by what deskew leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,31 +165,17 @@ def _order(
     experiment: Experiment, found: Mapping[str, list[Edge]], counts: Mapping[str, int]
 ) -> Finding:
     parts = experiment.measured()
-    chosen: dict[str, int] = {}
+    triggers = {instrument.trigger for instrument in experiment.instrument.values()}
+    marks = {name: min(found[name], key=lambda edge: abs(edge.instant_fs)) for name in triggers}
+    rising = {mark.rising for mark in marks.values()}
+    chosen = {name: mark.instant_fs for name, mark in marks.items()}
     for name, edges in found.items():
-        if name != parts.get("publisher") and edges:
-            chosen[name] = edges[0].instant_fs
-    for name in {instrument.trigger for instrument in experiment.instrument.values()}:
-        chosen[name] = min((edge.instant_fs for edge in found[name]), key=abs)
-    cause_fs = None
-    if "publisher" in parts:
-        publisher = parts["publisher"]
-        cause_fs = chosen.setdefault(publisher, found[publisher][0].instant_fs)
-        for name in set(parts.values()) - {publisher}:
-            later = [
-                edge.instant_fs
-                for edge in found[name]
-                if edge.instant_fs >= cause_fs - _TOLERANCE_FS
-            ]
-            if not later:
-                raise _UnusableError(
-                    f"The trigger was something else than the publisher's edge: "
-                    f"{_shown(experiment, name)} has its edge "
-                    f"{(cause_fs - found[name][-1].instant_fs) / 1e9:.1f} us before it, so that "
-                    "they belong to different messages; look at the probes, and at span_us and "
-                    "before."
-                )
-            chosen[name] = later[0]
+        if name in chosen or not edges:
+            continue
+        # A pulse that began before the record ends within it: its end is not the edge.
+        alike = [edge for edge in edges if edge.rising in rising] if len(edges) > 1 else []
+        chosen[name] = (alike or edges)[0].instant_fs
+    cause_fs = chosen.get(parts.get("publisher", ""))
     first = chosen.get(parts.get("first", ""))
     last = chosen.get(parts.get("last", ""))
     return Finding(
