@@ -21,12 +21,13 @@ from mqtick.service.settings_schema import Key, describe, problem_with
 from mqtick.timeserver.config import Settings as ServerSettings
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("protocol", "pins", "service", "timeserver", "client", "bench", "demo", "tests")
+ROOMS = ("protocol", "pins", "service", "timeserver", "client", "analysis", "lab")
+FOLDERS = ("bench", "demo", "tests")
 DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),
-        *(file for room in ROOMS for file in (ROOT / room).glob("*.md")),
+        *(file for room in (*ROOMS, *FOLDERS) for file in (ROOT / room).glob("*.md")),
     ]
 )
 # Written for those who run the programs: an identifier with a unit in it is a configuration key.
@@ -37,7 +38,12 @@ FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 HEADING = re.compile(r"^#+\s+(.*?)\s*$", re.MULTILINE)
-PROGRAM = re.compile(r"(?:^|[\s=/(;&|])(mqtick-client|mqtick-timeserver|make)(?=\s|$)")
+MODULES = {
+    "mqtick-client": "mqtick.client.cli",
+    "mqtick-timeserver": "mqtick.timeserver.cli",
+    "mqtick-lab": "mqtick.lab.cli",
+}
+PROGRAM = re.compile(rf"(?:^|[\s=/(;&|])({'|'.join(MODULES)}|make)(?=\s|$)")
 KEY = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*(?:\.[a-z][a-z0-9_]*)?")
 ASSIGNMENT = re.compile(rf"({KEY.pattern}) = (.+)")
 UNIT = re.compile(r"_(s|ms|us|ppm|ppb)$")
@@ -90,9 +96,8 @@ def words_of(command: str) -> list[str]:
 @functools.cache
 def help_of(program: str, *command: str) -> str:
     """What --help says."""
-    module = {"mqtick-client": "mqtick.client.cli", "mqtick-timeserver": "mqtick.timeserver.cli"}
     done = subprocess.run(
-        [sys.executable, "-m", module[program], *command, "--help"],
+        [sys.executable, "-m", MODULES[program], *command, "--help"],
         env={**os.environ, "COLUMNS": "200"},
         capture_output=True,
         text=True,
@@ -101,10 +106,8 @@ def help_of(program: str, *command: str) -> str:
     return done.stdout
 
 
-def subcommands_of(program: str) -> set[str]:
-    listed = re.findall(r"^    ([a-z][a-z-]+)\s", help_of(program), re.MULTILINE)
-    assert {"run", "status"} <= set(listed)
-    return set(listed)
+def subcommands_of(program: str, *command: str) -> set[str]:
+    return set(re.findall(r"^    ([a-z][a-z-]+)\s", help_of(program, *command), re.MULTILINE))
 
 
 def flags_of(program: str, *command: str) -> set[str]:
@@ -114,12 +117,15 @@ def flags_of(program: str, *command: str) -> set[str]:
 def faults_of(program: str, words: list[str]) -> list[str]:
     """What --help does not know."""
     known = subcommands_of(program)
+    assert "run" in known
     command = words[0] if words and not words[0].startswith("-") else "run"
     if command not in known:
         return [f"there is no command {command}"]
     flags = flags_of(program, command)
     if words[:1] != [command]:
         flags |= {"--version", "--help"}
+    if words[1:] and words[1] in subcommands_of(program, command):  # `scope identify`
+        flags |= flags_of(program, command, words[1])
     given = [word.partition("=")[0] for word in words if word.startswith("-")]
     return [f"{command} has no flag {flag}" for flag in given if flag not in flags]
 
@@ -157,7 +163,7 @@ def test_every_command_of_our_programs_is_one_that_help_knows() -> None:
 def test_every_flag_that_stands_alone_belongs_to_one_of_our_programs() -> None:
     known = {
         flag
-        for program in ("mqtick-client", "mqtick-timeserver")
+        for program in MODULES
         for command in subcommands_of(program)
         for flag in flags_of(program, command)
     }
