@@ -308,6 +308,11 @@ def test_only_tcp_and_tls_are_spoken(url: str, capsys: pytest.CaptureFixture[str
     assert "plain MQTT over TCP or TLS, not" in capsys.readouterr().err
 
 
+def test_files_for_tls_that_are_none_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crowd", "--broker", "mqtts://localhost", "--ca-file", "/etc/hostname"]) == 2
+    assert "TLS cannot be set up with /etc/hostname" in capsys.readouterr().err
+
+
 def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crowd", "--name", "a/b"]) == 2
     assert "'crowd:a/b' is no node" in capsys.readouterr().err

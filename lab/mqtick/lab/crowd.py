@@ -80,13 +80,6 @@ class Crowd:
         self.loop, self.broker, self.node = loop, broker, f"crowd:{name}"
         self.tree = TopicTree(prefix)
         self._most = most
-        self._context = None
-        if broker.scheme == "mqtts":
-            self._context = client_context(
-                ca_file=broker.ca_file,
-                certificate_file=broker.certificate_file,
-                key_file=broker.key_file,
-            )
         self._refusals: Counter[str] = Counter()
         self._members: list[Member] = []
         self._to_make = 0
@@ -99,6 +92,13 @@ class Crowd:
         self.connection = Connection(
             loop, broker, identity, on_publish=self._on_publish, on_up=self._on_up
         )
+        self._context = None
+        if broker.scheme == "mqtts":
+            self._context = client_context(
+                ca_file=broker.ca_file,
+                certificate_file=broker.certificate_file,
+                key_file=broker.key_file,
+            )
         self._commands = Commands(
             self.tree.command(self.node),
             self.tree.answer(self.node),
