@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from demo.local_broker import Nats, program, running
+from demo.bench import EXPERIMENT, INTERVAL_S, bench
+from demo.local_broker import Mosquitto, Nats, program, running
+from mqtick.analysis.run_folder import load_run
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rig import US, Rig
+from rig import US, Rig, needs_mosquitto
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,3 +49,57 @@ def test_a_client_comes_back_after_nats_was_away(rig: Rig) -> None:
     broker.start()
     client.wait_for(lambda values: values["connected"], "it comes back")
     client.wait_synchronised(timeout_s=20.0)
+
+
+@needs_mosquitto
+def test_one_experiment_runs_over_mosquitto_and_nats(rig: Rig) -> None:
+    out, tables = rig.folder / "out", []
+    with contextlib.ExitStack() as stack:
+        for made in (Mosquitto(rig.new_folder("mosquitto")), Nats(rig.new_folder("nats"))):
+            broker = stack.enter_context(running(made))
+            resource = stack.enter_context(bench(broker.folder, broker, "keysight"))
+            (broker.folder / "experiment.toml").write_text(
+                EXPERIMENT.format(
+                    subscribers="2, 10",
+                    shots=2,
+                    interval_s=INTERVAL_S,
+                    broker=broker.url,
+                    mqtt_version=broker.mqtt_version,
+                    resource=resource,
+                    span_us=10_000,
+                )
+            )
+            name = "nats" if isinstance(broker, Nats) else "mosquitto"
+            tables.append(
+                f'[broker.{name}]\nbroker = "{broker.url}"\n'
+                f'mqtt_version = "{broker.mqtt_version}"\n'
+                f'experiment = "{broker.folder / "experiment.toml"}"\n'
+            )
+        (rig.folder / "brokers.toml").write_text("".join(tables))
+        done = subprocess.run(
+            [
+                *(
+                    sys.executable,
+                    "-c",
+                    "from mqtick.lab.cli import main; raise SystemExit(main())",
+                ),
+                *("run", str(made.folder / "experiment.toml"), "--quiet", "--out", str(out)),
+                *("--broker-matrix", str(rig.folder / "brokers.toml")),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr + done.stdout
+    rows = [line.split()[:3] for line in done.stdout.splitlines() if "." in line[20:]]
+    names = [(row[0], row[1], row[2]) for row in rows if row[0] in ("mosquitto", "nats")]
+    assert names == [
+        (name, number, "2")
+        for _quantity in ("skew", "latency")
+        for number in ("2", "10")
+        for name in ("mosquitto", "nats")
+    ]
+    assert "SIMULATED: skew" in done.stdout
+    runs = [load_run(out / name) for name in ("mosquitto", "nats")]
+    assert [run.record["settings"]["mqtt_version"] for run in runs] == ["5", "3.1.1"]
