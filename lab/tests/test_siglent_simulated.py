@@ -7,7 +7,6 @@ import time
 
 import numpy as np
 import pytest
-from foreign_rig import read_with
 from scope_rig import setup, simulated
 
 from mqtick.analysis.edges import find_edges
@@ -215,37 +214,3 @@ def test_the_screen_is_a_picture() -> None:
         assert scope.screenshot().startswith(b"\x89PNG")
         assert scope.screenshot().endswith(b"IEND\xaeB`\x82")
         scope.close()
-
-
-@pytest.mark.slow
-def test_pymeasures_driver_reads_the_same_volts() -> None:
-    with simulated(SiglentFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, setup(), 100_000)
-        ours = scope.read([1, 2])
-        theirs = read_with("siglent_pymeasure.py", instrument, [1, 2])
-        scope.close()
-    for channel, waveform in ours.items():
-        np.testing.assert_allclose(theirs[f"v{channel}"], waveform.volts(), atol=1e-12)
-        times = theirs[f"t{channel}"]
-        steps_fs = np.diff(times) * 1e15
-        np.testing.assert_allclose(steps_fs, waveform.interval_fs, rtol=1e-6)
-        # Its table of time bases is another model's and takes 100 us a division for 50 us: it
-        # places the record by half of ten divisions of that.
-        assert times[0] == pytest.approx(waveform.start_fs / 1e15 + 5 * 50e-6)
-
-
-@pytest.mark.slow
-def test_pymeasures_driver_loses_a_last_sample_that_is_a_blank() -> None:
-    quiet = dataclasses.replace(SiglentFront.physics, noise_v=0.0)
-    # 3.3 V are 0x2080 then: octets 80 20, and the driver strips white space from the end.
-    channels = (Channel(1, 1.0, 3.3 - 0x2080 / 7680),)
-    with simulated(SiglentFront, quiet) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, Setup(channels, Trigger(1), 1e-3, points=10_000))
-        ours = scope.read([1])[1]
-        theirs = read_with("siglent_pymeasure.py", instrument, [1])
-        scope.close()
-    assert ours.codes[-1] == 0x2080
-    assert theirs["v1"].size == ours.codes.size - 1
-    np.testing.assert_allclose(theirs["v1"], ours.volts()[:-1], atol=1e-12)

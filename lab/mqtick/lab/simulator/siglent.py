@@ -74,7 +74,7 @@ class SiglentFront(Front):
         setattr(self, field, value)
         span_s = self._scale_s * _DIVISIONS
         self.model.span_s = span_s
-        before = self._percent / 100 - self._delay_s / span_s
+        before = round(self._percent / 100 - self._delay_s / span_s, 9)
         self.model.before = min(max(before, 0.0), 1.0)
 
     # -- inputs --------------------------------------------------------------------------------

@@ -161,7 +161,8 @@ class SiglentWfFront(Front):
     def _place(self) -> None:
         """The record is as long as the grid, and its middle lies at the delay."""
         self.model.span_s = self._scale_s * _DIVISIONS
-        self.model.before = min(max(0.5 - self._centre_s / self.model.span_s, 0.0), 1.0)
+        before = round(0.5 - self._centre_s / self.model.span_s, 9)
+        self.model.before = min(max(before, 0.0), 1.0)
 
     def _set_depth(self, text: str) -> None:
         if text in _DEPTHS and self.model.running:  # stopped, it does nothing and says nothing
