@@ -164,10 +164,11 @@ class TektronixMsoFront(TektronixFront):
     def scales(self, frame: Frame) -> dict[str, str]:
         """Return the fields that place the points."""
         point, zero = self._place(frame)
+        scale = self.volts_per_level()
         return {
             "PT_Off": str(point),
             "XZEro": zero,
-            "YMUlt": f"{self.volts_per_level():.6E}",
+            "YMUlt": f"{scale:.6E}",
             "YOFf": "0.0E+0",
-            "YZEro": f"{self.model.inputs[self.source].offset_v:.6E}",
+            "YZEro": f"{self.model.inputs[self.source].offset_v - self.middle * scale:.6E}",
         }

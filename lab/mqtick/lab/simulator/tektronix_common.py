@@ -228,10 +228,15 @@ class TektronixFront(Front):
         if not self.binary:
             return ";".join(",".join(map(str, self.levels(frame))) for frame in frames)
         kind = ("<" if self.low_first else ">") + ("i" if self.signed else "u") + str(self.width)
-        middle = 0 if self.signed else 1 << (8 * self.width - 1)
         return b";".join(
-            self.block((self.levels(frame) + middle).astype(kind).tobytes()) for frame in frames
+            self.block((self.levels(frame) + self.middle).astype(kind).tobytes())
+            for frame in frames
         )
+
+    @property
+    def middle(self) -> int:
+        """The code that is sent for the middle of the screen."""
+        return 0 if self.signed or not self.binary else 1 << (8 * self.width - 1)
 
     def block(self, data: bytes) -> bytes:
         """Write a block with no more digits than it needs."""

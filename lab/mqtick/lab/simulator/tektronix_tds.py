@@ -48,9 +48,15 @@ class TektronixTdsFront(TektronixFront):
         on("HORizontal[:MAIn]:SCAle", self.set_scale)
         on("HORizontal[:MAIn]:SCAle?", lambda _: f"{self.scale_s:.1E}")
         on("HORizontal[:MAIn]:POSition", self.set_place)
+        on("WAVFrm?", lambda _: self.whole())
         on("HARDCopy:PORT", lambda _: None)
         on("HARDCopy:FORMat", lambda _: None)
         on("HARDCopy", lambda _: self.screen())
+
+    def whole(self) -> str | bytes:
+        """Return preamble and curve."""
+        head, curve = ";".join(self.fields(self.frame()).values()) + ";", self.curve()
+        return head + curve if isinstance(curve, str) else head.encode() + curve
 
     def set_scale(self, text: str) -> None:
         """Set the time a division."""
@@ -79,7 +85,7 @@ class TektronixTdsFront(TektronixFront):
             "XZEro": f"{frame.start_s + (self.first - 1) * frame.interval_s:.9E}",
             "YMUlt": f"{scale:.6E}",
             "YZEro": "0.0E+0",
-            "YOFf": f"{-self.model.inputs[self.source].offset_v / scale:.6E}",
+            "YOFf": f"{self.middle - self.model.inputs[self.source].offset_v / scale:.6E}",
         }
 
 
