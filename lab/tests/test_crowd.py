@@ -23,8 +23,8 @@ from demo.local_broker import Mosquitto, Nats, free_port, program, running
 from mqtick.lab import crowd as crowd_module
 from mqtick.lab.cli import main
 from mqtick.lab.control import Control, NodeError
-from mqtick.lab.crowd import make_room
 from mqtick.lab.crowd_member import connect_packet, subscribe_packet
+from mqtick.lab.open_files import make_room
 from mqtick.protocol.broker import Broker, parse_broker_url
 from mqtick.protocol.topics import TopicTree, acl
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import resource
 import secrets
 import socket
 from collections import Counter
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqtick.lab.crowd_member import Entrance, Member, State
+from mqtick.lab.open_files import make_room
 from mqtick.protocol.broker import Broker, BrokerError
 from mqtick.protocol.experiments import (
     Answer,
@@ -32,33 +32,16 @@ from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.tls import client_context
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["Crowd", "make_room"]
+__all__ = ["Crowd", "run"]
 
 _log = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
 # Connections that are made at the same time: Mosquitto's queue of waiting ones holds 100.
 _BUNCH = 64
-# What the process has open beside its members.
-_SPARE_FILES = 64
 _JOIN_NS = 10 * _SECOND
 _LEAVE_NS = 2 * _SECOND
 # Time between two readings of all buffers, which held 900 time messages each in a trial.
 _READ_EVERY_S = (3.0, 5.0)
-
-
-def make_room(members: int) -> None:
-    """Raise the soft limit of open files to what members need; OSError where it cannot be."""
-    needed = members + _SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise OSError(
-            f"{members} connections need {needed} open files, but this process may have {hard} at "
-            "most, so none is made: raise the hard limit (`ulimit -Hn`, or LimitNOFILE= in a "
-            "unit), or share the members among more processes."
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class Crowd:
