@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mqtick.analysis.waveform import Waveform
+from mqtick.lab.logic_analyser import LogicAnalyser
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Setup
 
@@ -43,5 +44,7 @@ class Instrument(Protocol):
 
 
 def open_instrument(resource: str, dialect: str = "auto", *, timeout_s: float = 3.0) -> Instrument:
-    """Open what a resource names: a VISA resource."""
+    """Open what a resource names: a VISA resource, or "sigrok:DRIVER" for a logic analyser."""
+    if resource.startswith("sigrok:"):
+        return LogicAnalyser(resource)
     return Oscilloscope.open(resource, dialect, timeout_s=timeout_s)
