@@ -57,14 +57,17 @@ def page(first: int, last: int, data: bytes) -> list[tuple[str, str | bytes | No
 def commands(
     conversation: Conversation[T], replies: Mapping[str, str | bytes] | None = None
 ) -> list[str]:
-    """Play a conversation to its end, and return what was sent."""
+    """Play a conversation to its end, and return what was sent; the depth is what was set."""
     sent: list[str] = []
+    depth = "AUTO"
     reply: Reply = None
     try:
         while True:
             command = getattr(conversation.send(reply), "command", "")
             sent += [command] if command else []
-            reply = (replies or {}).get(command)
+            if command.startswith(":ACQuire:MDEPth "):
+                depth = command.split()[1]
+            reply = {DEPTH: depth, **(replies or {})}.get(command, "1" if "?" in command else None)
     except StopIteration:
         return sent
 
@@ -207,6 +210,18 @@ def test_no_trigger_state_is_an_error() -> None:
         converse(DHO.state(), [(":TRIGger:STATus?", "1.0000E+06")])
 
 
+@pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
+def test_stop_after_single_is_not_yet_the_end(dialect: Rigol) -> None:
+    status = ":TRIGger:STATus?"
+    pairs = [(":SINGle", None), (status, "STOP"), (status, "STOP"), (status, "RUN")]
+    converse(dialect.arm(), pairs)
+
+
+def test_an_instrument_that_stays_stopped_is_asked_only_so_often() -> None:
+    sent = commands(DHO.arm(), {":TRIGger:STATus?": "STOP"})
+    assert 1 < len(sent) < 100
+
+
 # -- setting up ---------------------------------------------------------------------------------
 
 
@@ -231,7 +246,15 @@ def test_the_depth_is_the_next_one_that_holds_the_points(
     dialect: Rigol, channels: int, points: int, depth: str
 ) -> None:
     sent = commands(dialect.set_up(setup(points=points, channels=channels)))
-    assert [command for command in sent if "MDEP" in command] == [f":ACQuire:MDEPth {depth}"]
+    assert [command for command in sent if "MDEPth " in command] == [f":ACQuire:MDEPth {depth}"]
+
+
+@pytest.mark.parametrize("answer", ["AUTO", "12000", "6.0000E+03"])
+def test_a_depth_that_is_not_taken_is_refused_since_not_every_instrument_says_so(
+    answer: str,
+) -> None:
+    with pytest.raises(InstrumentError, match="did not take a memory of 120000 points"):
+        commands(DS1000Z.set_up(setup(points=50_000, channels=1)), {DEPTH: answer})
 
 
 @pytest.mark.parametrize(
@@ -306,9 +329,12 @@ def test_more_segments_than_fit_are_refused() -> None:
 
 def test_while_it_records_single_is_not_said() -> None:
     dialect = recording("DHO924S")
-    assert commands(dialect.arm()) == [":RECord:WRECord:OPERate RUN"]
+    replies: dict[str, str | bytes] = {":TRIGger:STATus?": "RUN"}
+    assert commands(dialect.arm(), replies)[0] == ":RECord:WRECord:OPERate RUN"
     assert commands(dialect.stop()) == [":RECord:WRECord:OPERate STOP"]
-    assert commands(recording("DS1054Z").arm()) == [":FUNCtion:WRECord:OPERate RUN"]
+    sent = commands(recording("DS1054Z").arm(), replies)
+    assert sent[0] == ":FUNCtion:WRECord:OPERate RUN"
+    assert ":SINGle" not in sent
 
 
 @pytest.mark.parametrize(("current", "state"), [("0", State.PREPARING), ("1", State.ARMED)])

@@ -15,11 +15,11 @@ import numpy as np
 
 from mqtick.analysis.waveform import Waveform, femtoseconds
 from mqtick.lab.conversation import Conversation, InstrumentError, block, pause, query, write
-from mqtick.lab.dialects.base import Dialect, Identity, numbers
+from mqtick.lab.dialects.base import Dialect, Identity, number, numbers
 from mqtick.lab.dialects.rigol_record import Recording
 from mqtick.lab.setup import Channel, Setup, State
 
-__all__ = ["Rigol"]
+__all__ = ["Rigol", "ask_depth"]
 
 _SLOPES = {"rising": "POSitive", "falling": "NEGative", "either": "RFALl"}
 _STATES = {
@@ -30,8 +30,12 @@ _STATES = {
     "TD": State.TRIGGERED,  # not sticky: it may be STOP at the next look
     "T'D": State.TRIGGERED,
 }
+_MULTIPLES = {"K": 1e3, "M": 1e6}
 _FAST_SCALE = "1E-6"
 _RUN_S = 0.1
+_LOOK_S = 0.02
+_LOOKS = 25
+"""How often to look, and how long between, whether a command has had its effect."""
 
 
 class Rigol(Recording, Dialect):
@@ -93,6 +97,7 @@ class Rigol(Recording, Dialect):
         self.deskew_fs = {number: femtoseconds(at.deskew_s) for number, at in on.items()}
         yield from self._time(setup)
         yield from self._trigger(setup)
+        yield from query("*OPC?")
         yield from self.begin_recording(setup.segments)
         if setup.segments == 1:
             yield from write(":STOP")
@@ -111,6 +116,7 @@ class Rigol(Recording, Dialect):
             f"{head}OFFSet {-channel.offset_v:.6G}",
             f"{head}TCAL 0",
         )
+        yield from query("*OPC?")  # what comes too fast is lost (libsigrok asks after each command)
 
     def _time(self, setup: Setup) -> Conversation[None]:
         """Set scale, then depth: the scale would work out the depth anew."""
@@ -127,6 +133,17 @@ class Rigol(Recording, Dialect):
             f":TIMebase:MAIN:OFFSet {(0.5 - setup.before) * span_s:.9G}",
             f":ACQuire:MDEPth {self.depth_text(depth)}",
         )
+        for _ in range(
+            _LOOKS
+        ):  # it takes its time, and a DS1000Z that did not take it says nothing
+            taken = yield from ask_depth(0)
+            if taken == depth:
+                return
+            yield from pause(_LOOK_S)
+        raise InstrumentError(
+            f"{self.identity.model} did not take a memory of {depth} points (it has "
+            f"{taken or 'an automatic one'}); ask for fewer points or fewer channels."
+        )
 
     def _trigger(self, setup: Setup) -> Conversation[None]:
         trigger = setup.trigger
@@ -142,8 +159,15 @@ class Rigol(Recording, Dialect):
     # -- acquisition ---------------------------------------------------------------------------
 
     def arm(self) -> Conversation[None]:
-        """Begin; while it records, :SINGle is refused."""
+        """Begin; while it records, :SINGle is refused.
+
+        It goes on to say STOP for some 300 ms, which is not yet the end.
+        """
         yield from write(self.recording_run if self.segments > 1 else ":SINGle")
+        for _ in range(_LOOKS):
+            if (yield from self.state()) is not State.STOPPED:
+                break
+            yield from pause(_LOOK_S)
 
     def state(self) -> Conversation[State]:
         """Ask the trigger's state; there is no register that remembers a trigger."""
@@ -230,6 +254,15 @@ class Rigol(Recording, Dialect):
                 break
             found.append(error)
         return found
+
+
+def ask_depth(otherwise: int) -> Conversation[int]:
+    """Ask for the memory depth (1.0000E+06, 1M, or AUTO: then `otherwise`)."""
+    answer = (yield from query(":ACQuire:MDEPth?")).upper()
+    if answer.startswith("AUTO"):
+        return otherwise
+    multiple = _MULTIPLES.get(answer[-1:], 1.0)
+    return round(number(answer.rstrip("KM"), "the memory depth") * multiple)
 
 
 def _step_up(value: float) -> float:

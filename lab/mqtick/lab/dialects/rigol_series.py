@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 
-from mqtick.lab.conversation import Conversation, query, write
-from mqtick.lab.dialects.base import number
-from mqtick.lab.dialects.rigol import Rigol
+from mqtick.lab.conversation import Conversation, write
+from mqtick.lab.dialects.rigol import Rigol, ask_depth
 
 __all__ = ["RigolDho", "RigolDs1000z", "RigolMso5000"]
-
-_MULTIPLES = {"K": 1e3, "M": 1e6}
 
 
 class RigolDs1000z(Rigol):
@@ -59,7 +56,7 @@ class RigolMso5000(Rigol):
     def points(self, announced: int) -> Conversation[int]:
         """Ask for the depth, and have it settle: a block asked for too early has no data."""
         yield from write("*WAI")
-        return (yield from _ask_depth(announced))
+        return (yield from ask_depth(announced))
 
 
 class RigolDho(Rigol):
@@ -88,13 +85,4 @@ class RigolDho(Rigol):
 
     def points(self, announced: int) -> Conversation[int]:
         """Ask for the depth: what the preamble announces is one page."""
-        return (yield from _ask_depth(announced))
-
-
-def _ask_depth(otherwise: int) -> Conversation[int]:
-    """Ask for the memory depth (1.0000E+06, 1M, or AUTO: then `otherwise`)."""
-    answer = (yield from query(":ACQuire:MDEPth?")).upper()
-    if answer.startswith("AUTO"):
-        return otherwise
-    multiple = _MULTIPLES.get(answer[-1:], 1.0)
-    return round(number(answer.rstrip("KM"), "the memory depth") * multiple)
+        return (yield from ask_depth(announced))

@@ -22,6 +22,7 @@ class RigolDs1000zFront(RigolFront):
         tuple(depth // share for depth in (12_000, 120_000, 1_200_000, 12_000_000))
         for share in (1, 2, 4, 4)
     )
+    says_refused_depth = False
     record = ":FUNCtion"
     frames = "FEND"
     tags = False
