@@ -11,6 +11,7 @@ from mqtick.analysis.waveform import Waveform
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.simulator import Front
 from mqtick.lab.simulator.tektronix import TektronixMsoFront
+from mqtick.lab.simulator.tektronix_dpo import TektronixDpoFront
 from mqtick.lab.simulator.tektronix_tds import TektronixTdsFront
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,7 @@ def test_tm_devices_reads_the_samples_and_instants_that_we_read() -> None:
 
 
 def test_qcodes_dpo_reads_the_samples_that_we_read() -> None:
-    ours, theirs = both(TektronixMsoFront, "tektronix_qcodes_dpo.py")
+    ours, theirs = both(TektronixDpoFront, "tektronix_qcodes_dpo.py")
     for channel, waveform in ours.items():
         np.testing.assert_allclose(theirs[f"v{channel}"], waveform.volts(), atol=1e-9)
         # It counts from the first point instead of the trigger, and takes the end for a point.

@@ -1,8 +1,4 @@
-"""Read channels with QCoDeS' driver of the Tektronix MSO/DPO5000 and up: RESOURCE OUT.npz CHANNEL...
-
-It asks for the preamble by the same names as ours. The MSO of the 5 series has other settings, so
-only the parts of the driver that read are made.
-"""
+"""Read channels with QCoDeS' driver of the Tektronix DPO7000 series: RESOURCE OUT.npz CHANNEL..."""
 
 import sys
 
@@ -13,7 +9,7 @@ resource, out, *channels = sys.argv[1:]
 scope = TektronixDPO7000xx("scope", resource, terminator="\n", visalib="@py")
 scope.write("HEADer 0")
 scope.data.encoding("SRIbinary")
-scope.waveform.bytes_per_sample(2)
+scope.waveform.bytes_per_sample(1)
 scope.data.start_index(1)
 scope.data.stop_index(1_000_000_000)
 arrays = {}

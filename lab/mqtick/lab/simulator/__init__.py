@@ -12,6 +12,7 @@ from mqtick.lab.simulator.server import InstrumentServer
 from mqtick.lab.simulator.siglent import SiglentFront
 from mqtick.lab.simulator.siglent_wf import SiglentWfFront
 from mqtick.lab.simulator.tektronix import TektronixMsoFront
+from mqtick.lab.simulator.tektronix_dpo import TektronixDpoFront
 from mqtick.lab.simulator.tektronix_tds import TektronixTbsFront, TektronixTdsFront
 
 __all__ = [
@@ -35,6 +36,7 @@ FRONTS: dict[str, type[Front]] = {
         SiglentFront,
         SiglentWfFront,
         TektronixMsoFront,
+        TektronixDpoFront,
         TektronixTdsFront,
         TektronixTbsFront,
     )

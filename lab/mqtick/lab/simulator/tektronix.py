@@ -96,8 +96,8 @@ class TektronixMsoFront(TektronixFront):
         on(f"{head}:COUNt", self._set_count)
         on(f"{head}:COUNt?", lambda _: str(self._count))
         on(f"{head}:MAXFRames?", lambda _: str(self._most()))
-        on(f"{head}:TIMEStamp:ALL?", lambda _: f'"{self._each(self._stamp)}"')
-        on(f"{head}:XZEro:ALL?", lambda _: f'"{self._each(lambda one: self._place(one)[1])}"')
+        on(f"{head}:TIMEStamp:ALL?", lambda _: f'"{self.each(self.stamp)}"')
+        on(f"{head}:XZEro:ALL?", lambda _: f'"{self.each(self.zero)}"')
         on("ACQuire:NUMFRAMESACQuired?", lambda _: str(len(self.model.frames)))
         on("DATa:FRAMESTARt", lambda text: setattr(self, "_first_frame", int(text)))
         on("DATa:FRAMESTOP", lambda text: setattr(self, "_last_frame", int(text)))
@@ -113,14 +113,24 @@ class TektronixMsoFront(TektronixFront):
         self._count = min(max(int(text), 1), self._most())
         self._fit()
 
-    def _each(self, value: Callable[[Frame], str]) -> str:
+    def each(self, value: Callable[[Frame], str]) -> str:
+        """Write something of all frames: 1:something,2:something."""
         frames = self.model.frames
         return ",".join(f"{number}:{value(frame)}" for number, frame in enumerate(frames, start=1))
 
-    def _stamp(self, frame: Frame) -> str:
+    def zero(self, frame: Frame) -> str:
+        """Write XZEro of a record."""
+        return self._place(frame)[1]
+
+    def instant(self, frame: Frame) -> tuple[datetime.datetime, int]:
+        """Return when a record had its trigger: whole seconds, and picoseconds."""
         picoseconds = (self._wall_ns + frame.trigger_ns) * 1000 + round(frame.rest_ns * 1000)
         seconds, rest = divmod(picoseconds, 10**12)
-        wall = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC), rest
+
+    def stamp(self, frame: Frame) -> str:
+        """Write the instant of a record: 20.11.2026.14:15:16.123456789012."""
+        wall, rest = self.instant(frame)
         return f"{wall:%d.%m.%Y.%H:%M:%S}.{rest:012d}"
 
     def frame(self) -> Frame:
