@@ -171,7 +171,7 @@ def _flush(reached: Sequence[Probe]) -> Check:
             f"messages leave every {_time(flush.period_ns)} only: {flush.coherence:.0%} of one "
             "phase, whenever they were sent",
             "at once",
-            "Moquette: immediate_buffer_flush true; other brokers: docs/brokers.md",
+            "Moquette: buffer_flush_millis immediate; other brokers: docs/brokers.md",
         )
     return ok("flushing", f"no beat in {len(reached)} arrivals")
 
