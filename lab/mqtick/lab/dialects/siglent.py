@@ -27,7 +27,6 @@ from mqtick.lab.setup import Setup, State
 
 __all__ = ["Siglent"]
 
-_DIVISIONS: Final = 10
 _SLOPES = {"rising": "RISing", "falling": "FALLing", "either": "ALTernate"}
 _DEPTHS = (
     # Model, depths with a converter for each channel, and with two channels on one.
@@ -41,7 +40,11 @@ _CLOSE: Final = 1e-5
 
 
 class Siglent(Dialect):
-    """Volts: code * (V/div * probe / codes/div) - offset * probe; t from the reference position."""
+    """Volts: code * (V/div * probe / codes/div) - offset * probe; t from the reference position.
+
+    The deskew is taken off the time base here and not by the instrument: its own ends at 100 ns,
+    and the guide does not say which way it goes.
+    """
 
     name = "siglent"
     title = "Siglent SDS800X HD, 1000X HD, 2000X HD, 2000X Plus, 3000X HD, 5000X, 6000, 7000"
@@ -54,13 +57,16 @@ class Siglent(Dialect):
         super().__init__(identity)
         self._octets_only = False
         """Firmware that counts samples where it should count octets was met."""
+        self._divisions = 12 if identity.model.upper().startswith("SHS") else 10
+        self._deskew_fs: dict[int, int] = {}
 
     def set_up(self, setup: Setup) -> Conversation[None]:
         """Set everything; while it runs, because memory depth cannot be set when it is stopped."""
-        scale_s = step_125(setup.span_s / _DIVISIONS)
-        delay_s = (0.5 - setup.before) * scale_s * _DIVISIONS
+        scale_s = step_125(setup.span_s / self._divisions)
+        delay_s = (0.5 - setup.before) * scale_s * self._divisions
         on = {channel.number: channel for channel in setup.channels}
-        yield from write(":TRIGger:MODE AUTO")
+        self._deskew_fs = {n: femtoseconds(channel.deskew_s) for n, channel in on.items()}
+        yield from write(":TRIGger:MODE AUTO", ":HISTORy OFF")
         for channel in (1, 2, 3, 4):
             if channel not in on:
                 yield from write(f":CHANnel{channel}:SWITch OFF")
@@ -69,12 +75,16 @@ class Siglent(Dialect):
             yield from write(
                 f"{head}SWITch ON",
                 f"{head}COUPling {wanted.coupling}",
+                f"{head}BWLimit FULL",
+                f"{head}INVert OFF",
+                f"{head}UNIT V",
                 f"{head}PROBe VALue,{wanted.probe:G}",
                 f"{head}SCALe {wanted.volts_per_division:.6G}",
                 f"{head}OFFSet {-wanted.offset_v:.6G}",
-                f"{head}SKEW {wanted.deskew_s:.6G}",
+                f"{head}SKEW 0",
             )
         yield from write(
+            ":TIMebase:WINDow OFF",
             ":TIMebase:REFerence DELay",
             ":TIMebase:REFerence:POSition 50",
             f":TIMebase:SCALe {scale_s:.6G}",
@@ -90,6 +100,8 @@ class Siglent(Dialect):
         trigger = setup.trigger
         yield from write(
             ":TRIGger:TYPE EDGE",
+            ":TRIGger:EDGE:COUPling DC",
+            ":TRIGger:EDGE:HOLDoff OFF",
             f":TRIGger:EDGE:SOURce C{trigger.channel}",
             f":TRIGger:EDGE:SLOPe {_SLOPES[trigger.slope]}",
             f":TRIGger:EDGE:LEVel {trigger.level_v:.6G}",
@@ -163,7 +175,7 @@ class Siglent(Dialect):
             volts_per_code=descriptor.volts_per_code,
             code_at_zero=descriptor.code_at_zero,
             interval_fs=interval_fs,
-            start_fs=femtoseconds(start_s),
+            start_fs=femtoseconds(start_s) - self._deskew_fs.get(channel, 0),
         )
 
     def _start(self) -> Conversation[float]:
@@ -174,7 +186,7 @@ class Siglent(Dialect):
         scale_s = quantity((yield from query(":TIMebase:SCALe?")), "the time base")
         delay_s = quantity((yield from query(":TIMebase:DELay?")), "the delay")
         percent = quantity((yield from query(":TIMebase:REFerence:POSition?")), "the reference")
-        return delay_s - percent / 100 * scale_s * _DIVISIONS
+        return delay_s - percent / 100 * scale_s * self._divisions
 
     def _codes(self, channel: int, descriptor: Descriptor) -> Conversation[np.ndarray]:
         size = 2 if descriptor.words else 1

@@ -39,7 +39,9 @@ class SiglentWf(Dialect):
     """Volts: code * V/div / 25 - offset, signed octets; the record's middle lies at TRDL.
 
     There is no error queue, and commands that come too fast are dropped without a word: so every
-    setting is read back, and sent once more when it did not arrive.
+    setting is read back, and sent once more when it did not arrive. The deskew is taken off the
+    time base here: the instrument's own ends at 100 ns, and the guide does not say which way it
+    goes.
     """
 
     name = "siglent-wf"
@@ -54,6 +56,7 @@ class SiglentWf(Dialect):
         self._refused: list[str] = []
         self._armed = False
         self._acquired = False
+        self._deskew_fs: dict[int, int] = {}
 
     @property
     def _has_depths(self) -> bool:
@@ -100,7 +103,9 @@ class SiglentWf(Dialect):
             )
         yield from write("CHDR OFF")
         yield from self._set("TRMD", "AUTO")
+        yield from self._set("ACQW", "SAMPLING")  # taken only while it runs, like MSIZ
         on = {channel.number: channel for channel in setup.channels}
+        self._deskew_fs = {n: femtoseconds(channel.deskew_s) for n, channel in on.items()}
         last = 4 if re.match(r"SDS\d{3}4", self.identity.model, re.IGNORECASE) else 2
         for channel in range(1, max(last, *on) + 1):
             if channel in on:
@@ -128,15 +133,14 @@ class SiglentWf(Dialect):
         )
         yield from self._set_number(f"{head}VDIV", scale_v, "V", scale_v / 20)
         yield from self._set_number(f"{head}OFST", -wanted.offset_v, "V", scale_v / 10)
-        if wanted.deskew_s:  # older models do not answer SKEW?
-            yield from self._set_number(f"{head}SKEW", wanted.deskew_s, "S", 0.5e-9)
-        else:
-            yield from write(f"{head}SKEW 0S")
+        yield from self._set(f"{head}INVS", "OFF")
+        yield from write(f"BWL C{wanted.number},OFF", f"{head}UNIT V", f"{head}SKEW 0S")
 
     def _set_trigger(self, trigger: Trigger, source: Channel | None) -> Conversation[None]:
         head, kind = f"C{trigger.channel}:", f"EDGE,SR,C{trigger.channel},HT,OFF"
         yield from self._set("TRSE", kind, lambda text: f"EDGE,SR,C{trigger.channel}" in text)
         yield from self._set(f"{head}TRSL", _SLOPES[trigger.slope])
+        yield from write(f"{head}TRCP DC")
         tolerance = (source.volts_per_division if source else 1.0) / 5
         good = yield from self._set_number(f"{head}TRLV", trigger.level_v, "V", tolerance)
         if not good and source and source.probe != 1:
@@ -200,7 +204,8 @@ class SiglentWf(Dialect):
             volts_per_code=scale_v / _CODES_PER_DIVISION,
             code_at_zero=offset_v / (scale_v / _CODES_PER_DIVISION),
             interval_fs=round(FS_PER_SECOND / rate_hz),
-            start_fs=femtoseconds(centre_s - codes.size / rate_hz / 2),
+            start_fs=femtoseconds(centre_s - codes.size / rate_hz / 2)
+            - self._deskew_fs.get(channel, 0),
         )
 
     def screenshot(self) -> Conversation[bytes]:

@@ -90,6 +90,8 @@ class SiglentFront(Front):
         on(":CHANnel<n>:PROBe", self._set_probe)
         on(":CHANnel<n>:PROBe?", lambda n, _: _shown(inputs[n].probe))
         on(":CHANnel<n>:UNIT?", lambda n, _: "V")
+        for key in ("BWLimit", "INVert", "UNIT"):
+            on(f":CHANnel<n>:{key}", lambda n, _: None)
 
     def _input(self, key: str, field: str, convert: Callable[[str], object]) -> None:
         inputs = self.model.inputs
@@ -122,6 +124,7 @@ class SiglentFront(Front):
         self._setting(":TIMebase:SCALe", "_scale_s", float)
         self._setting(":TIMebase:DELay", "_delay_s", float)
         on(":TIMebase:REFerence", lambda _: None)
+        on(":TIMebase:WINDow", lambda _: None)
         self._setting(":TIMebase:REFerence:POSition", "_percent", float)
         on(":PRINt?", lambda _: self.screen())
 
@@ -148,6 +151,8 @@ class SiglentFront(Front):
         on(":TRIGger:STOP", lambda _: model.stop())
         on(":TRIGger:STATus?", lambda _: self._word())
         on(":TRIGger:TYPE", lambda _: None)
+        on(":TRIGger:EDGE:COUPling", lambda _: None)
+        on(":TRIGger:EDGE:HOLDoff", lambda _: None)
         on(":TRIGger:EDGE:SOURce", self._set_trigger_source)
         on(":TRIGger:EDGE:SLOPe", self._set_slope)
         on(":TRIGger:EDGE:LEVel", lambda text: setattr(model, "trigger_level_v", float(text)))

@@ -85,6 +85,8 @@ class SiglentWfFront(Front):
         self._input("TRSL", self._slope, lambda n: _key(_SLOPES, self.model.trigger_slope))
         self._input("TRCP", lambda n, text: None, lambda n: "DC")
         self._input("UNIT", lambda n, text: None, lambda n: "V")
+        self._input("INVS", lambda n, text: None, lambda n: "OFF")
+        self.scpi.on("BWL", lambda _: None)
 
     def _input(
         self, key: str, take: Callable[[int, str], None], give: Callable[[int], str]
@@ -129,6 +131,7 @@ class SiglentWfFront(Front):
         self._setting("MSIZ", self._set_depth, lambda: _depth(model.depth))
         self._setting("TRMD", self._set_mode, self._get_mode)
         self._setting("TRSE", self._set_trigger, self._get_trigger)
+        on("ACQW", lambda _: None)
         on("ACQW?", lambda _: self._reply("ACQW", "SAMPLING"))
         on("AVGA?", lambda _: self._reply("AVGA", "16"))
         on("STOP", lambda _: self._set_mode("STOP"))
