@@ -88,15 +88,12 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
     lowest, highest = int(codes.min()), int(codes.max())
     if _one_bit(waveform, lowest, highest):
         return StateLevels(0.0, 1.0, 0)
-    one_bit = _one_bit(waveform, lowest, highest)
-    if highest - lowest < (1 if one_bit else 2) or (highest - lowest) * scale < minimum_v:
+    if highest - lowest < 2 or (highest - lowest) * scale < minimum_v:
         raise EdgeError(
             f"The waveform is flat: {(highest - lowest) * scale:.3g} V between its lowest and "
             f"highest sample, and an edge needs {max(minimum_v, 2 * scale):.3g} V; look at "
             "cable, probe factor and volts per division."
         )
-    if one_bit:
-        return StateLevels(0.0, 1.0, 0)
     counts = np.bincount(codes.astype(np.int32) - lowest)
     used = np.flatnonzero(counts)
     half = (highest - lowest) // 2
@@ -114,11 +111,6 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
     clipped = int(counts[0]) if lowest - step < limits.min else 0
     clipped += int(counts[-1]) if highest + step > limits.max else 0
     return StateLevels(lowest + low, lowest + high, clipped, noise, step)
-
-
-def _one_bit(waveform: Waveform, lowest: int, highest: int) -> bool:
-    """Whether this is a logic analyser's: 0 V or a logic level, not a converter's last bit."""
-    return (lowest, highest, waveform.code_at_zero) == (0, 1, 0.0) and waveform.volts_per_code >= 1
 
 
 def _one_bit(waveform: Waveform, lowest: int, highest: int) -> bool:
