@@ -45,6 +45,7 @@ class FakeNodes:
         self.silent: set[str] = set()
         self.broker_away = 0
         self.skips: set[str] = set()
+        self.made: dict[str, int] = {}
         self.closed = False
 
     def start(self, timeout_s: float = 5.0) -> None:
@@ -78,7 +79,7 @@ class FakeNodes:
         return {"members": granted, "granted": granted, "refused": count - granted}
 
     def _edges(self, node: str, last: int) -> dict[str, Any]:
-        return {"edges": [{"pin": "arrival", "before_ns": 1, "after_ns": 2}]}
+        return {"edges": [{"pin": "arrival", "sequence": self.made.get(node, 0)}]}
 
     def _count(self, node: str) -> dict[str, Any]:
         return {"members": self.order.count(node), "lost": 0}
@@ -96,6 +97,7 @@ class FakeNodes:
         for node, line in LINES.items():
             if node in self.skips:
                 continue
+            self.made[node] = self.made.get(node, 0) + 1
             edge_ns = at_ns
             if node != "server:0":
                 if node not in self.order:

@@ -117,12 +117,21 @@ def test_a_trigger_that_never_comes_is_a_missed_shot_and_many_end_the_run(rig: B
     assert "3 shots in a row were missed" in outcome.sentence
     assert outcomes(rig) == [MISSED] * 3
     assert "not triggered within 0.2 s" in next(iter(reasons(rig)))
+    assert "server:0 made no edge meanwhile: does it publish" in next(iter(reasons(rig)))
 
 
 def test_a_channel_without_an_edge_is_named(rig: Bench) -> None:
     rig.nodes.skips = {"client:last"}
     rig.run()
     assert all("Fewer edges than channels: far" in reason for reason in reasons(rig))
+    assert all("client:last made no edge meanwhile" in reason for reason in reasons(rig))
+
+
+def test_a_run_without_one_good_shot_has_failed(rig: Bench) -> None:
+    rig.nodes.skips = {"client:last"}
+    outcome = rig.run(rig.experiment(subscribers=(2,), shots=1))
+    assert (outcome.code, outcome.missed) == (1, 1)
+    assert "No shot was captured" in outcome.sentence
 
 
 def test_a_clipped_channel_is_named(rig: Bench) -> None:

@@ -47,10 +47,12 @@ class RunOutcome:
     captured: int = 0
     missed: int = 0
     refused: int = 0
+    can_resume: bool = False
+    """Whether there is a run in the folder with shots that were never tried, or refused."""
 
     @property
     def complete(self) -> bool:
-        """Whether every shot of the plan was tried."""
+        """Whether the plan was carried out, with at least one good shot."""
         return not self.sentence
 
 
@@ -107,11 +109,15 @@ def run_experiment(
             signals.ignore()
             run.end(sentence)
     outcomes = run.outcomes
+    can_resume = run.begun and bool(sentence or outcomes[REFUSED])
     if not sentence and outcomes[REFUSED]:
         code = Exit.FAILED
         sentence = f"{outcomes[REFUSED]} shots were refused: {run.refusal}"
+    elif not sentence and not outcomes[CAPTURED]:
+        code = Exit.FAILED
+        sentence = f"No shot was captured, the last one because: {run.miss}"
     return RunOutcome(
-        code, sentence, folder, outcomes[CAPTURED], outcomes[MISSED], outcomes[REFUSED]
+        code, sentence, folder, outcomes[CAPTURED], outcomes[MISSED], outcomes[REFUSED], can_resume
     )
 
 

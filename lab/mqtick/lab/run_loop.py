@@ -46,6 +46,7 @@ class RunLoop:
     ) -> None:
         self.outcomes: Counter[str] = Counter()
         self.refusal = ""
+        self.miss = ""
         self._experiment, self._folder = experiment, folder
         self._say, self._signals = say, signals
         self._record: dict[str, Any] = {}
@@ -55,6 +56,11 @@ class RunLoop:
         self._simulated = False
         self._subscribers: Subscribers | None = None
         self._instruments: Instruments | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a record of the run."""
+        return bool(self._record)
 
     # -- begin and end -----------------------------------------------------------------------
 
@@ -190,18 +196,20 @@ class RunLoop:
         try:
             waveforms = self._instruments.record(self._subscribers.fire)
         except MissedShotError as error:
-            return replace(meta, outcome=MISSED, reason=str(error)), {}
+            nodes, idle = self._subscribers.edges()
+            return replace(meta, outcome=MISSED, reason=f"{error}{idle}", nodes=nodes), {}
         finding = judge(self._experiment, waveforms)
+        nodes, idle = self._subscribers.edges()
         meta = replace(
             meta,
             outcome=MISSED if finding.reason else CAPTURED,
-            reason=finding.reason,
+            reason=finding.reason and finding.reason + idle,
             latency_fs=finding.latency_fs,
             skew_fs=finding.skew_fs,
             clock_fs=finding.clock_fs,
             edges_fs=finding.edges_fs,
             edges_found=finding.edges_found,
-            nodes=self._subscribers.edges(),
+            nodes=nodes,
         )
         return meta, waveforms
 
@@ -219,4 +227,5 @@ class RunLoop:
     def _count(self, meta: ShotMeta) -> None:
         self._done.add(meta.number)
         self.outcomes[meta.outcome] += 1
+        self.miss = meta.reason if meta.outcome == MISSED else self.miss
         self._say.shot(meta)

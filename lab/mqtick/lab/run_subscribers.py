@@ -46,6 +46,7 @@ class Subscribers:
         self._nodes, self._experiment, self._say = nodes, experiment, say
         self._connections = nodes.connections
         self._half_way = False
+        self._edges: dict[str, Any] = {}
         self._subscribes = experiment.kind != "clock"
 
     def infos(self) -> dict[str, dict[str, Any]]:
@@ -92,6 +93,7 @@ class Subscribers:
         bring_up(self._nodes, self._experiment, subscribers)
         self._half_way = False
         time.sleep(_SETTLE_S)
+        self.edges()
 
     def regain(self, subscribers: int, fault: str) -> str:
         """Wait until broker and nodes are there again, and bring them up anew; as `bring_up`."""
@@ -137,12 +139,33 @@ class Subscribers:
             timeout_s = self._experiment.timeouts.broker_s
             self._nodes.ask(server, "fire", timeout_s, after_ms=_FIRE_AFTER_MS)
 
-    def edges(self) -> dict[str, Any]:
-        """Ask all measured nodes for their last edges; who does not answer says why."""
-        found: dict[str, Any] = {}
-        for node in nodes_of(self._experiment):
-            found[node] = self._asked(node, "edges", last=_EDGES_ASKED)
-        return found
+    def edges(self) -> tuple[dict[str, Any], str]:
+        """Ask all measured nodes for their last edges; who does not answer says why.
+
+        The sentence, "" where there is none, names those that made no edge since they were asked
+        before.
+        """
+        before = self._edges
+        self._edges = {
+            node: self._asked(node, "edges", last=_EDGES_ASKED)
+            for node in nodes_of(self._experiment)
+        }
+        idle = [
+            node
+            for node, said in self._edges.items()
+            if "edges" in said and said["edges"] == before.get(node, {}).get("edges")
+        ]
+        clients = " and ".join(node for node in idle if node.startswith("client:"))
+        servers = " and ".join(node for node in idle if node.startswith("server:"))
+        sentence = ""
+        if servers:
+            sentence = f" {servers} made no edge meanwhile: does it publish (see its status)?"
+        elif clients:
+            sentence = (
+                f" {clients} made no edge meanwhile: does the broker's access list let it read "
+                "the time messages?"
+            )
+        return dict(self._edges), sentence
 
     def counts(self) -> dict[str, Any]:
         """Ask the crowd how many messages its members had since they joined."""

@@ -105,8 +105,8 @@ def _call(args: argparse.Namespace) -> int:
         return fail(str(error), Exit.WRONG_USE)
     report(outcome, as_json=args.json)
     if outcome.sentence:
-        kept = (args.out / "run.json").exists()
-        fail(outcome.sentence + (f" Go on with: {_again(args)}" if kept else ""))
+        again = f" Go on with: {_again(args)}" if outcome.can_resume else ""
+        fail(outcome.sentence + again)
     return outcome.code
 
 
@@ -133,4 +133,7 @@ def report(outcome: RunOutcome, *, as_json: bool) -> None:
         print(json.dumps({**ended, "folder": str(outcome.folder), **summary.as_json()}, indent=1))
     elif summary.rows:
         print(summary.as_text())
-        print(f"\n{outcome.captured} captured, {outcome.missed} missed in {outcome.folder}")
+        refused = f", {outcome.refused} refused" if outcome.refused else ""
+        print(
+            f"\n{outcome.captured} captured, {outcome.missed} missed{refused} in {outcome.folder}"
+        )

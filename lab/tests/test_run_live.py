@@ -1,0 +1,177 @@
+"""Runs with a real broker, server, clients and crowd; pins and oscilloscope are simulated."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from demo.bench import EXPERIMENT, INTERVAL_S, bench
+from demo.local_broker import Mosquitto, program, running
+from mqtick.analysis.run_folder import load_run
+from mqtick.analysis.shot import CAPTURED
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed"),
+]
+LAB = Path(sys.executable).with_name("mqtick-lab")
+
+
+@dataclass
+class Live:
+    """A bench of real programs, and the experiment on it."""
+
+    folder: Path
+    broker: Mosquitto
+    resource: str
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    def write(self, subscribers: str, shots: int) -> Path:
+        file = self.folder / "experiment.toml"
+        file.write_text(
+            EXPERIMENT.format(
+                subscribers=subscribers,
+                shots=shots,
+                interval_s=INTERVAL_S,
+                broker=self.broker.url,
+                mqtt_version=self.broker.mqtt_version,
+                resource=self.resource,
+                span_us=20_000,
+            )
+        )
+        return file
+
+    def start(self, *arguments: str, files: int = 0) -> subprocess.Popen[str]:
+        limited = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"] if files else []
+        return subprocess.Popen(
+            [*limited, str(LAB), "run", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def shots(self) -> int:
+        folder = self.out / "shots"
+        return len(list(folder.glob("*.npz"))) if folder.exists() else 0
+
+    def wait_for_shots(self, count: int) -> None:
+        end = time.monotonic() + 30
+        while self.shots() < count:
+            assert time.monotonic() < end, "the run does not get on"
+            time.sleep(0.02)
+
+    def crowds(self) -> list[str]:
+        """Return command lines of crowd processes at this bench's broker."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = path.read_text().split("\0")
+                if "crowd" in words and self.broker.url in words:
+                    found.append(" ".join(words))
+        return found
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    os.chmod(tmp_path, 0o755)
+    broker = Mosquitto(tmp_path)
+    with running(broker), bench(tmp_path, broker, "keysight") as name:
+        yield Live(tmp_path, broker, name)
+
+
+def test_the_published_experiment_runs_by_one_command(live: Live) -> None:
+    file = live.write("2, 10", 4)
+    process = live.start(str(file), "--out", str(live.out), "--json")
+    said, progress = process.communicate(timeout=60)
+    assert process.returncode == 0, progress
+    result = json.loads(said)
+    assert result["complete"]
+    assert result["simulated"]
+    assert {row["subscribers"] for row in result["rows"]} == {2, 10}
+    run = load_run(live.out)
+    captured = [shot for shot in run.shots() if shot.outcome == CAPTURED]
+    assert len(captured) >= 6
+    for shot in captured:
+        assert shot.latency_fs is not None
+        assert abs(shot.latency_fs) < 10**13
+    session = run.record["sessions"][0]
+    assert set(session["nodes"]) == {"server:0", "client:first", "client:last", "crowd:local1"}
+    assert session["nodes"]["client:first"]["kernel"] == session["runner"]["kernel"]
+    crowd = [shot.nodes["crowd:local1"] for shot in run.shots() if "crowd:local1" in shot.nodes]
+    assert max(each["members"] for each in crowd) == 8
+    assert live.crowds() == []
+
+
+def test_a_run_that_was_interrupted_goes_on_by_the_command_that_it_names(live: Live) -> None:
+    file = live.write("2, 5", 6)
+    process = live.start(str(file), "--out", str(live.out))
+    live.wait_for_shots(2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert live.crowds() == []
+    kept = live.shots()
+    assert 2 <= kept < 12
+    words = shlex.split(said.strip().splitlines()[-1].partition("Go on with: ")[2])
+    assert words[:2] == ["mqtick-lab", "run"]
+    process = live.start(*words[2:])
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert [shot.number for shot in load_run(live.out).shots()] == list(range(1, 13))
+
+
+def test_a_broker_that_is_restarted_costs_no_run(live: Live) -> None:
+    file = live.write("3", 8)
+    process = live.start(str(file), "--out", str(live.out))
+    live.wait_for_shots(2)
+    live.broker.stop()
+    time.sleep(0.5)
+    live.broker.start()
+    _, said = process.communicate(timeout=90)
+    assert process.returncode == 0, said
+    assert "Trying again" in said
+    assert live.shots() == 8
+
+
+def test_a_limit_of_open_files_is_said_before_the_run_begins(live: Live) -> None:
+    file = live.write("600", 2)
+    process = live.start(str(file), "--out", str(live.out), files=256)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "ulimit -Hn" in said
+    assert "crowd.processes" in said
+    assert not live.out.exists()
+
+
+def test_an_access_list_that_keeps_the_time_from_clients_is_suspected(
+    live: Live, tmp_path: Path
+) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text(
+        "topic write mqtick/t/#\ntopic readwrite mqtick/x/#\ntopic readwrite mqtick/y/#\n"
+    )
+    os.chmod(rules, 0o644)
+    config = live.broker.config
+    config.write_text(config.read_text() + f"acl_file {rules}\n")
+    live.broker.stop()
+    live.broker.start()
+    file = live.write("2", 2)
+    process = live.start(str(file), "--out", str(live.out), "--broker", live.broker.url)
+    _, said = process.communicate(timeout=90)
+    assert process.returncode == 1
+    assert "client:first and client:last made no edge meanwhile" in said
+    assert "access list" in said
