@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scope_rig import Simulated, setup, simulated
 
 from mqtick.analysis.edges import find_edges
@@ -14,13 +16,14 @@ from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import rigol
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Channel, State, Trigger
-from mqtick.lab.simulator import Faults
+from mqtick.lab.simulator import EdgeFeed, Faults, Model
 from mqtick.lab.simulator.rigol import RigolFront
 from mqtick.lab.simulator.rigol_series import (
     RigolDhoFront,
     RigolDs1000zFront,
     RigolMso5000Front,
 )
+from mqtick.pins.base import monotonic_raw_ns
 
 
 @pytest.fixture(autouse=True)
@@ -341,3 +344,51 @@ def test_the_screen_and_the_memory_agree() -> None:
     assert fields[4] == pytest.approx(1e-6)  # a hundredth of a division
     rising = fields[5] + fields[4] * int(np.flatnonzero(data > data.mean())[0])
     assert rising == pytest.approx(find_edges(memory)[0].instant_fs * 1e-15, abs=1.1e-6)
+
+
+HEADERS = [
+    ":SING",
+    ":RUN",
+    ":STOP",
+    ":TFOR",
+    ":TRIG:STAT?",
+    ":TRIG:EDGE:SOUR",
+    ":TRIG:EDGE:SLOP",
+    ":TRIG:EDGE:LEV",
+    ":ACQ:MDEP",
+    ":TIM:SCAL",
+    ":TIM:OFFS",
+    ":CHAN1:DISP",
+    ":CHAN9:DISP",
+    ":CHAN1:SCAL",
+    ":CHAN1:OFFS",
+    ":CHAN1:TCAL",
+    ":CHAN2:COUP",
+    ":WAV:SOUR",
+    ":WAV:MODE",
+    ":WAV:FORM",
+    ":WAV:STAR",
+    ":WAV:STOP",
+    ":WAV:PRE?",
+    ":WAV:DATA?",
+    ":REC:WREC:ENAB",
+    ":REC:WREC:FRAM",
+    ":REC:WREC:OPER",
+    ":REC:WREP:FCUR",
+    ":REC:WREP:FCUR?",
+    ":REC:WREP:FCUR:TIME?",
+]
+ARGUMENTS = ["", "0", "1", "2", "-1", "1e-6", "5E-9", "1000", "10k", "nan", "inf", "-1e300"]
+ARGUMENTS += ["9" * 400, "ON", "CHAN2", "RAW", "NORM", "WORD", "ASC", "RUN", "POS", "AC", "\xff;"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(HEADERS), st.sampled_from(ARGUMENTS)), max_size=30))
+def test_nothing_that_is_sent_breaks_it(lines: list[tuple[str, str]]) -> None:
+    model = Model(EdgeFeed(), {1: 1}, RigolDhoFront.physics)
+    front = RigolDhoFront(model)
+    model.feed.add(1, monotonic_raw_ns() + 1_000_000, True)
+    for header, argument in lines:
+        front.answer(f"{header} {argument}")
+    assert front.answer("*IDN?").startswith(b"RIGOL")
+    assert front.answer(":TRIG:STAT?").strip() in {b"TD", b"WAIT", b"RUN", b"STOP"}
