@@ -142,6 +142,7 @@ def test_the_cost_of_one_more_subscriber_is_the_slope() -> None:
     found = fan_out([[START + n * 4 * US for n in range(SUBSCRIBERS)]] * 20)
     assert found is not None
     assert found.is_kept
+    assert found.orders == 1
     assert (found.spread_ns, found.slope_ns) == (36 * US, pytest.approx(4 * US))
 
 
@@ -150,6 +151,7 @@ def test_a_random_order_of_subscribers_is_not_that_of_subscription() -> None:
     found = fan_out([chance.sample(range(0, 40 * US, 4 * US), SUBSCRIBERS) for _ in range(50)])
     assert found is not None
     assert not found.is_kept
+    assert found.orders > 40
     assert found.slope_ns == pytest.approx(4 * US)
 
 

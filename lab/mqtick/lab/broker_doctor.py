@@ -235,7 +235,8 @@ def _fan_out(measured: Measured) -> Iterator[Check]:
     else:
         yield warn(
             name,
-            value,
+            f"{value}; "
+            + ("always another one" if found.orders == 1 else f"{found.orders} different orders"),
             "all of them",
             "mqtick finds out too and offers no echo: clients fall back on the two-way exchange",
         )

@@ -189,6 +189,8 @@ class FanOut:
     """Messages that all subscribers got, each with a stamp of the kernel."""
     kept: int
     """Of these, how many came in the order of subscription."""
+    orders: int
+    """How many different orders there were."""
     spread_ns: int
     """Median of last minus first arrival."""
     worst_spread_ns: int
@@ -214,6 +216,7 @@ def fan_out(arrivals: Sequence[Sequence[int]]) -> FanOut | None:
     return FanOut(
         len(arrivals),
         sum(list(one) == sorted(one) for one in arrivals),
+        len({tuple(sorted(places, key=one.__getitem__)) for one in arrivals}),
         int(statistics.median(spreads)),
         quantile(spreads, 0.99),
         statistics.linear_regression(list(places), medians).slope,
