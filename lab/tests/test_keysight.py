@@ -62,6 +62,17 @@ def test_the_run_bit_of_the_condition_register_says_when_it_is_done(
     assert converse(Keysight(IDENTITY).state(), pairs) is state
 
 
+@pytest.mark.parametrize(
+    ("model", "channels"),
+    [("DSO-X 3034A", 4), ("DSOX1102G", 2), ("EDUX1052A", 2), ("MSO-X 6004A", 4), ("DSO9", 4)],
+)
+def test_only_channels_that_the_model_has_are_switched_off(model: str, channels: int) -> None:
+    dialect = Keysight(Identity("KEYSIGHT TECHNOLOGIES", model, "", ""))
+    steps = [getattr(step, "command", "") for step in dialect.set_up(setup(channels=1))]
+    off = [f":CHANnel{channel}:DISPlay 0" for channel in range(2, channels + 1)]
+    assert [step for step in steps if step.endswith("DISPlay 0")] == off
+
+
 def test_a_shot_of_the_simulated_instrument_has_its_edges_where_they_were() -> None:
     with simulated(KeysightFront) as instrument:
         scope = Oscilloscope.open(instrument.resource)

@@ -29,6 +29,12 @@ class Keysight(Dialect):
     pattern = re.compile(r"(KEYSIGHT|AGILENT) TECHNOLOGIES (DSO|MSO|EDUX)", re.IGNORECASE)
     port = 5025
 
+    @property
+    def channels(self) -> int:
+        """Inputs: the last digit of the model's number (3034A has four, 1102G two)."""
+        digit = re.search(r"([24])[A-Z]*$", self.identity.model)
+        return int(digit[1]) if digit else 4
+
     def set_up(self, setup: Setup) -> Conversation[None]:
         """Set everything; the reference is at the left edge, so that the delay is one number."""
         yield from write(":STOP", "*CLS", ":TIMebase:MODE MAIN", ":TIMebase:REFerence LEFT")
@@ -37,7 +43,8 @@ class Keysight(Dialect):
         position_s = (0.1 - setup.before) * setup.span_s
         yield from write(f":TIMebase:POSition {position_s:.9G}")
         on = {channel.number: channel for channel in setup.channels}
-        for channel in (1, 2, 3, 4):
+        # One that is wanted and does not exist is refused by the instrument, and so is told of.
+        for channel in sorted({*range(1, self.channels + 1), *on}):
             if channel not in on:
                 yield from write(f":CHANnel{channel}:DISPlay 0")
                 continue
