@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_rig import EACH_NS, LATENCY_NS, Bench, bench, scheduled
+from run_rig import EACH_NS, LATENCY_NS, Bench, bench, scheduled, wired
+from scope_rig import simulated
 
 from mqtick.analysis.run_folder import RunFolderError, load_run
 from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, read_waveforms
@@ -23,6 +24,7 @@ from mqtick.lab.experiment import TimeoutKeys
 from mqtick.lab.instrument import Instrument, open_instrument
 from mqtick.lab.run import run_experiment
 from mqtick.lab.run_lock import lock, lock_of_instrument
+from mqtick.lab.simulator.keysight import KeysightFront
 from mqtick.service import chronyd
 from mqtick.service.chronyd_csv import ChronydError
 
@@ -105,6 +107,30 @@ def test_a_cable_delay_is_taken_off(rig: Bench) -> None:
     rig.run(replace(experiment, channel={**experiment.channel, "far": far}))
     shot = next(load_run(rig.folder).shots())
     assert shot.skew_fs == pytest.approx((EACH_NS - 20_000) * 10**6, abs=2e9)
+
+
+def test_two_instruments_share_a_shot(rig: Bench) -> None:
+    with simulated(KeysightFront, rig.instrument.model.physics) as other:
+        other.model.feed = rig.instrument.model.feed
+        one = wired({"left": rig.instrument.resource, "right": other.resource})
+        channels = {
+            "pub": one.channel["pub"],
+            "near": one.channel["near"],
+            "again": replace(one.channel["pub"], instrument="right"),
+            "far": replace(one.channel["far"], instrument="right"),
+        }
+        right = replace(one.instrument["right"], trigger="again")
+        instruments = {**one.instrument, "right": right}
+        timeouts = TimeoutKeys(trigger_s=1.0)
+        outcome = rig.run(
+            replace(
+                one, channel=channels, instrument=instruments, subscribers=(2,), shots=2,
+                rounds=1, interval_s=0.2, timeouts=timeouts,
+            )
+        )  # fmt: skip
+    assert (outcome.code, outcome.captured) == (0, 2)
+    for shot in load_run(rig.folder).shots():
+        assert shot.skew_fs == pytest.approx(EACH_NS * 10**6, abs=2e9)
 
 
 # -- faults ------------------------------------------------------------------------------------
@@ -338,6 +364,7 @@ def test_two_runners_in_one_folder_are_refused(rig: Bench) -> None:
     rig.folder.mkdir()
     with lock(rig.folder / ".lock", "it"):
         assert "in use by another" in rig.run().sentence
+        assert (rig.folder / ".lock").exists()
 
 
 def test_the_summary_of_a_run_says_it_is_simulated(rig: Bench) -> None:

@@ -132,11 +132,11 @@ def _locked_folder(folder: Path, *, resume: bool) -> Iterator[None]:
         except OSError as error:
             raise RunFolderError(f"{folder} cannot be made ({error.strerror}).") from error
     file = folder / ".lock"
-    try:
-        with lock(file, f"The run folder {folder}"):
+    with lock(file, f"The run folder {folder}"):
+        try:
             yield
-    finally:
-        if not (folder / "run.json").exists():  # nothing came of it
-            with contextlib.suppress(OSError):
-                file.unlink()
-                folder.rmdir()
+        finally:
+            if not (folder / "run.json").exists():  # nothing came of it
+                with contextlib.suppress(OSError):
+                    file.unlink()
+                    folder.rmdir()
