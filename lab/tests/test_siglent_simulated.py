@@ -24,12 +24,12 @@ IDENTITY = Identity.parse("Siglent Technologies,SDS814X HD,SDS1,4.8.12.1.1.6.5")
 @pytest.mark.parametrize(
     ("model", "channels", "points", "depth"),
     [
-        ("SDS824X HD", 2, 20_000, "100k"),
-        ("SDS2104X Plus", 2, 20_000, "100k"),
-        ("SDS2104X Plus", 1, 20_000, "20k"),
+        ("SDS824X HD", 2, 20_000, "10k"),
+        ("SDS2104X Plus", 2, 50_000, "100k"),
+        ("SDS2104X Plus", 1, 50_000, "20k"),
         ("SDS5034X", 2, 100_000, "125k"),
-        ("SDS5034X", 1, 100_000, "250k"),
-        ("SDS6104A", 4, 100_000, "250k"),
+        ("SDS5034X", 1, 200_000, "250k"),
+        ("SDS6104A", 4, 200_000, "250k"),
     ],
 )
 def test_memory_depth_is_one_that_the_model_has_and_set_while_it_runs(

@@ -115,11 +115,13 @@ def test_a_time_base_is_never_shorter_than_wanted() -> None:
         step_125(1e9)
 
 
-def test_memory_is_the_smallest_that_is_enough_or_the_largest() -> None:
+def test_memory_is_the_nearest_that_there_is() -> None:
     depths = ["7K", "70K", "700K", "7M"]
-    assert nearest_depth(depths, 7_000) == "7K"
-    assert nearest_depth(depths, 7_001) == "70K"
+    assert nearest_depth(depths, 10_000) == "7K"
+    assert nearest_depth(depths, 100_000) == "70K"
+    assert nearest_depth(depths, 500_000) == "700K"
     assert nearest_depth(depths, 10**9) == "7M"
+    assert nearest_depth(depths, 0) == "7K"
 
 
 def test_two_channels_share_a_converter() -> None:

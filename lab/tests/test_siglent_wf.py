@@ -127,7 +127,7 @@ def test_a_shot_has_its_edges_where_they_were() -> None:
     with simulated(SiglentWfFront) as instrument:
         scope = Oscilloscope.open(instrument.resource)
         assert scope.dialect.name == "siglent-wf"
-        instrument.shot(scope, setup(points=100_000), 123_456)
+        instrument.shot(scope, setup(points=500_000), 123_456)
         found = scope.read([1, 2])
         assert instrument.model.depth == 700_000  # what two channels of a pair have
         scope.close()
@@ -157,7 +157,7 @@ def test_a_deskew_takes_a_cable_out(cable_s: float) -> None:
         scope = Oscilloscope.open(instrument.resource)
         for deskew_s, late_fs in ((0.0, cable_s * 1e15), (cable_s, 0.0)):
             channels = (Channel(1), Channel(2, deskew_s=deskew_s))
-            instrument.shot(scope, Setup(channels, Trigger(1), 1e-3, points=100_000), 0)
+            instrument.shot(scope, Setup(channels, Trigger(1), 1e-3, points=500_000), 0)
             edges = [find_edges(wave)[0].instant_fs for wave in scope.read([1, 2]).values()]
             assert edges[1] - edges[0] == pytest.approx(late_fs, abs=2e6)
         scope.close()

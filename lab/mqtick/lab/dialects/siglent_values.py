@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -81,6 +82,9 @@ def interleaved(channels: Sequence[int]) -> bool:
 
 
 def nearest_depth(depths: Sequence[str], points: int) -> str:
-    """Return the smallest memory depth ("10k", "1.4M") that holds the points, or the largest."""
-    enough = [depth for depth in depths if quantity(depth, "a memory depth") >= points]
-    return enough[0] if enough else depths[-1]
+    """Return the memory depth ("10k", "1.4M") whose ratio to the points is nearest to 1."""
+
+    def distance(depth: str) -> float:
+        return abs(math.log(quantity(depth, "a memory depth") / max(points, 1)))
+
+    return min(depths, key=distance)

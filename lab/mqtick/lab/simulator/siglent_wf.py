@@ -239,7 +239,9 @@ class SiglentWfFront(Front):
         return f"{header}{text},".encode() + definite_block(data)
 
     def _data(self, channel: int, frame: Frame) -> bytes:
-        codes = self.model.codes(channel, frame).astype(np.int16) - 128
+        finer = 1 << (self.model.physics.bits - 8)  # what --bits gives beyond an octet
+        codes = self.model.codes(channel, frame).astype(np.int32)
+        codes = np.minimum((codes + finer // 2) // finer, 255) - 128
         codes = codes[self._first :: max(self._every, 1)]
         return codes[: self._count or None].astype(np.int8).tobytes()
 
