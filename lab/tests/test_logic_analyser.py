@@ -91,7 +91,7 @@ def analyser(resource: str, wanted: Setup, program: str = "sigrok-cli") -> Itera
 
 def test_what_a_real_device_offers_is_understood() -> None:
     offer = parse_show(FX2LAFW, Resource.parse("sigrok:fx2lafw"))
-    assert offer.name == "Saleae Logic [S/N: Saleae Logic] (fx2lafw:conn=1.30)"
+    assert offer.name == "Saleae Logic [S/N: Saleae Logic]"
     assert offer.channels == tuple(f"D{n}" for n in range(8))
     assert offer.rates_hz[0] == 20_000
     assert offer.rates_hz[-1] == 48_000_000
@@ -165,7 +165,7 @@ def test_the_first_edge_of_a_slope(slope: str, at: int) -> None:
 def test_the_demo_is_opened_and_says_that_it_is_one() -> None:
     instrument = open_instrument("sigrok:demo")
     assert instrument.simulated
-    assert "Demo device (demo), through sigrok-cli" in instrument.description
+    assert instrument.description.startswith("Demo device, driver demo, sigrok-cli ")
     instrument.close()
 
 

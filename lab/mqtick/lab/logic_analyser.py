@@ -46,8 +46,8 @@ class LogicAnalyser:
 
     @property
     def description(self) -> str:
-        """The device, its place, sigrok-cli's version."""
-        return f"{self.offer.name}, through {self._version}"
+        """The device, sigrok's driver for it, sigrok-cli's version."""
+        return f"{self.offer.name}, driver {self._resource.driver}, {self._version}"
 
     @property
     def simulated(self) -> bool:

@@ -132,7 +132,8 @@ def parse_show(text: str, resource: Resource) -> Offer:
             f"sigrok-cli found no {resource.driver} ({_last(text)}). Is it plugged in, and may "
             "this user open it (udev rules, group plugdev)? `sigrok-cli --scan` says what it sees."
         )
-    place, name, listed = heads[0]
+    # Where it is plugged in (conn=bus.address) changes each time it is; what it is does not.
+    _, name, listed = heads[0]
     group = re.search(r"^ +Logic: channels (.+)$", text, re.MULTILINE)
     channels = tuple((group.group(1) if group else listed).split())
     rates, step_hz = _rates(text)
@@ -143,7 +144,7 @@ def parse_show(text: str, resource: Resource) -> Offer:
         )
     matches = re.search(r"Supported triggers:((?: [01rfe])*)", text)
     return Offer(
-        name=f"{name} ({place})",
+        name=name,
         channels=channels,
         rates_hz=rates,
         step_hz=step_hz,
