@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import Identity, dialect_for
+from mqtick.lab.conversation import Block, InstrumentError, Query
+from mqtick.lab.dialects import DIALECTS, Identity, dialect_for
 from mqtick.lab.dialects.siglent_values import (
     interleaved,
     nearest_depth,
@@ -129,3 +129,45 @@ def test_two_channels_share_a_converter() -> None:
     assert interleaved([2, 3])
     assert not interleaved([1, 2])
     assert not interleaved([1, 3, 4])
+
+
+@given(
+    st.sampled_from(["siglent", "siglent-wf"]),
+    st.lists(
+        st.one_of(
+            st.text(max_size=12),
+            st.floats().map(str),
+            st.sampled_from(["1.00E+09", "1V", "0", "8E37", "1E-300", "50"]),
+        ),
+        min_size=12,
+        max_size=12,
+    ),
+    st.lists(
+        st.one_of(
+            st.binary(max_size=8),
+            st.binary(min_size=338, max_size=338).map(lambda tail: b"WAVEDESC" + tail),
+        ),
+        min_size=12,
+        max_size=12,
+    ),
+)
+def test_whatever_is_answered_it_is_a_waveform_or_refused(
+    name: str, lines: list[str], blocks: list[bytes]
+) -> None:
+    dialect = DIALECTS[name](Identity("Siglent", "SDS", "", ""))
+    conversation = dialect.read(1)
+    reply: str | bytes | None = None
+    try:
+        while True:
+            match conversation.send(reply):
+                case Query():
+                    reply = lines.pop()
+                case Block():
+                    reply = blocks.pop()
+                case _:
+                    reply = None
+    except (InstrumentError, IndexError):
+        return  # refused, or all answers were used up
+    except StopIteration as end:
+        waveform = end.value
+    assert waveform.interval_fs > 0

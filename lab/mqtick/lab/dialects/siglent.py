@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.waveform import FS_PER_SECOND, Waveform, femtoseconds
+from mqtick.analysis.waveform import Waveform
 from mqtick.lab.conversation import Conversation, InstrumentError, block, query, write
 from mqtick.lab.dialects.base import Dialect, Identity, Segment
 from mqtick.lab.dialects.siglent_descriptor import Descriptor
@@ -20,6 +20,7 @@ from mqtick.lab.dialects.siglent_values import (
     interleaved,
     nearest_depth,
     quantity,
+    recorded,
     run_state,
     step_125,
 )
@@ -58,14 +59,14 @@ class Siglent(Dialect):
         self._octets_only = False
         """Firmware that counts samples where it should count octets was met."""
         self._divisions = 12 if identity.model.upper().startswith("SHS") else 10
-        self._deskew_fs: dict[int, int] = {}
+        self._deskew_s: dict[int, float] = {}
 
     def set_up(self, setup: Setup) -> Conversation[None]:
         """Set everything; while it runs, because memory depth cannot be set when it is stopped."""
         scale_s = step_125(setup.span_s / self._divisions)
         delay_s = (0.5 - setup.before) * scale_s * self._divisions
         on = {channel.number: channel for channel in setup.channels}
-        self._deskew_fs = {n: femtoseconds(channel.deskew_s) for n, channel in on.items()}
+        self._deskew_s = {n: channel.deskew_s for n, channel in on.items()}
         yield from write(":TRIGger:MODE AUTO", ":HISTORy OFF")
         for channel in (1, 2, 3, 4):
             if channel not in on:
@@ -167,15 +168,15 @@ class Siglent(Dialect):
         rate_hz = quantity((yield from query(":ACQuire:SRATe?")), "the sample rate")
         codes = yield from self._codes(channel, descriptor)
         interval_s = descriptor.interval_s
-        interval_fs = femtoseconds(interval_s)
         if abs(rate_hz * interval_s - 1) < _CLOSE:  # the same, and in more digits
-            interval_fs = round(FS_PER_SECOND / rate_hz)
-        return Waveform(
-            codes=codes,
+            interval_s = 1 / rate_hz
+        return recorded(
+            codes,
             volts_per_code=descriptor.volts_per_code,
-            code_at_zero=descriptor.code_at_zero,
-            interval_fs=interval_fs,
-            start_fs=femtoseconds(start_s) - self._deskew_fs.get(channel, 0),
+            offset_v=descriptor.offset_v * descriptor.probe,
+            interval_s=interval_s,
+            start_s=start_s,
+            deskew_s=self._deskew_s.get(channel, 0.0),
         )
 
     def _start(self) -> Conversation[float]:

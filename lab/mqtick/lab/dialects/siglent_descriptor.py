@@ -114,8 +114,3 @@ class Descriptor:
             "bits, which fits neither octets nor words; the capture is refused. Please report "
             "model and firmware."
         )
-
-    @property
-    def code_at_zero(self) -> float:
-        """The code that stands for 0 V: V = code * volts_per_code - offset * probe."""
-        return self.offset_v * self.probe / self.volts_per_code

@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from mqtick.analysis.waveform import Codes, Waveform, femtoseconds
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects.base import number
 from mqtick.lab.setup import State
 
-__all__ = ["interleaved", "nearest_depth", "quantity", "run_state", "step_125"]
+__all__ = ["interleaved", "nearest_depth", "quantity", "recorded", "run_state", "step_125"]
 
 _QUANTITY: Final = re.compile(
     r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([pnuµmkKMG]?)(Sa(?:/s)?|pts?|Pts?|[sSvV])?$"
@@ -88,3 +89,31 @@ def nearest_depth(depths: Sequence[str], points: int) -> str:
         return abs(math.log(quantity(depth, "a memory depth") / max(points, 1)))
 
     return min(depths, key=distance)
+
+
+def recorded(
+    codes: Codes,
+    volts_per_code: float,
+    offset_v: float,
+    interval_s: float,
+    start_s: float,
+    deskew_s: float,
+) -> Waveform:
+    """Return the waveform; V = code * volts_per_code - offset_v, `start_s` before the deskew.
+
+    InstrumentError when the numbers make no scale or no time base.
+    """
+    try:
+        return Waveform(
+            codes=codes,
+            volts_per_code=volts_per_code,
+            code_at_zero=offset_v / volts_per_code,
+            interval_fs=femtoseconds(interval_s),
+            start_fs=femtoseconds(start_s) - femtoseconds(deskew_s),
+        )
+    except (ValueError, ArithmeticError) as error:
+        raise InstrumentError(
+            f"The instrument answered {volts_per_code:g} V a code, an offset of {offset_v:g} V, "
+            f"points {interval_s:g} s apart from {start_s:g} s on, which do not fit together; the "
+            "capture is refused."
+        ) from error

@@ -13,13 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.waveform import FS_PER_SECOND, Waveform, femtoseconds
+from mqtick.analysis.waveform import Waveform
 from mqtick.lab.conversation import Conversation, InstrumentError, block, query, write
 from mqtick.lab.dialects.base import Dialect, Identity
 from mqtick.lab.dialects.siglent_values import (
     interleaved,
     nearest_depth,
     quantity,
+    recorded,
     run_state,
     step_125,
 )
@@ -56,7 +57,7 @@ class SiglentWf(Dialect):
         self._refused: list[str] = []
         self._armed = False
         self._acquired = False
-        self._deskew_fs: dict[int, int] = {}
+        self._deskew_s: dict[int, float] = {}
 
     @property
     def _has_depths(self) -> bool:
@@ -105,7 +106,7 @@ class SiglentWf(Dialect):
         yield from self._set("TRMD", "AUTO")
         yield from self._set("ACQW", "SAMPLING")  # taken only while it runs, like MSIZ
         on = {channel.number: channel for channel in setup.channels}
-        self._deskew_fs = {n: femtoseconds(channel.deskew_s) for n, channel in on.items()}
+        self._deskew_s = {n: channel.deskew_s for n, channel in on.items()}
         last = 4 if re.match(r"SDS\d{3}4", self.identity.model, re.IGNORECASE) else 2
         for channel in range(1, max(last, *on) + 1):
             if channel in on:
@@ -196,16 +197,15 @@ class SiglentWf(Dialect):
                 f"The instrument has no data of channel {channel}; the capture is refused. Is the "
                 "channel on, and has there been a trigger?"
             )
-        codes = np.frombuffer(data, np.int8)
         # The guide counts half a grid of divisions from TRDL, and the grid is 14, 18 or, as
         # others found, 10; the record's middle is the same place, for every model.
-        return Waveform(
-            codes=codes,
+        return recorded(
+            np.frombuffer(data, np.int8),
             volts_per_code=scale_v / _CODES_PER_DIVISION,
-            code_at_zero=offset_v / (scale_v / _CODES_PER_DIVISION),
-            interval_fs=round(FS_PER_SECOND / rate_hz),
-            start_fs=femtoseconds(centre_s - codes.size / rate_hz / 2)
-            - self._deskew_fs.get(channel, 0),
+            offset_v=offset_v,
+            interval_s=1 / rate_hz,
+            start_s=centre_s - len(data) / rate_hz / 2,
+            deskew_s=self._deskew_s.get(channel, 0.0),
         )
 
     def screenshot(self) -> Conversation[bytes]:
