@@ -253,12 +253,18 @@ def time_stamps(reply: str) -> list[int]:
     """Read the instants of an answer, in whole picoseconds since year 1 of the calendar.
 
     "1:20.11.2026.14:15:16.123456789012,..." or "20 NOV 2026 14:15:16.123 456 789 012": as a float
-    of seconds, a day would leave microseconds of it.
+    of seconds, a day would leave microseconds of it. InstrumentError for a day that is none.
     """
     found = []
     for day, month, year, hours, minutes, seconds, rest in _STAMP.findall(reply):
-        month_number = int(month) if month.isdigit() else _MONTHS.index(month.upper()) + 1
-        days = datetime.date(int(year), month_number, int(day)).toordinal()
+        try:
+            month_number = int(month) if month.isdigit() else _MONTHS.index(month.upper()) + 1
+            days = datetime.date(int(year), month_number, int(day)).toordinal()
+        except ValueError:
+            raise InstrumentError(
+                f"The instrument dates a frame {day}.{month}.{year}, which is no day; the capture "
+                "is refused. Set the clock of the instrument."
+            ) from None
         whole = ((days * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
         digits = rest.replace(" ", "")[:12].ljust(12, "0")
         found.append(whole * _PICOSECONDS + int(digits))
