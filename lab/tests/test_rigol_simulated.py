@@ -325,6 +325,17 @@ def test_the_time_of_a_frame_comes_later_than_the_frame() -> None:
         assert ask(instrument, ":REC:WREP:FCUR:TIME?") != "0.00000s"
 
 
+def test_a_scale_that_is_turned_afterwards_leaves_the_volts() -> None:
+    with simulated(RigolDhoFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        instrument.shot(scope, setup(points=1000), 0)
+        before = scope.read([1])[1].volts()
+        ask(instrument, ":CHAN1:SCAL 2")
+        after = scope.read([1])[1].volts()
+        scope.close()
+    np.testing.assert_allclose(after, before, atol=0.01)
+
+
 def test_single_is_refused_while_the_recorder_is_on() -> None:
     with simulated(RigolDhoFront) as instrument:
         ask(instrument, ":REC:WREC:ENAB 1;:SING")

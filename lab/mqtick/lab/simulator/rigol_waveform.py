@@ -6,6 +6,7 @@ Sources: programming guides, chapter :WAVeform.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import astuple
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ class RigolWaveform(Front):
         self.source, self.mode, self.format = 1, "NORM", "BYTE"
         self.first, self.last = 1, self.screen_points
         self.readable = self.screen_points
+        self._kept: tuple[object, Codes] | None = None
         on = self.scpi.on
         on(":WAVeform:SOURce", lambda text: setattr(self, "source", channel_of(text)))
         on(":WAVeform:SOURce?", lambda _: f"CHAN{self.source}")
@@ -118,7 +120,7 @@ class RigolWaveform(Front):
         frame = self._frame()
         if frame is None:
             return self.block(b"")
-        codes = self.model.codes(self.source, frame)
+        codes = self._codes(frame)
         if self.mode == "NORM":
             begin_s, interval_s = self._screen()
             instants_s = begin_s + interval_s * np.arange(self.screen_points)
@@ -131,6 +133,13 @@ class RigolWaveform(Front):
         if self.format == "ASC":
             return self.text(shifted)
         return self.block(shifted.astype("<u2" if self.format == "WORD" else "u1").tobytes())
+
+    def _codes(self, frame: Frame) -> Codes:
+        """Return the record; kept, for it is read in pages."""
+        key = (self.source, frame, astuple(self.model.inputs[self.source]))
+        if self._kept is None or self._kept[0] != key:
+            self._kept = (key, self.model.codes(self.source, frame))
+        return self._kept[1]
 
     def text(self, codes: Codes) -> bytes | str:
         """Write volts, in a block of text."""
