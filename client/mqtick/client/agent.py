@@ -206,6 +206,7 @@ class Agent:
     def join(self, done: Callable[[bool], None]) -> None:
         """Hear the time again, as the last of all subscribers; `done(granted)` follows."""
         self.joined = True
+        self._listening_since_ns = time.monotonic_ns()
         # Only UNSUBSCRIBE moves us behind those who are there: Mosquitto keeps the place else.
         self.connection.unsubscribe([self.tree.all_times()])
         self.connection.subscribe([self.tree.all_times()], done)
