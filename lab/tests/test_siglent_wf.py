@@ -123,6 +123,17 @@ def test_what_was_acquired_before_it_was_armed_is_not_read() -> None:
     converse(dialect.read(1), [first, *others])  # the next channel does not ask again
 
 
+def test_an_answer_that_is_lost_does_not_take_the_shot_with_it() -> None:
+    faults = Faults()
+    with simulated(SiglentWfFront, faults=faults) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        instrument.shot(scope, setup(), 100_000)
+        faults.once.add("drop")  # the first answer of the reading is the one to INR?
+        assert set(scope.read([1, 2])) == {1, 2}
+        assert faults.done["drop"] == 1
+        scope.close()
+
+
 def test_a_shot_has_its_edges_where_they_were() -> None:
     with simulated(SiglentWfFront) as instrument:
         scope = Oscilloscope.open(instrument.resource)

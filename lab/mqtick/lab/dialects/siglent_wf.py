@@ -57,6 +57,7 @@ class SiglentWf(Dialect):
         self._refused: list[str] = []
         self._armed = False
         self._acquired = False
+        self._asked = False
         self._deskew_s: dict[int, float] = {}
 
     @property
@@ -70,7 +71,7 @@ class SiglentWf(Dialect):
 
     def _set(
         self, command: str, wanted: str, right: Callable[[str], bool] | None = None
-    ) -> Conversation[str]:
+    ) -> Conversation[bool]:
         """Set, read back, and set once more; what is still wrong goes into `errors`."""
         answer = ""
         for _ in range(2):
@@ -78,20 +79,17 @@ class SiglentWf(Dialect):
             answer = yield from query(f"{command}?")
             # A header stands before it when CHDR OFF is what did not arrive.
             if right(answer) if right else answer.endswith(wanted):
-                return answer
+                return True
         self._refused.append(f"{command} {wanted} was answered by {answer[:40]}")
-        return answer
+        return False
 
     def _set_number(
         self, command: str, value: float, unit: str, tolerance: float
     ) -> Conversation[bool]:
-        before = len(self._refused)
-        yield from self._set(
-            command,
-            f"{value:.6E}{unit}",
-            lambda answer: abs(quantity(answer, command) - value) <= tolerance,
-        )
-        return len(self._refused) == before
+        def right(answer: str) -> bool:
+            return abs(quantity(answer, command) - value) <= tolerance
+
+        return (yield from self._set(command, f"{value:.6E}{unit}", right))
 
     def set_up(self, setup: Setup) -> Conversation[None]:
         """Set everything; while it runs, because memory size cannot be set when it is stopped."""
@@ -156,7 +154,7 @@ class SiglentWf(Dialect):
         """Forget the signal before (INR? is cleared by being read), and begin."""
         yield from write("CHDR OFF")
         yield from query("INR?")
-        self._armed, self._acquired = True, False
+        self._armed, self._acquired, self._asked = True, False, False
         yield from self._set("TRMD", "SINGLE")
 
     def state(self) -> Conversation[State]:
@@ -172,8 +170,10 @@ class SiglentWf(Dialect):
         """Read the channel, all points."""
         yield from write("CHDR OFF")
         if self._armed and not self._acquired:
+            # An answer that was lost took the bit with it.
+            lost, self._asked = self._asked, True
             changes = int(quantity((yield from query("INR?")), "the state changes"))
-            self._acquired = bool(changes & _NEW_SIGNAL)
+            self._asked, self._acquired = False, lost or bool(changes & _NEW_SIGNAL)
             if not self._acquired:
                 raise InstrumentError(
                     "The instrument stopped, and has not acquired a signal since it was armed "
