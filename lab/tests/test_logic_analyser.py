@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from mqtick.analysis.waveform import Waveform
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.instrument import Instrument, open_instrument
 from mqtick.lab.logic_analyser import LogicAnalyser
-from mqtick.lab.logic_analyser_capture import first_match
+from mqtick.lab.logic_analyser_capture import StreamAcquisition, first_match
 from mqtick.lab.logic_analyser_device import Resource, parse_show
 from mqtick.lab.setup import Channel, Setup, Trigger
 
@@ -111,6 +112,7 @@ def test_an_older_listing_is_understood() -> None:
         (1e9, False, 24_000_000),  # 48 MHz is offered, but USB 2 does not carry it
         (1e9, True, 12_000_000),  # two octets a sample
         (20e6, False, 16_000_000),
+        (24e6 * (1 - 1e-15), False, 24_000_000),
         (1e6, False, 1_000_000),
         (1, False, 20_000),
     ],
@@ -215,6 +217,35 @@ def test_sixteen_channels_share_one_shot() -> None:
     assert Edge(0, True) in find_edges(waveforms[16])
 
 
+@pytest.mark.parametrize("unit", [1, 2, 3])
+@pytest.mark.parametrize("piece", [1, 2, 7, 64, 5000])
+def test_a_stream_is_cut_around_its_first_edge_however_it_arrives(unit: int, piece: int) -> None:
+    # An edge at 40, before there are 100 samples; one at 300; the stream breaks off anywhere.
+    bits = np.zeros((900, unit), np.uint8)
+    bits[40:120, -1] = bits[300:, -1] = 0x80
+    bits[:, 0] |= np.arange(900, dtype=np.uint8) & 0x7F
+    data = bits.tobytes()
+
+    class Stream:
+        at = 0
+
+        def read1(self, _most: int) -> bytes:
+            self.at += piece
+            return data[self.at - piece : self.at]
+
+    acquisition = object.__new__(StreamAcquisition)
+    acquisition.armed = threading.Event()
+    acquisition._bit, acquisition._slope = 8 * unit - 1, "rising"
+    acquisition._before, acquisition._samples = 100, 500
+    acquisition._unitsize, acquisition._record = unit, None
+    acquisition._collect(Stream())  # type: ignore[arg-type]
+    levels, trigger = acquisition.read({8 * unit: "last", 1: "first"})
+    assert acquisition.armed.is_set()
+    assert trigger == 100
+    assert levels[8 * unit].tolist() == [0] * 100 + [1] * 400
+    assert np.array_equal(levels[1], np.arange(200, 700) & 1)
+
+
 @needs_sigrok
 def test_a_longer_cable_is_taken_off() -> None:
     wanted = Setup((Channel(7), Channel(8, deskew_s=2e-6)), Trigger(7), span_s=1e-3, points=1000)
@@ -250,6 +281,16 @@ def test_the_demos_own_trigger_that_does_not_come_is_a_sentence() -> None:
         device.arm()
         with pytest.raises(InstrumentError, match="did it end without a trigger"):
             device.wait(2)
+
+
+@needs_sigrok
+def test_a_device_does_not_sample_between_two_shots() -> None:
+    with analyser("sigrok:demo:pattern=random", setup(1)) as device:
+        assert device.arm()
+        assert device.wait(3)
+        assert device._acquisition.process.poll() is not None  # type: ignore[union-attr]
+        assert device.read((1,))[1].codes.size == 1000
+        assert device.read((1,))[1].codes.size == 1000
 
 
 @needs_sigrok

@@ -164,6 +164,7 @@ class LogicAnalyser:
         except InstrumentError:
             self._end()
             raise
+        acquisition.stop()
         return True
 
     def _armed(self) -> Acquisition:

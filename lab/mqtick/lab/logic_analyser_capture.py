@@ -42,9 +42,9 @@ def first_match(levels: Bits, slope: str, begin: int = 1) -> int | None:
     return begin + int(hits[0]) if hits.size else None
 
 
-def _levels(units: Bits, bit: int) -> Bits:
-    """Take one channel out of samples, one a row."""
-    return (units[:, bit // 8] >> np.uint8(bit % 8)) & np.uint8(1)
+def _levels(octets: Bits, unit: int, bit: int) -> Bits:
+    """Take one channel out of samples of `unit` octets."""
+    return (octets[bit // 8 :: unit] >> np.uint8(bit % 8)) & np.uint8(1)
 
 
 class Acquisition:
@@ -100,7 +100,11 @@ class Acquisition:
         raise NotImplementedError
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it does, and forget the record."""
+        self.stop()
+
+    def stop(self) -> None:
+        """End the process; a record that is complete stays."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -189,33 +193,40 @@ class StreamAcquisition(Acquisition):
     ) -> None:
         self._bit, self._slope, self._before, self._samples = bit, slope, before, samples
         self._octets = octets
-        self._record: npt.NDArray[np.uint8] | None = None
+        self._record: Bits | None = None
+        self._record_unit = octets
         super().__init__([*command, "--continuous", "--output-format", "binary"])
 
     def _collect(self, stream: BinaryIO) -> None:
-        kept = b""
-        searched = max(1, self._before)
+        pieces: deque[bytes] = deque()
+        first = total = 0  # octets that came before the first piece, and before the next one
+        carry, place = b"", 0  # from the last whole sample on, and how many octets came before it
         found: int | None = None
         unit = 0
         while piece := stream.read1(_PIECE):  # type: ignore[attr-defined]
-            kept += piece
-            unit = unit or self._unit()
-            whole = len(kept) // unit
-            units = np.frombuffer(kept, np.uint8, whole * unit).reshape(whole, unit)
-            if found is None and whole > searched:
-                self.armed.set()
-                levels = _levels(units[searched - 1 :], self._bit)
-                hit = first_match(levels, self._slope)
-                if hit is None:
-                    # What may still come to stand before the trigger, and one more to compare with.
-                    kept = kept[(whole - self._before - 1) * unit :]
-                    searched = self._before + 1
-                    continue
-                found = searched - 1 + hit
-            if found is not None and whole >= found - self._before + self._samples:
-                begin = found - self._before
-                self._record = units[begin : begin + self._samples].copy()
-                return
+            pieces.append(piece)
+            total += len(piece)
+            if found is None:
+                unit = unit or self._unit()
+                window = carry + piece
+                whole = len(window) // unit
+                levels = _levels(np.frombuffer(window, np.uint8, whole * unit), unit, self._bit)
+                begin = max(1, self._before - place // unit)
+                if whole > begin:
+                    self.armed.set()
+                    hit = first_match(levels, self._slope, begin)
+                    found = None if hit is None else place // unit + hit
+                past = max(0, whole - 1) * unit
+                carry, place = window[past:], place + past
+                while found is None and first + len(pieces[0]) <= place - self._before * unit:
+                    first += len(pieces.popleft())
+            if found is not None:
+                begin = (found - self._before) * unit
+                end = begin + self._samples * unit
+                if total >= end:
+                    record = b"".join(pieces)[begin - first : end - first]
+                    self._record, self._record_unit = np.frombuffer(record, np.uint8), unit
+                    return
 
     def _unit(self) -> int:
         """Octets of a sample: sigrok-cli says so on the other pipe, before it sends any."""
@@ -244,10 +255,11 @@ class StreamAcquisition(Acquisition):
         record = self._record
         if record is None:
             raise InstrumentError("There is no record to read: the trigger did not come.")
-        missing = [name for number, name in channels.items() if number > 8 * record.shape[1]]
+        unit = self._record_unit
+        missing = [name for number, name in channels.items() if number > 8 * unit]
         if missing:
             raise InstrumentError(
-                f"The device sent samples of {record.shape[1]} octets, and {', '.join(missing)} "
-                "is not in them."
+                f"The device sent samples of {unit} octets, and {', '.join(missing)} is not in "
+                "them."
             )
-        return {number: _levels(record, number - 1) for number in channels}, self._before
+        return {number: _levels(record, unit, number - 1) for number in channels}, self._before

@@ -26,6 +26,8 @@ _ASK_S: Final = 15.0  # a device without firmware gets it first, and comes back 
 # refuses more than 12 MHz where samples have two octets (libsigrok, fx2lafw/protocol.c).
 _FX2_HZ: Final = 24_000_000
 _FX2_WIDE_HZ: Final = 12_000_000
+_SAME: Final = 1e-9
+"""Share by which a rate that was computed from points and span may miss the one that was meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Offer:
         limit = float("inf")
         if driver == "fx2lafw":
             limit = _FX2_WIDE_HZ if wide else _FX2_HZ
-        wanted_hz = min(wanted_hz, limit)
+        wanted_hz = min(wanted_hz * (1 + _SAME), limit)
         lowest, highest = self.rates_hz[0], self.rates_hz[-1]
         if self.step_hz:
             steps = int((min(wanted_hz, highest) - lowest) // self.step_hz)
