@@ -15,6 +15,7 @@ import pytest
 from mqtick.client import experiments as experiments_module
 from mqtick.client.experiments import Experiments
 from mqtick.pins import Edge
+from mqtick.protocol.frames import Arrival
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live_world import HAS_BROKER, Client, World
@@ -55,12 +56,16 @@ class Obeying:
         world.run(lambda: connection.connected)
         self.control = world.follow(name="runner").agent.connection
         self.answers: list[dict[str, Any]] = []
-        self.control.on_publish = lambda arrival: self.answers.append(json.loads(arrival.payload))
+        self.control.on_publish = self._heard
         world.run(lambda: self.control.connected)
         self.control.subscribe(["mqtick/y/+/+"])
         world.run_for(0.05)
         self.said.clear()
         self.world = world
+
+    def _heard(self, arrival: Arrival) -> None:
+        if arrival.topic == "mqtick/y/c/pi7":
+            self.answers.append(json.loads(arrival.payload))
 
     def ask(self, do: str) -> dict[str, Any]:
         self.answers.clear()
