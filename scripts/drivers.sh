@@ -22,7 +22,7 @@ is_ready() {
 }
 
 if is_ready; then exit 0; fi
-scripts/setup.sh check
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then scripts/setup.sh check; fi
 say "installing other people's drivers into $home (180 MB; only tests use them)"
 # Anew each time: a half-made or older one is not worth repairing. pip works on it from .venv.
 .venv/bin/python -m venv --clear --without-pip "$home"

@@ -172,6 +172,9 @@ def test_events_are_refusals_but_for_warnings_and_what_is_usual(
     assert converse(mso().errors(), [("*ESR?", "32"), ("ALLEv?", reply)]) == refused
 
 
+TIME = {"HORizontal:MODE:SAMPLERate?": "1E7", "HORizontal:MODE:RECOrdlength?": "10000"}
+
+
 def sent(found: Dialect, wanted: object, answers: dict[str, str]) -> list[str]:
     """Return the commands of a set-up; queries are answered from a table."""
     commands: list[str] = []
@@ -206,6 +209,7 @@ def test_the_5_series_is_set_by_rate_and_record_length_and_the_probes_own_gain_c
         "CH1:PRObe:GAIN?": "100.0000E-3",
         "CH2:PRObe:GAIN?": "1.0000",
         "HORizontal:MODE:SAMPLERate?": "12.5000E+6",
+        "HORizontal:MODE:RECOrdlength?": "12500",
     }
     commands = sent(mso(), setup(span_s=1e-3, points=10_000), answers)
     assert "HORizontal:MODE:SAMPLERate 10000000" in commands
@@ -215,9 +219,15 @@ def test_the_5_series_is_set_by_rate_and_record_length_and_the_probes_own_gain_c
     assert "HORizontal:FASTframe:STATE 0" in commands
 
 
+def test_a_record_that_does_not_fit_the_memory_is_refused() -> None:
+    answers = TIME | {"CH1:PRObe:GAIN?": "0.1", "HORizontal:MODE:RECOrdlength?": "1000"}
+    with pytest.raises(InstrumentError, match="records 1000 points at most and 10000 are needed"):
+        sent(mso(), setup(channels=1), answers)
+
+
 def test_the_7000_series_has_one_trigger_level_and_another_delay() -> None:
     gains = {f"CH{number}:PRObe:GAIN?": "0.1" for number in (1, 2)}
-    commands = sent(mso("DPO7054C"), setup(), gains | {"HORizontal:MODE:SAMPLERate?": "1E7"})
+    commands = sent(mso("DPO7054C"), setup(), gains | TIME)
     assert "TRIGger:A:LEVel 1.65" in commands
     assert "HORizontal:MAIn:DELay:MODe 0" in commands
 
@@ -262,6 +272,6 @@ def test_a_channel_that_is_not_there_is_refused() -> None:
 
 def test_more_frames_than_fit_are_refused() -> None:
     answers = {f"CH{number}:PRObe:GAIN?": "0.1" for number in (1, 2)}
-    answers |= {"HORizontal:MODE:SAMPLERate?": "1E7", "HORizontal:FASTframe:COUNt?": "125"}
+    answers |= TIME | {"HORizontal:FASTframe:COUNt?": "125"}
     with pytest.raises(InstrumentError, match="takes 125 frames"):
         sent(mso(), setup(segments=1000), answers)

@@ -55,3 +55,15 @@ def test_qcodes_tps2012_reads_the_samples_that_we_read() -> None:
         count, start_s = waveform.codes.size, waveform.start_fs * 1e-15
         right_s = start_s + (theirs[f"t{channel}"] - start_s) * (count - 1) / count
         np.testing.assert_allclose(right_s, times_s(waveform), atol=1e-12)
+
+
+def test_tm_devices_finds_the_same_frames() -> None:
+    with simulated(TektronixMsoFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        instrument.shot(scope, setup(span_s=1e-4, points=1000, segments=3), 20_000)
+        ours = scope.read_segments([1, 2])
+        scope.close()
+        theirs = read_with("tektronix_tm_devices.py", instrument, [1, 2])
+    for channel in (1, 2):
+        volts = np.concatenate([segment.waveforms[channel].volts() for segment in ours])
+        np.testing.assert_allclose(theirs[f"v{channel}"], volts, atol=1e-9)

@@ -68,6 +68,17 @@ def test_volts_are_those_at_the_tip_of_the_probe(front: type[Front]) -> None:
 
 
 @all_fronts
+def test_another_converter_gives_the_same_volts(front: type[Front]) -> None:
+    with simulated(front, replace(front.physics, bits=10)) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        instrument.shot(scope, SHORT, 10_000)
+        volts = scope.read([1])[1].volts()
+        scope.close()
+    assert volts[:100].mean() == pytest.approx(0.0, abs=0.06)
+    assert volts[-100:].mean() == pytest.approx(3.3, abs=0.06)
+
+
+@all_fronts
 def test_a_deskewed_channel_is_shown_earlier(front: type[Front]) -> None:
     channels = (Channel(1), Channel(2, deskew_s=2e-6))
     with simulated(front) as instrument:

@@ -172,7 +172,14 @@ class Tektronix(TektronixBase):
                 f"{mode}:SAMPLERate {setup.points / setup.span_s:.9G}",
             )
             rate_hz = number((yield from query(f"{mode}:SAMPLERate?")), "the sample rate")
-            yield from write(f"{mode}:RECOrdlength {max(round(setup.span_s * rate_hz), 100)}")
+            points = max(round(setup.span_s * rate_hz), 100)
+            yield from write(f"{mode}:RECOrdlength {points}")
+            length = number((yield from query(f"{mode}:RECOrdlength?")), "the record length")
+            if length < points * 0.99:
+                raise InstrumentError(
+                    f"{self.identity.model} records {length:g} points at most and {points} are "
+                    f"needed ({setup.span_s:g} s at {rate_hz:g} a second); set fewer points."
+                )
         else:
             depths = self.series.depths
             depth = next((depth for depth in depths if depth >= setup.points), depths[-1])

@@ -158,7 +158,7 @@ class TektronixFront(Front):
         on("DATa:SOUrce:AVAILable?", lambda _: ",".join(self._shown()))
         on("DATa:ENCdg", self._set_encoding)
         on("DATa:ENCdg?", lambda _: self._encoding_name())
-        on("DATa:WIDth", lambda text: setattr(self, "width", int(text)))
+        on("DATa:WIDth", self._set_width)
         on("DATa:WIDth?", lambda _: str(self.width))
         on("DATa:STARt", lambda text: setattr(self, "first", max(int(text), 1)))
         on("DATa:STARt?", lambda _: str(self.first))
@@ -169,7 +169,7 @@ class TektronixFront(Front):
             on(f"{head}?", lambda _: ";".join(self.fields(self.frame()).values()))
             for name in self.order.split(";"):
                 on(f"{head}:{name}?", lambda _, name=name: self.fields(self.frame())[name])
-            on(f"{head}:BYT_Nr", lambda text: setattr(self, "width", int(text)))
+            on(f"{head}:BYT_Nr", self._set_width)
             on(f"{head}:BYT_Or", lambda text: setattr(self, "low_first", text.upper() == "LSB"))
             on(f"{head}:BN_Fmt", lambda text: setattr(self, "signed", text.upper() == "RI"))
             on(f"{head}:ENCdg", lambda text: setattr(self, "binary", text.upper()[:3] == "BIN"))
@@ -180,6 +180,11 @@ class TektronixFront(Front):
 
     def _shown(self) -> list[str]:
         return [f"CH{number}" for number, one in self.model.inputs.items() if one.on]
+
+    def _set_width(self, text: str) -> None:
+        if int(text) not in (1, 2):
+            raise ValueError
+        self.width = int(text)
 
     def _set_encoding(self, text: str) -> None:
         upper = text.upper()
@@ -211,16 +216,17 @@ class TektronixFront(Front):
     def levels(self, frame: Frame) -> Codes:
         """Return what is sent of a record: signed, 0 in the middle of the screen."""
         codes = self.model.codes(self.source, frame)[self.first - 1 :][: self.points(frame)]
-        return (codes.astype(np.int32) - self.model.middle_code) * self.step
+        levels = codes.astype(np.int32) - self.model.middle_code
+        return levels << self.shift if self.shift >= 0 else levels >> -self.shift
 
     @property
-    def step(self) -> int:
-        """What a step of the converter is worth in the codes that are sent: they fill the word."""
-        return 1 << (8 * self.width - self.model.physics.bits)
+    def shift(self) -> int:
+        """By how many bits the converter's codes are shifted, so that they fill what is sent."""
+        return 8 * self.width - self.model.physics.bits
 
     def volts_per_level(self) -> float:
         """Return YMUlt."""
-        return self.model.volts_per_code(self.source) / self.step
+        return self.model.volts_per_code(self.source) / 2.0**self.shift
 
     def curve(self) -> str | bytes:
         """Return the records, `;` between them."""
