@@ -13,7 +13,7 @@ from scope_rig import Simulated, setup, simulated
 
 from mqtick.analysis.edges import find_edges
 from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import rigol
+from mqtick.lab.dialects import rigol, rigol_record
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Channel, State, Trigger
 from mqtick.lab.simulator import EdgeFeed, Faults, Model
@@ -213,6 +213,19 @@ def test_segments_are_read_one_by_one(front: type[RigolFront]) -> None:
             assert segment.resolution_s is not None
             assert segment.time_s == pytest.approx(truth_s, abs=segment.resolution_s)
     assert [segment.time_s for segment in segments[1:]] != [0, 0]
+
+
+def test_how_many_segments_fit_is_not_believed_of_the_memory_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rigol_record, "_WORKS_OUT_S", 0.0)
+    with simulated(RigolDhoFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        scope.set_up(setup(points=1_000_000, segments=50))
+        with pytest.raises(InstrumentError, match="room for 50 segments"):
+            scope.play(scope.dialect.set_up(setup(points=1_000_000, segments=51)))
+        scope.set_up(setup(points=1000, segments=51))
+        scope.close()
 
 
 def test_after_segments_a_single_shot_is_one_again() -> None:

@@ -116,7 +116,8 @@ class Rigol(Recording, Dialect):
             f"{head}OFFSet {-channel.offset_v:.6G}",
             f"{head}TCAL 0",
         )
-        yield from query("*OPC?")  # what comes too fast is lost (libsigrok asks after each command)
+        # What comes too fast is lost (libsigrok asks after each command); a DHO that runs says 0.
+        yield from query("*OPC?")
 
     def _time(self, setup: Setup) -> Conversation[None]:
         """Set scale, then depth: the scale would work out the depth anew."""

@@ -18,6 +18,7 @@ from mqtick.lab.setup import State
 
 __all__ = ["Recording", "frame_time_s"]
 
+_WORKS_OUT_S = 0.5
 _UNITS = {"ks": 1e3, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 
 
@@ -61,15 +62,26 @@ class Recording(Dialect):
             self.recording_stop,
             f"{self.record}:WRECord:FINTerval 1E-7",  # the shortest: every trigger counts
             f"{self.record}:WRECord:PROMpt 0",  # the beep
-            f"{self.record}:WRECord:{self.frames} {segments}",
         )
-        answer = yield from query(f"{self.record}:WRECord:{self.frames}?")
-        fit = int(number(answer, "the number of frames"))
+        fit = yield from self._set_frames(segments)
+        if fit < segments and self.tags:
+            # How many fit is worked out when it runs, and may be of the memory before.
+            yield from self._set_frames(2)
+            yield from write(self.recording_run)
+            yield from pause(_WORKS_OUT_S)
+            yield from write(self.recording_stop)
+            fit = yield from self._set_frames(segments)
         if fit < segments:
             raise InstrumentError(
                 f"{self.identity.model} has room for {fit} segments of this length, and "
                 f"{segments} are asked for; take fewer segments or fewer points."
             )
+
+    def _set_frames(self, frames: int) -> Conversation[int]:
+        """Ask for so many, and return how many it will take."""
+        head = f"{self.record}:WRECord:{self.frames}"
+        yield from write(f"{head} {frames}")
+        return int(number((yield from query(f"{head}?")), "the number of frames"))
 
     def is_recording(self) -> Conversation[bool]:
         """Ask whether it still records."""

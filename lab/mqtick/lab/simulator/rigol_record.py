@@ -27,6 +27,8 @@ class Recorder:
         """How long the time of the frame before goes on to be told."""
         self._front = front
         self._wanted = 1
+        self._worked_out: int | None = None
+        """How many frames fit, as of the last recording: a new depth does not change it."""
         self._before, self._chosen_s = 1, float("-inf")
         on, record = front.scpi.on, f"{front.record}:WRECord:"
         on(f"{record}ENABle", self._enable)
@@ -48,7 +50,9 @@ class Recorder:
 
     @property
     def _most(self) -> int:
-        return _MOST_POINTS // self._front.model.points
+        if self._worked_out is None or not self._front.tags:
+            self._worked_out = _MOST_POINTS // self._front.model.points
+        return self._worked_out
 
     @property
     def _recording(self) -> bool:
@@ -74,7 +78,7 @@ class Recorder:
         if not self.enabled:
             raise ValueError
         if text.upper() == "RUN":
-            self.shown = 1
+            self.shown, self._worked_out = 1, None
             self._front.start(single=True, segments=self._wanted)
         else:
             self._front.model.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mqtick.analysis.waveform import Codes
-from mqtick.lab.simulator.model import Frame, Physics
+from mqtick.lab.simulator.model import Frame, Model, Physics
 from mqtick.lab.simulator.rigol import RigolFront
 
 __all__ = ["RigolDhoFront", "RigolDs1000zFront", "RigolMso5000Front"]
@@ -76,6 +76,11 @@ class RigolDhoFront(RigolFront):
         )
     )
     stale_depth = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        # Others saw 0 for as long as it runs (libsigrok, pull request 229).
+        self.scpi.on("*OPC?", lambda _: str(int(not model.running)))
 
     def announced(self, frame: Frame) -> int:
         """One page, which is what lies between start and stop."""
