@@ -21,6 +21,7 @@ from mqtick.lab.experiment import (
     TimeoutKeys,
 )
 from mqtick.lab.run import RunOutcome, run_experiment
+from mqtick.lab.simulator import Front
 from mqtick.lab.simulator.keysight import KeysightFront
 from mqtick.pins.base import monotonic_raw_ns
 
@@ -178,10 +179,10 @@ def wired(resources: dict[str, str], **keys: Any) -> Experiment:
 
 
 @contextlib.contextmanager
-def bench(folder: Path) -> Iterator[Bench]:
+def bench(folder: Path, front: type[Front] = KeysightFront) -> Iterator[Bench]:
     """Serve an instrument, and make nodes for it."""
-    physics = replace(KeysightFront.physics, depths=(2_000,))
-    with simulated(KeysightFront, physics) as instrument:
+    depths = (2_000,) if front is KeysightFront else front.physics.depths
+    with simulated(front, replace(front.physics, depths=depths)) as instrument:
         yield Bench(instrument, FakeNodes(instrument), folder)
 
 

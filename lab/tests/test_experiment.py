@@ -65,6 +65,7 @@ def test_what_is_printed_reads_back_as_the_same(tmp_path: Path) -> None:
         ("[channel.near]", "[chanel.near]", "did you mean channel?"),
         ("[instrument.scope]", "[instrument]", "holds tables with names of your own"),
         ('prefix = "mqtick"', 'prefix = "a/#"', "is no topic level"),
+        ('dialect = "auto"', 'dialect = "keysigth"', "did you mean 'keysight'?"),
     ],
 )
 def test_each_mistake_is_a_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:

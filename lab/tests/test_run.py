@@ -6,10 +6,12 @@ import errno
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_rig import EACH_NS, LATENCY_NS, Bench, bench, scheduled, wired
@@ -24,6 +26,7 @@ from mqtick.lab.experiment import TimeoutKeys
 from mqtick.lab.instrument import Instrument, open_instrument
 from mqtick.lab.run import run_experiment
 from mqtick.lab.run_lock import lock, lock_of_instrument
+from mqtick.lab.simulator import FRONTS
 from mqtick.lab.simulator.keysight import KeysightFront
 from mqtick.service import chronyd
 from mqtick.service.chronyd_csv import ChronydError
@@ -107,6 +110,18 @@ def test_a_cable_delay_is_taken_off(rig: Bench) -> None:
     rig.run(replace(experiment, channel={**experiment.channel, "far": far}))
     shot = next(load_run(rig.folder).shots())
     assert shot.skew_fs == pytest.approx((EACH_NS - 20_000) * 10**6, abs=2e9)
+
+
+@pytest.mark.parametrize("family", sorted(set(FRONTS) - {"keysight"}))
+def test_every_family_of_instruments_can_be_run(tmp_path: Path, family: str) -> None:
+    with bench(tmp_path / "run", FRONTS[family]) as rig:
+        experiment = rig.experiment(subscribers=(2,), shots=1)
+        scope = replace(experiment.instrument["scope"], span_us=2000.0, points=20_000)
+        outcome = rig.run(replace(experiment, instrument={"scope": scope}))
+        assert outcome.sentence == ""
+        shot = next(load_run(rig.folder).shots())
+    assert shot.latency_fs == pytest.approx(LATENCY_NS * 10**6, abs=2e9)
+    assert shot.skew_fs == pytest.approx(EACH_NS * 10**6, abs=2e9)
 
 
 def test_two_instruments_share_a_shot(rig: Bench) -> None:
@@ -315,6 +330,58 @@ def test_a_full_disk_ends_the_run_and_leaves_it_readable(
     assert rig.run(resume=True).captured == 4
 
 
+def test_a_disk_that_is_really_full_leaves_the_run_readable(rig: Bench) -> None:
+    rig.folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(rig.folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount")
+    try:
+        outcome = rig.run(rig.experiment(shots=100))
+        assert outcome.code == 1
+        assert "No space left on device" in outcome.sentence
+        run = load_run(rig.folder)
+        assert 0 < len(list(run.shots())) == outcome.captured < 200
+        assert not run.damaged
+        assert not list(rig.folder.rglob("*.part"))
+    finally:
+        subprocess.run(["umount", str(rig.folder)], check=True)
+
+
+def test_a_channel_that_somebody_switches_off_is_switched_on_again(rig: Bench) -> None:
+    rig.nodes.hooks[2] = lambda: setattr(rig.instrument.model.inputs[3], "on", False)
+    outcome = rig.run(rig.experiment(subscribers=(2,), shots=3))
+    assert outcome.captured >= 2
+    assert outcome.captured + outcome.missed == 3
+    last = list(load_run(rig.folder).shots())[-1]
+    assert (last.number, last.outcome) == (3, CAPTURED)
+
+
+def test_a_trigger_on_the_wrong_input_is_named(rig: Bench) -> None:
+    rig.nodes.hooks[2] = lambda: setattr(rig.instrument.model, "trigger_channel", 3)
+    rig.run(rig.experiment(subscribers=(2,), shots=2))
+    _, second = load_run(rig.folder).shots()
+    assert second.outcome == MISSED
+    assert "scope was triggered by something else than the edge of pub" in second.reason
+
+
+def test_a_run_that_stops_while_subscribers_come_up_leaves_no_client_without_time(
+    rig: Bench,
+) -> None:
+    rig.nodes.refuses["crowd:local1", "leave"] = "It is busy."
+    assert rig.run().code == 1
+    assert set(rig.nodes.order) == {"client:first", "client:last"}
+
+
+def test_an_answer_that_is_no_json_ends_no_run(rig: Bench) -> None:
+    def odd(node: str, last: int) -> dict[str, Any]:
+        return {"edges": [{"level": float("nan"), "name": "\ud800"}]}
+
+    rig.nodes._edges = odd  # type: ignore[method-assign]
+    assert rig.run().captured == 4
+    shot = next(load_run(rig.folder).shots())
+    assert shot.nodes["client:first"]["edges"][0]["level"] is None
+
+
 # -- folders and locks -------------------------------------------------------------------------
 
 
@@ -328,6 +395,21 @@ def test_resume_refuses_another_experiment_and_names_the_key(rig: Bench) -> None
     rig.run()
     with pytest.raises(RunFolderError, match=r"shots is 3 now and was 2"):
         rig.run(rig.experiment(shots=3), resume=True)
+
+
+def test_resume_takes_other_timeouts_and_another_title(rig: Bench) -> None:
+    rig.nodes.hooks[3] = lambda: os.kill(os.getpid(), signal.SIGINT)
+    rig.run()
+    timeouts = replace(rig.experiment().timeouts, misses=9)
+    assert rig.run(rig.experiment(timeouts=timeouts, title="new"), resume=True).captured == 4
+
+
+def test_resume_of_a_newer_version_is_refused(rig: Bench) -> None:
+    rig.run()
+    record = json.loads((rig.folder / "run.json").read_text())
+    (rig.folder / "run.json").write_text(json.dumps(record | {"version": 99}))
+    with pytest.raises(RunFolderError, match="written by a newer mqtick"):
+        rig.run(resume=True)
 
 
 def test_resume_of_a_complete_run_does_nothing(rig: Bench) -> None:

@@ -147,6 +147,25 @@ def test_a_broker_that_is_restarted_costs_no_run(live: Live) -> None:
     assert live.shots() == 8
 
 
+def test_a_runner_that_is_killed_leaves_no_crowd(live: Live) -> None:
+    file = live.write("5", 50)
+    process = live.start(str(file), "--out", str(live.out))
+    live.wait_for_shots(1)
+    assert live.crowds()
+    process.kill()
+    process.communicate(timeout=20)
+    end = time.monotonic() + 10
+    while live.crowds():
+        assert time.monotonic() < end, "the crowd stayed"
+        time.sleep(0.05)
+    process = live.start(str(file), "--out", str(live.out), "--resume")
+    live.wait_for_shots(live.shots() + 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert load_run(live.out).damaged == []
+
+
 def test_a_limit_of_open_files_is_said_before_the_run_begins(live: Live) -> None:
     file = live.write("600", 2)
     process = live.start(str(file), "--out", str(live.out), files=256)

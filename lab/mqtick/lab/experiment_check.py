@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from mqtick.lab.dialects import DIALECTS
+
 if TYPE_CHECKING:
     from mqtick.lab.experiment import Experiment
 
@@ -91,6 +93,9 @@ def _instruments(experiment: Experiment) -> Iterator[str]:
                 "resource; put all channels of one instrument below one name"
             )
         resources[instrument.resource] = name
+        if instrument.dialect not in ("auto", *DIALECTS):
+            known = _nearest(instrument.dialect, DIALECTS)
+            yield f"{place}.dialect is {instrument.dialect!r}, which is unknown: {known}"
         own = experiment.channels_of(name)
         if not own:
             yield f"{place} has no channel; add [channel.NAME] with instrument = {name!r}"

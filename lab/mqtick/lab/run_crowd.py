@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import subprocess
 import sys
@@ -43,6 +44,15 @@ def _members_each(experiment: Experiment) -> int:
     return -(-max(experiment.subscribers) // len(experiment.crowd_nodes()))
 
 
+# The kernel ends a crowd whose runner died without ending it (prctl 1 is PR_SET_PDEATHSIG): left
+# alone it would hold its connections, and answer beside the next run's.
+_BOOT: Final = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
+    "os.getppid() == int(sys.argv.pop(1)) or sys.exit(0); "
+    "from mqtick.lab.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
 def crowd_command(experiment: Experiment, node: str) -> list[str]:
     """Return the command line of one crowd process."""
     flags: list[str] = []
@@ -52,7 +62,7 @@ def crowd_command(experiment: Experiment, node: str) -> list[str]:
             flags += [f"--{field.name.replace('_', '-')}", str(value)]
     name = node.partition(":")[2]
     return [
-        *(sys.executable, "-m", "mqtick.lab.cli", "crowd", "--name", name),
+        *(sys.executable, "-c", _BOOT, str(os.getpid()), "crowd", "--name", name),
         *("--prefix", experiment.prefix, *flags),
         *("--most-members", str(_members_each(experiment))),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -69,7 +70,8 @@ class Subscribers:
         while True:
             left_s = end_s - time.monotonic()
             try:
-                return self._nodes.ask(node, "info", max(0.05, min(_ASK_AGAIN_S, left_s)))
+                wait_s = max(0.05, min(_ASK_AGAIN_S, left_s))
+                return _plain(self._nodes.ask(node, "info", wait_s))
             except NodeSilentError:
                 if left_s <= _ASK_AGAIN_S:
                     raise
@@ -174,7 +176,8 @@ class Subscribers:
 
     def _asked(self, node: str, do: str, **arguments: Any) -> dict[str, Any]:
         try:
-            return self._nodes.ask(node, do, self._experiment.timeouts.broker_s, **arguments)
+            answer = self._nodes.ask(node, do, self._experiment.timeouts.broker_s, **arguments)
+            return _plain(answer)
         except NodeError as error:
             return {"error": str(error)}
 
@@ -187,3 +190,9 @@ class Subscribers:
                 self._nodes.ask(node, "leave", 1.0)
         if self._half_way and any(clients_of(self._experiment)):
             let_join(self._nodes, self._experiment)
+
+
+def _plain(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer as it can be kept: JSON has no NaN, but Python reads and sends it."""
+    plain: dict[str, Any] = json.loads(json.dumps(answer), parse_constant=lambda _: None)
+    return plain
