@@ -18,14 +18,17 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 from crowd_rig import Running, clock_on
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from demo.local_broker import Mosquitto, Nats, free_port, program, running
 from mqtick.lab import crowd as crowd_module
 from mqtick.lab.cli import main
 from mqtick.lab.control import Control, NodeError
-from mqtick.lab.crowd_member import connect_packet, subscribe_packet
+from mqtick.lab.crowd_member import Entrance, Member, State, connect_packet, subscribe_packet
 from mqtick.lab.open_files import make_room
 from mqtick.protocol.broker import Broker, parse_broker_url
+from mqtick.protocol.loop import Loop
 from mqtick.protocol.topics import TopicTree, acl
 
 needs_mosquitto = pytest.mark.skipif(
@@ -267,6 +270,54 @@ def test_a_password_and_tls_let_the_members_in(tmp_path: Path) -> None:
         answer = crowd.ask("join", count=2)
         assert answer["refused"] == 2
         assert answer["problem"] == "the broker refused the connection: this user may not connect"
+
+
+def publish(payload: bytes, *, retain: bool = False) -> bytes:
+    return bytes((0x31 if retain else 0x30, 12 + len(payload))) + b"\x00\x0amqtick/t/0" + payload
+
+
+@contextlib.contextmanager
+def lone_member() -> Iterator[Member]:
+    """A member that nobody has answered yet; what it would receive is fed to it."""
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        entrance = Entrance(socket.AF_INET, server.getsockname(), "here", "mqtick/t/+")
+        member = Member(loop, entrance, "m", lambda _member: None)
+        try:
+            yield member
+        finally:
+            member.close()
+            loop.close()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1), st.integers(0, 60))
+def test_messages_are_counted_however_the_stream_is_cut(cuts: list[int], many: int) -> None:
+    stream = b"\x20\x02\x00\x00" + publish(b"early") + b"\x90\x03\x00\x01\x00"
+    stream += publish(b"x" * 32) * many + publish(b"old", retain=True) + b"\xd0\x00"
+    with lone_member() as member:
+        at, place = 0, 0
+        while at < len(stream):
+            size = cuts[place % len(cuts)]
+            member._feed(stream[at : at + size])
+            at, place = at + size, place + 1
+        assert member.state is State.UP
+        assert member.messages == many
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=80), max_size=8))
+def test_no_octets_of_a_broker_raise(chunks: list[bytes]) -> None:
+    with lone_member() as member:
+        for chunk in chunks:
+            member._feed(chunk)
+
+
+def test_what_is_not_mqtt_ends_the_member() -> None:
+    with lone_member() as member:
+        member._feed(b"\x30\xff\xff\xff\xff\xff")
+    assert member.state is State.FAILED
+    assert member.problem == "it sent what is not MQTT"
 
 
 def test_too_few_open_files_are_said_before_anything_is_connected() -> None:
