@@ -27,7 +27,7 @@ __all__ = ["Acquisition", "Bits", "FileAcquisition", "StreamAcquisition", "first
 Bits = npt.NDArray[np.uint8]
 
 _PIECE: Final = 1 << 18
-_TERMINATE_S: Final = 1.0
+_TERMINATE_S: Final = 0.5
 _POLL_S: Final = 0.005
 _COMPLAINTS: Final = 8
 

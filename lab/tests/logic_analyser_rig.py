@@ -1,0 +1,68 @@
+"""What the tests of logic analysers have in common."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from mqtick.lab.logic_analyser import LogicAnalyser
+from mqtick.lab.setup import Channel, Setup, Trigger
+
+needs_sigrok = pytest.mark.skipif(
+    shutil.which("sigrok-cli") is None, reason="sigrok-cli is not installed"
+)
+
+# What sigrok-cli 0.7.2 prints of a clone of the Saleae Logic, from other people's notes.
+FX2LAFW = """Driver functions:
+    Logic analyzer
+Scan options:
+    conn
+fx2lafw:conn=1.30 - Saleae Logic [S/N: Saleae Logic] with 8 channels: D0 D1 D2 D3 D4 D5 D6 D7
+Channel groups:
+    Logic: channels D0 D1 D2 D3 D4 D5 D6 D7
+Supported configuration options across all channel groups:
+    continuous: on, off
+    limit_samples: 0 (current)
+    conn: 1.30 (current)
+    samplerate - supported samplerates:
+      20 kHz (current)
+      25 kHz
+      1 MHz
+      12 MHz
+      16 MHz
+      24 MHz
+      48 MHz
+    Supported triggers: 0 1 r f e
+    captureratio: 0 (current)
+"""
+OLDER = """fx2lafw:conn=2.31 - Saleae Logic with 8 channels: 0 1 2 3 4 5 6 7
+Supported driver options:
+    conn
+Supported configuration options:
+    Supported triggers: 0 1 
+    samplerate - supported samplerates:
+      20 kHz
+      24 MHz
+"""  # noqa: W291
+
+
+def setup(*channels: int, trigger: int = 1, slope: str = "rising", **more: object) -> Setup:
+    options: dict[str, object] = {"span_s": 1e-3, "points": 1000, "before": 0.2} | more
+    return Setup(
+        tuple(Channel(number) for number in channels),
+        Trigger(trigger, slope=slope),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@contextmanager
+def analyser(resource: str, wanted: Setup, program: str = "sigrok-cli") -> Iterator[LogicAnalyser]:
+    device = LogicAnalyser(resource, program=program)
+    try:
+        device.set_up(wanted)
+        yield device
+    finally:
+        device.close()
