@@ -9,7 +9,7 @@ PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol pins service timeserver client analysis lab
 # folders of programs that are no room
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
-BENCHES := arrival timestamps time-error cost shot crowd-cost
+BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator
 FUZZ_SECONDS ?= 60
 
 # Two set-ups at once would write to one .venv.

@@ -1,0 +1,147 @@
+"""simulator: edges found in the waveforms of the simulated oscilloscopes, against the truth.
+
+Each family answers in its own language and each dialect reads it; only the socket between them is
+left out, and the clock is one that is set, so that a shot takes no time. Two pins rise, the second
+one at a random time after the first; rise time 5 ns, noise, bits and trigger as in each family.
+
+    python -m bench.simulator            200 shots each
+    python -m bench.simulator --short    30 shots each
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import random
+from dataclasses import replace
+from statistics import fmean
+
+from bench.harness import Report, Row, progress
+from mqtick.analysis.edges import find_edges
+from mqtick.lab.block import read_block
+from mqtick.lab.conversation import Block, Pause, Query, Reply, Step
+from mqtick.lab.dialects import Dialect, Identity, dialect_for
+from mqtick.lab.oscilloscope import play
+from mqtick.lab.setup import Channel, Setup, State, Trigger
+from mqtick.lab.simulator import FRONTS, EdgeFeed, Front, Model
+
+_RATES_HZ = (10e6, 100e6, 1e9)
+_POINTS = 5000
+
+
+class Direct:
+    """A transport without a connection, to an instrument whose clock stands still."""
+
+    name = "simulated"
+
+    def __init__(self, front: type[Front], rate_hz: float) -> None:
+        self.now_ns = 10**12
+        physics = replace(front.physics, max_rate_hz=rate_hz)
+        self.model = Model(EdgeFeed(), {1: 1, 2: 2}, physics, lambda: self.now_ns)
+        self.front = front(self.model)
+        vars(self.front)["lag_s"] = 0.0  # what Rigol's waits for by the wall clock
+
+    def play(self, step: Step) -> Reply:
+        """Do one step; a pause lets the clock go on."""
+        if isinstance(step, Pause):
+            self.now_ns += round(step.seconds * 1e9)
+            return None
+        answer = self.front.answer(step.command)
+        match step:
+            case Query():
+                return answer.decode().strip()
+            case Block():
+                stream = io.BytesIO(answer)
+                parts = []
+                for index in range(step.count):
+                    stream.read(1 if index else 0)
+                    parts.append(read_block(stream.read, step.prefix))
+                return b"".join(parts)
+        return None
+
+    def reopen(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def errors_ns(family: str, rate_hz: float, shots: int) -> tuple[list[float], list[float], int]:
+    """Return errors between channels and from the trigger, and how many beyond what is stated."""
+    direct = Direct(FRONTS[family], rate_hz)
+    identity = Identity.parse(direct.front.identity)
+    dialect = dialect_for(identity)
+    span_s = _POINTS / rate_hz
+    channels = (Channel(1), Channel(2))
+    play(direct, dialect.set_up(Setup(channels, Trigger(1), span_s, points=_POINTS)))
+    chance = random.Random(1)
+    between: list[float] = []
+    from_trigger: list[float] = []
+    outside = 0
+    for _ in range(shots):
+        play(direct, dialect.arm())
+        _wait(direct, dialect, State.ARMED)
+        apart_ns = chance.randint(0, int(0.4 * span_s * 1e9))
+        for line, delay_ns in ((1, 1000), (2, 1000 + apart_ns)):
+            direct.model.feed.add(line, direct.now_ns + delay_ns, True)
+        direct.now_ns += 10**9
+        _wait(direct, dialect, State.STOPPED)
+        first, second = (find_edges(play(direct, dialect.read(channel)))[0] for channel in (1, 2))
+        error_fs = second.instant_fs - first.instant_fs - apart_ns * 10**6
+        outside += abs(error_fs) > first.uncertainty_fs + second.uncertainty_fs
+        between.append(error_fs / 1e6)
+        (frame,) = direct.model.frames[:1]
+        from_trigger.append(first.instant_fs / 1e6 - direct.model.truth_s(1, frame)[0] * 1e9)
+        for line in (1, 2):
+            direct.model.feed.add(line, direct.now_ns, False)
+        direct.now_ns += 10**9
+    return between, from_trigger, outside
+
+
+def _wait(direct: Direct, dialect: Dialect, wanted: State) -> None:
+    for _ in range(100):
+        if play(direct, dialect.state()) is wanted:
+            return
+        direct.now_ns += 10**7
+    raise RuntimeError(f"The simulated instrument was never {wanted.name.lower()}.")
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true")
+    shots = 30 if parser.parse_args().short else 200
+    report = Report("simulator")
+    for rate_hz in _RATES_HZ:
+        rate = f"{rate_hz / 1e6:g} MSa/s"
+        for family in FRONTS:
+            progress(f"{rate}: {family}")
+            between, from_trigger, outside = errors_ns(family, rate_hz, shots)
+            for what, errors in (("between channels", between), ("from the trigger", from_trigger)):
+                constant = fmean(errors)
+                report.rows += [
+                    Row.of(
+                        f"{rate}, {what}: |error - constant|",
+                        *("ns", family, [abs(error - constant) for error in errors]),
+                        simulated=True,
+                        digits=3,
+                    ),
+                    Row.of(
+                        f"{rate}, {what}: constant",
+                        *("ns", family, [constant]),
+                        simulated=True,
+                        digits=3,
+                    ),
+                ]
+            report.rows.append(
+                Row.of(
+                    f"{rate}, between channels: beyond the stated uncertainty",
+                    *("%", family, [100 * outside / shots]),
+                    simulated=True,
+                )
+            )
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
