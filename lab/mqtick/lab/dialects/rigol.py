@@ -134,9 +134,7 @@ class Rigol(Recording, Dialect):
             f":TIMebase:MAIN:OFFSet {(0.5 - setup.before) * span_s:.9G}",
             f":ACQuire:MDEPth {self.depth_text(depth)}",
         )
-        for _ in range(
-            _LOOKS
-        ):  # it takes its time, and a DS1000Z that did not take it says nothing
+        for _ in range(_LOOKS):  # a DS1000Z that does not take it says nothing
             taken = yield from ask_depth(0)
             if taken == depth:
                 return
