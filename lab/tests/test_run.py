@@ -22,7 +22,7 @@ from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, read_waveforms
 from mqtick.analysis.summary import summarise
 from mqtick.lab import run_loop, run_subscribers
 from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.experiment import TimeoutKeys
+from mqtick.lab.experiment import OrderKeys, TimeoutKeys
 from mqtick.lab.instrument import Instrument, open_instrument
 from mqtick.lab.run import run_experiment
 from mqtick.lab.run_lock import lock, lock_of_instrument
@@ -102,6 +102,40 @@ def test_a_schedule_needs_no_request(rig: Bench) -> None:
             )
         )
     assert (outcome.code, outcome.captured, rig.nodes.fired) == (0, 2, 0)
+
+
+def test_latency_of_one_subscriber_needs_nobody_else(rig: Bench) -> None:
+    order = OrderKeys(publisher="pub", first="near")
+    outcome = rig.run(rig.experiment(kind="latency", subscribers=(1,), order=order))
+    assert (outcome.code, outcome.captured) == (0, 2)
+    assert rig.nodes.order == ["client:first"]
+    for shot in load_run(rig.folder).shots():
+        assert shot.latency_fs == pytest.approx(LATENCY_NS * 10**6, abs=2e9)
+        assert shot.skew_fs is None
+
+
+def test_clocks_are_compared_without_subscribing_anybody(rig: Bench) -> None:
+    rig.nodes.order = ["client:first", "client:last"]
+    rig.nodes.silent = {"client:last"}
+    usual = rig.experiment()
+    experiment = replace(
+        usual,
+        kind="clock",
+        fire="schedule",
+        interval_s=0.1,
+        timeouts=TimeoutKeys(broker_s=0.1),
+        channel={name: replace(channel, pin="pps") for name, channel in usual.channel.items()},
+        order=OrderKeys(publisher="pub"),
+    )
+    with scheduled(rig.nodes, 0.1):
+        outcome = rig.run(experiment)
+    assert (outcome.code, outcome.captured) == (0, 2)
+    for shot in load_run(rig.folder).shots():
+        assert shot.subscribers == 0
+        assert shot.clock_fs["near"] == pytest.approx(LATENCY_NS * 10**6, abs=2e9)
+        assert shot.clock_fs["far"] == pytest.approx((LATENCY_NS + EACH_NS) * 10**6, abs=2e9)
+    assert {do for _, do in rig.nodes.log} == {"info", "edges"}
+    assert any("goes on without knowing more" in note for note in rig.told.notes)
 
 
 def test_a_cable_delay_is_taken_off(rig: Bench) -> None:

@@ -35,6 +35,8 @@ MISSED: Final = "missed"
 REFUSED: Final = "refused"
 """The shot was never tried, because the subscribers that it needs could not be had."""
 
+_LEVEL: Final = 1
+"""Of compression: two levels have a seventh of the size after 5 ms a megabyte; 6 takes 30 ms."""
 _META: Final = "meta"
 _CODES: Final = "codes/"
 
@@ -104,7 +106,10 @@ def write_shot(path: Path, meta: ShotMeta, waveforms: Mapping[str, Waveform]) ->
     arrays = {_CODES + name: waveform.codes for name, waveform in waveforms.items()}
     arrays[_META] = np.frombuffer(said.encode(), np.uint8)
     octets = io.BytesIO()
-    np.savez(octets, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(octets, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
     replace_file(path, octets.getbuffer())
 
 

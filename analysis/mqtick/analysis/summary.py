@@ -15,6 +15,7 @@ from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, ShotMeta
 __all__ = ["PUBLISHED", "Published", "Row", "Statistics", "Summary", "summarise"]
 
 _FS_PER_US: Final = 1e9
+_REASONS_SHOWN: Final = 5
 ENOUGH_FOR_P99: Final = 100
 """Of fewer values, p99 is an interpolation towards the largest one and proves little."""
 
@@ -191,7 +192,10 @@ def _text(summary: Summary) -> list[str]:
             "published: Yamamoto, Fukuhara, Nishi 2022, software | hardware broker, mean and "
             "standard deviation of 20."
         )
-    lines += [f"{count} x {reason}" for reason, count in summary.reasons.items()]
+    common = Counter(summary.reasons).most_common(_REASONS_SHOWN)
+    lines += [f"{count} x {reason}" for reason, count in common]
+    if len(summary.reasons) > len(common):
+        lines.append(f"and {len(summary.reasons) - len(common)} other reasons: see --json")
     return lines + [f"damaged: {sentence}" for sentence in summary.damaged]
 
 

@@ -35,7 +35,7 @@ class Finding:
     clock_fs: Mapping[str, int] = field(default_factory=dict)
 
 
-class _UnusableError(Exception):
+class _UnusableError(ValueError):
     pass
 
 
@@ -64,7 +64,7 @@ def judge(experiment: Experiment, waveforms: Mapping[str, Waveform]) -> Finding:
         if experiment.kind == "clock":
             return _clock(experiment, found, counts)
         return _order(experiment, found, counts)
-    except _UnusableError as fault:
+    except ValueError as fault:  # of ours, or what no waveform should be
         return Finding(
             reason=str(fault), edges_found={name: len(edges) for name, edges in found.items()}
         )

@@ -121,6 +121,8 @@ class Instruments:
     def _read(self, each: Instrument, name: str) -> dict[str, Waveform]:
         inputs = {key: of.input for key, of in self._experiment.channels_of(name).items()}
         records = each.read(list(inputs.values()))
+        if missing := set(inputs.values()) - set(records):
+            raise InstrumentError(f"{name} gave no record of input {min(missing)}; is it on?")
         return {key: records[number] for key, number in inputs.items()}
 
     def _each(self, do: Callable[[Instrument, str], T]) -> dict[str, T]:

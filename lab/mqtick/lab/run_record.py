@@ -69,11 +69,11 @@ def session_of(
     }
 
 
-def _chrony() -> str:
+def _chrony() -> dict[str, Any]:
     try:
-        return str(chronyd.tracking())
+        return asdict(chronyd.tracking())
     except ChronydError as error:
-        return f"not asked: {error}"
+        return {"error": str(error)}
 
 
 def record_of(
