@@ -261,7 +261,8 @@ def _show(
         clipped = f", {one['clipped']} samples clipped" if one["clipped"] else ""
         print(f"  low {one['low_v']:.3f} V, high {one['high_v']:.3f} V{clipped}")
         for edge in one["edges"][:8]:
-            print(f"  {'rising ' if edge['rising'] else 'falling'} {edge['at_ns']:+15.3f} ns")
+            way = "rising " if edge["rising"] else "falling"
+            print(f"  {way} {edge['at_ns']:+15.3f} ns +-{edge['uncertainty_ns']:.3f}")
         if len(one["edges"]) > 8:
             print(f"  and {len(one['edges']) - 8} more edges")
     for channel, after_ns in times_ns.items():
@@ -283,5 +284,12 @@ def _found(waveform: Waveform, firsts: dict[int, Edge], channel: int) -> dict[st
         "low_v": (levels.low - zero) * scale,
         "high_v": (levels.high - zero) * scale,
         "clipped": levels.clipped,
-        "edges": [{"at_ns": edge.instant_fs / 1e6, "rising": edge.rising} for edge in edges],
+        "edges": [
+            {
+                "at_ns": edge.instant_fs / 1e6,
+                "rising": edge.rising,
+                "uncertainty_ns": edge.uncertainty_fs / 1e6,
+            }
+            for edge in edges
+        ],
     }

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mqtick.lab.dialects import DIALECTS
+from mqtick.lab.dialects import Identity, dialect_for
 from mqtick.lab.simulator import FRONTS, KINDS, EdgeFeed, Faults, InstrumentServer, Model, Physics
 from mqtick.pins.base import monotonic_raw_ns
 from mqtick.service.commandline import Exit, fail
@@ -190,8 +190,7 @@ async def _start(args: argparse.Namespace, server: InstrumentServer, index: int)
     front = server.front
     port = args.port
     if port is None:
-        port = DIALECTS[front.name].port if front.name in DIALECTS else 5025
-        port += index  # families share port numbers
+        port = dialect_for(Identity.parse(front.identity)).port + index  # families share ports
     elif port:
         port += index
     await server.start(args.host, port)
