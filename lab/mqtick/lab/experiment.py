@@ -29,7 +29,11 @@ __all__ = [
 class InstrumentKeys:
     """One oscilloscope or logic analyser."""
 
-    resource: str = key("", "VISA resource name, as TCPIP::192.168.1.5::5025::SOCKET.")
+    resource: str = key(
+        "",
+        "VISA resource name, as TCPIP::192.168.1.5::5025::SOCKET; or sigrok:DRIVER for a logic "
+        "analyser.",
+    )
     dialect: str = key("auto", "Family of the instrument; auto: by what it says it is.")
     span_us: float = key(
         2000.0, "Time from the first to the last sample.", minimum=0.1, maximum=10_000_000.0
