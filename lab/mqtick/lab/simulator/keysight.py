@@ -29,7 +29,7 @@ class KeysightFront(Front):
         super().__init__(model)
         self._source = 1
         self._format = "WORD"
-        self._high_first = True
+        self._high_first, self._signed = True, False
         self._points: int | None = None
         self._segment = 1
         self._armed_event = False
@@ -147,7 +147,7 @@ class KeysightFront(Front):
         on(":WAVeform:FORMat?", lambda _: self._format)
         on(":WAVeform:SOURce?", lambda _: f"CHAN{self._source}")
         on(":WAVeform:BYTeorder", self._set_order)
-        on(":WAVeform:UNSigned", lambda _: None)
+        on(":WAVeform:UNSigned", lambda text: setattr(self, "_signed", not boolean(text)))
         on(":WAVeform:PREamble?", lambda _: self._preamble())
         on(":WAVeform:DATA?", lambda _: self.block(self._data()))
         on(":WAVeform:SEGMented:COUNt?", lambda _: str(len(self.model.frames)))
@@ -189,7 +189,7 @@ class KeysightFront(Front):
             return "+0"
         shift = self._shift()
         scale = self.model.volts_per_code(self._source) / 2.0**shift
-        middle = round(self.model.middle_code * 2.0**shift)
+        middle = 0 if self._signed else round(self.model.middle_code * 2.0**shift)
         offset_v = self.model.inputs[self._source].offset_v
         return (
             f"{_FORMATS[self._format]:+d},+0,{self._frame_points():+d},+1,"
@@ -207,9 +207,12 @@ class KeysightFront(Front):
             steps = codes.astype(np.int32) - self.model.middle_code
             volts = steps * self.model.volts_per_code(self._source) + offset_v
             return ",".join(f"{value:+.6E}" for value in volts).encode()
+        levels = codes.astype(np.int32) - (self.model.middle_code if self._signed else 0)
+        kind = "i" if self._signed else "u"
         if self._format == "BYTE":
-            return (codes >> -self._shift()).astype("u1").tobytes()
-        return (codes << self._shift()).astype(">u2" if self._high_first else "<u2").tobytes()
+            return (levels >> -self._shift()).astype(f"{kind}1").tobytes()
+        order = ">" if self._high_first else "<"
+        return (levels << self._shift()).astype(f"{order}{kind}2").tobytes()
 
     def _shift(self) -> int:
         # The converter's bits are the upper ones of the octet or word.
