@@ -47,6 +47,7 @@ class FakeNodes:
         self.broker_away = 0
         self.skips: set[str] = set()
         self.made: dict[str, int] = {}
+        self.connects: dict[str, int] = {}
         self.closed = False
 
     def start(self, timeout_s: float = 5.0) -> None:
@@ -80,7 +81,11 @@ class FakeNodes:
         return {"members": granted, "granted": granted, "refused": count - granted}
 
     def _edges(self, node: str, last: int) -> dict[str, Any]:
-        return {"edges": [{"pin": "arrival", "sequence": self.made.get(node, 0)}]}
+        return {
+            "edges": [{"pin": "arrival", "sequence": self.made.get(node, 0)}],
+            "connects": self.connects.get(node, 1),
+            "since_ns": 1,
+        }
 
     def _count(self, node: str) -> dict[str, Any]:
         return {"members": self.order.count(node), "lost": 0}

@@ -290,6 +290,19 @@ def test_a_broker_that_comes_back_has_everybody_brought_up_anew(rig: Bench) -> N
         assert shot.skew_fs == pytest.approx(EACH_NS * (shot.subscribers - 1) * 10**6, abs=2e9)
 
 
+def test_a_client_that_subscribed_anew_by_itself_is_brought_up_again(rig: Bench) -> None:
+    def blip() -> None:
+        rig.nodes.connects["client:first"] = 2
+        rig.nodes.order.remove("client:first")
+        rig.nodes.order.append("client:first")
+
+    rig.nodes.hooks[2] = blip
+    outcome = rig.run(rig.experiment(subscribers=(5,), shots=3))
+    assert (outcome.code, outcome.captured, rig.nodes.fired) == (0, 3, 4)
+    for shot in load_run(rig.folder).shots():
+        assert shot.skew_fs == pytest.approx(4 * EACH_NS * 10**6, abs=2e9)
+
+
 def test_a_broker_that_stays_away_ends_the_run(rig: Bench) -> None:
     rig.nodes.hooks[2] = lambda: setattr(rig.nodes, "broker_away", 10_000)
     outcome = rig.run()

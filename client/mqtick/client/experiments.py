@@ -36,6 +36,7 @@ class Experiments:
         node = f"client:{agent.name}"
         self._agent, self._edges, self._pps, self._about = agent, edges, pps, about
         self._node = node
+        self._since_ns = time.monotonic_ns()
         self._messages: deque[tuple[Edge, bytes]] = deque(maxlen=KEPT_EDGES)
         self._commands = Commands(
             agent.tree.command(node),
@@ -114,4 +115,9 @@ class Experiments:
             rows.append(row)
         if self._pps is not None:
             rows += [{"pin": "pps", **edge._asdict()} for edge in list(self._pps.edges)[-last:]]
-        return {"edges": rows}
+        # Whoever connects anew subscribes anew, and is served last from then on.
+        return {
+            "edges": rows,
+            "connects": self._agent.connection.connects,
+            "since_ns": self._since_ns,
+        }

@@ -48,6 +48,8 @@ class Subscribers:
         self._connections = nodes.connections
         self._half_way = False
         self._edges: dict[str, Any] = {}
+        self._places: dict[str, object] = {}
+        self._moved = False
         self._subscribes = experiment.kind != "clock"
 
     def infos(self) -> dict[str, dict[str, Any]]:
@@ -96,6 +98,7 @@ class Subscribers:
         self._half_way = False
         time.sleep(_SETTLE_S)
         self.edges()
+        self._moved = False
 
     def regain(self, subscribers: int, fault: str) -> str:
         """Wait until broker and nodes are there again, and bring them up anew; as `bring_up`."""
@@ -118,11 +121,12 @@ class Subscribers:
     def settled(self, *, thorough: bool) -> bool:
         """Whether everybody is subscribed as they were when they were brought up.
 
-        `thorough` asks each measured node, otherwise it is enough that the broker stayed.
+        `thorough` asks each measured node, otherwise it is enough that the broker stayed, and that
+        no client had connected anew when its edges were asked for: it is served last since then.
         """
         if not self._subscribes:
             return True
-        if self._nodes.connections != self._connections:
+        if self._nodes.connections != self._connections or self._moved:
             return False
         if not thorough:
             return True
@@ -148,10 +152,16 @@ class Subscribers:
         before.
         """
         before = self._edges
+        places = self._places
         self._edges = {
             node: self._asked(node, "edges", last=_EDGES_ASKED)
             for node in nodes_of(self._experiment)
         }
+        self._places = {node: _place(said) for node, said in self._edges.items()}
+        self._moved = any(
+            node in places and None not in (place, places[node]) and place != places[node]
+            for node, place in self._places.items()
+        )
         idle = [
             node
             for node, said in self._edges.items()
@@ -190,6 +200,11 @@ class Subscribers:
                 self._nodes.ask(node, "leave", 1.0)
         if self._half_way and any(clients_of(self._experiment)):
             let_join(self._nodes, self._experiment)
+
+
+def _place(said: dict[str, Any]) -> object:
+    """Return what changes when a client subscribes anew by itself; None where it is not known."""
+    return (said["connects"], said.get("since_ns")) if "connects" in said else None
 
 
 def _plain(answer: dict[str, Any]) -> dict[str, Any]:
