@@ -69,7 +69,8 @@ class FakeNodes:
         self.closed = True
 
     def _info(self, node: str) -> dict[str, Any]:
-        return {"node": node, "simulated": True, "kernel": "Linux 6"}
+        settings = {"most_members": self.most} if node.startswith("crowd") else {}
+        return {"node": node, "simulated": True, "kernel": "Linux 6", "settings": settings}
 
     def _leave(self, node: str) -> dict[str, Any]:
         self.order = [each for each in self.order if each != node]

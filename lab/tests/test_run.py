@@ -230,6 +230,7 @@ def test_a_crowd_that_is_short_leaves_that_n_out_and_resume_tries_it_again(rig: 
     outcome = rig.run()
     assert (outcome.code, outcome.captured, outcome.refused) == (1, 2, 2)
     assert "granted 1" in outcome.sentence
+    assert "crowd:local1 holds 1 subscribers at most, so that N = 5" in rig.told.notes[0]
     assert sorted(outcomes(rig)) == sorted([CAPTURED] * 2 + [REFUSED] * 2)
     rig.nodes.most = 10
     again = rig.run(resume=True)

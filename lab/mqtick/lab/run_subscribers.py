@@ -8,7 +8,15 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mqtick.lab.bring_up import CrowdShortError, Nodes, bring_up, clients_of, let_join, nodes_of
+from mqtick.lab.bring_up import (
+    CrowdShortError,
+    Nodes,
+    bring_up,
+    clients_of,
+    let_join,
+    nodes_of,
+    share,
+)
 from mqtick.lab.control import NodeError, NodeSilentError
 from mqtick.lab.experiment import Experiment
 from mqtick.lab.progress import Progress
@@ -64,7 +72,27 @@ class Subscribers:
                     raise
                 found[node] = {"error": str(error)}
                 self._say.note(f"{error} The run goes on without knowing more of it.")
+        if crowd:
+            self._warn_of_small_crowds({node: found[node] for node in crowd})
         return found
+
+    def _warn_of_small_crowds(self, infos: dict[str, dict[str, Any]]) -> None:
+        """Say before the run begins which N cannot be had."""
+        measured = 2 if self._experiment.order.last else 1
+        for node, info in infos.items():
+            settings = info.get("settings")
+            most = settings.get("most_members") if isinstance(settings, dict) else None
+            short = [
+                number
+                for number in self._experiment.subscribers
+                if isinstance(most, int) and share(number - measured, infos)[node] > most
+            ]
+            if short:
+                self._say.note(
+                    f"{node} holds {most} subscribers at most, so that N = "
+                    f"{', '.join(map(str, short))} will be left out; start it with a higher "
+                    "--most-members, or add processes to the crowd."
+                )
 
     def _info(self, node: str) -> dict[str, Any]:
         """Ask one, again and again: it may just be starting."""
