@@ -69,15 +69,16 @@ def test_the_lengths_that_instruments_write(written: bytes, payload: bytes) -> N
     assert read_block(reader(written)) == payload
 
 
-def test_a_prefix_is_thrown_away_whether_it_is_there_or_not() -> None:
-    for written in (b"C1:WF DAT2,#15hello\n\n", b"#15hello\n\n"):
+def test_a_prefix_is_thrown_away_whatever_it_is_and_whether_it_is_there_or_not() -> None:
+    for written in (b"C1:WF DAT2,#15hello\n\n", b"#15hello\n\n", b"C1:WF ALL,#15hello\n"):
         assert read_block(reader(written), b"C1:WF DAT2,") == b"hello"
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        b"C1:WF ALL,#15hello",  # another prefix than was announced
+        b"C1:WAVEFORM DATA2,#15hello",  # a longer prefix than was announced
+        b"C1:\x00\xff,#15hello",
         b"1.0,2.0,3.0 no block at all",
         b"#X5hello",
         b"#2-1hello",
