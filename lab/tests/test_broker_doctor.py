@@ -155,6 +155,15 @@ def test_a_random_order_of_subscribers_is_not_that_of_subscription() -> None:
     assert found.slope_ns == pytest.approx(4 * US)
 
 
+def test_messages_that_came_together_say_nothing_of_the_order() -> None:
+    def probe(at: int) -> Probe:
+        return Probe(START + at, {n: START + at + n * 3 * US for n in range(SUBSCRIBERS)})
+
+    probes = [probe(at) for at in (0, 50 * MS, 50 * MS + 20 * US, 90 * MS)]
+    lost = Probe(START + 60 * MS)
+    assert list(measured(probes=(*probes[:3], lost, probes[3])).alone()) == [probes[0], probes[3]]
+
+
 # -- what is said of them --------------------------------------------------------------------------
 
 
@@ -227,7 +236,7 @@ def test_a_filter_that_stays_deaf_is_named() -> None:
 def test_what_never_comes_back_points_at_the_access_list() -> None:
     found = findings(probes=(Probe(START),))
     assert list(found) == ["messages"]
-    assert "let this user publish to and read mqtick/d/0011a/#" in found["messages"].remedy
+    assert "let this user publish to and read mqtick/d/#" in found["messages"].remedy
 
 
 def test_the_verdict_counts_faults_before_remarks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -110,8 +111,39 @@ def test_an_access_list_in_the_way_is_said_with_the_topic(tmp_path: Path, ask: A
     with running(Mosquitto(tmp_path, f"acl_file {rules}")) as broker:
         code, found = ask(broker.url)
         assert (code, list(found)) == (1, ["messages"])
-        assert "publish to and read mqtick/d/" in found["messages"]["remedy"]
+        assert "publish to and read mqtick/d/#" in found["messages"]["remedy"]
         assert ask(broker.url, "--prefix", "other") == (0, {})
+
+
+@needs_nats
+def test_a_broker_that_refuses_subscriptions_is_quoted(tmp_path: Path, ask: Ask) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    password.chmod(0o600)
+    rights = '{publish: ">", subscribe: {deny: "mqtick.>"}}'
+    users = f"authorization {{ users: [{{user: u, password: secret, permissions: {rights}}}] }}"
+    with running(Nats(tmp_path, users)) as broker:
+        flags = ("--username", "u", "--password-file", str(password))
+        code, found = ask(broker.url, "--mqtt-version", "3.1.1", *flags)
+        assert (code, list(found)) == (1, ["subscriptions"])
+        assert "publish to and read mqtick/d/#" in found["subscriptions"]["remedy"]
+        code, found = ask(broker.url)  # whose first refusal is that of MQTT 5
+    assert (code, list(found)) == (1, ["connection"])
+    assert "--username and --password-file" in found["connection"]["remedy"]
+
+
+def test_what_is_no_broker_is_said(ask: Ask) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        code, found = ask(f"mqtt://127.0.0.1:{silent.getsockname()[1]}")
+    assert (code, list(found)) == (1, ["connection"])
+    assert "does MQTT live on this port" in found["connection"]["remedy"]
+
+
+def test_a_unix_socket_has_neither_nagle_nor_kernel_stamps(tmp_path: Path, ask: Ask) -> None:
+    if program("mosquitto") is None:
+        pytest.skip("mosquitto is not installed")
+    with running(Mosquitto(tmp_path, f"listener 0 {tmp_path}/b.sock")):
+        assert ask(f"unix://{tmp_path}/b.sock") == (0, {})
 
 
 @needs_mosquitto

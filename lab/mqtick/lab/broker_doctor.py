@@ -30,7 +30,7 @@ def examine(measured: Measured) -> Iterator[Check]:
         return
     yield from _versions(measured)
     access = (
-        f"let this user publish to and read {measured.topic.rpartition('/')[0]}/#, "
+        f"let this user publish to and read {measured.topic.rsplit('/', 2)[0]}/#, "
         "or name another --prefix"
     )
     if measured.refused:
@@ -39,7 +39,7 @@ def examine(measured: Measured) -> Iterator[Check]:
         return
     reached = [probe for probe in measured.probes if probe.arrived_ns]
     if not reached:
-        value = f"none of {len(measured.probes)} on {measured.topic} came back"
+        value = f"nothing came back on {measured.topic}"
         yield fail("messages", value, "all of them", f"{access}; the broker did not say no")
         return
     if measured.error:
@@ -60,8 +60,10 @@ def examine(measured: Measured) -> Iterator[Check]:
 def _connection_remedy(error: str) -> str:
     if "uthori" in error or "password" in error:
         return "--username and --password-file: does the broker know them?"
-    if "ertificate" in error or "SSL" in error:
-        return "--ca-file: who signed the broker's certificate?"
+    if "ertificate" in error or "CERTIFICATE" in error or "SSL" in error:
+        return "--ca-file: who signed the broker's certificate? mqtts:// to a port without TLS?"
+    if "did not answer" in error or "not MQTT" in error:
+        return "does MQTT live on this port, with TLS (mqtts://) or WebSocket (ws://)?"
     return "is the broker up, and does it listen on this address?"
 
 
@@ -221,7 +223,7 @@ def _fan_out(measured: Measured) -> Iterator[Check]:
     count = len(measured.filters)
     whole = [
         [probe.arrived_ns[place] for place in range(count)]
-        for probe in measured.probes
+        for probe in measured.alone()
         if len(probe.arrived_ns) == count and not probe.unsure
     ]
     found = fan_out(whole)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 __all__ = ["Measured", "Pair", "Probe"]
+
+_APART_NS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +60,17 @@ class Measured:
     """The largest payload that came through."""
     payload_tried: int = 0
     """The largest that was tried."""
+
+    def alone(self) -> Iterator[Probe]:
+        """Yield the probes that did not come together with another one.
+
+        Of two that were held and let go together, each subscriber may get both before the next
+        one gets any.
+        """
+        came = [probe for probe in self.probes if probe.arrived_ns]
+        spans = [(min(one.arrived_ns.values()), max(one.arrived_ns.values())) for one in came]
+        for place, (first, last) in enumerate(spans):
+            is_after = place == 0 or spans[place - 1][1] + _APART_NS < first
+            is_before = place + 1 == len(spans) or last + _APART_NS < spans[place + 1][0]
+            if is_after and is_before:
+                yield came[place]

@@ -32,6 +32,7 @@ _PAIRS_LEAST = 8
 _BURST = 40
 _BURST_FROM = 1 << 24
 _PAYLOADS = (1024, 16_384, 131_072)
+_PAYLOAD_TRIES = 4  # one that is lost is no limit
 _PATIENCE_S = (0.3, 2.5)
 _ANSWER_S = 2.0
 
@@ -53,6 +54,11 @@ class _Run:
     payload_tried: int = 0
 
 
+def _is_silent(error: str) -> bool:
+    """Whether nobody said anything, of versions or otherwise."""
+    return "cannot connect" in error or "did not answer" in error
+
+
 class _Examination:
     def __init__(self, loop: Loop, broker: Broker, prefix: str, seconds: float) -> None:
         self.broker, self._seconds = broker, seconds
@@ -72,15 +78,17 @@ class _Examination:
         """Connect everybody, with MQTT 3.1.1 where the broker does not speak 5."""
         peers, run = self.peers, self.run
         first = peers.connect(self.broker, 1)
-        if not first and self.broker.version == "5" and "cannot connect" not in peers.error:
+        if not first and self.broker.version == "5" and not _is_silent(peers.error):
             run.error_5 = peers.error
             peers.close()
             older = replace(self.broker, version="3.1.1")
             first = peers.connect(older, 1)
             if first:
                 self.broker = older
-            else:  # then the version was not the reason
-                peers.error, run.error_5 = run.error_5, ""
+            else:  # then the version was not the only reason, or none
+                if "version" not in run.error_5:
+                    peers.error = run.error_5
+                run.error_5 = ""
         run.address = peers.all[0].connection.address
         if not first:
             run.error = peers.error
@@ -189,11 +197,14 @@ class _Examination:
         self.peers.subscribe(late, large)
         for octets in _PAYLOADS:
             self.run.payload_tried = octets
-            sender.connection.publish_unstamped(large, bytes(octets))
             came = partial(self._has_last, late, octets)
-            if not self.peers.until(came, _ANSWER_S / 2):
+            for _ in range(_PAYLOAD_TRIES):
+                sender.connection.publish_unstamped(large, bytes(octets))
+                if self.peers.until(came, _ANSWER_S / 4):
+                    self.run.payload_octets = octets
+                    break
+            else:
                 break
-            self.run.payload_octets = octets
         self.peers.close(made)
 
     @staticmethod
