@@ -1,4 +1,4 @@
-"""mqtick-lab scope: identify an oscilloscope, take one capture, fetch its screen."""
+"""mqtick-lab scope: identify an instrument, take one capture, fetch its screen."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from mqtick.analysis.edges import Edge, EdgeError, StateLevels, find_edges, stat
 from mqtick.analysis.shot import CAPTURED, ShotMeta, replace_file, write_shot
 from mqtick.analysis.waveform import FS_PER_SECOND, Waveform
 from mqtick.client.cli import parse_duration_ns
+from mqtick.lab.commands.scope_analyser import with_analyser
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import DIALECTS
+from mqtick.lab.logic_analyser import LogicAnalyser
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Channel, Setup, Trigger
 from mqtick.service.commandline import Exit, fail
@@ -30,9 +32,11 @@ examples:
   mqtick-lab scope capture TCPIP::192.168.1.5::5025::SOCKET --channels 1,2 --span 1ms --trigger 1
   mqtick-lab scope capture USB0::0x1AB1::0x0588::DS1::INSTR --channels 1,2 --now --out shot.csv
   mqtick-lab scope screenshot TCPIP::192.168.1.5::INSTR --out screen.png
+  mqtick-lab scope capture sigrok:fx2lafw --channels 1,2,8 --span 10ms --trigger 1
 
-A resource is a VISA name. Raw sockets need the port: 5025 (Keysight, Siglent), 5555 (Rigol),
-4000 (Tektronix); without an oscilloscope, `mqtick-lab simulate --demo` is one."""
+A resource is a VISA name, or sigrok:DRIVER for a logic analyser. Raw sockets need the port: 5025
+(Keysight, Siglent), 5555 (Rigol), 4000 (Tektronix); without an oscilloscope, `mqtick-lab simulate
+--demo` is one."""
 
 
 def add(commands: Any) -> None:
@@ -89,6 +93,8 @@ def _action(
     parser.add_argument("--json", action="store_true", help="print JSON")
 
     def with_scope(args: argparse.Namespace) -> int:
+        if args.resource.startswith("sigrok:"):
+            return with_analyser(args, _capture)
         scope = Oscilloscope.open(
             args.resource, args.dialect, timeout_s=args.timeout / 1e9, backend=args.backend
         )
@@ -143,7 +149,7 @@ def _screenshot(args: argparse.Namespace, scope: Oscilloscope) -> int:
     return Exit.GOOD
 
 
-def _capture(args: argparse.Namespace, scope: Oscilloscope) -> int:
+def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> int:
     if args.out is not None and args.out.suffix not in (".npz", ".csv"):
         return fail(
             f"{args.out} ends with neither .npz nor .csv, so its form is not known; choose one.",
@@ -151,7 +157,7 @@ def _capture(args: argparse.Namespace, scope: Oscilloscope) -> int:
         )
     started_ns = time.time_ns()
     trigger = args.trigger or args.channels[0]
-    if args.now:
+    if args.now and isinstance(scope, Oscilloscope):
         scope.play(scope.dialect.stop())
     else:
         if trigger not in args.channels:
@@ -223,7 +229,10 @@ def _seconds(instant_fs: int) -> str:
 
 
 def _show(
-    args: argparse.Namespace, scope: Oscilloscope, waveforms: dict[int, Waveform], trigger: int
+    args: argparse.Namespace,
+    scope: Oscilloscope | LogicAnalyser,
+    waveforms: dict[int, Waveform],
+    trigger: int,
 ) -> None:
     said: dict[int, dict[str, Any]] = {}
     firsts: dict[int, Edge] = {}
@@ -243,7 +252,7 @@ def _show(
                 {
                     "instrument": scope.description,
                     "simulated": scope.simulated,
-                    "read_again": scope.read_again,
+                    "read_again": getattr(scope, "read_again", 0),
                     "channels": said,
                     "reference": reference,
                     "after_reference_ns": times_ns,
