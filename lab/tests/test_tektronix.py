@@ -270,6 +270,12 @@ def test_a_channel_that_is_not_there_is_refused() -> None:
         sent(tds("TBS1102C"), wanted, {})
 
 
+def test_an_offset_that_the_tbs_would_clip_is_refused() -> None:
+    wanted = replace(setup(), channels=(Channel(1, volts_per_division=0.2, offset_v=1.65),))
+    with pytest.raises(InstrumentError, match=r"by 5 divisions at most, .* needs 8\.25"):
+        sent(tds("TBS1102C"), wanted, {})
+
+
 def test_more_frames_than_fit_are_refused() -> None:
     answers = {f"CH{number}:PRObe:GAIN?": "0.1" for number in (1, 2)}
     answers |= TIME | {"HORizontal:FASTframe:COUNt?": "125"}

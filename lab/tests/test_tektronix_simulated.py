@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scope_rig import Simulated, setup, simulated
 
 from mqtick.analysis.edges import find_edges
 from mqtick.lab.conversation import InstrumentError
+from mqtick.lab.dialects import Identity, dialect_for
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Channel, Setup, State, Trigger
-from mqtick.lab.simulator import Faults, Front
+from mqtick.lab.simulator import EdgeFeed, Faults, Front, Model
 from mqtick.lab.simulator.tektronix import TektronixMsoFront
 from mqtick.lab.simulator.tektronix_dpo import TektronixDpoFront
 from mqtick.lab.simulator.tektronix_tds import TektronixTbsFront, TektronixTdsFront
@@ -50,6 +55,31 @@ def test_the_record_begins_as_long_before_the_trigger_as_is_wanted(front: type[F
         scope.close()
     assert waveform.start_fs == pytest.approx(-25e9, abs=SAMPLE_FS)
     assert waveform.codes.size * waveform.interval_fs == pytest.approx(100e9, abs=SAMPLE_FS)
+
+
+@all_fronts
+@given(
+    span_s=st.floats(1e-6, 10.0),
+    points=st.integers(500, 1_000_000),
+    before=st.floats(0.0, 0.9),
+)
+@hypothesis.settings(max_examples=40, deadline=None)
+def test_the_record_is_never_shorter_than_is_wanted(
+    front: type[Front], span_s: float, points: int, before: float
+) -> None:
+    instrument = front(Model(EdgeFeed(), {1: 1}, front.physics))
+    dialect = dialect_for(Identity.parse(instrument.identity))
+    wanted = Setup((Channel(1),), Trigger(1), span_s, before, points)
+    reply: str | None = None
+    conversation = dialect.set_up(wanted)
+    with contextlib.suppress(StopIteration):
+        while True:
+            reply = instrument.answer(getattr(conversation.send(reply), "command", "")).decode()
+            reply = reply.strip() or None
+    model = instrument.model
+    assert model.points / model.rate_hz >= span_s * 0.99
+    assert model.before == pytest.approx(before, abs=1e-5)
+    assert not instrument.scpi.errors
 
 
 @all_fronts

@@ -20,6 +20,7 @@ _SLOPES = {"rising": "RISe", "falling": "FALL"}
 _OLD_POINTS = 2500
 _DEPTHS = (1000, 2000, 20_000, 200_000, 2_000_000, 5_000_000)
 _LONGEST_TBS1000C = 20_000
+_FARTHEST = 5
 _NEW = re.compile(r"TBS ?(1\d{3}C|2\d{3})", re.IGNORECASE)
 
 
@@ -76,6 +77,15 @@ class TektronixTds(TektronixBase):
 
     def _input(self, channel: Channel) -> Conversation[None]:
         head = f"CH{channel.number}:"
+        # In divisions, and up is positive: what stands in the middle is its opposite.
+        position = -channel.offset_v / channel.volts_per_division
+        if self.new and abs(position) > _FARTHEST:
+            raise InstrumentError(
+                f"{self.identity.model} moves a channel by {_FARTHEST} divisions at most, and "
+                f"channel {channel.number} needs {abs(position):.3g}, for {channel.offset_v:g} V in "
+                f"the middle at {channel.volts_per_division:g} V a division; set "
+                "volts_per_division higher."
+            )
         # First: the scale counts at the probe's tip.
         if self.new:
             yield from write(f"{head}PRObe:GAIN {1 / channel.probe:.6G}")
@@ -84,8 +94,7 @@ class TektronixTds(TektronixBase):
         yield from write(
             f"{head}COUPling {channel.coupling}",
             f"{head}SCAle {channel.volts_per_division:.6G}",
-            # In divisions, and up is positive: what stands in the middle is its opposite.
-            f"{head}POSition {-channel.offset_v / channel.volts_per_division:.6G}",
+            f"{head}POSition {position:.6G}",
         )
 
     def _new_time(self, setup: Setup) -> Conversation[None]:
@@ -93,7 +102,7 @@ class TektronixTds(TektronixBase):
         if self.identity.model.upper().replace(" ", "").startswith("TBS2"):
             depths = list(_DEPTHS)
         depth = next((depth for depth in depths if depth >= setup.points), depths[-1])
-        # The screen has 15 divisions, the record perhaps 10: what comes may be longer than wanted.
+        # The screen has 15 divisions, the record is ten of them (077-1149, WFMOutpre? example).
         yield from write(
             f"HORizontal:RECOrdlength {depth}",
             f"HORizontal:SCAle {step_up(setup.span_s / 10, (1, 2, 4)):.6G}",

@@ -6,6 +6,7 @@ Sources: programmer manuals 077-0444 and 077-1149; the order of the preamble's f
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from mqtick.lab.simulator.model import Frame, Model, Physics
@@ -22,6 +23,10 @@ class TektronixTdsFront(TektronixFront):
     physics = Physics(bits=8, divisions=10.24, max_rate_hz=2e9, depths=(2500,))
     trigger = "TRIGger:MAIn"
     either = False
+    steps: ClassVar[tuple[float, ...]] = (1, 2.5, 5, 10)
+    """Of the time a division, in a decade."""
+    limit: ClassVar[float] = 50.0
+    """How many divisions a channel can be moved."""
     preambles: ClassVar[tuple[str, ...]] = ("WFMPre",)
     order = (
         "BYT_Nr;BIT_Nr;ENCdg;BN_Fmt;BYT_Or;NR_Pt;WFID;PT_Fmt;XINcr;PT_Off;XZEro;XUNit;YMUlt;YZEro;"
@@ -59,8 +64,10 @@ class TektronixTdsFront(TektronixFront):
         return head + curve if isinstance(curve, str) else head.encode() + curve
 
     def set_scale(self, text: str) -> None:
-        """Set the time a division."""
-        self.scale_s = float(text)
+        """Set the time a division: the nearest that it has."""
+        wanted = float(text)
+        decade = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
+        self.scale_s = min((step * decade for step in self.steps), key=lambda s: abs(s - wanted))
         self.fit()
 
     def set_place(self, text: str) -> None:
@@ -70,7 +77,8 @@ class TektronixTdsFront(TektronixFront):
 
     def _set_position(self, channel: int, text: str) -> None:
         one = self.model.inputs[channel]
-        one.offset_v = -float(text) * one.volts_per_division
+        position = min(max(float(text), -self.limit), self.limit)
+        one.offset_v = -position * one.volts_per_division
 
     def fit(self) -> None:
         """Work out the record; the position is the middle of the screen, from the trigger, in s."""
@@ -101,6 +109,8 @@ class TektronixTbsFront(TektronixTdsFront):
         depths=(1000, 2000, 20_000, 200_000, 2_000_000, 5_000_000),
     )
     trigger = "TRIGger:A"
+    steps = (1, 2, 4, 10)
+    limit = 5.0
     preambles = ("WFMPre", "WFMOutpre")
     order = (
         "BYT_Nr;BIT_Nr;ENCdg;BN_Fmt;BYT_Or;WFID;NR_Pt;PT_Fmt;XUNit;XINcr;XZEro;PT_Off;YUNit;YMUlt;"
