@@ -116,6 +116,15 @@ def test_the_published_experiment_runs_by_one_command(live: Live) -> None:
     assert live.crowds() == []
 
 
+def test_messages_can_be_asked_for(live: Live) -> None:
+    file = live.write("3", 4)
+    process = live.start(str(file), "--out", str(live.out), "--fire", "request", "--json")
+    said, progress = process.communicate(timeout=60)
+    assert process.returncode == 0, progress
+    skews = [row for row in json.loads(said)["rows"] if row["quantity"] == "skew"]
+    assert skews[0]["statistics"]["n"] >= 3, progress
+
+
 def test_a_run_that_was_interrupted_goes_on_by_the_command_that_it_names(live: Live) -> None:
     file = live.write("2, 5", 6)
     process = live.start(str(file), "--out", str(live.out))
