@@ -82,8 +82,8 @@ class TektronixTds(TektronixBase):
         if self.new and abs(position) > _FARTHEST:
             raise InstrumentError(
                 f"{self.identity.model} moves a channel by {_FARTHEST} divisions at most, and "
-                f"channel {channel.number} needs {abs(position):.3g}, for {channel.offset_v:g} V in "
-                f"the middle at {channel.volts_per_division:g} V a division; set "
+                f"channel {channel.number} needs {abs(position):.3g} for {channel.offset_v:g} V "
+                f"in the middle at {channel.volts_per_division:g} V a division; set "
                 "volts_per_division higher."
             )
         # First: the scale counts at the probe's tip.
