@@ -106,6 +106,7 @@ def test_data_full_of_line_feeds_are_read_whole_and_quickly() -> None:
         channels=(Channel(1), Channel(2, volts_per_division=0.1, offset_v=118 / 320)),
         trigger=Trigger(1),
         span_s=1e-3,
+        points=1_000_000,
     )
     physics = replace(KeysightFront.physics, noise_v=0.001)
     with simulated(KeysightFront, physics) as instrument:

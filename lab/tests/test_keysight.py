@@ -87,6 +87,17 @@ def test_a_shot_of_the_simulated_instrument_has_its_edges_where_they_were() -> N
     assert second.instant_fs - first.instant_fs == pytest.approx(123_456e6, abs=20e6)
 
 
+def test_no_more_points_are_read_than_were_asked_for() -> None:
+    with simulated(KeysightFront) as instrument:
+        scope = Oscilloscope.open(instrument.resource)
+        instrument.shot(scope, setup(points=15_000), 123_456)
+        found = scope.read([1, 2])
+        scope.close()
+    assert [waveform.codes.size for waveform in found.values()] == [20_000, 20_000]
+    first, second = (find_edges(found[channel])[0] for channel in (1, 2))
+    assert second.instant_fs - first.instant_fs == pytest.approx(123_456e6, abs=50e6)
+
+
 def test_segments_carry_their_instants() -> None:
     with simulated(KeysightFront) as instrument:
         scope = Oscilloscope.open(instrument.resource)

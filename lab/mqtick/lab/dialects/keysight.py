@@ -28,6 +28,7 @@ class Keysight(Dialect):
     title = "Keysight InfiniiVision 1000X, 2000X, 3000X, 4000X, 6000X"
     pattern = re.compile(r"(KEYSIGHT|AGILENT) TECHNOLOGIES (DSO|MSO|EDUX)", re.IGNORECASE)
     port = 5025
+    _points: int | None = None
 
     @property
     def channels(self) -> int:
@@ -37,6 +38,9 @@ class Keysight(Dialect):
 
     def set_up(self, setup: Setup) -> Conversation[None]:
         """Set everything; the reference is at the left edge, so that the delay is one number."""
+        # The memory is always used whole; what is read of it is every n-th sample (RAW points).
+        steps = (step * 10**power for power in range(2, 7) for step in (1, 2, 5))
+        self._points = next((step for step in steps if step >= setup.points), None)
         yield from write(":STOP", "*CLS", ":TIMebase:MODE MAIN", ":TIMebase:REFerence LEFT")
         yield from write(f":TIMebase:RANGe {setup.span_s:.9G}")
         # Reference LEFT is one division from the left: position counts from there.
@@ -92,7 +96,7 @@ class Keysight(Dialect):
         yield from write(
             f":WAVeform:SOURce CHANnel{channel}",
             ":WAVeform:POINts:MODE RAW",
-            ":WAVeform:POINts MAXimum",
+            f":WAVeform:POINts {self._points or 'MAXimum'}",
             ":WAVeform:FORMat WORD",
             ":WAVeform:BYTeorder LSBFirst",
             ":WAVeform:UNSigned 1",
