@@ -39,7 +39,7 @@ mqtt_version = "{mqtt_version}"
 [instrument.scope]
 resource = "{resource}"
 span_us = {span_us}
-before = 0.1
+before = 0.4
 points = 100000
 trigger = "publisher"
 

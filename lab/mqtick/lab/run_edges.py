@@ -95,7 +95,8 @@ def _edges(experiment: Experiment, name: str, waveform: Waveform, *, needed: boo
             return []
         raise _UnusableError(
             f"Fewer edges than channels: {_shown(experiment, name)} has none. {error} Or its edge "
-            f"lies outside the record, {_window(waveform)}: then lengthen span_us."
+            f"lies outside the record, {_window(waveform)}: then lengthen span_us "
+            "or raise before."
         ) from None
     if needed and not edges:
         raise _UnusableError(
