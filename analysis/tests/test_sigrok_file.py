@@ -73,6 +73,7 @@ def test_an_edge_lies_half_way_between_two_samples() -> None:
     waveform = read_sigrok(session(), ["D3"])["D3"]
     assert find_edges(waveform) == [Edge(1_500_000_000, True)]
     assert uncertainty_fs(waveform) == 500_000_000
+    assert find_edges(waveform)[0].uncertainty_fs == uncertainty_fs(waveform)
 
 
 @pytest.mark.parametrize("before", [1, 2, 7])
