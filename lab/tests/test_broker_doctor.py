@@ -275,7 +275,8 @@ def test_a_finding_can_be_read_by_programs(capsys: pytest.CaptureFixture[str]) -
         (["http://x"], "has the scheme 'http'"),
         (["mqtt://u:p@x"], "holds a password"),
         (["mqtt://x", "--prefix", "a/#"], "--prefix 'a/#' begins no topic"),
-        (["mqtt://x", "--ca-file", "/etc/hostname"], "reached without TLS"),
+        (["mqtt://x", "--ca-file", __file__], "reached without TLS"),
+        (["mqtts://x", "--ca-file", __file__], "TLS cannot be set up"),
     ],
 )
 def test_wrong_use_is_said(

@@ -74,11 +74,11 @@ def _call(args: argparse.Namespace) -> int:
     )
     try:
         broker = broker_from(keys)
+        if sys.stderr.isatty():
+            print(f"probing {args.broker} for about {args.seconds:g} s ...", file=sys.stderr)
+        checks = list(examine(measure(broker, args.prefix, args.seconds)))
     except BrokerError as error:
         return fail(str(error), Exit.WRONG_USE)
-    if sys.stderr.isatty():
-        print(f"probing {args.broker} for about {args.seconds:g} s ...", file=sys.stderr)
-    checks = list(examine(measure(broker, args.prefix, args.seconds)))
     good, sentence = verdict(checks)
     if args.json:
         findings = [asdict(check) for check in checks]
