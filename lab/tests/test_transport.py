@@ -158,6 +158,18 @@ def test_however_a_block_ends_the_next_answer_is_whole(ends: bytes) -> None:
         transport.close()
 
 
+def test_another_back_end_reads_the_same_without_our_short_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport_module, "_mended", lambda _resource: None)
+    payload = b"\n\x00#" * 100_000
+    with host(answering(definite_block(payload) + b"\n\n", b"7\n")) as resource:
+        transport = opened(resource)
+        assert transport.play(Block("DATA?")) == payload
+        assert transport.play(Query("NEXT?")) == "7"
+        transport.close()
+
+
 def test_several_blocks_are_joined() -> None:
     answer = b";".join(definite_block(part) for part in (b";1\n", b"", b"#3")) + b"\n"
     with host(answering(answer)) as resource:
