@@ -88,7 +88,7 @@ class Scpi:
         handler, suffixes = found
         try:
             return handler(*suffixes, argument)
-        except (ValueError, LookupError, ArithmeticError, TypeError):
+        except (ValueError, LookupError, ArithmeticError, TypeError, StopIteration):
             self.errors.append(f'-224,"Illegal parameter value;{_quotable(text)}"')
             return None
 
