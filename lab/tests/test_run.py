@@ -158,6 +158,17 @@ def test_every_family_of_instruments_can_be_run(tmp_path: Path, family: str) -> 
     assert shot.skew_fs == pytest.approx(EACH_NS * 10**6, abs=2e9)
 
 
+@pytest.mark.parametrize("dialect", ["siglent", "tektronix"])
+def test_a_wrong_dialect_ends_the_run_before_it_begins(rig: Bench, dialect: str) -> None:
+    experiment = rig.experiment()
+    scope = replace(experiment.instrument["scope"], dialect=dialect)
+    timeouts = replace(experiment.timeouts, instrument_s=0.1)
+    outcome = rig.run(replace(experiment, instrument={"scope": scope}, timeouts=timeouts))
+    assert outcome.code == 1
+    assert "refused a setting" in outcome.sentence or "another family" in outcome.sentence
+    assert not rig.folder.exists()
+
+
 def test_two_instruments_share_a_shot(rig: Bench) -> None:
     with simulated(KeysightFront, rig.instrument.model.physics) as other:
         other.model.feed = rig.instrument.model.feed
