@@ -11,8 +11,8 @@ from typing import Any
 
 from mqtick.analysis.shot import replace_file
 from mqtick.client.cli import parse_duration_ns
-from mqtick.lab.commands.scope_record import show, write
 from mqtick.lab.commands.scope_analyser import with_analyser
+from mqtick.lab.commands.scope_record import show, write
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import DIALECTS
 from mqtick.lab.logic_analyser import LogicAnalyser

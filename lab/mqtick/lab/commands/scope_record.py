@@ -13,6 +13,7 @@ from typing import Any
 from mqtick.analysis.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
 from mqtick.analysis.shot import CAPTURED, ShotMeta, replace_file, write_shot
 from mqtick.analysis.waveform import FS_PER_SECOND, Waveform
+from mqtick.lab.logic_analyser import LogicAnalyser
 from mqtick.lab.oscilloscope import Oscilloscope
 
 __all__ = ["show", "write"]
@@ -53,6 +54,7 @@ def show(
     waveforms: dict[int, Waveform],
     trigger: int,
 ) -> None:
+    """Print levels, edges, and the times between the first edges of channels."""
     said: dict[int, dict[str, Any]] = {}
     firsts: dict[int, Edge] = {}
     for channel, waveform in waveforms.items():
