@@ -101,10 +101,7 @@ def run_experiment(
             code, sentence = Exit.FAILED, str(error)
         except OSError as error:
             code = Exit.FAILED
-            sentence = (
-                f"{folder} cannot be written ({error.strerror or error}); what was recorded is "
-                "whole. Make room, then go on."
-            )
+            sentence = f"The run ended: {error}."
         finally:
             signals.ignore()
             run.end(sentence)

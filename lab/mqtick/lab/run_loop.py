@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -104,7 +104,8 @@ class RunLoop:
             self._record = before.record
             self._record["sessions"] = [*before.record.get("sessions", []), session]
             self._record["simulated"] = before.simulated or self._simulated
-            write_record(self._folder, self._record)
+            with self._writing():
+                write_record(self._folder, self._record)
         self._say.begin(sum(block.shots for block in self._plan))
         for meta in before.shots() if before else ():
             if meta.outcome != REFUSED:  # what refused may have been put right meanwhile
@@ -216,13 +217,24 @@ class RunLoop:
     def _keep(self, meta: ShotMeta, waveforms: dict[str, Waveform]) -> None:
         """Write a shot; StopRunError after too many missed ones in a row."""
         with self._signals.held():
-            write_shot(shot_path(self._folder, meta.number), meta, waveforms)
+            with self._writing():
+                write_shot(shot_path(self._folder, meta.number), meta, waveforms)
             self._count(meta)
         self._misses = self._misses + 1 if meta.outcome == MISSED else 0
         if self._misses >= self._experiment.timeouts.misses:
             raise StopRunError(
                 f"{self._misses} shots in a row were missed, the last one because: {meta.reason}"
             )
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StopRunError(
+                f"{self._folder} cannot be written ({error.strerror or error}); what was recorded "
+                "is whole. Make room, then go on."
+            ) from error
 
     def _count(self, meta: ShotMeta) -> None:
         self._done.add(meta.number)
