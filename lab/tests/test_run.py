@@ -463,6 +463,15 @@ def test_resume_takes_other_timeouts_and_another_title(rig: Bench) -> None:
     assert rig.run(rig.experiment(timeouts=timeouts, title="new"), resume=True).captured == 4
 
 
+def test_resume_on_another_instrument_is_noted(rig: Bench) -> None:
+    rig.nodes.hooks[3] = lambda: os.kill(os.getpid(), signal.SIGINT)
+    rig.run()
+    text = (rig.folder / "run.json").read_text()
+    (rig.folder / "run.json").write_text(text.replace('"description": "', '"description": "Old '))
+    assert rig.run(resume=True).code == 0
+    assert any("was Old" in note for note in rig.told.notes)
+
+
 def test_resume_of_a_newer_version_is_refused(rig: Bench) -> None:
     rig.run()
     record = json.loads((rig.folder / "run.json").read_text())
@@ -474,6 +483,7 @@ def test_resume_of_a_newer_version_is_refused(rig: Bench) -> None:
 def test_resume_of_a_complete_run_does_nothing(rig: Bench) -> None:
     rig.run()
     fired = rig.nodes.fired
+    rig.nodes.broker_away = 10_000
     outcome = rig.run(resume=True)
     assert (outcome.code, outcome.captured, rig.nodes.fired) == (0, 4, fired)
 

@@ -75,6 +75,9 @@ class RunLoop:
         """Reach everybody, then begin the folder, or read what it has."""
         experiment = self._experiment
         before = self._read_earlier() if resume else None
+        if before is not None and not self._left():
+            self._record = before.record
+            return
         for name, instrument in experiment.instrument.items():
             what = f"The instrument {name} ({instrument.resource})"
             stack.enter_context(lock(lock_of_instrument(instrument.resource), what))
@@ -98,18 +101,35 @@ class RunLoop:
         self._simulated = is_simulated(experiment, session)
         if before is None:
             self._plan = plan_of(experiment)
-            self._record = record_of(experiment, self._plan, session)
-            create_run(self._folder, self._record)
+            record = record_of(experiment, self._plan, session)
+            create_run(self._folder, record)
+            self._record = record
+            self._say.begin(self._total())
         else:
+            self._note_change(before, session)
             self._record = before.record
             self._record["sessions"] = [*before.record.get("sessions", []), session]
             self._record["simulated"] = before.simulated or self._simulated
             with self._writing():
                 write_record(self._folder, self._record)
-        self._say.begin(sum(block.shots for block in self._plan))
-        for meta in before.shots() if before else ():
-            if meta.outcome != REFUSED:  # what refused may have been put right meanwhile
-                self._count(meta)
+
+    def _total(self) -> int:
+        return sum(block.shots for block in self._plan)
+
+    def _left(self) -> bool:
+        """Whether a shot of the plan is not done."""
+        return any(number not in self._done for block in self._plan for number in block.numbers())
+
+    def _note_change(self, before: Run, session: dict[str, Any]) -> None:
+        """Say where a resumed run has another instrument; run.json has both."""
+        earlier = before.record.get("sessions") or [{}]
+        for name, instrument in session["instruments"].items():
+            was = earlier[0].get("instruments", {}).get(name, {}).get("description")
+            if was not in (None, instrument["description"]):
+                self._say.note(
+                    f"{name} is {instrument['description']} now and was {was} when the run began; "
+                    "the shots of both are in one folder."
+                )
 
     def _read_earlier(self) -> Run:
         run = load_run(self._folder)
@@ -122,6 +142,10 @@ class RunLoop:
             self._plan = plan_from_json(run.record.get("plan"))
         except ValueError as error:
             raise RunFolderError(f"{self._folder} cannot be resumed: {error}") from error
+        self._say.begin(self._total())
+        for meta in run.shots():
+            if meta.outcome != REFUSED:  # what refused may have been put right meanwhile
+                self._count(meta)
         return run
 
     def end(self, sentence: str) -> None:
@@ -136,11 +160,11 @@ class RunLoop:
 
     def all_blocks(self) -> None:
         """Take what is left of the plan."""
-        assert self._subscribers is not None
         for block in self._plan:
             left = [number for number in block.numbers() if number not in self._done]
             if not left:
                 continue
+            assert self._subscribers is not None
             refusal = self._subscribers.bring_up(block.subscribers)
             for number in left:
                 if refusal:
