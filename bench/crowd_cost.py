@@ -1,8 +1,10 @@
 """crowd-cost: what the subscribers of `mqtick-lab crowd` cost, and whether they disturb a client.
 
-A real client, which subscribed first, and a real time server, both with memory pins; the crowd is
-two processes, as an experiment's runner starts them. The peer is the same crowd, except that its
-members read at once what comes. The constellations take turns, in an order of chance.
+A real client, which subscribed first and has the real-time rights of its unit file (as root;
+without them it waits now and then until a broker on its processor has sent to all), and a real
+time server, both with memory pins; the crowd is two processes, as an experiment's runner starts
+them. The peer is the same crowd, except that its members read at once what comes. The
+constellations take turns, in an order of chance.
 
     python -m bench.crowd_cost            10 rounds
     python -m bench.crowd_cost --quick    2 rounds
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from bench.cost import cpu_ns
 from bench.harness import Ratio, Report, Row, progress, quantile
-from bench.programs import started, time_server
+from bench.programs import like_the_unit, may_be_real_time, started, time_server
 from demo.local_broker import Mosquitto, running
 from mqtick.lab.control import Control, NodeError
 from mqtick.protocol.broker import parse_broker_url
@@ -109,6 +111,7 @@ def measure(rounds: int) -> Report:
                 *("--broker", broker.url, "--name", "bench", "--experiments", *pin),
                 *("--state-folder", str(folder / "client")),
                 log=folder / "client.log",
+                prepare=like_the_unit if may_be_real_time() else None,
             )
         )
         crowds: dict[str, dict[str, int]] = {OURS: {}, PEER: {}}
@@ -164,6 +167,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="2 rounds")
     args = parser.parse_args()
+    if not may_be_real_time():
+        print(
+            "the client has no real-time rights, unlike its unit: run this as root", file=sys.stderr
+        )
     measure(2 if args.quick else args.rounds).finish()
     return 0
 

@@ -106,6 +106,22 @@ def test_what_a_broadcast_costs_the_crowd_is_next_to_nothing(broker: Mosquitto) 
 
 
 @needs_mosquitto
+def test_what_nobody_asks_for_is_read_now_and_then(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd_module, "_READ_EVERY_S", (0.05, 0.06))
+    with Running(parse_broker_url(broker.url)) as crowd, clock_on(broker.port) as clock:
+        crowd.ask("join", count=50)
+        for round_ in (1, 2):
+            clock.publish("mqtick/t/0", b"x" * 32)
+            end = time.monotonic() + 3
+            while {member.messages for member in crowd.crowd._members} != {round_}:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        assert crowd.ask("count")["messages"] == 100
+
+
+@needs_mosquitto
 @pytest.mark.parametrize("count", [0, 601, -1, "many", None])
 def test_a_number_of_members_that_makes_no_sense_is_refused(
     broker: Mosquitto, count: object

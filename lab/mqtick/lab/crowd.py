@@ -42,6 +42,8 @@ _JOIN_NS = 10 * _SECOND
 _LEAVE_NS = 2 * _SECOND
 # Time between two readings of all buffers, which held 900 time messages each in a trial.
 _READ_EVERY_S = (3.0, 5.0)
+# In portions with pauses, so that a broadcast that meets one finds the processor free soon.
+_PORTION, _PAUSE_NS = 16, 10_000_000
 
 
 class Crowd:
@@ -267,7 +269,16 @@ class Crowd:
         if self._reading is not None:
             self._reading.cancel()
         wait_ns = int(random.uniform(*_READ_EVERY_S) * _SECOND)
-        self._reading = self.loop.call_later(wait_ns, self._read_all)
+        self._reading = self.loop.call_later(wait_ns, self._read_some)
+
+    def _read_some(self, place: int = 0) -> None:
+        for member in self._members[place : place + _PORTION]:
+            member.count()
+        place += _PORTION
+        if place < len(self._members):
+            self._reading = self.loop.call_later(_PAUSE_NS, lambda: self._read_some(place))
+        else:
+            self._read_later()
 
     def _read_all(self) -> None:
         for member in self._members:
