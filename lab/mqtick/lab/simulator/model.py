@@ -51,7 +51,7 @@ class Model:
         self._span_s = 1e-3
         self._depth = self.physics.depths[-1]
         self._segments = 1
-        self.before = 0.5
+        self._before = 0.5
         self.trigger_channel = 1
         self.trigger_level_v = 1.65
         self.trigger_slope = "rising"
@@ -79,6 +79,17 @@ class Model:
         if not 0 < value <= _LONGEST_SPAN_S:
             raise ValueError(f"a span of {value} s")
         self._span_s = value
+
+    @property
+    def before(self) -> float:
+        """Share of a record before its trigger, held to 0 to 1; set: ValueError when it is none."""
+        return self._before
+
+    @before.setter
+    def before(self, value: float) -> None:
+        if not math.isfinite(value):
+            raise ValueError(f"a share of {value}")
+        self._before = min(max(value, 0.0), 1.0)
 
     @property
     def depth(self) -> int:

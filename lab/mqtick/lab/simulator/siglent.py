@@ -71,11 +71,15 @@ class SiglentFront(Front):
         self.scpi.on(f"{header}?", lambda _: _shown(getattr(self, field)))
 
     def _store(self, field: str, value: object) -> None:
+        before_it = getattr(self, field)
         setattr(self, field, value)
         span_s = self._scale_s * _DIVISIONS
-        self.model.span_s = span_s
-        before = round(self._percent / 100 - self._delay_s / span_s, 9)
-        self.model.before = min(max(before, 0.0), 1.0)
+        try:
+            self.model.span_s = span_s
+            self.model.before = round(self._percent / 100 - self._delay_s / span_s, 9)
+        except ValueError:  # what is refused changes nothing
+            setattr(self, field, before_it)
+            raise
 
     # -- inputs --------------------------------------------------------------------------------
 

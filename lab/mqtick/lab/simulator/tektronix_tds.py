@@ -65,14 +65,17 @@ class TektronixTdsFront(TektronixFront):
 
     def set_scale(self, text: str) -> None:
         """Set the time a division: the nearest that it has."""
-        wanted = float(text)
+        wanted = min(max(float(text), 1e-9), 50.0)
         decade = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
         self.scale_s = min((step * decade for step in self.steps), key=lambda s: abs(s - wanted))
         self.fit()
 
     def set_place(self, text: str) -> None:
         """Set the trigger's place on the screen."""
-        self.position = float(text)
+        position = float(text)
+        if not math.isfinite(position):
+            raise ValueError
+        self.position = position
         self.fit()
 
     def _set_position(self, channel: int, text: str) -> None:
