@@ -71,6 +71,19 @@ processes = 1
 """
 
 
+# client/systemd/mqtick-client.service: what the unit gives the programs, where we may give it.
+_FIFO = ["chrt", "--fifo", "10"]
+
+
+def real_time() -> list[str]:
+    """Return what to put before a command so that it runs as the unit's, [] where we may not."""
+    try:
+        allowed = subprocess.run([*_FIFO, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return []
+    return _FIFO if allowed else []
+
+
 def _pin(line: int, sink: Path) -> list[str]:
     return [
         *("--pin-backend", "memory", "--pin-line", str(line), "--pin-sink", str(sink)),
@@ -83,12 +96,14 @@ def bench(folder: Path, broker: Mosquitto, family: str) -> Iterator[str]:
     """Run oscilloscope, server and clients for the length of a with block; gives the resource."""
     tools = Path(sys.executable).parent
     where = ("--broker", broker.url, "--mqtt-version", broker.mqtt_version, "--experiments")
-    sink, port = folder / "pins.sock", free_port()
+    sink, port, fifo = folder / "pins.sock", free_port(), real_time()
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, command: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (folder / f"{name}.log").open("wb") as log:
             call = [str(tools / command), *arguments]
+            if command != "mqtick-lab":
+                call = [*fifo, *call]
             processes.append(subprocess.Popen(call, stdout=log, stderr=log))
         return processes[-1]
 
@@ -151,9 +166,11 @@ def main() -> int:
     out = args.out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
     broker = Mosquitto(folder) if program("mosquitto") is not None else Amqtt(folder)
     subscribers = FULL if args.full else SUBSCRIBERS
+    how = "server and clients under SCHED_FIFO" if real_time() else "without real-time priority"
     print(
-        f"Broker: {broker.name}. Time server, clients and crowd: real programs on this machine. "
-        f"Pins and oscilloscope ({args.family}): simulated.",
+        f"Broker: {broker.name}. Time server, clients and crowd: real programs, {how}.\n"
+        f"Pins and oscilloscope ({args.family}): simulated. All share the {os.cpu_count()} CPUs of "
+        "this machine: see how it works, not how good a fleet is.",
         flush=True,
     )
     experiment = folder / "experiment.toml"
