@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from demo.local_broker import Mosquitto, Nats, program, running
 from mqtick.analysis.run_folder import load_run
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rig import US, Rig, needs_mosquitto
+from rig import US, Rig, needs_mosquitto, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,24 +25,36 @@ pytestmark = [
     ),
 ]
 OLDER = ("--mqtt-version", "3.1.1")
+PRECISE = ("--formats", "precise")
 
 
 def test_nats_carries_time(rig: Rig) -> None:
     with running(Nats(rig.new_folder("nats"))) as broker:
-        server = rig.server(broker.url, *OLDER)
+        server = rig.server(broker.url, *OLDER, *PRECISE)
         server.wait_ready()
         client = rig.client(broker.url, "c1", *OLDER)
         client.wait_synchronised()
         client.wait_for(lambda _: client.is_right(within_ns=500 * US), "it is right within 0.5 ms")
         assert client.row()["format"] == "precise"
         client.wait_for(lambda _: client.samples("two-way", "used"), "exchanges count")
+        assert server.log.count("connected to") == 1
+
+
+def test_the_server_gives_up_a_format_whose_topics_nats_does_not_take(rig: Rig) -> None:
+    with running(Nats(rig.new_folder("nats"))) as broker:
+        server = rig.server(broker.url, *OLDER, "--interval-s", "0.1")
+        wait_until(lambda: "1451.1.6 is off" in server.log, "it gives up", timeout_s=20.0)
+        connections = server.log.count("connected to")
+        time.sleep(3.0)
+        assert server.log.count("connected to") == connections
+        server.wait_ready()
 
 
 def test_a_client_comes_back_after_nats_was_away(rig: Rig) -> None:
     broker = Nats(rig.new_folder("nats"))
     broker.start()
     rig.on_close(broker.stop)
-    rig.server(broker.url, *OLDER).wait_ready()
+    rig.server(broker.url, *OLDER, *PRECISE).wait_ready()
     client = rig.client(broker.url, "c1", *OLDER)
     client.wait_synchronised()
     broker.stop()

@@ -28,6 +28,10 @@ __all__ = ["ForeignFormats"]
 
 _log = logging.getLogger(__name__)
 _RESPONSE_TOPIC_OCTETS = 128
+# A broker that takes no dots in topics (nats-server before 2.10) refuses the subscription, and
+# closes the connection on the first message: twice is no chance.
+_SHORT_S = 10.0
+_SHORT_CONNECTIONS = 2
 
 
 class ForeignFormats:
@@ -55,10 +59,29 @@ class ForeignFormats:
         self._draft = DraftTopics(settings.draft_location)
         self._name = text1451.check_lns(settings.name or f"mqtick/{socket.gethostname()}"[:64])
         self._own = (f"{settings.prefix}/", "$")
+        self.refused = False
+        """Whether the broker refused the subscription to the requests."""
+        self._connected_s = float("-inf")
+        self._short = 0
 
     def topics(self) -> list[str]:
         """Return the topics on which requests come."""
         return [text1451.REQUEST_TOPIC] * self.text + [self._draft.srq] * self.draft
+
+    def connected(self) -> None:
+        """Note a new connection, and whether the text format was what ended those before."""
+        now_s = time.monotonic()
+        was_short = self.text and self.refused and now_s - self._connected_s < _SHORT_S
+        self._short = self._short + 1 if was_short else 0
+        self._connected_s, self.refused = now_s, False
+        if self._short >= _SHORT_CONNECTIONS:
+            self.text = False
+            _log.warning(
+                "1451.1.6 is off: %s refuses its topic %s and ends the connection when time is "
+                "published there; formats without it says so from the start",
+                self._connection.address,
+                text1451.REQUEST_TOPIC,
+            )
 
     def publish(self) -> None:
         """Publish the time in each format, now."""

@@ -206,12 +206,14 @@ class Server:
     def _on_up(self) -> None:
         self.neighbours.connected(self.clock.time_ns())
         tree = self.tree
-        topics = [tree.loop(self.number), tree.all_times(), *self.foreign.topics()]
+        topics = [tree.loop(self.number), tree.all_times()]
         if "precise" in self.settings.formats:
             topics.append(tree.all_requests(self.number))
         if self.experiments is not None:
             topics.append(self.experiments.topic)
         self.connection.subscribe(topics, self._subscribed)
+        self.foreign.connected()
+        self.connection.subscribe(self.foreign.topics(), self._foreign_subscribed)
         self.connection.subscribe_retained(tree.all_statuses())
         self._status = b""
         self.loopback.start()
@@ -226,6 +228,10 @@ class Server:
                 "unanswered: compare its access list with the one in docs/protocol.md"
             )
             _log.warning("%s", self.connection.last_error)
+
+    def _foreign_subscribed(self, granted: bool) -> None:
+        self.foreign.refused = not granted
+        self._subscribed(granted)
 
     # -- publishing ------------------------------------------------------------------------
 
