@@ -57,7 +57,16 @@ def test_a_fault_while_it_is_set_up_is_got_over(kind: str) -> None:
         scope.close()
 
 
-@pytest.mark.parametrize("kind", ["short-block", "empty-block", "plus-zero", "drop", "late"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "empty-block",
+        "plus-zero",
+        "drop",
+        pytest.param("short-block", marks=pytest.mark.slow),  # four time-outs
+        pytest.param("late", marks=pytest.mark.slow),
+    ],
+)
 def test_a_fault_that_stays_is_a_sentence(kind: str) -> None:
     with simulated(KeysightFront, faults=Faults()) as instrument:
         scope = shot_with(instrument)

@@ -71,6 +71,7 @@ def test_edges_of_other_programs_reach_its_inputs(tmp_path: Path) -> None:
     assert not sink.exists()
 
 
+@pytest.mark.slow
 def test_the_demo_tells_the_truth_about_its_edges() -> None:
     families = ("--family", "keysight", "--family", "rigol-dho")
     with started("--demo", *families, "--skew-ns", "2=35", "--noise-mv", "1") as process:
@@ -90,6 +91,21 @@ def test_the_demo_tells_the_truth_about_its_edges() -> None:
     first, second = (find_edges(found[channel])[0] for channel in (1, 2))
     measured_ns = (second.instant_fs - first.instant_fs) / 1e6 - 35
     assert min(abs(measured_ns - truth) for truth in truths) < 20
+
+
+@pytest.mark.slow
+def test_it_ends_when_nobody_reads_what_it_says() -> None:
+    program = Path(sys.executable).with_name("mqtick-lab")
+    done = subprocess.run(
+        f"{program} simulate --demo --port 0 | head -n 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

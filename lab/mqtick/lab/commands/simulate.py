@@ -171,7 +171,12 @@ async def _serve(args: argparse.Namespace, feed: EdgeFeed, servers: list[Instrum
             await _start(args, server, index)
         if args.demo:
             demo = asyncio.create_task(_demo(args, feed, servers[0].front.model.lines))
+            demo.add_done_callback(lambda _: end.set())
         await end.wait()
+        if demo is not None and demo.done():
+            await demo  # it never ends by itself: raises what went wrong
+    except BrokenPipeError:
+        raise
     except (OSError, OverflowError) as error:
         return fail(
             f"The simulated oscilloscope cannot listen ({error}); choose another --port, --host "
