@@ -197,6 +197,7 @@ def test_nothing_is_wrong_with_a_good_broker() -> None:
         ("late messages", "WARN", {"probes": good_probes(lambda _s, c: c.randint(0, 35) * MS)}, ""),
         ("order of messages", "FAIL", {"sequence": (0, 2, 1, 3)}, "1 of 4"),
         ("retained messages", "WARN", {"retained": False}, "not kept"),
+        ("topics with a dot", "WARN", {"dotted": False}, "not carried"),
         ("payload", "WARN", {"payload_octets": 32}, "at most 32"),
         ("MQTT 5", "WARN", {"version": "3.1.1", "error_5": "Unsupported"}, "Unsupported"),
         ("subscriptions", "FAIL", {"refused": ("mqtick/d/0011a/#",)}, "mqtick/d/0011a/#"),

@@ -259,6 +259,13 @@ def _features(measured: Measured) -> Iterator[Check]:
             "kept",
             "the status of a server is seen only by who is there when it is sent",
         )
+    if measured.dotted is False:
+        yield warn(
+            "topics with a dot",
+            "not carried",
+            "carried, as 1451.1.6 has such topics",
+            'mqtick-timeserver: formats = ["precise"]; nats-server: a version from 2.10 on',
+        )
     octets, tried = measured.payload_octets, measured.payload_tried
     if not tried:
         return

@@ -56,6 +56,8 @@ class Measured:
     sequence_sent: int = 0
     retained: bool | None = None
     """Whether a retained message came to a subscriber that came later; None: not tried."""
+    dotted: bool | None = None
+    """Whether a topic with a dot carries messages, as those of 1451.1.6 have; None: not tried."""
     payload_octets: int = 0
     """The largest payload that came through."""
     payload_tried: int = 0

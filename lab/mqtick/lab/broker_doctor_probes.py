@@ -50,6 +50,7 @@ class _Run:
     pairs: list[tuple[Transmit, Transmit]] = field(default_factory=list)
     sequence_sent: int = 0
     retained: bool | None = None
+    dotted: bool | None = None
     payload_octets: int = _PROBE_OCTETS
     payload_tried: int = 0
 
@@ -143,11 +144,7 @@ class _Examination:
         )
 
     def single(self, duration_s: float) -> None:
-        """Send probes at random instants, every other one soon followed by a second.
-
-        What waits for an acknowledgement waits most behind one that just went. The first probe
-        shows whether any comes back.
-        """
+        """Send probes at random instants, every other one soon followed by a second one."""
         self.run.sent.append(self._publish(self.topic, 0))
         if not self.peers.until(lambda: self.subscribers[0].arrivals, _PATIENCE_S[1]):
             return
@@ -207,6 +204,21 @@ class _Examination:
                 break
         self.peers.close(made)
 
+    def dotted(self) -> None:
+        """Try a topic with a dot; some brokers end the connection on it, so this comes last."""
+        made = self.peers.connect(self.broker, 2)
+        if len(made) == 2:
+            sender, late = made
+            topic = f"{self._aside}/1.6"
+            self.run.dotted = False
+            if self.peers.subscribe(late, topic):
+                for _ in range(_PAYLOAD_TRIES):
+                    sender.connection.publish_unstamped(topic, self._nonce)
+                    if self.peers.until(lambda: late.arrivals, _ANSWER_S / 4):
+                        self.run.dotted = True
+                        break
+        self.peers.close(made)
+
     @staticmethod
     def _has_last(peer: Peer, octets: int) -> bool:
         return bool(peer.arrivals) and len(peer.arrivals[-1].payload) == octets
@@ -224,6 +236,7 @@ class _Examination:
         self.burst()
         self.run.error = self.peers.broken()
         self.features()
+        self.dotted()
 
     def measured(self) -> Measured:
         """Return what was found."""
@@ -254,6 +267,7 @@ class _Examination:
             sequence=tuple(sequence),
             sequence_sent=run.sequence_sent,
             retained=run.retained,
+            dotted=run.dotted,
             payload_octets=run.payload_octets,
             payload_tried=run.payload_tried,
         )
