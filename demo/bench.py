@@ -117,7 +117,7 @@ def bench(folder: Path, broker: Mosquitto, family: str) -> Iterator[str]:
         wait_for_port(port, scope)
         start(
             "server",
-            *("mqtick-timeserver", *where, "--trust-system-clock"),
+            *("mqtick-timeserver", *where, "--trust-system-clock", "--formats", "precise"),
             *("--interval-s", str(INTERVAL_S), "--state-folder", str(folder / "server")),
             *_pin(PUBLISHER, sink),
         )
