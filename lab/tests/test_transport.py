@@ -114,6 +114,24 @@ def test_what_is_no_oscilloscope_is_a_sentence(answer: bytes, sentence: str) -> 
         Oscilloscope.open(resource, timeout_s=QUICK_S)
 
 
+@pytest.mark.parametrize("piece", [b"x", b"x" * 50_000])
+def test_a_line_that_never_ends_is_given_up(piece: bytes) -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(100)
+        with contextlib.suppress(OSError):
+            while True:
+                connection.sendall(piece)
+                time.sleep(0.01)
+
+    with host(serve) as resource:
+        began_s = time.monotonic()
+        transport = VisaTransport(resource, timeout_s=QUICK_S)
+        with pytest.raises(InstrumentError, match="did not answer 'A\\?' in full"):
+            transport.play(Query("A?"))
+        transport.close()
+        assert time.monotonic() - began_s < 1.0
+
+
 def test_a_connection_that_is_closed_is_noticed_at_once() -> None:
     def serve(connection: socket.socket) -> None:
         connection.recv(100)
@@ -161,7 +179,7 @@ def test_however_a_block_ends_the_next_answer_is_whole(ends: bytes) -> None:
 def test_another_back_end_reads_the_same_without_our_short_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport_module, "_mended", lambda _resource: None)
+    monkeypatch.setattr(transport_module, "mended", lambda _resource: None)
     payload = b"\n\x00#" * 100_000
     with host(answering(definite_block(payload) + b"\n\n", b"7\n")) as resource:
         transport = opened(resource)
@@ -272,3 +290,16 @@ def test_a_short_message_is_a_sentence_and_the_device_is_cleared(messages: Messa
     messages.messages = [b"fresh"]
     assert transport.play(Query("NEXT?")) == "fresh"
     assert messages.cleared == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("dropped by server"), EOFError()])
+def test_whatever_a_back_end_raises_is_a_sentence(
+    messages: MessageResource, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(_self: MessageResource) -> str:
+        raise error
+
+    monkeypatch.setattr(MessageResource, "read", fail)
+    transport = opened("TCPIP::1.2.3.4::hislip0::INSTR")
+    with pytest.raises(InstrumentError, match=r"failed at '\*IDN\?'"):
+        transport.play(Query("*IDN?"))

@@ -7,7 +7,6 @@ feeds, and cannot tell a line feed in the data from the end; ours counts.
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from typing import Any, Final, Protocol
 
@@ -18,10 +17,10 @@ from pyvisa.resources import MessageBasedResource
 
 from mqtick.lab.block import read_block
 from mqtick.lab.conversation import Block, InstrumentError, Pause, Query, Reply, Step, Write
+from mqtick.lab.transport_socket import line_received, mended, received
 
 __all__ = ["Transport", "VisaTransport"]
 
-# Time-outs count anew for each piece, so that a slow instrument may take as long as it likes.
 _CHUNK: Final = 1 << 16
 _BLANK_LINES: Final = 3
 _OPEN_TRIES: Final = 3
@@ -80,7 +79,7 @@ class VisaTransport:
             )
             if self._is_socket:  # the others say where a message ends
                 self._resource.read_termination = "\n"
-                self._session = _mended(self._resource)
+                self._session = mended(self._resource)
         except Exception as error:  # pyvisa-py raises Exception itself for a socket
             self.close()
             raise InstrumentError(
@@ -120,6 +119,13 @@ class VisaTransport:
                 f"{self.name} answered {step.command!r} with octets that are no text "
                 f"({error.object[:16]!r}); is this the port of the oscilloscope's SCPI socket?"
             ) from error
+        except InstrumentError:
+            raise
+        except Exception as error:  # pyvisa-py: RuntimeError (HiSLIP), EOFError, RPCError (VXI-11)
+            raise InstrumentError(
+                f"{self.name} failed at {step.command!r} ({_why(error)}); look at the instrument "
+                "and its cable."
+            ) from error
         self._out_of_step = False
         return reply
 
@@ -133,14 +139,19 @@ class VisaTransport:
         return None
 
     def _line(self) -> str:
-        line = str(self._resource.read())
+        line = self._any_line()
         # A block ends with one line feed, or two, or none: what is left of it is no answer.
         for _ in range(_BLANK_LINES if self._after_block else 0):
             if line.strip():
                 break
-            line = str(self._resource.read())
+            line = self._any_line()
         self._after_block = False
         return line
+
+    def _any_line(self) -> str:
+        if self._session is not None:
+            return line_received(self._session, self._timeout_ms / 1000).decode("ascii")
+        return str(self._resource.read())
 
     def _blocks(self, step: Block) -> bytes:
         if self._is_socket:
@@ -159,7 +170,7 @@ class VisaTransport:
     def _exactly(self, count: int) -> bytes:
         resource = self._resource
         if self._session is not None:
-            return _received(self._session, count, self._timeout_ms / 1000)
+            return received(self._session, count, self._timeout_ms / 1000)
         resource.read_termination = None
         try:
             return bytes(resource.read_bytes(count, chunk_size=min(count, _CHUNK)))
@@ -214,61 +225,6 @@ class _Message:
         """Return what is left of the message."""
         rest, self._left = bytes(self._left), memoryview(b"")
         return rest
-
-
-class _AttentiveSocket(socket.socket):
-    """A socket that says so when the other end has gone.
-
-    pyvisa-py's session takes the empty read for "nothing yet", and spins until its time is over.
-    """
-
-    def recv(self, count: int, flags: int = 0, /) -> bytes:
-        """Receive; ConnectionResetError at the end."""
-        data = super().recv(count, flags)
-        if not data:
-            raise ConnectionResetError("the instrument closed the connection")
-        return data
-
-
-def _mended(resource: Any) -> Any:
-    """Return pyvisa-py's session of a socket with what it (0.8) lacks; None with other back ends.
-
-    It takes a refused connection for an open one, and it does not know VI_ATTR_TCPIP_NODELAY:
-    without that the kernel holds a second command back until the instrument has acknowledged the
-    first, which takes up to 40 ms (Nagle's algorithm against delayed acknowledgement).
-    """
-    session: Any = getattr(resource.visalib, "sessions", {}).get(resource.session)
-    plain = getattr(session, "interface", None)
-    if not isinstance(plain, socket.socket) or not hasattr(session, "_pending_buffer"):
-        return None
-    try:
-        plain.getpeername()
-    except OSError as error:
-        raise OSError(error.errno, "connection refused, or no way to the host") from error
-    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    session.interface = _AttentiveSocket(plain.family, plain.type, plain.proto, plain.detach())
-    return session
-
-
-def _received(session: Any, count: int, timeout_s: float) -> bytes:
-    """Read so many octets past pyvisa-py, which copies each of them four times.
-
-    What it has read too far comes first.
-    """
-    pending = session._pending_buffer
-    parts = [bytes(pending[:count])]
-    del pending[:count]
-    left = count - len(parts[0])
-    connection = session.interface
-    connection.settimeout(timeout_s)
-    try:
-        while left:
-            part = connection.recv(min(left, _CHUNK))
-            parts.append(part)
-            left -= len(part)
-    finally:
-        connection.setblocking(True)
-    return b"".join(parts)
 
 
 def _why(error: Exception) -> str:
