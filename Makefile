@@ -26,7 +26,7 @@ demo: demo-sync demo-bench ## watch clients find the time, then measure them on 
 demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
 demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: to 600, HOLD=1: for your own runs
-	@$(PYTHON_BIN) -m demo.bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
+	@$(PYTHON_BIN) -m demo.simulated_bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-check setup-drivers

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.bench import EXPERIMENT, INTERVAL_S, bench
+from demo.simulated_bench import EXPERIMENT, INTERVAL_S, bench
 from demo.local_broker import Mosquitto, Nats, program, running
 from mqtick.analysis.run_folder import load_run
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.bench import EXPERIMENT, INTERVAL_S, bench
+from demo.simulated_bench import EXPERIMENT, INTERVAL_S, bench
 from demo.local_broker import Mosquitto, program, running
 from mqtick.analysis.run_folder import load_run
 from mqtick.analysis.shot import CAPTURED

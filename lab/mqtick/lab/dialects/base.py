@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mqtick.analysis.waveform import Waveform
-from mqtick.lab.conversation import Conversation, InstrumentError
+from mqtick.lab.conversation import Conversation, InstrumentError, query
 from mqtick.lab.setup import Setup, State
 
 __all__ = ["INVALID", "Dialect", "Identity", "Segment", "number", "numbers"]
@@ -108,7 +108,13 @@ class Dialect:
 
     def errors(self) -> Conversation[list[str]]:
         """Empty the error queue (SYSTem:ERRor?, SCPI-99 21.8) and return it, at most 32."""
-        raise NotImplementedError
+        found: list[str] = []
+        while len(found) < 32:
+            error = yield from query(":SYSTem:ERRor?")
+            if error.lstrip("+").startswith("0"):
+                break
+            found.append(error)
+        return found
 
 
 def number(text: str, what: str) -> float:

@@ -140,13 +140,3 @@ class Keysight(Dialect):
     def screenshot(self) -> Conversation[bytes]:
         """Return the screen as PNG."""
         return (yield from block(":DISPlay:DATA? PNG, COLor"))
-
-    def errors(self) -> Conversation[list[str]]:
-        """Empty the error queue."""
-        found: list[str] = []
-        while len(found) < 32:
-            error = yield from query(":SYSTem:ERRor?")
-            if error.lstrip("+").startswith("0"):
-                break
-            found.append(error)
-        return found

@@ -244,16 +244,6 @@ class Rigol(Recording, Dialect):
         """Return the screen."""
         return (yield from block(self.picture))
 
-    def errors(self) -> Conversation[list[str]]:
-        """Empty the error queue."""
-        found: list[str] = []
-        while len(found) < 32:
-            error = yield from query(":SYSTem:ERRor?")
-            if error.lstrip("+").startswith("0"):
-                break
-            found.append(error)
-        return found
-
 
 def ask_depth(otherwise: int) -> Conversation[int]:
     """Ask for the memory depth (1.0000E+06, 1M, or AUTO: then `otherwise`)."""

@@ -259,16 +259,6 @@ class Siglent(Dialect):
         """Return the screen as PNG, which comes bare."""
         return (yield from block(":PRINt? PNG"))
 
-    def errors(self) -> Conversation[list[str]]:
-        """Empty the error queue: one entry goes with each query."""
-        found: list[str] = []
-        while len(found) < 32:
-            error = yield from query(":SYSTem:ERRor?")
-            if error.lstrip("+").startswith("0"):
-                break
-            found.append(error)
-        return found
-
 
 def _prefix(channel: int) -> bytes:
     """Return what may stand before a block, whole or in part."""
