@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.simulated_bench import EXPERIMENT, INTERVAL_S, bench
 from demo.local_broker import Mosquitto, Nats, program, running
+from demo.simulated_bench import EXPERIMENT, INTERVAL_S, bench
 from mqtick.analysis.run_folder import load_run
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.simulated_bench import EXPERIMENT, INTERVAL_S, bench
 from demo.local_broker import Mosquitto, program, running
+from demo.simulated_bench import EXPERIMENT, INTERVAL_S, bench
 from mqtick.analysis.run_folder import load_run
 from mqtick.analysis.shot import CAPTURED
 
