@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from demo.local_broker import Amqtt, Mosquitto, free_port, program, running, wait_for_port
@@ -25,42 +25,29 @@ SUBSCRIBERS, FULL = (2, 10, 50, 100), (2, 10, 50, 100, 200, 400, 600)
 PUBLISHER, FIRST, LAST = 1, 2, 3
 INTERVAL_S = 0.25
 
-EXPERIMENT = """\
-# Skew between the first and the last of N subscribers, as published, on a simulated bench.
+_HEAD = """\
+# {purpose}, on a simulated bench.
 title = "simulated bench"
-kind = "skew"
-subscribers = [{subscribers}]
+kind = "{kind}"
 shots = {shots}
-rounds = 2
-interval_s = {interval_s}
 broker = "{broker}"
 mqtt_version = "{mqtt_version}"
-
+{more}
 [instrument.scope]
 resource = "{resource}"
 span_us = {span_us}
 before = 0.4
 points = 100000
 trigger = "publisher"
-
-[channel.publisher]
+"""
+_CHANNEL = """
+[channel.{name}]
 instrument = "scope"
-input = 1
-node = "server:0"
-pin = "time"
-
-[channel.first]
-instrument = "scope"
-input = 2
-node = "client:first"
-pin = "arrival"
-
-[channel.last]
-instrument = "scope"
-input = 3
-node = "client:last"
-pin = "arrival"
-
+input = {input}
+node = "{node}"
+pin = "{pin}"
+"""
+_SKEW = """
 [order]
 publisher = "publisher"
 first = "first"
@@ -69,6 +56,45 @@ last = "last"
 [crowd]
 processes = 1
 """
+_CLOCK = """
+[order]
+publisher = "publisher"
+"""
+
+
+def experiment_text(
+    broker: Mosquitto,
+    resource: str,
+    *,
+    kind: str = "skew",
+    subscribers: Sequence[int] = SUBSCRIBERS,
+    shots: int = 20,
+    span_us: int = 10_000,
+) -> str:
+    """Return the experiment's file: kind skew as published, or kind clock."""
+    clock = kind == "clock"
+    many = f"subscribers = {list(subscribers)}\nrounds = 2\ninterval_s = {INTERVAL_S}\n"
+    head = _HEAD.format(
+        purpose="Clocks: the pps pins of clients against the server's"
+        if clock
+        else "Skew between the first and the last of N subscribers, as published",
+        kind=kind,
+        shots=shots,
+        broker=broker.url,
+        mqtt_version=broker.mqtt_version,
+        more="" if clock else many,
+        resource=resource,
+        span_us=span_us,
+    )
+    channels = [
+        _CHANNEL.format(name=name, input=line, node=node, pin="pps" if clock else pin)
+        for name, line, node, pin in (
+            ("publisher", PUBLISHER, "server:0", "time"),
+            ("first", FIRST, "client:first", "arrival"),
+            ("last", LAST, "client:last", "arrival"),
+        )
+    ]
+    return head + "".join(channels) + (_CLOCK if clock else _SKEW)
 
 
 # client/systemd/mqtick-client.service: what the unit gives the programs, where we may give it.
@@ -84,16 +110,22 @@ def real_time() -> list[str]:
     return _FIFO if allowed else []
 
 
-def _pin(line: int, sink: Path) -> list[str]:
+def _pin(which: str, line: int, sink: Path) -> list[str]:
+    flag = f"--{which}-"
     return [
-        *("--pin-backend", "memory", "--pin-line", str(line), "--pin-sink", str(sink)),
-        *("--pin-mode", "pulse", "--pin-width-us", "100"),
+        *(flag + "backend", "memory", flag + "line", str(line), flag + "sink", str(sink)),
+        *(flag + "mode", "pulse", flag + "width-us", "100"),
     ]
 
 
 @contextlib.contextmanager
-def bench(folder: Path, broker: Mosquitto, family: str) -> Iterator[str]:
-    """Run oscilloscope, server and clients for the length of a with block; gives the resource."""
+def bench(
+    folder: Path, broker: Mosquitto, family: str = "keysight", *, kind: str = "skew"
+) -> Iterator[str]:
+    """Run oscilloscope, server and clients for the length of a with block; gives the resource.
+
+    With kind clock the oscilloscope sees the pps pins, and the clients' clocks are simulated.
+    """
     tools = Path(sys.executable).parent
     where = ("--broker", broker.url, "--mqtt-version", broker.mqtt_version, "--experiments")
     sink, port, fifo = folder / "pins.sock", free_port(), real_time()
@@ -115,19 +147,23 @@ def bench(folder: Path, broker: Mosquitto, family: str) -> Iterator[str]:
             *("--listen", str(sink), *(word for line in lines for word in ("--line", line))),
         )
         wait_for_port(port, scope)
+        which = "pps" if kind == "clock" else "pin"
         start(
             "server",
             *("mqtick-timeserver", *where, "--trust-system-clock", "--formats", "precise"),
             *("--interval-s", str(INTERVAL_S), "--state-folder", str(folder / "server")),
-            *_pin(PUBLISHER, sink),
+            *_pin(which, PUBLISHER, sink),
         )
-        for name, line in (("first", FIRST), ("last", LAST)):
+        for name, line, ppm in (("first", FIRST, 40), ("last", LAST, -15)):
+            wrong = ["--virtual-clock", f"offset_s=0.003,frequency_ppm={ppm},wander_ppb=10"]
+            wrong = wrong if kind == "clock" else []
             start(
                 name,
                 *("mqtick-client", *where, "--name", name, "--state-folder", str(folder / name)),
-                *_pin(line, sink),
+                *_pin(which, line, sink),
+                *wrong,
             )
-        time.sleep(1.0)
+        time.sleep(5.0 if kind == "clock" else 1.0)
         yield f"TCPIP::127.0.0.1::{port}::SOCKET"
     finally:
         for process in processes:
@@ -154,6 +190,7 @@ def main() -> int:
     """Run the demo; the exit code is that of `mqtick-lab run`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--full", action="store_true", help="up to 600 subscribers")
+    parser.add_argument("--kind", choices=("skew", "clock"), default="skew")
     parser.add_argument("--shots", type=int, default=20, help="of each N (default 20)")
     parser.add_argument("--family", default="keysight", help="of the simulated oscilloscope")
     parser.add_argument("--out", type=Path, help="run folder (default runs/demo-DATE)")
@@ -165,7 +202,6 @@ def main() -> int:
     os.chmod(folder, 0o755)
     out = args.out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
     broker = Mosquitto(folder) if program("mosquitto") is not None else Amqtt(folder)
-    subscribers = FULL if args.full else SUBSCRIBERS
     how = "server and clients under SCHED_FIFO" if real_time() else "without real-time priority"
     print(
         f"Broker: {broker.name}. Time server, clients and crowd: real programs, {how}.\n"
@@ -175,18 +211,16 @@ def main() -> int:
     )
     experiment = folder / "experiment.toml"
     try:
-        with running(broker), bench(folder, broker, args.family) as resource:
-            experiment.write_text(
-                EXPERIMENT.format(
-                    subscribers=", ".join(map(str, subscribers)),
-                    shots=args.shots,
-                    interval_s=INTERVAL_S,
-                    broker=broker.url,
-                    mqtt_version=broker.mqtt_version,
-                    resource=resource,
-                    span_us=40_000 if args.full else 10_000,
-                )
+        with running(broker), bench(folder, broker, args.family, kind=args.kind) as resource:
+            text = experiment_text(
+                broker,
+                resource,
+                kind=args.kind,
+                subscribers=FULL if args.full else SUBSCRIBERS,
+                shots=args.shots,
+                span_us=40_000 if args.full else 10_000,
             )
+            experiment.write_text(text)
             if args.hold:
                 return hold(experiment)
             run = Path(sys.executable).with_name("mqtick-lab")

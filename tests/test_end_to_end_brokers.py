@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from demo.local_broker import Mosquitto, Nats, program, running
-from demo.simulated_bench import EXPERIMENT, INTERVAL_S, bench
+from demo.simulated_bench import bench, experiment_text
 from mqtick.analysis.run_folder import load_run
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -70,17 +70,9 @@ def test_one_experiment_runs_over_mosquitto_and_nats(rig: Rig) -> None:
     with contextlib.ExitStack() as stack:
         for made in (Mosquitto(rig.new_folder("mosquitto")), Nats(rig.new_folder("nats"))):
             broker = stack.enter_context(running(made))
-            resource = stack.enter_context(bench(broker.folder, broker, "keysight"))
+            resource = stack.enter_context(bench(broker.folder, broker))
             (broker.folder / "experiment.toml").write_text(
-                EXPERIMENT.format(
-                    subscribers="2, 10",
-                    shots=2,
-                    interval_s=INTERVAL_S,
-                    broker=broker.url,
-                    mqtt_version=broker.mqtt_version,
-                    resource=resource,
-                    span_us=10_000,
-                )
+                experiment_text(broker, resource, subscribers=(2, 10), shots=2)
             )
             name = "nats" if isinstance(broker, Nats) else "mosquitto"
             tables.append(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from demo.local_broker import Mosquitto, program, running
-from demo.simulated_bench import EXPERIMENT, INTERVAL_S, bench
+from demo.simulated_bench import bench, experiment_text
 from mqtick.analysis.run_folder import load_run
 from mqtick.analysis.shot import CAPTURED
 
@@ -42,17 +42,11 @@ class Live:
 
     def write(self, subscribers: str, shots: int) -> Path:
         file = self.folder / "experiment.toml"
-        file.write_text(
-            EXPERIMENT.format(
-                subscribers=subscribers,
-                shots=shots,
-                interval_s=INTERVAL_S,
-                broker=self.broker.url,
-                mqtt_version=self.broker.mqtt_version,
-                resource=self.resource,
-                span_us=20_000,
-            )
+        numbers = [int(number) for number in subscribers.split(",")]
+        text = experiment_text(
+            self.broker, self.resource, subscribers=numbers, shots=shots, span_us=20_000
         )
+        file.write_text(text)
         return file
 
     def start(self, *arguments: str, files: int = 0) -> subprocess.Popen[str]:
@@ -89,7 +83,7 @@ class Live:
 def live(tmp_path: Path) -> Iterator[Live]:
     os.chmod(tmp_path, 0o755)
     broker = Mosquitto(tmp_path)
-    with running(broker), bench(tmp_path, broker, "keysight") as name:
+    with running(broker), bench(tmp_path, broker) as name:
         yield Live(tmp_path, broker, name)
 
 
