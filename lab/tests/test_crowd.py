@@ -122,6 +122,18 @@ def test_what_nobody_asks_for_is_read_now_and_then(
 
 
 @needs_mosquitto
+def test_members_that_their_runner_forgot_leave(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd_module, "_READ_EVERY_S", (0.05, 0.1))
+    with Running(parse_broker_url(broker.url)) as running:
+        assert running.ask("join", count=5)["granted"] == 5
+        monkeypatch.setattr(crowd_module, "_FORGOTTEN_S", 0.2)
+        time.sleep(0.6)
+        assert running.ask("info")["members"] == 0
+
+
+@needs_mosquitto
 @pytest.mark.parametrize("count", [0, 601, -1, "many", None])
 def test_a_number_of_members_that_makes_no_sense_is_refused(
     broker: Mosquitto, count: object

@@ -7,10 +7,10 @@ broadcast (bench/crowd_cost.py says how little).
 from __future__ import annotations
 
 import logging
-import os
 import random
 import secrets
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +42,8 @@ _JOIN_NS = 10 * _SECOND
 _LEAVE_NS = 2 * _SECOND
 # Time between two readings of all buffers, which held 900 time messages each in a trial.
 _READ_EVERY_S = (3.0, 5.0)
+# A runner that died cannot let its members go: they would load the broker for ever.
+_FORGOTTEN_S = 900.0
 # In portions with pauses, so that a broadcast that meets one finds the processor free soon.
 _PORTION, _PAUSE_NS = 16, 10_000_000
 
@@ -72,10 +74,9 @@ class Crowd:
         self._then: Callable[[], None] | None = None
         self._limit: Timer | None = None
         self._reading: Timer | None = None
-        identity = f"crowd-{name}-{secrets.token_hex(3)}"
-        self._identity = identity
+        self._identity = f"crowd-{name}-{secrets.token_hex(3)}"
         self.connection = Connection(
-            loop, broker, identity, on_publish=self._on_publish, on_up=self._on_up
+            loop, broker, self._identity, on_publish=self._on_publish, on_up=self._on_up
         )
         self._context = None
         if broker.scheme == "mqtts":
@@ -272,6 +273,10 @@ class Crowd:
         self._reading = self.loop.call_later(wait_ns, self._read_some)
 
     def _read_some(self, place: int = 0) -> None:
+        if time.monotonic() - self._commands.heard_s > _FORGOTTEN_S and self._then is None:
+            _log.warning("%s was forgotten: its members leave", self.node)
+            self._let_go(lambda: None)
+            return
         for member in self._members[place : place + _PORTION]:
             member.count()
         place += _PORTION
@@ -292,7 +297,6 @@ def run(broker: Broker, name: str, *, prefix: str, most: int) -> None:
     loop.stop_on_signals()
     crowd = Crowd(loop, broker, name, prefix=prefix, most=most)
     crowd.start()
-    _log.info("process %d: up to %d members", os.getpid(), most)
     try:
         loop.run()
     finally:
