@@ -197,3 +197,17 @@ def test_an_access_list_that_keeps_the_time_from_clients_is_suspected(
     assert process.returncode == 1
     assert "client:first and client:last made no edge meanwhile" in said
     assert "access list" in said
+
+
+def test_the_clock_of_a_client_is_seen_at_its_pps_pin(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o755)
+    broker = Mosquitto(tmp_path)
+    with running(broker), bench(tmp_path, broker, kind="clock") as name:
+        file = tmp_path / "experiment.toml"
+        file.write_text(experiment_text(broker, name, kind="clock", shots=10))
+        one = Live(tmp_path, broker, name)
+        _, progress = one.start(str(file), "--out", str(one.out)).communicate(timeout=60)
+    shots = [shot for shot in load_run(one.out).shots() if shot.outcome == CAPTURED]
+    assert len(shots) >= 6, progress
+    late_us = sorted(abs(shot.clock_fs["first"]) / 1e9 for shot in shots)
+    assert late_us[len(late_us) // 2] < 50

@@ -18,8 +18,9 @@ SECOND_NS: Final = 1_000_000_000
 MIN_PERIOD_NS: Final = 1_000_000
 MAX_PERIOD_NS: Final = 86_400 * SECOND_NS
 MIN_LEAD_NS: Final = 10_000
-LEAD_NS: Final = 200_000
-"""How long before the edge the event loop hands over: more than its usual wake-up delay."""
+LEAD_NS: Final = 1_000_000
+"""How long before the edge the event loop hands over: more than its usual wake-up delay, and than
+`raw_of_time` takes after a second of rest. At most a quarter of the period."""
 LATE_LIMIT_NS: Final = 10_000
 """An edge that could only be made later than this after its second is left out."""
 REHEARSE_NS: Final = 50_000
@@ -52,7 +53,7 @@ class Pps:
         output: Output,
         raw_of_time: RawOfTime,
         period_ns: int = SECOND_NS,
-        lead_ns: int = LEAD_NS,
+        lead_ns: int | None = None,
         late_limit_ns: int = LATE_LIMIT_NS,
         now: Clock = monotonic_raw_ns,
         rough_time_ns: Clock = time.time_ns,
@@ -64,6 +65,8 @@ class Pps:
         clock is not synchronised, when no edges are made.  `now` reads CLOCK_MONOTONIC_RAW.
         `rough_time_ns` only says where the search for the present second begins.
         """
+        if lead_ns is None:
+            lead_ns = min(LEAD_NS, period_ns // 4)
         _check(period_ns, lead_ns, late_limit_ns, output)
         self.period_ns = period_ns
         self.lead_ns = lead_ns
