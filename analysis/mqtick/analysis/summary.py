@@ -167,9 +167,8 @@ _MEANING: Final = {
     "skew": "skew: the last subscriber's edge minus the first one's",
     "clock": "clock: a pps edge minus the reference's; positive is late",
 }
-_HEAD: Final = (
-    "      N     n  missed      mean        sd    median       p99       max   published (sw | hw)"
-)
+_HEAD: Final = "      N     n  missed      mean        sd    median       p99       max"
+_PUBLISHED: Final = "   published (sw | hw)"
 
 
 def _text(summary: Summary) -> list[str]:
@@ -178,8 +177,9 @@ def _text(summary: Summary) -> list[str]:
     for quantity in dict.fromkeys(row.quantity for row in summary.rows):
         name, _, channel = quantity.partition(" ")
         of = f" ({channel})" if channel else ""
-        lines += ["", f"{_MEANING.get(name, name)}{of}, in us", _HEAD]
-        lines += [_row(row) for row in summary.rows if row.quantity == quantity]
+        rows = [row for row in summary.rows if row.quantity == quantity]
+        head = _HEAD + (_PUBLISHED if any(row.published for row in rows) else "")
+        lines += ["", f"{_MEANING.get(name, name)}{of}, in us", head, *map(_row, rows)]
     counts = [row.statistics.n for row in summary.rows if row.statistics]
     if counts and min(counts) < ENOUGH_FOR_P99:
         lines += [
