@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -173,14 +174,22 @@ def bench(
         for process in processes:
             process.terminate()
         for process in processes:
-            process.wait(10)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def hold(experiment: Path) -> int:
     """Keep the bench running for experiments by hand, until Ctrl-C."""
     mine = Path("experiment.toml")
-    if mine.exists():
-        print(f"{mine} exists and stays as it is; this bench's own is {experiment}.")
+    if mine.exists():  # edited by somebody: only where this bench is to be found is new
+        fresh = dict(re.findall(r'^(broker|resource) = "(.*)"$', experiment.read_text(), re.M))
+        text = mine.read_text()
+        for key, value in fresh.items():
+            text = re.sub(rf'^{key} = ".*"$', f'{key} = "{value}"', text, flags=re.M)
+        mine.write_text(text)
+        print(f"{mine} is yours; only broker and resource were set to this bench's.")
     else:
         shutil.copy(experiment, mine)
         print(f"The experiment is in {mine}: edit it.")

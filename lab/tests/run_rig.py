@@ -69,8 +69,10 @@ class FakeNodes:
         self.closed = True
 
     def _info(self, node: str) -> dict[str, Any]:
-        settings = {"most_members": self.most} if node.startswith("crowd") else {}
-        return {"node": node, "simulated": True, "kernel": "Linux 6", "settings": settings}
+        is_crowd = node.startswith("crowd")
+        settings = {"most_members": self.most} if is_crowd else {}
+        info = {"node": node, "simulated": True, "kernel": "Linux 6", "settings": settings}
+        return info | ({"members": self.order.count(node)} if is_crowd else {})
 
     def _leave(self, node: str) -> dict[str, Any]:
         self.order = [each for each in self.order if each != node]

@@ -44,7 +44,10 @@ def test_the_order_changes_from_round_to_round_and_with_the_seed() -> None:
     assert plan != make_plan(range(2, 12), 10, 5, 2)
 
 
-@pytest.mark.parametrize("content", [None, {}, [1], [{"round": 1}], [{"what": 1}]])
+DAMAGED = {"round": 1, "subscribers": 2, "shots": "x", "first": 1}
+
+
+@pytest.mark.parametrize("content", [None, {}, [1], [{"round": 1}], [{"what": 1}], [DAMAGED]])
 def test_what_is_no_plan_is_refused(content: object) -> None:
     with pytest.raises(ValueError, match="is none"):
         plan_from_json(content)

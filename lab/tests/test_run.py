@@ -21,11 +21,12 @@ from mqtick.analysis.run_folder import RunFolderError, load_run
 from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, read_waveforms
 from mqtick.analysis.summary import summarise
 from mqtick.lab import run_loop, run_subscribers
+from mqtick.lab.control import NodeError
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.experiment import OrderKeys, TimeoutKeys
 from mqtick.lab.instrument import Instrument, open_instrument
 from mqtick.lab.run import run_experiment
-from mqtick.lab.run_lock import lock, lock_of_instrument
+from mqtick.lab.run_lock import lock, lock_of
 from mqtick.lab.simulator import FRONTS
 from mqtick.lab.simulator.keysight import KeysightFront
 from mqtick.service import chronyd
@@ -108,7 +109,8 @@ def test_latency_of_one_subscriber_needs_nobody_else(rig: Bench) -> None:
     order = OrderKeys(publisher="pub", first="near")
     outcome = rig.run(rig.experiment(kind="latency", subscribers=(1,), order=order))
     assert (outcome.code, outcome.captured) == (0, 2)
-    assert rig.nodes.order == ["client:first"]
+    # Whoever was told to leave has time again afterwards.
+    assert rig.nodes.order == ["client:first", "client:last"]
     for shot in load_run(rig.folder).shots():
         assert shot.latency_fs == pytest.approx(LATENCY_NS * 10**6, abs=2e9)
         assert shot.skew_fs is None
@@ -503,12 +505,12 @@ def test_a_damaged_shot_is_taken_again(rig: Bench) -> None:
 
 def test_two_runners_on_one_instrument_are_refused(rig: Bench) -> None:
     resource = rig.instrument.resource
-    with lock(lock_of_instrument(resource), "it"):
+    with lock(lock_of(resource), "it"):
         outcome = rig.run()
     assert outcome.code == 1
     assert "in use by another mqtick-lab run" in outcome.sentence
     assert str(os.getpid()) in outcome.sentence
-    lock_of_instrument(resource).unlink()
+    lock_of(resource).unlink()
 
 
 def test_two_runners_in_one_folder_are_refused(rig: Bench) -> None:
@@ -525,3 +527,44 @@ def test_the_summary_of_a_run_says_it_is_simulated(rig: Bench) -> None:
     assert summary.as_text().startswith("SIMULATED: a test")
     assert [row.subscribers for row in summary.rows if row.quantity == "skew"] == [2, 5]
     json.dumps(summary.as_json())
+
+
+def test_a_crowd_that_lost_members_is_brought_up_again(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_subscribers, "_CROWD_EVERY_S", 0.0)
+    fire, lost = rig.nodes._fire, []
+
+    def fire_and_lose(node: str, after_ms: int) -> dict[str, Any]:
+        if not lost:
+            lost.append(rig.nodes.order.pop(rig.nodes.order.index("crowd:local1")))
+        return fire(node, after_ms)
+
+    monkeypatch.setattr(rig.nodes, "_fire", fire_and_lose)
+    outcome = rig.run(rig.experiment(subscribers=(5,)))
+    assert (outcome.code, outcome.captured, len(lost)) == (0, 2, 1)
+    assert rig.nodes.order.count("crowd:local1") == 3
+
+
+def test_a_server_that_cannot_fire_just_then_costs_one_shot(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fire, refused = rig.nodes._fire, []
+
+    def fire_later(node: str, after_ms: int) -> dict[str, Any]:
+        if not refused:
+            refused.append(node)
+            raise NodeError("server:0 did not fire: its clock was set.")
+        return fire(node, after_ms)
+
+    monkeypatch.setattr(rig.nodes, "_fire", fire_later)
+    outcome = rig.run(rig.experiment(subscribers=(2,)))
+    assert (outcome.code, outcome.captured, outcome.missed) == (0, 1, 1)
+
+
+def test_two_runners_at_one_bench_are_told(rig: Bench) -> None:
+    experiment = rig.experiment()
+    with lock(lock_of(f"{experiment.broker} {experiment.prefix}"), "The bench"):
+        outcome = rig.run(experiment)
+    assert outcome.code == 1
+    assert "The bench at mqtt://localhost is in use by another mqtick-lab run" in outcome.sentence

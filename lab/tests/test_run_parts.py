@@ -24,7 +24,7 @@ from mqtick.lab.experiment import CrowdKeys, example
 from mqtick.lab.live import Live
 from mqtick.lab.progress import Watch
 from mqtick.lab.run_crowd import CrowdStartError, crowd_command, local_crowd
-from mqtick.lab.run_lock import BusyError, lock, lock_of_instrument
+from mqtick.lab.run_lock import BusyError, lock, lock_of
 from mqtick.lab.run_subscribers import pauses_s
 
 
@@ -89,10 +89,8 @@ def test_a_link_in_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_one_instrument_has_one_lock_however_it_is_written() -> None:
-    assert lock_of_instrument("TCPIP::h::5025::SOCKET") == lock_of_instrument(
-        " tcpip::H::5025::socket"
-    )
-    assert lock_of_instrument("TCPIP::h::5025::SOCKET") != lock_of_instrument("TCPIP::i::INSTR")
+    assert lock_of("TCPIP::h::5025::SOCKET") == lock_of(" tcpip::H::5025::socket")
+    assert lock_of("TCPIP::h::5025::SOCKET") != lock_of("TCPIP::i::INSTR")
 
 
 # -- crowd -------------------------------------------------------------------------------------

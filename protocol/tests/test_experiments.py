@@ -163,6 +163,7 @@ def test_the_access_list_knows_the_lab_only_when_asked() -> None:
     assert set(lines) - set(acl(TopicTree(), "mqtick-server").splitlines()) == {
         *("topic read mqtick/x/s/+", "topic write mqtick/y/s/+"),
         *("user mqtick-lab", "topic write mqtick/x/+/+", "topic read mqtick/y/+/+"),
+        *("topic read mqtick/x/w/+", "topic write mqtick/y/w/+"),
         *("pattern read mqtick/x/c/%u", "pattern write mqtick/y/c/%u"),
         *("pattern read mqtick/x/w/%u", "pattern write mqtick/y/w/%u"),
     }

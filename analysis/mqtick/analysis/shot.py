@@ -141,6 +141,13 @@ def read_meta(path: Path) -> ShotMeta:
             raise ValueError("a number is none")
         if not all(isinstance(known.get(name, {}), dict) for name in _TABLES):
             raise ValueError("a table is none")
+        durations = [known.get("latency_fs"), known.get("skew_fs")]
+        for name in ("clock_fs", "edges_fs"):
+            durations += known.get(name, {}).values()
+        if not all(value is None or type(value) is int for value in durations):
+            raise ValueError("a duration is none")
+        if not isinstance(known.get("reason", ""), str):
+            raise ValueError("its reason is no text")
         return ShotMeta(**known)
     except (TypeError, ValueError, KeyError) as error:
         raise DamagedShotError(_sentence(path, error)) from error

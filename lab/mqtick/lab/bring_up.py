@@ -64,12 +64,12 @@ def share(count: int, nodes: Iterable[str]) -> dict[str, int]:
     }
 
 
-def bring_up(nodes: Nodes, experiment: Experiment, subscribers: int) -> None:
+def bring_up(nodes: Nodes, experiment: Experiment, subscribers: int) -> dict[str, int]:
     """Have exactly `subscribers` subscribed to the time, in order; everybody else leaves.
 
     The broker serves subscribers in the order of their subscriptions (docs/accuracy.md), which a
     client that leaves and joins enters at the end. CrowdShortError where the crowd has not enough
-    members, NodeError where a measured node did not do its part.
+    members, NodeError where a measured node did not do its part. Returns the members of each crowd.
     """
     timeouts = experiment.timeouts
     first, others, last = clients_of(experiment)
@@ -84,11 +84,13 @@ def bring_up(nodes: Nodes, experiment: Experiment, subscribers: int) -> None:
         if node and left > 0:
             nodes.ask(node, "join", timeouts.subscribe_s)
             left -= 1
-    for node, count in share(left, crowd).items() if crowd else ():
+    shares = share(left, crowd) if crowd else {}
+    for node, count in shares.items():
         if count:
             _join_crowd(nodes, node, count, _CROWD_S + timeouts.subscribe_s + _PER_MEMBER_S * count)
     if last:
         nodes.ask(last, "join", timeouts.subscribe_s)
+    return shares
 
 
 def _join_crowd(nodes: Nodes, node: str, count: int, timeout_s: float) -> None:
@@ -107,11 +109,10 @@ def _join_crowd(nodes: Nodes, node: str, count: int, timeout_s: float) -> None:
         )
 
 
-def let_join(nodes: Nodes, experiment: Experiment) -> None:
-    """Leave no client without time after a run that ended early; what fails, fails."""
-    first, others, last = clients_of(experiment)
-    for node in filter(None, (first, *others, last)):
+def let_join(nodes: Nodes, clients: Iterable[str]) -> None:
+    """Leave no client without time after a run; what fails, fails."""
+    for node in filter(None, clients):
         try:
-            nodes.ask(node, "join", min(1.0, experiment.timeouts.broker_s))
+            nodes.ask(node, "join", 1.0)
         except NodeError:
             continue

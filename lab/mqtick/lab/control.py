@@ -161,8 +161,16 @@ class Control:
             answer = json.loads(arrival.payload)
         except (DecodeError, ValueError, RecursionError):
             return
-        if not isinstance(answer, dict):
+        if not isinstance(answer, dict) or not _is_shallow(answer):
             return
         waiting = self._waiting.get(str(answer.get("id")))
         if waiting is not None and waiting[0] == node:
             waiting[1].put(answer)
+
+
+def _is_shallow(value: object, levels: int = 12) -> bool:
+    """Whether what a node said can be written down again: Python's recursion has an end."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)

@@ -231,12 +231,13 @@ class Member:
             while body < size and data[body] & 0x80:
                 length |= (data[body] & 0x7F) << shift
                 body, shift = body + 1, shift + 7
+            if body < size and shift <= 21:
+                length |= data[body] << shift
             if shift > 21 or length > _LONGEST_PACKET:
                 self._hung_up("it sent what is not MQTT")
                 return
             if body >= size:
                 break
-            length |= data[body] << shift
             end = body + 1 + length
             if end > size:
                 break

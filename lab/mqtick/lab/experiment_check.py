@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mqtick.lab.dialects import DIALECTS
+from mqtick.protocol.topics import TopicTree
 
 if TYPE_CHECKING:
     from mqtick.lab.experiment import Experiment
@@ -70,8 +71,10 @@ def _numbers(experiment: Experiment) -> Iterator[str]:
             f"interval of {experiment.interval_s:g} s, so that shots would be given up before "
             "the message comes; raise it"
         )
-    if not experiment.prefix or any(sign in experiment.prefix for sign in "+#\0"):
-        yield f"prefix {experiment.prefix!r} is no topic level; take one without + and #"
+    try:
+        TopicTree(experiment.prefix)
+    except ValueError as error:
+        yield f"prefix: {error}"
     for node in experiment.crowd.nodes:
         if not _CROWD.fullmatch(node):
             yield f'crowd.nodes holds {node!r}; write "crowd:NAME"'

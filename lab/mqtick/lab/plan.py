@@ -65,9 +65,13 @@ def plan_to_json(plan: Sequence[Block]) -> list[dict[str, Any]]:
 def plan_from_json(content: object) -> tuple[Block, ...]:
     """Read it back; ValueError for what is none."""
     try:
-        assert isinstance(content, list)
-        return tuple(Block(**block) for block in content)
-    except (AssertionError, TypeError) as error:
+        if not isinstance(content, list):
+            raise TypeError("it is no list")
+        plan = tuple(Block(**block) for block in content)
+        if not all(type(value) is int for block in plan for value in asdict(block).values()):
+            raise TypeError("a number is none")
+        return plan
+    except TypeError as error:
         raise ValueError(f"The plan in run.json is none ({error}).") from None
 
 

@@ -10,15 +10,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["BusyError", "lock", "lock_of_instrument"]
+__all__ = ["BusyError", "lock", "lock_of"]
 
 
 class BusyError(Exception):
     """Another program works with it; the text says with what."""
 
 
-def lock_of_instrument(resource: str) -> Path:
-    """Return the lock file of an instrument, the same for every user of this host."""
+def lock_of(resource: str) -> Path:
+    """Return the lock file of an instrument, or of a bench: the same for all on this host.
+
+    (For all whose TMPDIR is the same.)
+    """
     name = hashlib.sha256(resource.strip().upper().encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"mqtick-lab-{name}.lock"
 

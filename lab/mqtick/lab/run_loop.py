@@ -21,14 +21,14 @@ from mqtick.analysis.run_folder import (
 from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, ShotMeta, write_shot
 from mqtick.analysis.waveform import Waveform
 from mqtick.lab.bring_up import Nodes
-from mqtick.lab.control import NodeSilentError
+from mqtick.lab.control import NodeError, NodeSilentError
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.experiment import Experiment
 from mqtick.lab.plan import Block, plan_from_json, plan_of
 from mqtick.lab.progress import Progress
 from mqtick.lab.run_edges import judge
 from mqtick.lab.run_instruments import Instruments, MissedShotError, Opener
-from mqtick.lab.run_lock import lock, lock_of_instrument
+from mqtick.lab.run_lock import lock, lock_of
 from mqtick.lab.run_record import first_difference, is_simulated, record_of, session_of
 from mqtick.lab.run_signals import Signals
 from mqtick.lab.run_subscribers import StopRunError, Subscribers
@@ -80,7 +80,10 @@ class RunLoop:
             return
         for name, instrument in experiment.instrument.items():
             what = f"The instrument {name} ({instrument.resource})"
-            stack.enter_context(lock(lock_of_instrument(instrument.resource), what))
+            stack.enter_context(lock(lock_of(instrument.resource), what))
+        if experiment.kind != "clock":  # two runs would command each other's subscribers
+            where = f"{experiment.broker} {experiment.prefix}"
+            stack.enter_context(lock(lock_of(where), f"The bench at {experiment.broker}"))
         nodes = connect(experiment)
         stack.callback(nodes.close)
         nodes.start(experiment.timeouts.broker_s)
@@ -124,7 +127,10 @@ class RunLoop:
         """Say where a resumed run has another instrument; run.json has both."""
         earlier = before.record.get("sessions") or [{}]
         for name, instrument in session["instruments"].items():
-            was = earlier[0].get("instruments", {}).get(name, {}).get("description")
+            try:
+                was = earlier[0]["instruments"][name]["description"]
+            except (TypeError, KeyError):
+                continue
             if was not in (None, instrument["description"]):
                 self._say.note(
                     f"{name} is {instrument['description']} now and was {was} when the run began; "
@@ -220,7 +226,9 @@ class RunLoop:
         meta = self._meta(block, number, CAPTURED)
         try:
             waveforms = self._instruments.record(self._subscribers.fire)
-        except MissedShotError as error:
+        except NodeSilentError:
+            raise
+        except (MissedShotError, NodeError) as error:  # or the server could not fire just then
             nodes, idle = self._subscribers.edges()
             return replace(meta, outcome=MISSED, reason=f"{error}{idle}", nodes=nodes), {}
         finding = judge(self._experiment, waveforms)

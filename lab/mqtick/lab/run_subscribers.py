@@ -28,6 +28,7 @@ _FIRE_AFTER_MS: Final = 50
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
 _ASK_AGAIN_S: Final = 1.0
+_CROWD_EVERY_S: Final = 30.0
 _SETTLE_S: Final = 0.1
 """For what clients do on joining: ask for the path's delay, among others."""
 
@@ -58,6 +59,8 @@ class Subscribers:
         self._edges: dict[str, Any] = {}
         self._places: dict[str, object] = {}
         self._moved = False
+        self._crowd: dict[str, int] = {}
+        self._crowd_seen_s = 0.0
         self._subscribes = experiment.kind != "clock"
 
     def infos(self) -> dict[str, dict[str, Any]]:
@@ -122,7 +125,8 @@ class Subscribers:
     def _bring_up(self, subscribers: int) -> None:
         self._half_way = True
         self._connections = self._nodes.connections
-        bring_up(self._nodes, self._experiment, subscribers)
+        self._crowd = bring_up(self._nodes, self._experiment, subscribers)
+        self._crowd_seen_s = time.monotonic()
         self._half_way = False
         time.sleep(_SETTLE_S)
         self.edges()
@@ -156,6 +160,8 @@ class Subscribers:
             return True
         if self._nodes.connections != self._connections or self._moved:
             return False
+        if not self._crowd_is_there(at_once=thorough):
+            return False
         if not thorough:
             return True
         try:
@@ -164,6 +170,23 @@ class Subscribers:
                 self._nodes.ask(node, "info", self._experiment.timeouts.broker_s)
         except NodeError:
             return False
+        return True
+
+    def _crowd_is_there(self, *, at_once: bool) -> bool:
+        """Ask the crowd now and then whether all of it is still subscribed.
+
+        It also shows the crowd that it is not forgotten: it would leave after 15 minutes.
+        """
+        if not at_once and time.monotonic() - self._crowd_seen_s < _CROWD_EVERY_S:
+            return True
+        self._crowd_seen_s = time.monotonic()
+        for node, wanted in self._crowd.items():
+            try:
+                info = self._nodes.ask(node, "info", self._experiment.timeouts.broker_s)
+            except NodeError:
+                return False
+            if info.get("members") != wanted:
+                return False
         return True
 
     def fire(self) -> None:
@@ -226,8 +249,8 @@ class Subscribers:
         for node in self._experiment.crowd.nodes:
             with contextlib.suppress(NodeError):
                 self._nodes.ask(node, "leave", 1.0)
-        if self._half_way and any(clients_of(self._experiment)):
-            let_join(self._nodes, self._experiment)
+        first, others, last = clients_of(self._experiment)
+        let_join(self._nodes, (first, *others, last) if self._half_way else others)
 
 
 def _place(said: dict[str, Any]) -> object:

@@ -216,6 +216,8 @@ class _Message:
         missing = count - len(parts[0])
         while missing:
             message = memoryview(self._resource.read_raw(_CHUNK))
+            if not message:
+                raise TimeoutError
             parts.append(message[:missing])
             self._left = message[missing:]
             missing -= len(parts[-1])

@@ -237,7 +237,11 @@ def acl(tree: TopicTree, server_user: str, lab_user: str = "") -> str:
     server_lines = lab_lines = node_lines = ""
     if lab_user:
         server_lines = f"topic read {prefix}/x/s/+\ntopic write {prefix}/y/s/+\n"
-        lab_lines = f"\nuser {lab_user}\ntopic write {prefix}/x/+/+\ntopic read {prefix}/y/+/+\n"
+        # The last two: for the crowds that a runner starts on its own host, as itself.
+        lab_lines = (
+            f"\nuser {lab_user}\ntopic write {prefix}/x/+/+\ntopic read {prefix}/y/+/+\n"
+            f"topic read {prefix}/x/w/+\ntopic write {prefix}/y/w/+\n"
+        )
         node_lines = "".join(
             f"pattern read {prefix}/x/{kind}/%u\npattern write {prefix}/y/{kind}/%u\n"
             for kind in ("c", "w")
