@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from mqtick.protocol.stamps import KernelSocket, Source
+
+# Where a change is judged, the same examples each time: whoever explores has new ones.
+settings.register_profile("same", derandomize=True, deadline=None)
+if os.environ.get("MQTICK_SAME_EXAMPLES") == "1":
+    settings.load_profile("same")
 
 
 @pytest.fixture(scope="session", autouse=True)

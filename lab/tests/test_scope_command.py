@@ -100,6 +100,24 @@ def test_capture_writes_raw_codes_and_volts_and_reads_what_is_there(
     assert float(rows[7]["channel_1_v"]) == pytest.approx(waveforms["1"].volts()[7], abs=1e-5)
 
 
+def test_capture_takes_several_records_into_segmented_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with living() as instrument:
+        words = ["scope", "capture", instrument.resource, "--channels", "1,2", "--segments", "3"]
+        assert main([*words, "--json", "--out", str(tmp_path / "s.npz")]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert main(words) == 0
+        said = capsys.readouterr().out
+    times_s = [segment["time_s"] for segment in found["segments"]]
+    assert times_s[0] == 0
+    assert times_s == sorted(times_s)
+    assert len(times_s) == said.count("after channel 1: channel 2") == 3
+    for number, segment in enumerate(found["segments"], 1):
+        assert segment["after_trigger_ns"]["2"] == pytest.approx(APART_NS, abs=60)
+        assert set(read_waveforms(tmp_path / f"s-{number:04d}.npz")) == {"1", "2"}
+
+
 def test_screenshot_writes_a_picture(tmp_path: Path) -> None:
     with simulated(KeysightFront) as instrument:
         file = tmp_path / "screen.png"

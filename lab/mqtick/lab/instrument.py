@@ -33,6 +33,9 @@ class Instrument(Protocol):
     def arm(self, timeout_s: float = 5.0) -> bool:
         """Begin one acquisition; True once it waits for the trigger, False if it fired already."""
 
+    def is_waiting(self) -> bool:
+        """Whether it is still without the trigger for which it was armed."""
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until the acquisition is complete; False when it is not in time, and is ended."""
 

@@ -151,6 +151,10 @@ class LogicAnalyser:
             time.sleep(_SETTLE_S + self._before / self.rate_hz)
         return True
 
+    def is_waiting(self) -> bool:
+        """Whether its record is not complete (it does not say more)."""
+        return not self._armed().complete()
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until the acquisition is complete; False when it is not in time, and is ended."""
         acquisition = self._armed()

@@ -112,6 +112,10 @@ class Oscilloscope:
                 )
             time.sleep(_POLL_S)
 
+    def is_waiting(self) -> bool:
+        """Whether it is still without the trigger for which it was armed."""
+        return self._again(self.dialect.state, tries=_ASK_TRIES) is State.ARMED
+
     def wait(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
         """Wait until the acquisition is complete; False when it is not in time, and is ended."""
         end_s = time.monotonic() + timeout_s

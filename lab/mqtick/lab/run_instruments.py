@@ -90,6 +90,9 @@ class Instruments:
         timeouts = self._experiment.timeouts
         for _ in range(_ARMINGS):
             armed = self._each(lambda each, _name: each.arm(timeouts.arm_s))
+            if all(armed.values()) and len(armed) > 1:
+                # One may have seen a message while another was not armed yet.
+                armed = self._each(lambda each, _name: each.is_waiting())
             if all(armed.values()):
                 break
         else:

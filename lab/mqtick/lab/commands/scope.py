@@ -13,6 +13,7 @@ from mqtick.analysis.shot import replace_file
 from mqtick.client.cli import parse_duration_ns
 from mqtick.lab.commands.scope_analyser import with_analyser
 from mqtick.lab.commands.scope_record import show, write
+from mqtick.lab.commands.scope_segments import show_segments, write_segments
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import DIALECTS
 from mqtick.lab.logic_analyser import LogicAnalyser
@@ -29,6 +30,7 @@ examples:
   mqtick-lab scope capture TCPIP::192.168.1.5::5025::SOCKET --channels 1,2 --span 1ms --trigger 1
   mqtick-lab scope capture USB0::0x1AB1::0x0588::DS1::INSTR --channels 1,2 --now --out shot.csv
   mqtick-lab scope screenshot TCPIP::192.168.1.5::INSTR --out screen.png
+  mqtick-lab scope capture TCPIP::192.168.1.5::5025::SOCKET --channels 1,2 --segments 50
   mqtick-lab scope capture sigrok:fx2lafw --channels 1,2,8 --span 10ms --trigger 1
 
 A resource is a VISA name, or sigrok:DRIVER for a logic analyser. Raw sockets need the port: 5025
@@ -59,6 +61,9 @@ def add(commands: Any) -> None:
         "--before", type=float, default=0.1, metavar="SHARE", help="share before the trigger"
     )
     capture.add_argument("--points", type=int, default=100_000, help="samples that are wanted")
+    capture.add_argument(
+        "--segments", type=int, default=1, metavar="N", help="records in segmented memory"
+    )
     capture.add_argument("--volts-per-division", type=float, default=1.0, metavar="V")
     capture.add_argument("--offset-v", type=float, default=1.65, metavar="V", help="mid-screen, V")
     capture.add_argument("--probe", type=float, default=10.0, help="attenuation (default 10)")
@@ -174,18 +179,24 @@ def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> i
                 f"{args.level:g} V {args.slope}. Look at probe, --level and --trigger, or wait "
                 "longer (--wait 60s)."
             )
-    waveforms = scope.read(args.channels)
-    if args.out is not None:
-        try:
+    try:
+        if args.segments > 1 and isinstance(scope, Oscilloscope):
+            segments = scope.read_segments(args.channels)
+            if args.out is not None:
+                write_segments(args, segments, started_ns, scope.simulated)
+            show_segments(args, scope, segments, trigger)
+            return Exit.GOOD
+        waveforms = scope.read(args.channels)
+        if args.out is not None:
             write(args.out, waveforms, started_ns, scope.simulated)
-        except OSError as error:
-            return fail(f"{args.out} cannot be written ({error.strerror}); nothing was kept.")
+    except OSError as error:
+        return fail(f"{args.out} cannot be written ({error.strerror}); it was not kept.")
     show(args, scope, waveforms, trigger)
     return Exit.GOOD
 
 
 def _setup(args: argparse.Namespace, trigger: int) -> Setup:
-    for name in ("span", "points", "volts_per_division", "probe"):
+    for name in ("span", "points", "segments", "volts_per_division", "probe"):
         if not 0 < getattr(args, name) < float("inf"):
             flag = name.replace("_", "-")
             raise SettingsError(f"--{flag} is {getattr(args, name)}, and has to be above 0.")
@@ -203,4 +214,5 @@ def _setup(args: argparse.Namespace, trigger: int) -> Setup:
         span_s=args.span / 1e9,
         before=args.before,
         points=args.points,
+        segments=args.segments,
     )
