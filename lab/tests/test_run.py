@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from run_rig import EACH_NS, LATENCY_NS, Bench, bench, scheduled, wired
-from scope_rig import simulated
+from scope_rig import Simulated, simulated
 
 from mqtick.analysis.run_folder import RunFolderError, load_run
 from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, read_waveforms
@@ -23,8 +23,9 @@ from mqtick.analysis.summary import summarise
 from mqtick.lab import run_loop, run_subscribers
 from mqtick.lab.control import NodeError
 from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.experiment import OrderKeys, TimeoutKeys
+from mqtick.lab.experiment import Experiment, OrderKeys, TimeoutKeys
 from mqtick.lab.instrument import Instrument, open_instrument
+from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.run import run_experiment
 from mqtick.lab.run_lock import lock, lock_of
 from mqtick.lab.simulator import FRONTS
@@ -171,28 +172,46 @@ def test_a_wrong_dialect_ends_the_run_before_it_begins(rig: Bench, dialect: str)
     assert not rig.folder.exists()
 
 
+def shared(rig: Bench, other: Simulated) -> Experiment:
+    """Two oscilloscopes that both see the publisher, and one subscriber each."""
+    other.model.feed = rig.instrument.model.feed
+    one = wired({"left": rig.instrument.resource, "right": other.resource})
+    channels = {
+        "pub": one.channel["pub"],
+        "near": one.channel["near"],
+        "again": replace(one.channel["pub"], instrument="right"),
+        "far": replace(one.channel["far"], instrument="right"),
+    }
+    instruments = {**one.instrument, "right": replace(one.instrument["right"], trigger="again")}
+    return replace(
+        one, channel=channels, instrument=instruments, subscribers=(2,), shots=2,
+        rounds=1, interval_s=0.2, timeouts=TimeoutKeys(trigger_s=1.0),
+    )  # fmt: skip
+
+
 def test_two_instruments_share_a_shot(rig: Bench) -> None:
     with simulated(KeysightFront, rig.instrument.model.physics) as other:
-        other.model.feed = rig.instrument.model.feed
-        one = wired({"left": rig.instrument.resource, "right": other.resource})
-        channels = {
-            "pub": one.channel["pub"],
-            "near": one.channel["near"],
-            "again": replace(one.channel["pub"], instrument="right"),
-            "far": replace(one.channel["far"], instrument="right"),
-        }
-        right = replace(one.instrument["right"], trigger="again")
-        instruments = {**one.instrument, "right": right}
-        timeouts = TimeoutKeys(trigger_s=1.0)
-        outcome = rig.run(
-            replace(
-                one, channel=channels, instrument=instruments, subscribers=(2,), shots=2,
-                rounds=1, interval_s=0.2, timeouts=timeouts,
-            )
-        )  # fmt: skip
+        outcome = rig.run(shared(rig, other))
     assert (outcome.code, outcome.captured) == (0, 2)
     for shot in load_run(rig.folder).shots():
         assert shot.skew_fs == pytest.approx(EACH_NS * 10**6, abs=2e9)
+
+
+def test_both_are_armed_again_where_one_fired_before_the_other_was_ready(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arm, armed = Oscilloscope.arm, []
+    fired = iter([True, False])  # one of the two waits, then both do
+
+    def counted(self: Oscilloscope, timeout_s: float = 5.0) -> bool:
+        armed.append(self.transport.name)
+        return arm(self, timeout_s)
+
+    monkeypatch.setattr(Oscilloscope, "arm", counted)
+    monkeypatch.setattr(Oscilloscope, "is_waiting", lambda _self: next(fired, True))
+    with simulated(KeysightFront, rig.instrument.model.physics) as other:
+        outcome = rig.run(shared(rig, other))
+    assert (outcome.code, outcome.captured, len(armed)) == (0, 2, 6)
 
 
 # -- faults ------------------------------------------------------------------------------------
