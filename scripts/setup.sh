@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets this checkout up: the Python parts in .venv and, for the demo and the tests, a broker and
-# chronyd (for the tests also nats-server and sigrok-cli). Does nothing when everything is there.
+# chronyd (for the tests also nats-server, sigrok-cli and Chromium). Does nothing when everything is
+# there.
 #
 #   scripts/setup.sh demo|test|check      each level holds the one before it
 #
@@ -17,7 +18,7 @@ cd "$(dirname "$0")/.."
 
 level=${1:-}
 case $level in
-  demo) extra='[lab]' stamps=(demo test check) ;;
+  demo) extra='[lab,analysis]' stamps=(demo test check) ;;
   test) extra='[test]' stamps=(test check) ;;
   check) extra='[dev]' stamps=(check) ;;
   *) die 2 "usage: scripts/setup.sh demo|test|check" ;;
@@ -91,6 +92,9 @@ missing_packages() {
   # a logic analyser's program with a demo device, and a broker of another make
   command -v sigrok-cli >/dev/null || echo sigrok-cli
   command -v nats-server >/dev/null || echo nats-server
+  # what looks at the pages of reports
+  command -v chromium >/dev/null || echo chromium
+  command -v chromedriver >/dev/null || echo chromium-driver
 }
 
 # Empty when root, "sudo" (it may ask for a password on a terminal), or nothing at all: status 1.

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtick.analysis.edges import Edge
-from mqtick.analysis.vcd import Transitions, VcdError, read_vcd
+from mqtick.analysis.readers.vcd import VcdError, read_vcd
+from mqtick.analysis.transitions import Transitions
 
 HEAD = (
     "$date today $end $timescale 1 ns $end $scope module top $end "

@@ -10,7 +10,7 @@ import pytest
 from logic_analyser_rig import analyser, needs_sigrok, setup
 
 from mqtick.analysis.edges import Edge, find_edges
-from mqtick.analysis.sigrok_file import uncertainty_fs
+from mqtick.analysis.readers.sigrok import uncertainty_fs
 from mqtick.analysis.waveform import Waveform
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.instrument import Instrument, open_instrument

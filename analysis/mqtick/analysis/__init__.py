@@ -1,8 +1,9 @@
 """mqtick: the analysis room, from captures to edges."""
 
 from mqtick.analysis.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
-from mqtick.analysis.sigrok_file import SigrokFileError, read_sigrok
-from mqtick.analysis.vcd import Transitions, VcdError, read_vcd
+from mqtick.analysis.readers.sigrok import SigrokFileError, read_sigrok
+from mqtick.analysis.readers.vcd import VcdError, read_vcd
+from mqtick.analysis.transitions import Transitions
 from mqtick.analysis.waveform import Waveform, femtoseconds
 
 __all__ = [

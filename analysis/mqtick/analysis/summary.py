@@ -9,38 +9,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from mqtick.analysis.published import PUBLISHED, Published
 from mqtick.analysis.run_folder import Run
 from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, ShotMeta
 
-__all__ = ["PUBLISHED", "Published", "Row", "Statistics", "Summary", "summarise"]
+__all__ = ["Row", "Statistics", "Summary", "summarise"]
 
 _FS_PER_US: Final = 1e9
 _REASONS_SHOWN: Final = 5
 ENOUGH_FOR_P99: Final = 100
 """Of fewer values, p99 is an interpolation towards the largest one and proves little."""
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Mean and standard deviation in us, of 20 shots each.
-
-    Yamamoto, Fukuhara, Nishi: Hardware MQTT broker and MQTT time synchronisation, IEEJ
-    Transactions 17(2), 2022.
-    """
-
-    software_mean_us: float
-    software_deviation_us: float
-    hardware_mean_us: float
-    hardware_deviation_us: float
-
-
-PUBLISHED: Final = {
-    # Of one subscriber; with two, the first is served as if it were alone.
-    ("latency", 1): Published(462.2, 36.95, 87.37, 14.34),
-    ("latency", 2): Published(462.2, 36.95, 87.37, 14.34),
-    ("skew", 2): Published(47.43, 51.37, 13.78, 8.601),
-    ("skew", 100): Published(340.0, 86.32, 19.92, 13.62),
-}
 
 
 @dataclass(frozen=True, slots=True)

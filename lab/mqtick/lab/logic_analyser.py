@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from mqtick.analysis.sigrok_file import logic_waveform
+from mqtick.analysis.readers.sigrok import logic_waveform
 from mqtick.analysis.waveform import FS_PER_SECOND, Waveform, femtoseconds
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.logic_analyser_capture import Acquisition, FileAcquisition, StreamAcquisition
@@ -26,7 +26,7 @@ class LogicAnalyser:
     """A logic analyser that was found; channel 1 is its first input (D0).
 
     Its waveforms have the codes 0 and 1. An edge lies in the middle between two samples and is off
-    by half a sample at most, `analysis.sigrok_file.uncertainty_fs`; the trigger's own edge is at 0.
+    by half a sample at most, `analysis.readers.sigrok.uncertainty_fs`; the trigger's own edge is at 0.
     Trigger level, volts per division, offset and probe mean nothing to it: its threshold is what
     it is (`voltage_threshold` in the resource, where it can be set). Deskew is applied in reading.
 

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.sigrok_file import SigrokFileError, read_sigrok
+from mqtick.analysis.readers.sigrok import SigrokFileError, read_sigrok
 from mqtick.lab.conversation import InstrumentError
 
 __all__ = ["Acquisition", "Bits", "FileAcquisition", "StreamAcquisition", "first_match"]

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from mqtick.analysis.edges import Edge
+from mqtick.analysis.transitions import UNKNOWN, Transitions
 
-__all__ = ["Transitions", "VcdError", "read_vcd"]
+__all__ = ["VcdError", "read_vcd"]
 
 MAX_CHANGES: Final = 20_000_000
 """Changes, over all signals that are read, above which a file is refused."""
 
-UNKNOWN: Final = -1
 _LEVELS: Final = {"0": 0, "1": 1, "x": UNKNOWN, "X": UNKNOWN, "z": UNKNOWN, "Z": UNKNOWN}
 _UNITS_FS: Final = {
     "s": 10**15,
@@ -43,35 +41,6 @@ _NO_LEVELS: Final = frozenset(("real", "realtime", "shortreal", "string"))
 
 class VcdError(ValueError):
     """A file is no value change dump that can be read; the text says why."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transitions:
-    """The changes of one signal.
-
-    Attributes:
-        name: as the file calls it, without its scopes.
-        initial: its first level, 0, 1 or -1 (unknown: x, z, or not in the file).
-        instants_fs: when it changed after that, in fs on the file's own time scale, increasing.
-        levels: the level from each of these instants on, 0, 1 or -1; never twice the same.
-    """
-
-    name: str
-    initial: int
-    instants_fs: npt.NDArray[np.int64]
-    levels: npt.NDArray[np.int8]
-
-    def edges(self, trigger_fs: int = 0) -> list[Edge]:
-        """Return changes between 0 and 1, their instants counted from `trigger_fs`.
-
-        A change from or to unknown is none: nobody knows when the level was really passed.
-        """
-        before = np.concatenate((np.array([self.initial], np.int8), self.levels[:-1]))
-        known = (before != UNKNOWN) & (self.levels != UNKNOWN)
-        return [
-            Edge(int(instant) - trigger_fs, level == 1)
-            for instant, level in zip(self.instants_fs[known], self.levels[known], strict=True)
-        ]
 
 
 @dataclass(slots=True)

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from mqtick.analysis.edges import Edge, EdgeError, find_edges
-from mqtick.analysis.sigrok_file import (
+from mqtick.analysis.readers.sigrok import (
     SigrokFileError,
     logic_waveform,
     read_sigrok,
     uncertainty_fs,
 )
-from mqtick.analysis.vcd import read_vcd
+from mqtick.analysis.readers.vcd import read_vcd
 
 METADATA = """[global]
 sigrok version=0.5.2

@@ -1,0 +1,54 @@
+"""mqtick-report: the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.commands import compare, report
+from mqtick.analysis.run_folder import RunFolderError
+from mqtick.service.commandline import Exit, fail, make_parser
+
+__all__ = ["main"]
+
+EXAMPLES = """\
+  mqtick-report runs/today
+  mqtick-report capture1.csv capture2.csv --channels publisher=1,first=2,last=3
+  mqtick-report samples.jsonl --limit c37.118-50
+  mqtick-report compare runs/software runs/hardware --out comparison
+  mqtick-report --version
+
+exit codes: 0 every limit holds, 1 it failed, 2 wrong use, 4 a limit is not met or not proven"""
+_COMMANDS = ("report", "compare")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # Paths alone are what people give it.
+    if words and words[0] not in (*_COMMANDS, "-h", "--help", "--version"):
+        words = ["report", *words]
+    parser = make_parser(
+        "mqtick-report", "Turn captures into a report on latency, skew and time error.", EXAMPLES
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    report.add(commands)
+    compare.add(commands)
+    args = parser.parse_args(words)
+    try:
+        code: int = args.call(args)
+        sys.stdout.flush()
+    except (CaptureError, RunFolderError) as error:
+        return fail(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever reads has seen enough; what is left must not raise at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.GOOD
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

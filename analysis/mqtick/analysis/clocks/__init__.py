@@ -1,0 +1,1 @@
+"""Clocks: time error, MTIE, TDEV and ADEV, holdover and convergence."""

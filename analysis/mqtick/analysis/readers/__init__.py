@@ -1,0 +1,1 @@
+"""Files of oscilloscopes and logic analysers: recognised by content, read as captures."""

@@ -1,0 +1,121 @@
+"""The result: what a measurement says in numbers; everything that a report shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from mqtick.analysis.clocks.summary import ClockSummary
+from mqtick.analysis.measurement import Measurement
+from mqtick.analysis.published import Published
+from mqtick.analysis.statistics.drift import Drift
+from mqtick.analysis.statistics.estimate import Distribution
+from mqtick.analysis.statistics.growth import Line
+from mqtick.analysis.statistics.limits import Verdict
+
+__all__ = ["Counts", "Pairs", "QuantityResult", "Result", "Row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the shots, and what their edges were like."""
+
+    shots: int = 0
+    captured: int = 0
+    missed: int = 0
+    refused: int = 0
+    doubled_edges: int = 0
+    clipped_edges: int = 0
+    missing_edges: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quantity at one N, or over all (`subscribers` None); None where nothing was captured.
+
+    `signed` is of the values as they are, `absolute` of their absolute values.
+    """
+
+    subscribers: int | None
+    missed: int
+    signed: Distribution | None
+    absolute: Distribution | None
+    published: Published | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantityResult:
+    """Everything about one quantity: latency, skew, or one clock.
+
+    Attributes:
+        quantity: "latency", "skew" or "clock".
+        node: of a clock: which; else "".
+        rows: one for each N, ascending; the last one is over all N where there are several.
+        growth: the line over N, None with fewer than two N.
+        drift: None where instants are not known or too few.
+        uncertainty_us: how far a single value may be off, either way: two edges' median
+            uncertainty, deskew, and the time base's error over the largest value.
+        values_us: every captured value, in the order of the shots.
+        subscribers: N of each.
+        seconds: when each was taken, in s since the first; NaN where it is not known.
+        numbers: shot number of each.
+    """
+
+    quantity: str
+    node: str
+    rows: tuple[Row, ...]
+    growth: Line | None
+    drift: Drift | None
+    uncertainty_us: float
+    values_us: npt.NDArray[np.float64]
+    subscribers: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.float64]
+    numbers: npt.NDArray[np.int64]
+
+    @property
+    def title(self) -> str:
+        """Return "Skew", "Latency" or "Time error of NODE"."""
+        return f"Time error of {self.node}" if self.node else self.quantity.capitalize()
+
+    @property
+    def overall(self) -> Row:
+        """Return the row over all N."""
+        return self.rows[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Skew of every pair of nodes that share shots.
+
+    `median_us[i, j]` is the median of node j's edge minus node i's, in us; `n` of how many shots.
+    """
+
+    nodes: tuple[str, ...]
+    median_us: npt.NDArray[np.float64]
+    n: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What a measurement says.
+
+    Attributes:
+        measurement: of what.
+        confidence: of every interval and verdict, 0 to 1.
+        counts: of shots and edges.
+        quantities: the one that it was made for first.
+        pairs: None where fewer than three nodes share shots.
+        clocks: one for each of the measurement's time errors.
+        verdicts: of the limits, the worst first.
+    """
+
+    measurement: Measurement
+    confidence: float
+    counts: Counts
+    quantities: tuple[QuantityResult, ...]
+    pairs: Pairs | None
+    clocks: tuple[ClockSummary, ...]
+    verdicts: tuple[Verdict, ...]

@@ -1,0 +1,39 @@
+"""An estimate: a value and the interval that holds the true one with a stated confidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Distribution", "Estimate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its confidence interval; `low` and `high` are None where there is none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Of `n` values, in us; each an estimate with its interval where n allows one.
+
+    Attributes:
+        n: how many values.
+        effective_n: how many independent ones they are worth (they may hang together in time).
+        mean, deviation (of the sample), median, p5, p95, p99: None where n is too small for any.
+        least, most: the extreme values seen.
+    """
+
+    n: int
+    effective_n: float
+    mean: Estimate
+    deviation: Estimate | None
+    median: Estimate
+    p5: Estimate
+    p95: Estimate
+    p99: Estimate
+    least: float
+    most: float

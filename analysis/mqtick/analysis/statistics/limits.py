@@ -1,0 +1,56 @@
+"""Limits, and whether a measurement shows that they are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from mqtick.analysis.statistics.estimate import Estimate
+
+__all__ = ["FAILS", "HOLDS", "NOT_PROVEN", "Limit", "Verdict"]
+
+HOLDS: Final = "holds"
+FAILS: Final = "fails"
+NOT_PROVEN: Final = "not proven"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The most that a statistic of a quantity may be.
+
+    Attributes:
+        name: as a user names it: `c37.118-60`, or `skew.p99<100us` for one of their own.
+        quantity: "latency", "skew" or "clock".
+        statistic: "mean", "median", "sd", "p5", "p95", "p99" or "max"; of the absolute values.
+        bound_us: it has to be below this.
+        source: document and clause, or "" for the user's own.
+    """
+
+    name: str
+    quantity: str
+    statistic: str
+    bound_us: float
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a measurement says of a limit.
+
+    Attributes:
+        limit: which.
+        of: of what: "N = 100", "all N", a clock's node.
+        state: HOLDS, FAILS, or NOT_PROVEN where the values leave both possible.
+        value: the statistic with its interval.
+        n: how many values.
+        confidence: of the verdict, 0 to 1.
+        sentence: the same in words, with what it would take where it is not proven.
+    """
+
+    limit: Limit
+    of: str
+    state: str
+    value: Estimate
+    n: int
+    confidence: float
+    sentence: str
