@@ -15,7 +15,7 @@ SOURCE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Mean and standard deviation in us, of 20 shots each, over a software and a hardware broker."""
+    """Mean and standard deviation in us, of 20 shots each, by software and hardware broker."""
 
     software_mean_us: float
     software_deviation_us: float

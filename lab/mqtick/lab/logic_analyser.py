@@ -26,7 +26,8 @@ class LogicAnalyser:
     """A logic analyser that was found; channel 1 is its first input (D0).
 
     Its waveforms have the codes 0 and 1. An edge lies in the middle between two samples and is off
-    by half a sample at most, `analysis.readers.sigrok.uncertainty_fs`; the trigger's own edge is at 0.
+    by half a sample at most (`analysis.readers.sigrok.uncertainty_fs`); the trigger's own edge is
+    at 0.
     Trigger level, volts per division, offset and probe mean nothing to it: its threshold is what
     it is (`voltage_threshold` in the resource, where it can be set). Deskew is applied in reading.
 
