@@ -2,44 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import stat
 from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.capture import CaptureError, CaptureFile
+from mqtick.analysis.readers import logic_files
+from mqtick.analysis.readers.format import Format
 
 __all__ = ["FORMATS", "HEAD_OCTETS", "Format", "open_capture"]
 
 HEAD_OCTETS: Final = 1 << 14
 """How much of a file its format is recognised by."""
 
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """One file format.
-
-    Attributes:
-        name: of the format: "Rigol CSV".
-        tested: whose files the tests read ("DS1054Z, DS2072A"), "" where there is none:
-            the format is then called untested wherever it is named.
-        recognises: whether these first octets (`HEAD_OCTETS` at most) are of such a file. Must not
-            raise, whatever they are.
-        open: opens a file that was recognised; CaptureError.
-        needs: a Python package that it needs beside ours ("RigolWFM"), else "".
-    """
-
-    name: str
-    tested: str
-    recognises: Callable[[bytes], bool]
-    open: Callable[[Path], CaptureFile]
-    needs: str = ""
-
-
 # The more a format's head says, the earlier it stands: plain CSV recognises nearly everything.
-FORMATS: Final[tuple[Format, ...]] = ()
+FORMATS: Final[tuple[Format, ...]] = (*logic_files.FORMATS,)
 
 
 def open_capture(path: Path) -> CaptureFile:
     """Recognise a file by its content and open it; CaptureError says what was expected."""
-    raise CaptureError(f"{path}: not yet")
+    head = _head(path)
+    for known in FORMATS:
+        if known.recognises(head):
+            return known.open(path)
+    raise CaptureError(
+        f"{path} is {_kind(head)}; captures are read from files of oscilloscopes and logic "
+        "analysers. Export it on the instrument as CSV, or as one of the formats of "
+        "docs/capture-files.md, and name that file."
+    )
+
+
+def _head(path: Path) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise CaptureError(
+                f"{path} is a folder and no run folder of mqtick-lab (it has no run.toml). Name "
+                "the capture files in it, or a run folder."
+            )
+        if not stat.S_ISREG(mode):
+            raise CaptureError(f"{path} is no ordinary file. Name a file that an instrument saved.")
+        with path.open("rb") as stream:
+            head = stream.read(HEAD_OCTETS)
+    except OSError as error:
+        raise CaptureError(
+            f"{path} cannot be read ({error.strerror}). Look at its name and its permissions."
+        ) from error
+    except ValueError as error:  # a NUL in the name; CaptureError is one too
+        if isinstance(error, CaptureError):
+            raise
+        raise CaptureError(f"{str(path)!r} is no name of a file ({error}).") from error
+    if not head:
+        raise CaptureError(
+            f"{path} is empty: 0 octets. The instrument had not finished saving it, or the copy "
+            "failed; save it again and look at its size before it is copied."
+        )
+    return head
+
+
+_KINDS: Final = (
+    (b"\x89PNG", "a picture (PNG)"),
+    (b"\xff\xd8\xff", "a picture (JPEG)"),
+    (b"BM", "a picture (BMP)"),
+    (b"%PDF", "a PDF document"),
+    (b"\x1f\x8b", "compressed (gzip): unpack it first"),
+    (b"7z\xbc\xaf", "compressed (7z): unpack it first"),
+    (b"MATLAB", "a MATLAB file"),
+    (b"RIFF", "a RIFF file (WAV)"),
+    (b"\x93NUMPY", "an array of numpy"),
+    (b"<", "XML or HTML"),
+    (b"{", "JSON"),
+)
+
+
+def _kind(head: bytes) -> str:
+    """Say what a file is that no format recognises."""
+    if head.startswith(b"PK\x03\x04"):
+        if b"meta.json" in head[:200] or b"digital-0.bin" in head:
+            return (
+                "Saleae Logic 2's own capture (.sal), whose layout is not documented: in Logic 2, "
+                "File > Export Raw Data, as CSV or binary"
+            )
+        return "a zip archive with no sigrok session in it: unpack it first"
+    for magic, kind in _KINDS:
+        if head.startswith(magic):
+            return kind
+    shown = head[:16]
+    text = sum(32 <= octet < 127 or octet in b"\t\r\n" for octet in head[:512])
+    if text > 0.95 * len(head[:512]):
+        line = head.splitlines()[0] if head.splitlines() else b""
+        return f"text of a form that is not known, beginning with {line[:60].decode('latin-1')!r}"
+    return f"of no format that is known (it begins with the octets {shown.hex(' ')})"

@@ -22,6 +22,7 @@ from typing import BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.waveform import FS_PER_SECOND, Waveform
 
 __all__ = ["LOGIC_V", "SigrokFileError", "logic_waveform", "read_sigrok", "uncertainty_fs"]
@@ -38,7 +39,7 @@ _ANALOG_STEPS: Final = 65_000
 _UNITS: Final = {"": 1, "hz": 1, "khz": 10**3, "mhz": 10**6, "ghz": 10**9}
 
 
-class SigrokFileError(ValueError):
+class SigrokFileError(CaptureError):
     """A file is no capture that can be read; the text says why."""
 
 

@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
+from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.transitions import UNKNOWN, Transitions
 
 __all__ = ["VcdError", "read_vcd"]
@@ -39,7 +40,7 @@ _SIMULATION: Final = frozenset(("$dumpvars", "$dumpall", "$dumpon", "$dumpoff", 
 _NO_LEVELS: Final = frozenset(("real", "realtime", "shortreal", "string"))
 
 
-class VcdError(ValueError):
+class VcdError(CaptureError):
     """A file is no value change dump that can be read; the text says why."""
 
 

@@ -1,0 +1,125 @@
+"""What logic analysers save (sigrok sessions, value change dumps), as captures of transitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mqtick.analysis.capture import Capture, CaptureFile, Signal
+from mqtick.analysis.readers.format import Format
+from mqtick.analysis.readers.sigrok import read_sigrok, uncertainty_fs
+from mqtick.analysis.readers.vcd import VcdError, read_vcd
+from mqtick.analysis.transitions import Transitions
+from mqtick.analysis.waveform import FS_PER_SECOND, Waveform
+
+__all__ = ["FORMATS", "transitions_of_bits"]
+
+_HEAD: Final = 1 << 16
+_COMMANDS: Final = tuple(
+    f"${word}".encode() for word in ("date", "version", "timescale", "comment", "scope", "var")
+)
+_VERSION: Final = re.compile(r"\$version\s+(.{1,100}?)\s+\$end", re.DOTALL)
+_RATE: Final = re.compile(r"\bat (\d{1,9}(?:\.\d{1,9})?) ([kMG]?)Hz")
+_TIMESCALE: Final = re.compile(r"\$timescale\s*(1|10|100)\s*(s|ms|us|ns|ps|fs)\s")
+_PREFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_UNITS_FS: Final = {"s": 10**15, "ms": 10**12, "us": 10**9, "ns": 10**6, "ps": 10**3, "fs": 1}
+
+
+def transitions_of_bits(name: str, bits: Waveform) -> Transitions:
+    """Return the changes of a waveform of one bit, each in the middle of two samples.
+
+    The level changed somewhere between them, so the uncertainty is half an interval.
+    """
+    codes = bits.codes
+    at = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    instants = bits.start_fs + at.astype(np.int64) * bits.interval_fs - bits.interval_fs // 2
+    initial = int(codes[0]) if codes.size else -1
+    return Transitions(name, initial, instants, codes[at].astype(np.int8), uncertainty_fs(bits))
+
+
+# ---- sigrok
+
+
+def _is_sigrok(head: bytes) -> bool:
+    if not head.startswith(b"PK\x03\x04"):
+        return False
+    first = head[30:48]
+    return first.startswith((b"version", b"metadata", b"logic-1", b"analog-1-")) or (
+        b"metadata" in head and b"version" in head
+    )
+
+
+def _open_sigrok(path: Path) -> CaptureFile:
+    def read() -> Iterator[Capture]:
+        found = read_sigrok(path)
+        signals: dict[str, Signal] = {}
+        while found:
+            name = next(iter(found))
+            waveform = found.pop(name)
+            # analogue channels have codes of 16 bits, logic probes levels of 8
+            one_bit = waveform.codes.dtype == np.uint8
+            signals[name] = transitions_of_bits(name, waveform) if one_bit else waveform
+        yield Capture(signals, triggered=False)
+
+    return CaptureFile(path, "sigrok session", "", read)
+
+
+# ---- value change dumps
+
+
+def _is_vcd(head: bytes) -> bool:
+    return head.lstrip().startswith(_COMMANDS)
+
+
+def _open_vcd(path: Path) -> CaptureFile:
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD).decode("latin-1")
+    except OSError as error:
+        raise VcdError(f"{path} cannot be read ({error.strerror}).") from error
+    version = _VERSION.search(head)
+    notes: list[str] = []
+
+    def read() -> Iterator[Capture]:
+        interval_fs = _sampled_fs(head)
+        timescale = _TIMESCALE.search(head)
+        timescale_fs = int(timescale[1]) * _UNITS_FS[timescale[2]] if timescale else 1
+        if not interval_fs:
+            notes.append(
+                "The file does not say how often its signals were sampled: its edges are as "
+                f"uncertain as its timescale, {timescale_fs / 1e6:g} ns, or more."
+            )
+        found = read_vcd(path)
+        names = [signal.name for signal in found.values()]
+        signals: dict[str, Signal] = {}
+        for full, transitions in found.items():
+            name = transitions.name if names.count(transitions.name) == 1 else full
+            signals[name] = replace(
+                transitions,
+                # A sampled level changed before the sample that saw it, by up to an interval.
+                instants_fs=transitions.instants_fs - interval_fs // 2,
+                uncertainty_fs=-(-interval_fs // 2) + timescale_fs,
+            )
+        yield Capture(signals, triggered=False)
+
+    return CaptureFile(
+        path, "value change dump", " ".join(version[1].split()) if version else "", read, notes
+    )
+
+
+def _sampled_fs(head: str) -> int:
+    """Return the interval of the samples in fs where sigrok noted it, else 0."""
+    rate = _RATE.search(head) if "sigrok" in head else None
+    hertz = float(rate[1]) * _PREFIXES[rate[2]] if rate else 0.0
+    return round(FS_PER_SECOND / hertz) if hertz >= 1 else 0
+
+
+FORMATS: Final = (
+    Format("sigrok session", "sigrok-cli 0.7.2", _is_sigrok, _open_sigrok),
+    Format("value change dump", "sigrok-cli 0.7.2", _is_vcd, _open_vcd),
+)
