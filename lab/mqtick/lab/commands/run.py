@@ -136,4 +136,5 @@ def report(outcome: RunOutcome, *, as_json: bool) -> None:
         refused = f", {outcome.refused} refused" if outcome.refused else ""
         print(
             f"\n{outcome.captured} captured, {outcome.missed} missed{refused} in {outcome.folder}"
+            f"\nreport: mqtick-report {shlex.quote(str(outcome.folder))}"
         )
