@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.waveform import Codes, Waveform
 
 __all__ = [
     "CAPTURED",
@@ -24,6 +24,7 @@ __all__ = [
     "DamagedShotError",
     "ShotMeta",
     "read_meta",
+    "read_shot",
     "read_waveforms",
     "replace_file",
     "write_shot",
@@ -134,8 +135,22 @@ def replace_file(path: Path, octets: bytes | memoryview) -> None:
 
 def read_meta(path: Path) -> ShotMeta:
     """Read what is known of a shot, and none of its waveforms; DamagedShotError."""
-    meta = _read(path, [])[0]
-    known = {name: value for name, value in meta.items() if name in _FIELDS}
+    return _meta(path, _read(path, [])[0])
+
+
+def read_waveforms(path: Path, names: list[str] | None = None) -> dict[str, Waveform]:
+    """Read the waveforms of a shot, all or some, by channel; DamagedShotError."""
+    return _waveforms(path, *_read(path, names))
+
+
+def read_shot(path: Path) -> tuple[ShotMeta, dict[str, Waveform]]:
+    """Read all of a shot at once; DamagedShotError."""
+    said, codes = _read(path, None)
+    return _meta(path, said), _waveforms(path, said, codes)
+
+
+def _meta(path: Path, said: dict[str, Any]) -> ShotMeta:
+    known = {name: value for name, value in said.items() if name in _FIELDS}
     try:
         if not all(type(known[name]) is int for name in _WHOLE):
             raise ValueError("a number is none")
@@ -153,31 +168,33 @@ def read_meta(path: Path) -> ShotMeta:
         raise DamagedShotError(_sentence(path, error)) from error
 
 
-def read_waveforms(path: Path, names: list[str] | None = None) -> dict[str, Waveform]:
-    """Read the waveforms of a shot, all or some, by channel; DamagedShotError."""
-    meta, codes = _read(path, names)
+def _waveforms(path: Path, said: dict[str, Any], codes: dict[str, Codes]) -> dict[str, Waveform]:
     try:
         return {
             name: Waveform(
                 codes=array,
-                volts_per_code=float(meta["scales"][name]["volts_per_code"]),
-                code_at_zero=float(meta["scales"][name]["code_at_zero"]),
-                interval_fs=int(meta["scales"][name]["interval_fs"]),
-                start_fs=int(meta["scales"][name]["start_fs"]),
+                volts_per_code=float(said["scales"][name]["volts_per_code"]),
+                code_at_zero=float(said["scales"][name]["code_at_zero"]),
+                interval_fs=int(said["scales"][name]["interval_fs"]),
+                start_fs=int(said["scales"][name]["start_fs"]),
             )
             for name, array in codes.items()
         }
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise DamagedShotError(_sentence(path, error)) from error
 
 
-def _read(path: Path, names: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(path: Path, names: list[str] | None) -> tuple[dict[str, Any], dict[str, Codes]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            meta = json.loads(file[_META].tobytes())
+        with zipfile.ZipFile(path) as archive:
+            meta = json.loads(_array(archive, _META).tobytes())
             if names is None:
-                names = [name.removeprefix(_CODES) for name in file if name.startswith(_CODES)]
-            codes = {name: file[_CODES + name] for name in names}
+                names = [
+                    name.removeprefix(_CODES).removesuffix(".npy")
+                    for name in archive.namelist()
+                    if name.startswith(_CODES)
+                ]
+            codes = {name: _array(archive, _CODES + name) for name in names}
     except (
         OSError,
         EOFError,
@@ -186,7 +203,7 @@ def _read(path: Path, names: list[str] | None) -> tuple[dict[str, Any], dict[str
         TypeError,
         AttributeError,
         RecursionError,
-        NotImplementedError,
+        RuntimeError,  # encrypted, or compressed in a way that is not known
         MemoryError,
         zipfile.BadZipFile,
         zlib.error,
@@ -195,6 +212,19 @@ def _read(path: Path, names: list[str] | None) -> tuple[dict[str, Any], dict[str
     if not isinstance(meta, dict):
         raise DamagedShotError(_sentence(path, ValueError("its meta is no object")))
     return meta, codes
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> Codes:
+    """Read one array. numpy's own way through an archive copies every octet twice more."""
+    octets = archive.read(f"{name}.npy")
+    stream = io.BytesIO(octets)
+    version = np.lib.format.read_magic(stream)
+    if version != (1, 0):
+        raise ValueError(f"{name} is an array of version {version}")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.kind not in "iu" or len(shape) != 1:
+        raise ValueError(f"{name} holds no row of integers")
+    return np.frombuffer(octets, dtype, count=shape[0], offset=stream.tell())
 
 
 def _sentence(path: Path, error: Exception) -> str:
