@@ -1,0 +1,68 @@
+"""What a report is made of, whatever it is written as: page, PDF or text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Block", "Cell", "Formula", "Listing", "Paragraph", "Section", "Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: what it says, what stands small below it, and a verdict's state."""
+
+    text: str
+    below: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table for people.
+
+    Attributes:
+        caption: what it shows, with the unit.
+        headings: of its columns.
+        rows: of as many cells as there are headings.
+        words: the columns that hold words, by index; the others hold numbers.
+        head: whether a row's first cell is its heading.
+    """
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    words: frozenset[int] = frozenset({0})
+    head: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Sentences; `code` where they are to be copied as they stand."""
+
+    text: str
+    code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A formula in plain characters, on a line of its own."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Sentences one below the other."""
+
+    items: tuple[str, ...]
+
+
+Block = Table | Paragraph | Formula | Listing
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and what stands below it."""
+
+    title: str
+    blocks: tuple[Block, ...]

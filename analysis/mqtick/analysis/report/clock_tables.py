@@ -1,0 +1,177 @@
+"""Tables of clocks: constant part and spread, stability, masks, holdover."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from mqtick.analysis.clocks.summary import ClockSummary, Deviation
+from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table
+from mqtick.analysis.report.numbers import (
+    NOTHING,
+    interval_of,
+    number,
+    plain,
+    unit_of,
+    value_of,
+)
+from mqtick.analysis.statistics.limits import FAILS, HOLDS
+
+__all__ = ["clock_blocks"]
+
+_TAUS_SHOWN: Final = 12
+_HOLDOVERS_SHOWN: Final = 10
+
+
+def clock_blocks(clocks: Sequence[ClockSummary], level: str) -> list[Block]:
+    """Return everything about the clocks; `level` is the confidence as "95 %"."""
+    blocks: list[Block] = [_parts(clocks, level)]
+    blocks += [_stability(clock, level) for clock in clocks if clock.deviations]
+    short = [plain(clock.errors.name) for clock in clocks if not clock.deviations]
+    if short:
+        names = ", ".join(short)
+        blocks.append(Paragraph(f"{names}: too few samples for MTIE, TDEV and ADEV."))
+    if any(clock.masks for clock in clocks):
+        blocks.append(_masks(clocks))
+    if any(clock.holdovers for clock in clocks):
+        blocks.append(_holdovers(clocks))
+    return blocks
+
+
+def _parts(clocks: Sequence[ClockSummary], level: str) -> Table:
+    unit = unit_of([value for c in clocks for value in (c.constant_us.value, c.most_us)])
+    rows = []
+    for clock in clocks:
+        outside = NOTHING if clock.outside is None else f"{clock.outside:,}"
+        converged = clock.converged_after_s
+        rows.append(
+            (
+                Cell(plain(clock.errors.name), plain(clock.errors.source)),
+                Cell(f"{len(clock.errors.seconds):,}"),
+                Cell(number(clock.interval_s)),
+                Cell("never" if converged is None else number(converged)),
+                Cell(
+                    value_of(clock.constant_us, unit.per_us),
+                    interval_of(clock.constant_us, unit.per_us),
+                ),
+                Cell(
+                    value_of(clock.spread_us, unit.per_us),
+                    interval_of(clock.spread_us, unit.per_us),
+                ),
+                Cell(
+                    value_of(clock.absolute.p99, unit.per_us),
+                    interval_of(clock.absolute.p99, unit.per_us),
+                ),
+                Cell(number(clock.most_us * unit.per_us)),
+                Cell(outside),
+            )
+        )
+    return Table(
+        f"Time error of each clock, in {unit.name}, with {level} intervals; constant part, spread "
+        "and |TE| are of the time after convergence",
+        (
+            "clock",
+            "samples",
+            "every, s",
+            "converged after, s",
+            "constant part",
+            "spread",
+            "p99 |TE|",
+            "max|TE|",
+            "outside their interval",
+        ),
+        tuple(rows),
+    )
+
+
+def _stability(clock: ClockSummary, level: str) -> Table:
+    taus = np.unique(np.concatenate([each.tau_s for each in clock.deviations]))
+    if len(taus) > _TAUS_SHOWN:
+        chosen = np.unique(np.round(np.linspace(0, len(taus) - 1, _TAUS_SHOWN)).astype(int))
+        taus = taus[chosen]
+    rows = [
+        (Cell(number(float(tau))), *(_at(each, float(tau)) for each in clock.deviations))
+        for tau in taus
+    ]
+    units = {"ADEV": "ADEV"}
+    heads = [units.get(each.name, f"{each.name}, ns") for each in clock.deviations]
+    return Table(
+        f"Stability of {plain(clock.errors.name)} over observation intervals, {level} intervals "
+        "(MTIE is a maximum and has none); all of them are in stability.csv",
+        ("τ, s", *heads),
+        tuple(rows),
+        frozenset(),
+    )
+
+
+def _at(deviation: Deviation, tau_s: float) -> Cell:
+    places = np.flatnonzero(deviation.tau_s == tau_s)
+    if not len(places):
+        return Cell(NOTHING)
+    place = int(places[0])
+    below = ""
+    if deviation.low is not None and deviation.high is not None:
+        low, high = float(deviation.low[place]), float(deviation.high[place])
+        if math.isfinite(low) and math.isfinite(high):
+            below = f"{_small(low)} to {_small(high)}"
+    return Cell(_small(float(deviation.value[place])), below)
+
+
+def _small(value: float) -> str:
+    if not math.isfinite(value):
+        return NOTHING
+    if value != 0 and abs(value) < 1e-3:
+        return f"{value:.3e}".replace("-", "\N{MINUS SIGN}")
+    return number(value)
+
+
+def _masks(clocks: Sequence[ClockSummary]) -> Table:
+    rows = []
+    for clock in clocks:
+        for each in clock.masks:
+            state = {True: HOLDS, False: FAILS, None: ""}[each.holds]
+            said = state or "no observation interval in common"
+            rows.append(
+                (
+                    Cell(plain(clock.errors.name)),
+                    Cell(plain(each.mask)),
+                    Cell(each.measure),
+                    Cell(said, state=state),
+                    Cell(number(each.worst_ratio)),
+                    Cell(number(each.worst_tau_s)),
+                )
+            )
+    return Table(
+        "Masks of standards; the worst ratio is measure / mask, below 1 it is kept",
+        ("clock", "mask", "measure", "verdict", "worst ratio", "at τ, s"),
+        tuple(rows),
+        frozenset({0, 1, 2, 3}),
+    )
+
+
+def _holdovers(clocks: Sequence[ClockSummary]) -> Table:
+    rows = []
+    left = 0
+    for clock in clocks:
+        left += max(len(clock.holdovers) - _HOLDOVERS_SHOWN, 0)
+        for gap in clock.holdovers[:_HOLDOVERS_SHOWN]:
+            length = gap.end_s - gap.begin_s
+            rate = gap.change_ns / length if length > 0 else math.nan
+            rows.append(
+                (
+                    Cell(plain(clock.errors.name)),
+                    Cell(number(gap.begin_s)),
+                    Cell(number(length)),
+                    Cell(number(gap.change_ns / 1000)),
+                    Cell(number(rate)),
+                )
+            )
+    more = f"; {left:,} shorter ones are left out" if left else ""
+    return Table(
+        f"Holdover: gaps without measurements, and what they did to the error{more}",
+        ("clock", "begin, s", "length, s", "change, µs", "change, ns/s"),
+        tuple(rows),
+    )

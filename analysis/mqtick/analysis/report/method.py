@@ -1,0 +1,133 @@
+"""How the figures of a report are made, in short: formulas, sign, uncertainty, assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
+from mqtick.analysis.published import SOURCE
+from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph
+from mqtick.analysis.report.headline import level
+from mqtick.analysis.report.numbers import number, plain, unit_of
+from mqtick.analysis.result import Result
+
+__all__ = ["method_blocks"]
+
+
+def method_blocks(results: Sequence[Result]) -> list[Block]:
+    """Return what a reader needs to judge the figures of these results."""
+    kinds = {quantity.quantity for result in results for quantity in result.quantities}
+    clocks = any(result.clocks for result in results)
+    blocks: list[Block] = []
+    if kinds & {SKEW, LATENCY} or CLOCK in kinds:
+        blocks += _edges()
+    if kinds & {SKEW, LATENCY}:
+        blocks += _shots(kinds)
+    if clocks or CLOCK in kinds:
+        blocks += _clocks()
+    return [*blocks, *_intervals(level(results[0])), *_uncertainty(results), _assumed(kinds)]
+
+
+def _edges() -> list[Block]:
+    return [
+        Paragraph(
+            "Edges. The low and the high state of a record are the two most frequent levels of its "
+            "histogram; an edge is where the waveform crosses half way between them (IEEE 181), "
+            "interpolated between samples. A crossing counts only when the waveform has left a "
+            "band around the middle, so that noise makes no second one. Missing, doubled and "
+            "clipped edges are counted, not dropped in silence."
+        )
+    ]
+
+
+def _shots(kinds: set[str]) -> list[Block]:
+    blocks: list[Block] = [Paragraph("Quantities of one shot, cable delays taken off each t:")]
+    if LATENCY in kinds:
+        blocks.append(Formula("latency = t(first subscriber) − t(publisher)"))
+    if SKEW in kinds:
+        blocks.append(Formula("skew = t(last subscriber) − t(first subscriber)"))
+    blocks.append(
+        Paragraph(
+            "Positive means late: the edge named first came after the other one. Skew of two "
+            "clocks has both signs, so its size is told by the absolute value, |skew|. N is the "
+            "number of subscribers."
+        )
+    )
+    if SKEW in kinds:
+        blocks += [
+            Formula("skew(N) = a + b · N"),
+            Paragraph(
+                "A robust line through all shots: a is what the receivers and the network add "
+                "whatever N is, b what the broker adds for each further subscriber."
+            ),
+        ]
+    return blocks
+
+
+def _clocks() -> list[Block]:
+    return [
+        Paragraph("Time error of a clock against the reference; positive: it is behind, late."),
+        Formula("TE(t) = reference(t) − clock(t)"),
+        Formula("TE = constant part (mean) + spread (standard deviation of what remains)"),
+        Formula("MTIE(τ) = largest (max TE − min TE) in any window of length τ"),
+        Formula("TDEV²(τ) = ⟨(x̄₃ − 2 x̄₂ + x̄₁)²⟩ / 6, x̄ means of TE over neighbouring τ"),
+        Formula("ADEV²(τ) = ⟨(x₃ − 2 x₂ + x₁)²⟩ / (2 τ²), x being TE at distances of τ"),
+        Paragraph(
+            "Constant part, spread and |TE| are of the time after convergence: from the instant "
+            "on from which the error stayed within its own spread (ITU-T G.8260 has the terms)."
+        ),
+    ]
+
+
+def _intervals(confidence: str) -> list[Block]:
+    return [
+        Paragraph(
+            f"Intervals. Each holds the true value with {confidence} confidence. They come from "
+            "resampling the shots (bootstrap), in blocks where neighbouring shots hang together; "
+            "“worth” is how many independent shots they amount to."
+        ),
+        Paragraph(
+            "Verdicts. A limit of a mean holds when the whole one-sided interval lies below it; "
+            "one of a quantile when the share of values beyond it is small enough by the exact "
+            "binomial test; one of a maximum when no value was beyond it. What the values leave "
+            "open is not proven, which is no pass: 20 shots cannot prove a p99, that takes 299 "
+            "without one beyond it (95 %)."
+        ),
+    ]
+
+
+def _uncertainty(results: Sequence[Result]) -> list[Block]:
+    items = []
+    for result in results:
+        measurement = result.measurement
+        title = f"{plain(measurement.title)}: " if len(results) > 1 else ""
+        deskew_us = measurement.channel_uncertainty_fs / 1e9
+        unit = unit_of([deskew_us])
+        deskew = (
+            f"{number(deskew_us * unit.per_us)} {unit.name} between two channels after deskew"
+            if deskew_us
+            else "nothing stated for the difference of two channels"
+        )
+        for quantity in result.quantities:
+            own = unit_of([quantity.uncertainty_us])
+            items.append(
+                f"{title}a single value of {plain(quantity.title).lower()} may be off by "
+                f"{number(quantity.uncertainty_us * own.per_us)} {own.name} either way: both "
+                f"edges, {deskew}, and a time base of {measurement.timebase_ppm:g} ppm."
+            )
+    text = "Uncertainty of the instrument. It is the same in every shot, so no mean removes it."
+    return [Paragraph(text), Listing(tuple(items))] if items else []
+
+
+def _assumed(kinds: set[str]) -> Listing:
+    items = [
+        "Assumed: shots that were missed would not have been different from those captured; "
+        "where many were missed, the tail may be worse than shown.",
+    ]
+    if kinds & {SKEW, LATENCY}:
+        items.append(
+            "Assumed: the pin of a node changes when its program says so; what lies between the "
+            "message and the pin is part of the figure."
+        )
+        items.append(f"Published figures: {SOURCE}.")
+    return Listing(tuple(items))

@@ -1,0 +1,109 @@
+"""Numbers as people read them: units, as many digits as the interval allows, no control signs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from mqtick.analysis.statistics.estimate import Estimate
+
+__all__ = [
+    "MICROSECONDS",
+    "NOTHING",
+    "Unit",
+    "interval_of",
+    "number",
+    "plain",
+    "unit_of",
+    "value_of",
+]
+
+NOTHING: Final = "–"
+"""Stands where there is no value."""
+_MINUS: Final = "\N{MINUS SIGN}"
+_DIGITS: Final = 4
+"""Of a value without an interval."""
+_LARGEST: Final = 1e15
+_SMALLEST: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit and how many of it make 1 us."""
+
+    name: str
+    per_us: float
+
+
+MICROSECONDS: Final = Unit("µs", 1.0)
+_UNITS: Final = (
+    (1.0, Unit("ns", 1000.0)),
+    (20_000.0, MICROSECONDS),
+    (20_000_000.0, Unit("ms", 1e-3)),
+    (math.inf, Unit("s", 1e-6)),
+)
+
+
+def unit_of(values_us: Iterable[float]) -> Unit:
+    """Return the unit in which the largest of the values, in us, is neither tiny nor huge."""
+    known = [abs(value) for value in values_us if math.isfinite(value)]
+    largest = max(known, default=0.0)
+    if largest == 0.0:
+        return MICROSECONDS
+    return next(unit for below, unit in _UNITS if largest < below)
+
+
+def plain(text: str) -> str:
+    """Return a text without signs that do not print: they could steer a terminal or turn a line."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
+def number(value: float | None, decimals: int | None = None) -> str:
+    """Return a number with so many decimals, or with four digits; `NOTHING` where it is none."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if abs(value) >= _LARGEST or 0 < abs(value) < _SMALLEST:
+        return f"{value:.3e}".replace("-", _MINUS)
+    if decimals is None:
+        decimals = _decimals(abs(value), _DIGITS)
+    text = f"{value:,.{decimals}f}"
+    if text.startswith("-"):
+        return text[1:] if not text.strip("-0.,") else _MINUS + text[1:]
+    return text
+
+
+def value_of(estimate: Estimate | None, per_us: float = 1.0) -> str:
+    """Return the value alone, in a unit of which `per_us` make the estimate's own."""
+    if estimate is None:
+        return NOTHING
+    return number(estimate.value * per_us, _decimals_of(estimate, per_us))
+
+
+def interval_of(estimate: Estimate | None, per_us: float = 1.0) -> str:
+    """Return "18.7 to 21.1", or "" where there is no interval."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
+        return ""
+    decimals = _decimals_of(estimate, per_us)
+    return (
+        f"{number(estimate.low * per_us, decimals)} to {number(estimate.high * per_us, decimals)}"
+    )
+
+
+def _decimals_of(estimate: Estimate, per_us: float) -> int | None:
+    """Two digits of half the interval's width, but never fewer than three of the value."""
+    low, high = estimate.low, estimate.high
+    if low is None or high is None or not high > low or not math.isfinite(high - low):
+        return None
+    half = (high - low) / 2 * per_us
+    value = max(abs(estimate.value), abs(low), abs(high)) * per_us
+    return min(max(_decimals(half, 2), _decimals(value, 3)), _decimals(value, 6))
+
+
+def _decimals(value: float, digits: int) -> int:
+    if value == 0 or not math.isfinite(value):
+        return 0
+    return min(max(digits - 1 - math.floor(math.log10(value)), 0), 9)

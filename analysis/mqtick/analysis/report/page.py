@@ -1,0 +1,214 @@
+"""The report as one HTML file that needs nothing beside itself: no script, no other request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from importlib import resources
+from typing import Final
+
+from mqtick.analysis.report.blocks import Block, Cell, Formula, Listing, Paragraph, Section, Table
+from mqtick.analysis.report.headline import Headline, Number, headline_of, level, title_of
+from mqtick.analysis.report.numbers import plain
+from mqtick.analysis.report.sections import sections_of
+from mqtick.analysis.report.style import CSS
+from mqtick.analysis.result import Result
+from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, Verdict
+
+__all__ = ["Drawn", "page_of", "title_of_all"]
+
+_MARKS: Final = {HOLDS: "✓", FAILS: "✗", NOT_PROVEN: "?"}
+_LONG: Final = 60
+"""Characters from which on a cell of words asks for a wider column."""
+_TITLES_SHOWN: Final = 3
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Whatever a page holds, it asks nobody for anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A picture as it stands in the page: for a wide page and for a phone, as `<svg>`."""
+
+    title: str
+    caption: str
+    wide: str
+    phone: str
+
+
+def title_of_all(results: Sequence[Result]) -> str:
+    """Return the title of the report; SIMULATED stands in it where anything was."""
+    if len(results) == 1:
+        return title_of(results[0])
+    every = all(result.measurement.simulated for result in results)
+    some = any(result.measurement.simulated for result in results)
+    if len(results) > _TITLES_SHOWN:
+        simulated = "SIMULATED: " if every else "SIMULATED in part: " if some else ""
+        return f"{simulated}{len(results)} measurements side by side"
+    titles = [title_of(result) for result in results]
+    if every:
+        return "SIMULATED: " + " beside ".join(t.removeprefix("SIMULATED: ") for t in titles)
+    return " beside ".join(titles)
+
+
+def page_of(results: Sequence[Result], pictures: Sequence[Drawn], command: str = "") -> str:
+    """Return the page; `pictures` as `figures.pictures_of` has them, the main one first."""
+    title = title_of_all(results)
+    sections = sections_of(results, command)
+    main = [_first_screen(results, title), *(_figure(each, 1, "") for each in pictures[:1])]
+    main.append(_contents(sections, bool(pictures[1:])))
+    if pictures[1:]:
+        main.append('<section><h2 id="figures">Figures</h2>')
+        main += [_figure(each, place, "h3") for place, each in enumerate(pictures[1:], 2)]
+        main.append("</section>")
+    main += [_section(section, place) for place, section in enumerate(sections)]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{_text(title)}</title>\n<style>\n{CSS}\n{_css()}</style>\n</head>\n<body>\n"
+        "<main>\n" + "\n".join(main) + "\n</main>\n"
+        f"<footer>Made by mqtick-report. Intervals have {level(results[0])} confidence.</footer>\n"
+        "</body>\n</html>\n"
+    )
+
+
+@lru_cache(1)
+def _css() -> str:
+    return resources.files("mqtick.analysis.report").joinpath("page.css").read_text("utf-8")
+
+
+def _text(text: str) -> str:
+    return escape(plain(text))
+
+
+def _first_screen(results: Sequence[Result], title: str) -> str:
+    simulated = title.startswith("SIMULATED")
+    shown = _text(title)
+    if simulated:
+        head, _, tail = shown.partition(":")
+        shown = f'<span class="simulated">{head}:</span>{tail}'
+    heading = f"<h1>{shown}</h1>"
+    if len(results) == 1:
+        return f"<header>{heading}{_answer(headline_of(results[0]))}{_left_out(results)}</header>"
+    runs = "".join(
+        f"<article><h2>{_text(headline.title)}</h2>{_answer(headline)}</article>"
+        for headline in map(headline_of, results)
+    )
+    return f'<header>{heading}<div class="runs">{runs}</div>{_left_out(results)}</header>'
+
+
+def _answer(headline: Headline) -> str:
+    numbers = "".join(map(_number, headline.numbers))
+    verdicts = "".join(map(_verdict, headline.verdicts))
+    listed = f'<ul class="verdicts">{verdicts}</ul>' if verdicts else ""
+    sentence = f'<p class="answer">{_text(headline.sentence)}</p>'
+    return f'{sentence}<dl class="numbers">{numbers}</dl>{listed}'
+
+
+def _number(number: Number) -> str:
+    unit = f" <small>{_text(number.unit)}</small>" if number.unit else ""
+    interval = f"<dd>{_text(number.interval)} {_text(number.unit)}</dd>" if number.interval else ""
+    state = _state(number.state) + (" " if number.note else "") if number.state else ""
+    note = f"<dd>{state}{_text(number.note)}</dd>" if state or number.note else ""
+    return (
+        f"<div><dt>{_text(number.label)}</dt>"
+        f'<dd class="value">{_text(number.value)}{unit}</dd>{interval}{note}</div>'
+    )
+
+
+def _verdict(verdict: Verdict) -> str:
+    return f"<li>{_state(verdict.state)}<span>{_text(verdict.sentence)}</span></li>"
+
+
+def _state(state: str) -> str:
+    name = state.replace(" ", "-")
+    return f'<span class="state {name}">{_MARKS.get(state, "")} {_text(state)}</span>'
+
+
+def _left_out(results: Sequence[Result]) -> str:
+    damaged = sum(len(result.measurement.damaged) for result in results)
+    failed = sum(result.counts.missed + result.counts.refused for result in results)
+    shots = sum(result.counts.shots for result in results)
+    said = [f"{failed:,} of {shots:,} shots were missed"] if failed else []
+    said += [f"{damaged:,} files or shots could not be read and were left out"] if damaged else []
+    if not said:
+        return ""
+    return f'<p class="warning">{"; ".join(said)}: see below for the reasons.</p>'
+
+
+def _contents(sections: Iterable[Section], figures: bool) -> str:
+    entries = [("figures", "Figures")] if figures else []
+    entries += [(f"section-{place}", section.title) for place, section in enumerate(sections)]
+    items = "".join(f'<li><a href="#{name}">{_text(title)}</a></li>' for name, title in entries)
+    return f'<nav aria-label="Contents"><ul>{items}</ul></nav>'
+
+
+def _figure(picture: Drawn, place: int, heading: str) -> str:
+    title = f"<{heading}>{_text(picture.title)}</{heading}>" if heading else ""
+    caption = _text(picture.caption)
+    lead = f"Figure {place}. " + ("" if heading else f"{_text(picture.title)}. ")
+    return (
+        f'<figure>{title}<div class="wide">{picture.wide}</div>'
+        f'<div class="phone">{picture.phone}</div><figcaption>{lead}{caption}</figcaption></figure>'
+    )
+
+
+def _section(section: Section, place: int) -> str:
+    blocks = "\n".join(
+        _block(block, f"table-{place}-{index}") for index, block in enumerate(section.blocks)
+    )
+    return f'<section><h2 id="section-{place}">{_text(section.title)}</h2>\n{blocks}</section>'
+
+
+def _block(block: Block, name: str) -> str:
+    match block:
+        case Table():
+            return _table(block, name)
+        case Paragraph(text, code):
+            return f"<pre>{_text(text)}</pre>" if code else f"<p>{_lead(_text(text))}</p>"
+        case Formula(text):
+            return f'<p class="formula">{_text(text)}</p>'
+        case Listing(items):
+            return "<ul>" + "".join(f"<li>{_text(item)}</li>" for item in items) + "</ul>"
+
+
+def _lead(text: str) -> str:
+    """Set a first word that names the paragraph in bold: "Edges. The low ..."."""
+    return re.sub(r"^(\w+\.) ", r"<strong>\1</strong> ", text)
+
+
+def _table(table: Table, name: str) -> str:
+    heads = "".join(
+        f'<th scope="col"{_class(place in table.words)}>{_text(head)}</th>'
+        for place, head in enumerate(table.headings)
+    )
+    rows = "".join(_row(table, row) for row in table.rows)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}"><table>'
+        f'<caption id="{name}"><span>{_text(table.caption)}</span></caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _row(table: Table, row: Sequence[Cell]) -> str:
+    overall = table.head and row[0].text == "all"
+    cells = "".join(
+        _cell(cell, place in table.words, head=table.head and place == 0)
+        for place, cell in enumerate(row)
+    )
+    return f'<tr class="all">{cells}</tr>' if overall else f"<tr>{cells}</tr>"
+
+
+def _cell(cell: Cell, words: bool, *, head: bool) -> str:
+    text = _state(cell.state) if cell.state else _text(cell.text)
+    below = f"<small>{_text(cell.below)}</small>" if cell.below else ""
+    kind = _class(words, long=len(cell.text) > _LONG)
+    return f'<th scope="row"{kind}>{text}{below}</th>' if head else f"<td{kind}>{text}{below}</td>"
+
+
+def _class(words: bool, *, long: bool = False) -> str:
+    return "" if not words else ' class="words long"' if long else ' class="words"'

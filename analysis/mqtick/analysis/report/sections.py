@@ -1,0 +1,137 @@
+"""What a report says below its figures, section by section."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Section, Table
+from mqtick.analysis.report.clock_tables import clock_blocks
+from mqtick.analysis.report.headline import level, title_of
+from mqtick.analysis.report.method import method_blocks
+from mqtick.analysis.report.numbers import interval_of, number, plain, value_of
+from mqtick.analysis.report.statistics_tables import pairs_blocks, quantity_blocks, side_by_side
+from mqtick.analysis.result import Counts, Result
+
+__all__ = ["sections_of"]
+
+_REASONS_SHOWN: Final = 20
+
+
+def sections_of(results: Sequence[Result], command: str = "") -> list[Section]:
+    """Return the sections: statistics, verdicts, counts, clocks, method, provenance."""
+    several = len(results) > 1
+    sections = [Section("Side by side", tuple(side_by_side(results)))] if several else []
+    for result in results:
+        tail = f": {title_of(result)}" if several else ""
+        sections += [
+            Section(f"{title}{tail}", tuple(blocks)) for title, blocks in _of(result) if blocks
+        ]
+    sections.append(Section("Method", tuple(method_blocks(results))))
+    sections.append(Section("Provenance", tuple(_provenance(results, command))))
+    return sections
+
+
+def _of(result: Result) -> list[tuple[str, list[Block]]]:
+    watched = {clock.errors.name for clock in result.clocks}
+    statistics: list[Block] = []
+    for quantity in result.quantities:
+        if quantity.node not in watched:
+            statistics += quantity_blocks(result, quantity)
+    return [
+        ("Verdicts", _verdicts(result)),
+        ("Statistics", statistics),
+        ("Pairs of nodes", pairs_blocks(result.pairs) if result.pairs else []),
+        ("Clocks", clock_blocks(result.clocks, level(result)) if result.clocks else []),
+        ("Shots and edges", _counts(result.counts) if result.counts.shots else []),
+        ("What was left out or assumed", _notes(result)),
+    ]
+
+
+def _verdicts(result: Result) -> list[Block]:
+    if not result.verdicts:
+        return [Paragraph("No limit was given: nothing was judged.")]
+    rows = []
+    for verdict in result.verdicts:
+        limit = verdict.limit
+        rows.append(
+            (
+                Cell(verdict.state, state=verdict.state),
+                Cell(plain(limit.name), plain(limit.source)),
+                Cell(plain(verdict.of)),
+                Cell(f"{limit.statistic} |{limit.quantity}|"),
+                Cell(number(limit.bound_us)),
+                Cell(value_of(verdict.value), interval_of(verdict.value)),
+                Cell(f"{verdict.n:,}"),
+                Cell(plain(verdict.sentence)),
+            )
+        )
+    caption = f"Limits and what the measurement says of them, in µs, at {level(result)} confidence"
+    headings = ("verdict", "limit", "of", "statistic", "below", "measured", "n", "in words")
+    return [Table(caption, headings, tuple(rows), frozenset({0, 1, 2, 3, 7}))]
+
+
+def _counts(counts: Counts) -> list[Block]:
+    pairs = (
+        ("shots", counts.shots),
+        ("captured", counts.captured),
+        ("missed", counts.missed),
+        ("refused", counts.refused),
+        ("edges missing", counts.missing_edges),
+        ("edges doubled", counts.doubled_edges),
+        ("edges clipped", counts.clipped_edges),
+    )
+    rows = tuple((Cell(f"{value:,}"),) for _, value in pairs)
+    numbers = Table(
+        "What became of the shots and their edges",
+        tuple(name for name, _ in pairs),
+        (tuple(row[0] for row in rows),),
+        frozenset(),
+        head=False,
+    )
+    if not counts.reasons:
+        return [numbers]
+    most = sorted(counts.reasons.items(), key=lambda item: (-item[1], item[0]))
+    shown = [(Cell(f"{count:,}"), Cell(plain(why))) for why, count in most[:_REASONS_SHOWN]]
+    left = most[_REASONS_SHOWN:]
+    if left:
+        total = sum(count for _, count in left)
+        shown.append((Cell(f"{total:,}"), Cell(f"{len(left):,} other reasons: see shots.csv")))
+    caption = "Why shots were missed or refused"
+    return [numbers, Table(caption, ("shots", "reason"), tuple(shown), frozenset({1}), head=False)]
+
+
+def _notes(result: Result) -> list[Block]:
+    measurement = result.measurement
+    blocks: list[Block] = []
+    if measurement.simulated:
+        blocks.append(
+            Paragraph(
+                "Simulated: an instrument or a measured node was simulated. These figures show "
+                "that the method works; they say nothing of real hardware."
+            )
+        )
+    if measurement.damaged:
+        count = len(measurement.damaged)
+        what = "One could not be read" if count == 1 else f"{count:,} could not be read"
+        blocks.append(Paragraph(f"{what} and is in no figure:"))
+        blocks.append(Listing(tuple(plain(each) for each in measurement.damaged)))
+    if measurement.notes:
+        blocks.append(Paragraph("Repaired or assumed while reading:"))
+        blocks.append(Listing(tuple(plain(each) for each in measurement.notes)))
+    return blocks
+
+
+def _provenance(results: Sequence[Result], command: str) -> list[Block]:
+    blocks: list[Block] = []
+    for result in results:
+        rows = tuple(
+            (Cell(plain(label)), Cell(plain(text))) for label, text in result.measurement.provenance
+        )
+        if rows:
+            caption = f"What was measured with what: {title_of(result)}"
+            blocks.append(Table(caption, ("label", "text"), rows, frozenset({0, 1})))
+    if command:
+        blocks.append(Paragraph("This report was made by:"))
+        blocks.append(Paragraph(plain(command), code=True))
+    return blocks or [Paragraph("Nothing is known of where the figures come from.")]

@@ -1,0 +1,242 @@
+"""Tables of latency and skew: statistics of each N, growth, drift, pairs, and side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mqtick.analysis.measurement import CLOCK, SKEW
+from mqtick.analysis.published import Published
+from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table
+from mqtick.analysis.report.headline import level, title_of
+from mqtick.analysis.report.numbers import (
+    NOTHING,
+    Unit,
+    interval_of,
+    number,
+    plain,
+    unit_of,
+    value_of,
+)
+from mqtick.analysis.result import Pairs, QuantityResult, Result, Row
+from mqtick.analysis.statistics.estimate import Distribution, Estimate
+
+__all__ = ["pairs_blocks", "quantity_blocks", "side_by_side"]
+
+_HEADINGS = ("N", "n", "missed", "mean", "sd", "median", "p5", "p95", "p99", "max")
+_PAIRS_SHOWN = 12
+
+
+def quantity_blocks(result: Result, quantity: QuantityResult) -> list[Block]:
+    """Return everything about latency, skew or one clock's pps edges."""
+    unit = unit_of([row.absolute.median.value for row in quantity.rows if row.absolute is not None])
+    signed = bool((quantity.values_us < 0).any())
+    blocks: list[Block] = []
+    title = plain(quantity.title)
+    what = f"{title}, absolute values" if signed else title
+    blocks.append(_rows(result, quantity, what, unit, lambda row: row.absolute, published=True))
+    if signed:
+        sign = _SIGN.get(quantity.quantity, "positive: late, the clock is behind")
+        caption = f"{title}, signed ({sign})"
+        blocks.append(_rows(result, quantity, caption, unit, lambda row: row.signed))
+    if quantity.growth is not None:
+        blocks.append(_growth(result, quantity))
+    blocks.append(_drift(result, quantity))
+    return blocks
+
+
+_SIGN = {SKEW: "positive: the last subscriber is later", "latency": "positive: after the publisher"}
+
+
+def _rows(
+    result: Result,
+    quantity: QuantityResult,
+    what: str,
+    unit: Unit,
+    of: Callable[[Row], Distribution | None],
+    *,
+    published: bool = False,
+) -> Table:
+    known = [row.published for row in quantity.rows if row.published] if published else []
+    own = quantity.quantity == CLOCK
+    headings = _HEADINGS[1:] if own else _HEADINGS
+    rows = []
+    for row in quantity.rows:
+        cells = [] if own else [Cell(_name(row.subscribers))]
+        cells += _statistics(row, of(row), unit)
+        if known:
+            cells.append(_published(row.published, unit))
+        rows.append(tuple(cells))
+    beside = ", published (software | hardware broker, mean ± sd)" if known else ""
+    return Table(
+        f"{what}, in {unit.name}, with {level(result)} intervals{beside}",
+        (*headings, *(("published",) if known else ())),
+        tuple(rows),
+        frozenset(),
+        head=not own,
+    )
+
+
+def _name(subscribers: int | None) -> str:
+    return "all" if subscribers is None else str(subscribers) if subscribers else NOTHING
+
+
+def _statistics(row: Row, values: Distribution | None, unit: Unit) -> list[Cell]:
+    if values is None:
+        return [Cell("0"), Cell(f"{row.missed:,}"), *[Cell(NOTHING)] * 7]
+    estimates = (values.mean, values.deviation, values.median, values.p5, values.p95, values.p99)
+    hang = values.n >= 3 and values.effective_n < 0.9 * values.n
+    return [
+        Cell(f"{values.n:,}", f"worth {values.effective_n:,.0f}" if hang else ""),
+        Cell(f"{row.missed:,}"),
+        *(_estimate(each, unit.per_us) for each in estimates),
+        Cell(number(values.most * unit.per_us)),
+    ]
+
+
+def _estimate(estimate: Estimate | None, per_us: float = 1.0) -> Cell:
+    return Cell(value_of(estimate, per_us), interval_of(estimate, per_us))
+
+
+def _published(known: Published | None, unit: Unit) -> Cell:
+    if known is None:
+        return Cell("")
+    software, hardware = (
+        f"{number(mean * unit.per_us)} ± {number(deviation * unit.per_us)}"
+        for mean, deviation in (
+            (known.software_mean_us, known.software_deviation_us),
+            (known.hardware_mean_us, known.hardware_deviation_us),
+        )
+    )
+    return Cell(software, hardware)
+
+
+def _growth(result: Result, quantity: QuantityResult) -> Table:
+    line = quantity.growth
+    assert line is not None
+    first, last = line.subscribers[0], line.subscribers[-1]
+    meaning = (
+        ("the receivers' noise", "the broker's figure of merit")
+        if quantity.quantity == SKEW
+        else ("without queueing", "of each further subscriber")
+    )
+    return Table(
+        f"Growth of {quantity.quantity} with N, {line.n:,} shots at {len(line.subscribers)} N "
+        f"from {first} to {last}, with {level(result)} intervals",
+        ("parameter", "value", "unit", "what it stands for"),
+        (
+            (Cell("a"), _estimate(line.a), Cell("µs"), Cell(meaning[0])),
+            (Cell("b"), _estimate(line.b), Cell("µs/subscriber"), Cell(meaning[1])),
+        ),
+        frozenset({0, 2, 3}),
+    )
+
+
+def _drift(result: Result, quantity: QuantityResult) -> Paragraph:
+    drift = quantity.drift
+    name = plain(quantity.title)
+    if drift is None:
+        return Paragraph(
+            f"Drift of {name[0].lower()}{name[1:]}: not known; instants are missing or too few."
+        )
+    slope = f"{value_of(drift.us_per_hour)} µs/h"
+    interval = interval_of(drift.us_per_hour)
+    within = f" ({level(result)} interval {interval})" if interval else ""
+    total = f"{number(drift.total_us)} µs over the whole run"
+    said = (
+        "It is more than chance would make: the statistics above mix an early and a late state."
+        if drift.significant
+        else "That is no more than chance would make."
+    )
+    return Paragraph(f"Drift of {name[0].lower()}{name[1:]}: {slope}{within}, {total}. {said}")
+
+
+def pairs_blocks(pairs: Pairs) -> list[Block]:
+    """Return the median skew of every pair, or where to find it when there are too many."""
+    unit = unit_of(float(value) for value in pairs.median_us.ravel())
+    if len(pairs.nodes) > _PAIRS_SHOWN:
+        count = len(pairs.nodes)
+        return [
+            Paragraph(f"{count} nodes share shots: their pairs are in the figure and in pairs.csv.")
+        ]
+    names = [plain(node) for node in pairs.nodes]
+    rows = []
+    for i, name in enumerate(names):
+        cells = [
+            Cell(NOTHING)
+            if i == j or not pairs.n[i, j]
+            else Cell(number(float(pairs.median_us[i, j]) * unit.per_us), f"n {pairs.n[i, j]}")
+            for j in range(len(names))
+        ]
+        rows.append((Cell(name), *cells))
+    caption = f"Median skew of pairs, in {unit.name}: the column's node minus the row's"
+    return [Table(caption, ("node", *names), tuple(rows))]
+
+
+def side_by_side(results: Sequence[Result]) -> list[Block]:
+    """Return each quantity that the results have, with a column for each result."""
+    keys = dict.fromkeys((q.quantity, q.node) for result in results for q in result.quantities)
+    blocks: list[Block] = []
+    for quantity, node in keys:
+        found = [
+            next((q for q in result.quantities if (q.quantity, q.node) == (quantity, node)), None)
+            for result in results
+        ]
+        blocks.append(_beside(results, [q for q in found if q], found, level(results[0])))
+        if any(q is not None and q.growth is not None for q in found):
+            blocks.append(_growth_beside(results, found, quantity))
+    return blocks
+
+
+def _beside(
+    results: Sequence[Result],
+    known: Sequence[QuantityResult],
+    found: Sequence[QuantityResult | None],
+    confidence: str,
+) -> Table:
+    numbers = sorted({row.subscribers or 0 for q in known for row in _own(q)})
+    unit = unit_of(row.absolute.mean.value for q in known for row in q.rows if row.absolute)
+    rows = []
+    for subscribers in numbers:
+        cells = [Cell(_name(subscribers))]
+        for quantity in found:
+            values = next(
+                (
+                    row.absolute
+                    for row in (_own(quantity) if quantity else ())
+                    if (row.subscribers or 0) == subscribers
+                ),
+                None,
+            )
+            cells.append(_estimate(values.mean if values else None, unit.per_us))
+            cells.append(_estimate(values.p95 if values else None, unit.per_us))
+        rows.append(tuple(cells))
+    headings = [head for r in results for head in (f"{title_of(r)}: mean", "p95")]
+    title = plain(known[0].title)
+    return Table(
+        f"{title} side by side, absolute values in {unit.name}, with {confidence} intervals",
+        ("N", *headings),
+        tuple(rows),
+        frozenset(),
+    )
+
+
+def _own(quantity: QuantityResult) -> list[Row]:
+    return [row for row in quantity.rows if row.subscribers is not None] or list(quantity.rows)
+
+
+def _growth_beside(
+    results: Sequence[Result], found: Sequence[QuantityResult | None], quantity: str
+) -> Table:
+    rows = []
+    for name, unit in (("a", "µs"), ("b", "µs/subscriber")):
+        cells = [
+            _estimate(getattr(q.growth, name) if q is not None and q.growth is not None else None)
+            for q in found
+        ]
+        rows.append((Cell(name), Cell(unit), *cells))
+    return Table(
+        f"Growth of {quantity} with N side by side, with {level(results[0])} intervals",
+        ("parameter", "unit", *(title_of(result) for result in results)),
+        tuple(rows),
+        frozenset({0, 1}),
+    )
