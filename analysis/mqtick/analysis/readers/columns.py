@@ -1,0 +1,252 @@
+"""Columns of numbers out of a text file: in blocks, fast where the rows are sound.
+
+A sound block is parsed by numpy. Where a block has an empty cell, a word or a row that is too
+short, its rows are read one by one, and what is no number becomes NaN: nothing moves up.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mqtick.analysis.capture import CaptureError
+
+__all__ = [
+    "Floats",
+    "Layout",
+    "Rows",
+    "cells_of",
+    "head_lines",
+    "is_number",
+    "is_text",
+    "number",
+    "read_head",
+    "read_rows",
+]
+
+Floats = npt.NDArray[np.float64]
+
+MAX_VALUES: Final = 1 << 25
+"""Numbers above which a file is refused; each takes 8 octets of memory."""
+
+_HEAD: Final = 1 << 16
+_BLOCK: Final = 1 << 20
+_LONGEST_LINE: Final = 1 << 16
+_SAMPLES: Final = 64
+_OVERRANGE: Final = 9e36
+"""Instruments write 9.9E+37 where there is no number, or one beyond the range."""
+
+_CONTROL: Final = bytes(set(range(32)) - {9, 10, 13, 12, 26})
+
+
+def is_text(head: bytes) -> bool:
+    """Whether the first octets of a file are text, whatever its name ends in."""
+    return bool(head) and not head.translate(None, _CONTROL) != head
+
+
+def read_head(path: Path) -> bytes:
+    """Return the first octets of a file, where its head is; CaptureError."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_HEAD)
+    except OSError as error:
+        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def head_lines(head: bytes) -> list[str]:
+    """Return the lines of a head without their ends; the last one, maybe cut, only if alone.
+
+    Other encodings than UTF-8 are read as Latin-1: only units (u, Ohm) and names differ.
+    """
+    try:
+        text = head.removeprefix(b"\xef\xbb\xbf").decode()
+    except UnicodeDecodeError:
+        text = head.removeprefix(b"\xef\xbb\xbf").decode("latin-1")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines[:-1] if len(lines) > 1 else lines
+
+
+def cells_of(line: str, delimiter: str = ",") -> list[str]:
+    """Return the cells of a line, without quotes and the spaces around them."""
+    cells = line.split(delimiter) if delimiter else line.split()
+    return [cell.strip().strip('"').strip() for cell in cells]
+
+
+def number(cell: str) -> float:
+    """Return the number in a cell, infinite where it is the mark of overrange, else NaN."""
+    if "_" in cell:
+        return np.nan
+    try:
+        value = float(cell)
+    except ValueError:
+        return np.nan
+    return value if abs(value) < _OVERRANGE else float(np.copysign(np.inf, value))
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell has a number, finite or the mark of overrange."""
+    return not np.isnan(number(cell))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the numbers of a text file stand.
+
+    Attributes:
+        first_row: how many lines there are before them.
+        columns: the cells that are read of every row, from 0.
+        delimiter: between the cells, "" for white space.
+        decimal_comma: whether 1,5 is one and a half.
+        every_row: whether a row counts that has no number at all, because time is counted in rows.
+    """
+
+    first_row: int
+    columns: tuple[int, ...]
+    delimiter: str = ","
+    decimal_comma: bool = False
+    every_row: bool = False
+
+
+@dataclass(slots=True)
+class Rows:
+    """The numbers of a file, in the order of `Layout.columns`, and what its rows look like."""
+
+    layout: Layout
+    count: int = 0
+    parts: list[Floats] = field(default_factory=list)
+    first_lines: list[str] = field(default_factory=list)
+    last_lines: list[str] = field(default_factory=list)
+
+    def column(self, column: int) -> Floats:
+        """Return one column of the file, all rows."""
+        place = self.layout.columns.index(column)
+        return np.concatenate([part[:, place] for part in self.parts])
+
+    def resolution(self, column: int) -> float:
+        """Return what the last digit of a column stands for, where it is coarsest."""
+        ends = (self.first_lines, self.last_lines)
+        finest = [_finest(self._cell(line, column) for line in lines) for lines in ends]
+        return max((each for each in finest if each), default=0.0)
+
+    def _cell(self, line: str, column: int) -> str:
+        cells = cells_of(line, self.layout.delimiter)
+        return cells[column] if column < len(cells) else ""
+
+    def add(self, block: bytes, path: Path) -> None:
+        """Parse a block of whole lines."""
+        text = block.decode("latin-1")
+        if "\0" in text:
+            raise CaptureError(
+                f"{path} has octets among its rows that are no text; it is damaged, or no CSV."
+            )
+        if self.layout.decimal_comma:
+            text = text.replace(",", ".")
+        if not self.first_lines:
+            self.first_lines = text[: 1 << 13].splitlines()[:_SAMPLES]
+        self.last_lines = text[-(1 << 13) :].splitlines()[1:][-_SAMPLES:] or [text.strip()]
+        part = self._parsed(text)
+        if part.size:
+            self.parts.append(part)
+            self.count += len(part)
+        if self.count * len(self.layout.columns) > MAX_VALUES:
+            raise CaptureError(
+                f"{path} has more than {MAX_VALUES // len(self.layout.columns):,} rows of "
+                f"{len(self.layout.columns)} numbers, which is more than is read of a text file. "
+                "Save a shorter record, fewer channels, or a binary format."
+            )
+
+    def _parsed(self, text: str) -> Floats:
+        columns = self.layout.columns
+        if not text.strip():
+            return np.empty((0, len(columns)))
+        try:
+            values = np.loadtxt(
+                io.StringIO(text),
+                delimiter=self.layout.delimiter or None,
+                usecols=columns,
+                comments=None,
+                ndmin=2,
+            )
+        except (ValueError, IndexError):
+            return self._one_by_one(text)
+        with np.errstate(invalid="ignore"):
+            over = np.abs(values) >= _OVERRANGE
+        values[over] = np.copysign(np.inf, values[over])
+        return values
+
+    def _one_by_one(self, text: str) -> Floats:
+        rows = []
+        for line in text.split("\n"):
+            if not line.strip():
+                continue
+            cells = cells_of(line, self.layout.delimiter)
+            row = [number(cells[c]) if c < len(cells) else np.nan for c in self.layout.columns]
+            if self.layout.every_row or not all(np.isnan(value) for value in row):
+                rows.append(row)
+        return np.array(rows, np.float64).reshape(len(rows), len(self.layout.columns))
+
+    def whole(self, line: str) -> bool:
+        """Whether a line without an end may be whole: as many cells, and the last one as long."""
+        if not self.last_lines:
+            return False
+        cells = cells_of(line, self.layout.delimiter)
+        known = [cells_of(each, self.layout.delimiter) for each in self.last_lines]
+        lengths = [len(each[-1]) for each in known if len(each) == len(cells)]
+        return bool(lengths) and len(cells[-1]) >= min(lengths)
+
+
+_DIGITS: Final = re.compile(r"[-+]?\d*\.?(\d*)(?:[eE]([-+]?\d{1,3}))?$")
+
+
+def _finest(cells: Iterable[str]) -> float:
+    """Return what the last digit of the most exact of these numbers stands for, 0 if none."""
+    found = []
+    for cell in cells:
+        match = _DIGITS.match(cell)
+        if match and number(cell):
+            found.append(10.0 ** (int(match[2] or 0) - len(match[1])))
+    return min(found, default=0.0)
+
+
+def read_rows(path: Path, layout: Layout, notes: list[str]) -> Rows:
+    """Read the rows of numbers; CaptureError where there are none, or too many.
+
+    A last line that was cut off is left out, and a note says so.
+    """
+    rows = Rows(layout)
+    try:
+        with path.open("rb") as stream:
+            for _ in range(layout.first_row):
+                stream.readline(_HEAD)
+            rest = b""
+            while block := stream.read(_BLOCK):
+                block = rest + block
+                end = block.rfind(b"\n") + 1
+                rest = block[end:]
+                if len(rest) > _LONGEST_LINE:
+                    raise CaptureError(
+                        f"{path} has a line of more than {_LONGEST_LINE} octets, which no CSV of "
+                        "an instrument has; it is damaged, or no CSV."
+                    )
+                rows.add(block[:end], path)
+    except OSError as error:
+        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    last = rest.decode("latin-1").replace(",", "." if layout.decimal_comma else ",")
+    if last.strip("\x1a \t\r\0"):
+        if rows.whole(last):
+            rows.add(rest, path)
+        else:
+            notes.append("The last line of the file is cut off, and was left out.")
+    if not rows.count:
+        raise CaptureError(
+            f"{path} has a head and no row of numbers after it; the instrument had not finished "
+            "saving it, or the copy failed. Save it again."
+        )
+    return rows

@@ -1,0 +1,68 @@
+"""Digital channels of a text file that has one row a change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.readers.columns import Floats
+from mqtick.analysis.transitions import UNKNOWN, Transitions
+from mqtick.analysis.waveform import femtoseconds
+
+__all__ = ["is_changes", "transitions_of"]
+
+_LONGEST_S: Final = 9000.0
+_ENOUGH: Final = 8
+"""Changes out of whose distances the sample interval can be told."""
+
+
+def is_changes(channels: Sequence[Floats]) -> bool:
+    """Whether these are levels, 0 or 1, and each row but the last has a change."""
+    if not all(np.isin(levels[~np.isnan(levels)], (0.0, 1.0)).all() for levels in channels):
+        return False
+    changed = np.zeros(max(channels[0].size - 1, 0), bool)
+    for levels in channels:
+        changed |= levels[1:] != levels[:-1]
+    return bool(changed.size >= 1 and changed[:-1].all())
+
+
+def transitions_of(
+    path: Path, times_s: Floats, resolution_s: float, channels: Mapping[str, Floats]
+) -> Iterable[tuple[str, Transitions]]:
+    """Return the changes of each channel by its name; CaptureError where times go back.
+
+    The file does not keep the sample rate: a change is uncertain by the greatest distance that
+    all changes are whole multiples of, or by the last digit where there are too few changes.
+    """
+    if not np.isfinite(times_s).all() or (np.diff(times_s) < 0).any():
+        raise CaptureError(
+            f"{path}: the times of the changes go back, or are missing; it is damaged, or two "
+            "files were joined. Export it again."
+        )
+    if np.abs(times_s).max() > _LONGEST_S:
+        raise CaptureError(
+            f"{path}: times up to {np.abs(times_s).max():.4g} s, and more than {_LONGEST_S:.0f} s "
+            "is not counted in fs. Export a shorter range, with times counted from its start."
+        )
+    instants = np.rint(times_s * 1e15).astype(np.int64)
+    uncertainty = _interval_fs(times_s[1:-1], resolution_s)
+    return [(name, _of(name, instants, levels, uncertainty)) for name, levels in channels.items()]
+
+
+def _interval_fs(times_s: Floats, resolution_s: float) -> int:
+    """Return the greatest interval that the times are multiples of, in fs."""
+    resolution_fs = femtoseconds(resolution_s)
+    if times_s.size < _ENOUGH or resolution_fs < 1:
+        return resolution_fs
+    steps = np.rint((times_s - times_s[0]) / resolution_s).astype(np.int64)
+    return resolution_fs * max(int(np.gcd.reduce(steps)), 1)
+
+
+def _of(name: str, instants: np.ndarray, values: Floats, uncertainty_fs: int) -> Transitions:
+    levels = np.where(np.isnan(values), UNKNOWN, values).astype(np.int8)
+    at = np.flatnonzero(levels[1:] != levels[:-1]) + 1
+    return Transitions(name, int(levels[0]), instants[at], levels[at], uncertainty_fs)
