@@ -1,0 +1,102 @@
+"""What was wired to what: the inputs of the instruments, their triggers, who plays which part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mqtick.analysis.measurement import CLOCK
+
+__all__ = ["Channel", "Layout", "LayoutError", "Trigger", "layout_of"]
+
+
+class LayoutError(ValueError):
+    """A record does not say what is wired to what; the text says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One input of an instrument, what it is wired to, and its scale in volts.
+
+    `cable_delay_fs` is what cable and probe add, and what is taken off its edges.
+    """
+
+    instrument: str
+    input: int
+    node: str
+    pin: str
+    cable_delay_fs: int
+    volts_per_division: float
+    offset_v: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """The channel that triggers an instrument, and its slope: rising, falling or either."""
+
+    channel: str
+    slope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is wired to what: channels and triggers by name, and who plays which part.
+
+    For kind clock `publisher` is the reference. `first` and `last` are "" where there is none.
+    """
+
+    kind: str
+    channels: Mapping[str, Channel]
+    triggers: Mapping[str, Trigger]
+    publisher: str = ""
+    first: str = ""
+    last: str = ""
+
+    def needed(self) -> set[str]:
+        """Return the channels without whose edge a shot is of no use."""
+        if self.kind == CLOCK:
+            return set(self.channels)
+        parts = {name for name in (self.publisher, self.first, self.last) if name}
+        return parts | {trigger.channel for trigger in self.triggers.values()}
+
+    def shown(self, name: str) -> str:
+        """Name a channel for people."""
+        channel = self.channels[name]
+        return f"{name} (input {channel.input}, pin {channel.pin} of {channel.node})"
+
+
+def layout_of(record: Mapping[str, Any]) -> Layout:
+    """Return the layout that run.json describes; LayoutError."""
+    try:
+        settings, order = record["settings"], record["order"]
+        channels = {
+            str(name): Channel(
+                instrument=str(each["instrument"]),
+                input=int(each["input"]),
+                node=str(each["node"]),
+                pin=str(each["pin"]),
+                cable_delay_fs=int(each["cable_delay_fs"]),
+                volts_per_division=float(each["volts_per_division"]),
+                offset_v=float(each["offset_v"]),
+            )
+            for name, each in record["channels"].items()
+        }
+        triggers = {
+            name: Trigger(
+                str(settings[f"instrument.{name}.trigger"]),
+                str(settings[f"instrument.{name}.trigger_slope"]),
+            )
+            for name in dict.fromkeys(channel.instrument for channel in channels.values())
+        }
+        parts = {part: str(order.get(part, "")) for part in ("publisher", "first", "last")}
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise LayoutError(f"{type(error).__name__} {error}") from error
+    layout = Layout(str(record.get("kind", "")), channels, triggers, **parts)
+    if unknown := layout.needed() - set(channels):
+        raise LayoutError(f"no channel is called {sorted(unknown)[0]!r}")
+    if not channels or any(not each.volts_per_division > 0 for each in channels.values()):
+        raise LayoutError("a channel has no scale")
+    if layout.kind == CLOCK and not layout.publisher:
+        raise LayoutError("no channel is the reference")
+    return layout

@@ -1,0 +1,148 @@
+"""What a run was measured with, out of run.json, in lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+__all__ = ["instant_text", "provenance_of"]
+
+_NS_PER_S: Final = 10**9
+_LATEST_NS: Final = 1 << 63
+
+
+def provenance_of(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return label and text of whatever a run's record says, in the order of reading.
+
+    A record is as good as whoever wrote it: what is missing or of another form is left out.
+    """
+    record = _table(record)
+    sessions = [_table(each) for each in _list(record.get("sessions"))]
+    first, last = (sessions[0], sessions[-1]) if sessions else ({}, {})
+    settings = _table(record.get("settings"))
+    lines = _when(record, sessions)
+    lines += [("Plan", _plan(record, settings)), ("Broker", _text(settings.get("broker")))]
+    for name, about in _table(first.get("instruments")).items():
+        lines.append((f"Instrument {name}", _instrument(name, _table(about), settings)))
+    for name, wiring in _table(record.get("channels")).items():
+        lines.append((f"Channel {name}", _channel(_table(wiring))))
+    for name, about in _table(last.get("nodes")).items():
+        lines.append((f"Node {name}", _node(_table(about))))
+    lines.append(("Bench host", _node(_table(last.get("runner")))))
+    lines.append(("Software", _text(record.get("software"))))
+    lines.append(("Command", _text(record.get("command"))))
+    return [(label, text) for label, text in lines if text]
+
+
+def instant_text(instant_ns: object) -> str:
+    """Return an instant of the Unix epoch in UTC to the second, "" for what is none."""
+    if type(instant_ns) is not int or not 0 < instant_ns < _LATEST_NS:
+        return ""
+    moment = datetime.fromtimestamp(instant_ns // _NS_PER_S, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _when(record: Mapping[str, Any], sessions: list[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    ended = _table(record.get("ended"))
+    begin_ns = sessions[0].get("started_ns") if sessions else None
+    end_ns = ended.get("at_ns")
+    lines = [("Begun", instant_text(begin_ns))]
+    if type(begin_ns) is int and type(end_ns) is int and 0 < begin_ns < end_ns < _LATEST_NS:
+        seconds = round((end_ns - begin_ns) / _NS_PER_S)
+        minutes, seconds = divmod(seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        shown = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+        lines.append(("Took", shown if hours or minutes else f"{seconds} s"))
+    if len(sessions) > 1:
+        resumed = ", ".join(instant_text(each.get("started_ns")) for each in sessions[1:])
+        lines.append(("Resumed", resumed))
+    if sessions and not ended:
+        lines.append(("Ended", "no end is recorded: it still runs, or its runner was killed"))
+    lines.append(("Ended early", _text(ended.get("early_because"))))
+    return lines
+
+
+def _plan(record: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    blocks = [_table(block) for block in _list(record.get("plan"))]
+    shots = [block.get("shots") for block in blocks]
+    if not blocks or not all(type(each) is int for each in shots):
+        return ""
+    numbers = {block.get("subscribers") for block in blocks}
+    known = sorted(number for number in numbers if type(number) is int and number)
+    rounds = len({block.get("round") for block in blocks})
+    total = sum(each for each in shots if type(each) is int)
+    text = f"{total} shots"
+    if known:
+        text += f" of N = {', '.join(map(str, known))}"
+    text += f" in {rounds} rounds" if rounds > 1 else " in 1 round"
+    interval = settings.get("interval_s")
+    return text + (f", every {interval:g} s" if isinstance(interval, int | float) else "")
+
+
+def _instrument(name: str, about: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    said = [_text(about.get("description")), _text(about.get("resource"))]
+    setup = _table(about.get("setup"))
+    span_s, points, trigger = setup.get("span_s"), setup.get("points"), setup.get("trigger")
+    if isinstance(span_s, int | float) and isinstance(points, int):
+        said.append(f"{points:,} points over {span_s * 1e6:,g} us")
+    if channel := _text(settings.get(f"instrument.{name}.trigger")):
+        how = _table(trigger)
+        level = how.get("level_v")
+        at = f" at {level:g} V" if isinstance(level, int | float) else ""
+        said.append(f"triggered by {channel}, {_text(how.get('slope'))}{at}")
+    if about.get("simulated") is True:
+        said.append("simulated")
+    return "; ".join(filter(None, said))
+
+
+def _channel(wiring: Mapping[str, Any]) -> str:
+    text = (
+        f"input {_text(wiring.get('input'))} of {_text(wiring.get('instrument'))}, pin "
+        f"{_text(wiring.get('pin'))} of {_text(wiring.get('node'))}"
+    )
+    for key, what in (("cable_delay_ns", "cable delay"), ("deskew_ns", "deskew")):
+        value = wiring.get(key)
+        if isinstance(value, int | float) and value:
+            text += f", {what} of {value:g} ns taken off"
+    return text
+
+
+def _node(about: Mapping[str, Any]) -> str:
+    said = [_text(about.get(key)) for key in ("software", "host", "machine", "kernel")]
+    if python := _text(about.get("python")):
+        said.append(f"Python {python}")
+    for pin, wiring in _table(about.get("pins")).items():
+        said.append(f"pin {pin}: {_text(_table(wiring).get('line'))}")
+    if clock := _text(about.get("clock")):
+        said.append(f"clock {clock}")
+    if chrony := _chrony(_table(about.get("chrony"))):
+        said.append(f"chrony: {chrony}")
+    return "; ".join(filter(None, said))
+
+
+def _chrony(about: Mapping[str, Any]) -> str:
+    """Take what is a word or a number: each program's chrony has its own form."""
+    if error := _text(about.get("error")):
+        return error
+    words = [f"{key.replace('_', ' ')} {_text(value)}" for key, value in about.items()]
+    words = [word for word, value in zip(words, about.values(), strict=True) if _text(value)]
+    for server, inner in about.items():
+        if says := _text(_table(inner).get("says")):
+            words.append(f"server {server}: {says}")
+    return ", ".join(words)
+
+
+def _text(value: object) -> str:
+    """Return a word or number as text, "" for whatever else there is."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) if isinstance(value, str | int | float) else ""
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

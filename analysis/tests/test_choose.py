@@ -1,0 +1,176 @@
+"""What a shot's waveforms say, and every reason why they may be of no use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.tests.wave_parts import (
+    CHANNELS,
+    INTERVAL_FS,
+    POINTS,
+    PPS_LAYOUT,
+    SKEW_LAYOUT,
+    START_FS,
+    US,
+    channel,
+    record_of,
+    wave,
+)
+from mqtick.analysis.choose import judge
+from mqtick.analysis.layout import Layout, LayoutError, Trigger, layout_of
+from mqtick.analysis.waveform import Waveform
+
+PUBLISHED = {"pub": wave(0), "near": wave(50), "far": wave(80)}
+
+
+def test_latency_and_skew_come_from_the_leading_edges() -> None:
+    found = judge(SKEW_LAYOUT, {"pub": wave(0, 100), "near": wave(50, 150), "far": wave(80, 180)})
+    assert found.reason == ""
+    assert found.latency_fs == pytest.approx(50 * US, abs=US)
+    assert found.skew_fs == pytest.approx(30 * US, abs=US)
+    assert found.edges_found == {"pub": 2, "near": 2, "far": 2}
+
+
+def test_a_mark_says_how_far_it_may_be_off_and_how_many_edges_were_like_it() -> None:
+    waves = {"pub": wave(0, 100), "near": wave(50, 150, 250, 350), "far": wave(80)}
+    marks = judge(SKEW_LAYOUT, waves).marks
+    assert {name: mark.found for name, mark in marks.items()} == {"pub": 1, "near": 2, "far": 1}
+    assert all(0 < mark.uncertainty_fs <= INTERVAL_FS for mark in marks.values())
+    assert all(mark.rising and not mark.clipped for mark in marks.values())
+
+
+def test_a_short_pulse_that_is_cut_off_is_marked_as_clipped() -> None:
+    waves = PUBLISHED | {"far": wave(80, 84, high=250)}
+    codes = np.minimum(np.asarray(waves["far"].codes, int) + 20, 255).astype(np.uint8)
+    cut = replace(waves["far"], codes=codes, volts_per_code=0.02)
+    found = judge(SKEW_LAYOUT, waves | {"far": cut})
+    assert found.reason == ""
+    assert found.marks["far"].clipped
+
+
+def test_a_pin_that_toggles_may_fall() -> None:
+    waves = {"pub": wave(0), "near": wave(50, level=True), "far": wave(80)}
+    assert judge(SKEW_LAYOUT, waves).skew_fs == pytest.approx(30 * US, abs=US)
+
+
+def test_a_subscriber_may_be_faster_than_the_publishers_own_pin() -> None:
+    waves = {"pub": wave(0, 100), "near": wave(-40, 60), "far": wave(10, 110)}
+    assert judge(SKEW_LAYOUT, waves).latency_fs == pytest.approx(-40 * US, abs=US)
+
+
+def test_the_end_of_an_earlier_pulse_is_not_the_edge() -> None:
+    waves = {"pub": wave(0, 100), "near": wave(-90, 50, 150, level=True), "far": wave(80, 180)}
+    assert judge(SKEW_LAYOUT, waves).latency_fs == pytest.approx(50 * US, abs=US)
+
+
+@given(st.integers(-5000, 5000), st.integers(-20_000, 20_000))
+def test_cable_delays_are_taken_off(publisher_ns: int, last_ns: int) -> None:
+    longer = dict(CHANNELS)
+    longer["pub"] = channel(1, "server:0", "time", delay_us=publisher_ns / 1e3)
+    longer["far"] = channel(3, "client:last", delay_us=last_ns / 1e3)
+    plain = judge(SKEW_LAYOUT, PUBLISHED)
+    found = judge(replace(SKEW_LAYOUT, channels=longer), PUBLISHED)
+    assert found.latency_fs == (plain.latency_fs or 0) + publisher_ns * 10**6
+    assert found.skew_fs == (plain.skew_fs or 0) - last_ns * 10**6
+
+
+@pytest.mark.parametrize(
+    ("waves", "said"),
+    [
+        ({"pub": wave(300)}, "triggered by something else than the edge of pub"),
+        ({"pub": wave(0, level=True)}, "has no rising edge"),
+        ({"pub": wave()}, "Fewer edges than channels: pub (input 1, pin time of server:0)"),
+        ({"far": wave()}, "Fewer edges than channels: far (input 3, pin arrival of client:last)"),
+        ({"far": wave(80, high=255)}, "far (input 3, pin arrival of client:last) is clipped"),
+        ({"near": wave(80, low=0)}, "near (input 2, pin arrival of client:first) is clipped"),
+    ],
+)
+def test_each_fault_has_its_sentence(waves: dict[str, Waveform], said: str) -> None:
+    found = judge(SKEW_LAYOUT, PUBLISHED | waves)
+    assert said in found.reason
+    assert found.latency_fs is None
+    assert found.skew_fs is None
+    assert not found.marks
+
+
+def test_a_record_that_is_missing_is_said_and_one_that_nobody_knows_is_left() -> None:
+    waves = {"pub": wave(0), "near": wave(50), "stranger": wave(60)}
+    assert "no record of far (input 3" in judge(SKEW_LAYOUT, waves).reason
+    assert judge(SKEW_LAYOUT, PUBLISHED | {"stranger": wave(60)}).reason == ""
+
+
+def test_a_channel_without_a_part_may_be_silent() -> None:
+    more = replace(SKEW_LAYOUT, channels={**CHANNELS, "other": channel(4, "client:third")})
+    found = judge(more, PUBLISHED | {"other": wave()})
+    assert found.reason == ""
+    assert found.edges_found["other"] == 0
+
+
+def test_one_bit_of_a_logic_analyser_cannot_be_clipped() -> None:
+    def bit(at: int) -> Waveform:
+        codes = np.zeros(POINTS, np.uint8)
+        codes[at:] = 1
+        return Waveform(codes, 3.3, 0.0, INTERVAL_FS, START_FS)
+
+    found = judge(SKEW_LAYOUT, {"pub": bit(400), "near": bit(600), "far": bit(680)})
+    assert found.reason == ""
+    assert found.skew_fs == pytest.approx(20 * US, abs=US)
+
+
+def test_two_instruments_compare_by_the_edge_that_triggered_both() -> None:
+    channels = {
+        "pub": CHANNELS["pub"],
+        "near": CHANNELS["near"],
+        "pub2": channel(1, "server:0", "time", "right"),
+        "far": channel(2, "client:last", instrument="right"),
+    }
+    triggers = {"scope": Trigger("pub", "rising"), "right": Trigger("pub2", "rising")}
+    two = replace(SKEW_LAYOUT, channels=channels, triggers=triggers)
+    waves = {"pub": wave(0), "near": wave(50), "pub2": wave(5), "far": wave(85)}
+    found = judge(two, waves)
+    assert found.reason == ""
+    assert found.skew_fs == pytest.approx(30 * US, abs=US)
+
+
+def test_clocks_compare_with_the_reference_by_the_nearest_edge_alike() -> None:
+    waves = {"ref": wave(0, 100), "early": wave(-30, 70), "late": wave(60, 160)}
+    assert judge(PPS_LAYOUT, waves).clock_fs == {
+        "early": pytest.approx(-30 * US, abs=US),
+        "late": pytest.approx(60 * US, abs=US),
+    }
+
+
+@pytest.mark.parametrize("layout", [SKEW_LAYOUT, PPS_LAYOUT])
+def test_a_layout_is_read_from_run_json(layout: Layout) -> None:
+    assert layout_of(record_of(layout)) == layout
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"channels": {}},
+        {"channels": None},
+        {"channels": {"pub": {}}},
+        {"settings": {}},
+        {"settings": []},
+        {"order": {"publisher": "nobody"}},
+        {"order": None},
+        {"kind": "clock", "order": {}},
+    ],
+)
+def test_a_record_that_does_not_say_what_is_wired_to_what_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(LayoutError):
+        layout_of(record_of(SKEW_LAYOUT, **wrong))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+def test_a_scale_that_is_none_is_refused(scale: float) -> None:
+    wrong = {"pub": replace(CHANNELS["pub"], volts_per_division=scale)}
+    with pytest.raises(LayoutError):
+        layout_of(record_of(replace(SKEW_LAYOUT, channels=CHANNELS | wrong)))
