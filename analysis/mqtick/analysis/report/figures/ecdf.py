@@ -1,0 +1,197 @@
+"""The distribution of values, with a tail that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from mqtick.analysis.report.figures.growth import limits_of
+from mqtick.analysis.report.figures.labels import above, key
+from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.scales import Scale, apply, label_width, scale_of
+from mqtick.analysis.report.style import (
+    INK,
+    LIMIT,
+    LINE,
+    SERIES,
+    Look,
+    drawing,
+    figure_of,
+    header,
+    is_wide,
+    number,
+    paper_axes,
+    place,
+    unit_of,
+)
+from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.statistics.limits import Limit
+
+__all__ = ["Curve", "draw_ecdf", "ecdf_picture", "looks_by_number"]
+
+_OVERALL: Final = Look(INK, "o", "solid")
+_POINTS: Final = 600
+"""Of a curve: more cannot be seen."""
+
+
+class Curve(NamedTuple):
+    """Values of one kind, in us, called `name`."""
+
+    name: str
+    look: Look
+    values_us: npt.NDArray[np.float64]
+
+
+def looks_by_number(quantity: QuantityResult) -> dict[int, Look]:
+    """Return a look for each N, of five at most: the least, the largest, and some between."""
+    numbers = sorted(set(quantity.subscribers.tolist()))
+    if len(numbers) > len(SERIES):
+        places = np.linspace(0, len(numbers) - 1, len(SERIES)).round().astype(int)
+        numbers = [numbers[place] for place in dict.fromkeys(places.tolist())]
+    return dict(zip(numbers, SERIES, strict=False))
+
+
+def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
+    """Return the picture of the distribution of one quantity, None without values."""
+    if not len(quantity.values_us):
+        return None
+    looks = looks_by_number(quantity)
+    several = len(set(quantity.subscribers.tolist()))
+    curves = [
+        Curve(f"N = {n}", look, quantity.values_us[quantity.subscribers == n])
+        for n, look in looks.items()
+    ]
+    if several > 1:
+        curves.append(Curve("all", _OVERALL, quantity.values_us))
+    elif several == 1:
+        n = next(iter(looks))
+        shots = len(quantity.values_us)
+        name = "values" if quantity.node else "shots"
+        curves = [Curve(f"N = {n}" if n else f"{shots} {name}", SERIES[0], quantity.values_us)]
+    limits = limits_of([result], quantity.quantity)
+    left_out = f" {len(looks)} of {several} N are drawn." if several > len(looks) else ""
+    slug = f"-{quantity.node}" if quantity.node else ""
+    middle = quantity.overall.signed
+    alt = f"Distribution of {len(quantity.values_us)} values of {quantity.title.lower()}"
+    if middle is not None:
+        alt += (
+            f": median {number(middle.median.value)} us, 95 % below "
+            f"{number(middle.p95.value)} us, largest {number(middle.most)} us"
+        )
+    return Picture(
+        f"ecdf-{quantity.quantity}{slug}",
+        f"Distribution of {quantity.title[0].lower()}{quantity.title[1:]}",
+        "Above: the share of shots at or below a value. Below: the share beyond it, on a "
+        "logarithm, so that rare late ones can be read; it ends where one shot is left." + left_out,
+        f"{alt}.",
+        lambda width: draw_ecdf(
+            width, quantity.title, curves, limits, simulated=result.measurement.simulated
+        ),
+    )
+
+
+def draw_ecdf(
+    width: float,
+    title: str,
+    curves: Sequence[Curve],
+    limits: Sequence[Limit],
+    *,
+    simulated: bool,
+) -> Figure:
+    """Draw the share at or below, and the share beyond on a logarithm, of each curve."""
+    with drawing():
+        wide = is_wide(width)
+        figure = figure_of(width, 4.9 if wide else 4.7)
+        every = np.concatenate([curve.values_us for curve in curves])
+        every = every[np.isfinite(every)]
+        unit, factor = unit_of(every)
+        top = header(figure, f"{title} in {unit}: share of shots", simulated=simulated)
+        top += key(figure, 0.06, top, width - 0.12, [(c.look, c.name) for c in curves]) + 0.05
+        x = _scale(every * factor, [limit.bound_us * factor for limit in limits])
+        upper, lower = paper_axes(figure), paper_axes(figure)
+        top += LINE + 0.05 if limits else 0.05
+        bottom, gap = 0.5, 0.42
+        height = (float(figure.get_size_inches()[1]) - top - bottom - gap) / 2
+        least = 1.0 / max(len(curve.values_us) for curve in curves)
+        apply(upper, "y", Scale("linear", 0.0, 1.02), height)
+        apply(lower, "y", Scale("log", least / 1.5, 1.15), height)
+        left = max(label_width(upper), label_width(lower))
+        place(figure, upper, left, 0.15, top, bottom + height + gap)
+        place(figure, lower, left, 0.15, top + height + gap, bottom)
+        for axes in (upper, lower):
+            apply(axes, "x", x, width - left - 0.15)
+        lower.set_xlabel(f"{title} in {unit}")
+        upper.tick_params(labelbottom=False)
+        figure.text(
+            0.06 / width,
+            1 - (top + height + gap * 0.55) / float(figure.get_size_inches()[1]),
+            "Share beyond it",
+            ha="left",
+            va="center",
+        )
+        for curve in curves:
+            values = np.sort(curve.values_us[np.isfinite(curve.values_us)]) * factor
+            if not len(values):
+                continue
+            width_of = 1.9 if curve.look is _OVERALL else 1.4
+            options: Any = {
+                "color": curve.look.ink.light,
+                "linestyle": curve.look.dashes,
+                "linewidth": width_of,
+                "drawstyle": "steps-post",
+            }
+            at, share = _below(values, x)
+            upper.plot(at, share, **options)
+            at, share = _beyond(values, x, least / 1.5)
+            lower.plot(at, share, **options)
+            if len(values) < 3:
+                upper.plot(values, np.arange(1, len(values) + 1) / len(values), "o", markersize=4,
+                           color=curve.look.ink.light)  # fmt: skip
+        bounds = [(limit.bound_us * factor, _short(limit)) for limit in limits]
+        above(figure, upper, bounds, unit=unit)
+        for value in {bound for bound, _ in bounds if x.low <= bound <= x.high}:
+            lower.axvline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
+        return figure
+
+
+def _short(limit: Limit) -> str:
+    return f"{limit.statistic} limit"
+
+
+def _scale(values: npt.NDArray[np.float64], bounds: Sequence[float]) -> Scale:
+    """Choose the values' axis; limits are on it unless they would squeeze the values."""
+    own = scale_of(values)
+    if own.kind != "linear":
+        positive = [bound for bound in bounds if own.kind == "symlog" or bound > 0]
+        return scale_of(np.concatenate([values, positive]))
+    span = own.high - own.low
+    near = [b for b in bounds if own.low - 1.5 * span <= b <= own.high + 1.5 * span]
+    return scale_of(np.concatenate([values, near])) if near else own
+
+
+def _below(
+    values: npt.NDArray[np.float64], x: Scale
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    n = len(values)
+    chosen = np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(np.int64))
+    at = np.concatenate([[x.low], values[chosen], [x.high]])
+    share = np.concatenate([[0.0], (chosen + 1) / n, [1.0]])
+    return at, share
+
+
+def _beyond(
+    values: npt.NDArray[np.float64], x: Scale, floor: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    n = len(values)
+    # Evenly on the logarithm of what is left, so that the tail keeps every shot.
+    left = np.unique(np.geomspace(1, n, min(n, _POINTS)).round().astype(np.int64))
+    if n <= _POINTS:
+        left = np.arange(1, n + 1)
+    chosen = (n - left)[::-1]
+    share = (n - 1 - chosen) / n
+    at = np.concatenate([[x.low], values[chosen]])
+    return at, np.concatenate([[1.0], np.where(share > 0, share, floor)])

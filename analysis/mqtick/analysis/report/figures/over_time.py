@@ -1,0 +1,208 @@
+"""Every shot over time: what drifted, what jumped, what was missed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mqtick.analysis.measurement import MISSED, REFUSED
+from mqtick.analysis.report.figures.ecdf import looks_by_number
+from mqtick.analysis.report.figures.growth import limits_of
+from mqtick.analysis.report.figures.labels import Label, beside, key
+from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.scales import (
+    Scale,
+    apply,
+    label_width,
+    scale_of,
+    time_unit,
+)
+from mqtick.analysis.report.style import (
+    INK,
+    LIMIT,
+    MUTED,
+    Look,
+    drawing,
+    figure_of,
+    header,
+    is_wide,
+    number,
+    paper_axes,
+    place,
+    unit_of,
+)
+from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.statistics.limits import Limit
+
+__all__ = ["over_time_picture"]
+
+Array = npt.NDArray[np.float64]
+_RASTERISED_FROM: Final = 2000
+_OTHER: Final = Look(MUTED, ".", "solid")
+
+
+def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | None:
+    """Return every value over time, None for fewer than two; clocks have one of their own."""
+    if len(quantity.values_us) < 2 or quantity.node:
+        return None
+    timed = bool(np.isfinite(quantity.seconds).all()) and float(np.ptp(quantity.seconds)) > 0
+    lost = _lost(result, quantity, timed)
+    limits = limits_of([result], quantity.quantity)
+    over = "time" if timed else "shot number"
+    caption = f"Each shot over {over}."
+    if not timed and np.isfinite(quantity.seconds).any():
+        caption += " Some shots do not say when they were taken."
+    if len(lost):
+        caption += f" Crosses at the bottom: {len(lost)} shots that were missed or refused."
+    drift = quantity.drift
+    alt = f"{len(quantity.values_us)} values of {quantity.quantity} over {over}"
+    if drift is not None:
+        said = "" if drift.significant else ", which is within its interval of 0"
+        caption += f" Dashed: drift of {number(drift.us_per_hour.value)} us an hour{said}."
+        alt += f", drift {number(drift.us_per_hour.value)} us an hour"
+    return Picture(
+        f"over-time-{quantity.quantity}",
+        f"{quantity.title} over {over}",
+        caption,
+        f"{alt}.",
+        lambda width: _draw(width, result, quantity, lost, limits, timed=timed),
+    )
+
+
+def _lost(result: Result, quantity: QuantityResult, timed: bool) -> Array:
+    """Return where missed and refused shots stand on the axis of the captured ones."""
+    shots = [s for s in result.measurement.shots if s.outcome in (MISSED, REFUSED)]
+    if not timed:
+        return np.array([shot.number for shot in shots], np.float64)
+    captured = {shot.number: shot.started_ns for shot in result.measurement.shots}
+    for index, own in enumerate(quantity.numbers.tolist()):
+        started = captured.get(own)
+        if started is not None:
+            begin = started - round(float(quantity.seconds[index]) * 1e9)
+            return np.array(
+                [(s.started_ns - begin) / 1e9 for s in shots if s.started_ns is not None],
+                np.float64,
+            )
+    return np.array([], np.float64)
+
+
+def _draw(
+    width: float,
+    result: Result,
+    quantity: QuantityResult,
+    lost: Array,
+    limits: Sequence[Limit],
+    *,
+    timed: bool,
+) -> Figure:
+    with drawing():
+        wide = is_wide(width)
+        figure = figure_of(width, 3.6 if wide else 3.4)
+        unit, factor = unit_of(quantity.values_us)
+        top = header(
+            figure,
+            f"{quantity.title} of each shot in {unit}",
+            simulated=result.measurement.simulated,
+        )
+        looks = looks_by_number(quantity)
+        several = len(set(quantity.subscribers.tolist()))
+        if several > 1:
+            entries = [(look, f"N = {n}") for n, look in looks.items()]
+            if several > len(looks):
+                entries.append((_OTHER, "other N"))
+            top += key(figure, 0.06, top, width - 0.12, entries, marks=True) + 0.05
+        size, name = 1.0, "shot number"
+        at = quantity.numbers.astype(np.float64)
+        if timed:
+            unit_of_time, size = time_unit(float(np.ptp(quantity.seconds)))
+            at, name = quantity.seconds / size, f"time since the first shot in {unit_of_time}"
+        values = quantity.values_us * factor
+        y = _y_scale(values, [limit.bound_us * factor for limit in limits])
+        axes = paper_axes(figure)
+        height = float(figure.get_size_inches()[1]) - top - 0.5
+        apply(axes, "y", y, height)
+        left = label_width(axes)
+        room = 1.2 if wide else 0.85
+        labels = _limits(axes, limits, y, factor)
+        drift = quantity.drift if timed else None
+        if not labels and drift is None:
+            room = 0.15
+        place(figure, axes, left, room, top, 0.5)
+        every = np.concatenate([at, lost / size])
+        apply(axes, "x", scale_of(every, log_ratio=np.inf, room=0.02), width - left - room)
+        axes.set_xlabel(name)
+        _points(axes, quantity, at, values, looks)
+        if len(lost):
+            axes.plot(
+                lost / size,
+                np.full(len(lost), 0.02),
+                "x",
+                color=INK.light,
+                markersize=5,
+                markeredgewidth=1.2,
+                transform=axes.get_xaxis_transform(),
+                clip_on=False,
+                zorder=5,
+            )
+        if drift is not None:
+            half = drift.total_us / 2 * factor
+            middle = float(np.median(values))
+            axes.plot(
+                [at.min(), at.max()],
+                [middle - half, middle + half],
+                color=INK.light,
+                linewidth=1.2,
+                linestyle=(0, (5, 2)),
+                zorder=4,
+            )
+            text = f"drift {number(drift.us_per_hour.value)}\N{NO-BREAK SPACE}µs/h"
+            labels.insert(0, Label(middle + half, text, INK))
+        beside(figure, axes, labels, room)
+        return figure
+
+
+def _y_scale(values: Array, bounds: Sequence[float]) -> Scale:
+    own = scale_of(values, log_ratio=100)
+    if own.kind != "linear":
+        return own
+    span = own.high - own.low
+    near = [b for b in bounds if own.low - 0.8 * span <= b <= own.high + 0.8 * span]
+    return scale_of(np.concatenate([values, near]), log_ratio=100, from_zero=True)
+
+
+def _limits(axes: Axes, limits: Sequence[Limit], y: Scale, factor: float) -> list[Label]:
+    labels = []
+    for limit in limits:
+        value = limit.bound_us * factor
+        if not y.low <= value <= y.high:
+            continue
+        axes.axhline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
+        text = f"{limit.statistic} limit {number(limit.bound_us)}\N{NO-BREAK SPACE}µs"
+        labels.append(Label(value, text, LIMIT))
+    return labels
+
+
+def _points(
+    axes: Axes, quantity: QuantityResult, at: Array, values: Array, looks: dict[int, Look]
+) -> None:
+    many = len(values) > _RASTERISED_FROM
+    for n in sorted(set(quantity.subscribers.tolist())):
+        own = quantity.subscribers == n
+        look = looks.get(n, _OTHER)
+        axes.plot(
+            at[own],
+            values[own],
+            linestyle="none",
+            marker=look.marker,
+            markersize=2.2 if many else 4,
+            color=look.ink.light,
+            alpha=0.35 if many else 0.75,
+            markeredgewidth=0,
+            rasterized=many,
+            zorder=2,
+        )

@@ -1,0 +1,213 @@
+"""One typical shot: what every node's pin did, and where its edge was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mqtick.analysis.measurement import Example, Mark
+from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.scales import apply, scale_of
+from mqtick.analysis.report.style import (
+    SERIES,
+    Look,
+    drawing,
+    figure_of,
+    header,
+    is_wide,
+    number,
+    paper_axes,
+    place,
+    text_inches,
+    unit_of,
+    wrapped,
+)
+from mqtick.analysis.result import Result
+
+__all__ = ["waveforms_picture"]
+
+_FS_PER_US: Final = 1e9
+_MOST: Final = 8
+"""Nodes drawn: more do not fit above one another."""
+
+
+def waveforms_picture(result: Result) -> Picture | None:
+    """Return the picture of the measurement's example, None where it has none."""
+    example = result.measurement.example
+    if example is None or not any(len(us) for us, _ in example.traces.values()):
+        return None
+    nodes = [name for name, (us, _) in example.traces.items() if len(us)]
+    shown = nodes[:_MOST]
+    far = _far_apart(example, shown)
+    caption = (
+        f"Shot {example.number}. Each node's voltage around its edges, above one another on the "
+        "same time; the mark on each is the edge that was found."
+    )
+    if far:
+        caption += (
+            " Below: each edge from near; its shade is how far the instant may be off, either way."
+        )
+    if len(shown) < len(nodes):
+        caption += f" {len(shown)} of {len(nodes)} nodes are drawn."
+    told = ", ".join(
+        f"{name} at {number(example.marks[name].instant_fs / _FS_PER_US, 5)} us"
+        for name in shown
+        if name in example.marks
+    )
+    return Picture(
+        "waveforms",
+        "A typical shot",
+        caption,
+        f"Waveforms of shot {example.number}: {told or 'no edge found'}.",
+        lambda width: _draw(width, example, shown, far=far, simulated=result.measurement.simulated),
+    )
+
+
+def _instants(example: Example, nodes: Sequence[str]) -> dict[str, Mark]:
+    return {name: example.marks[name] for name in nodes if name in example.marks}
+
+
+def _far_apart(example: Example, nodes: Sequence[str]) -> bool:
+    """Whether edges are so far apart that none can be seen to rise."""
+    marks = _instants(example, nodes)
+    if not marks:
+        return False
+    us = np.concatenate([example.traces[name][0] for name in nodes])
+    whole = float(us.max() - us.min())
+    return any(whole > 25 * _near_us(example, name, mark) for name, mark in marks.items())
+
+
+def _near_us(example: Example, name: str, mark: Mark) -> float:
+    """Return half the width of a view in which the edge can be seen to rise."""
+    us, volts = example.traces[name]
+    at = mark.instant_fs / _FS_PER_US
+    low, high = float(np.min(volts)), float(np.max(volts))
+    before = np.flatnonzero(
+        (us < at) & (np.abs(volts - (low if mark.rising else high)) < 0.1 * (high - low))
+    )
+    after = np.flatnonzero(
+        (us > at) & (np.abs(volts - (high if mark.rising else low)) < 0.1 * (high - low))
+    )
+    rise = 0.0
+    if len(before) and len(after):
+        rise = float(us[after[0]] - us[before[-1]])
+    return max(2.0 * rise, 4 * mark.uncertainty_fs / _FS_PER_US, 1e-3)
+
+
+def _draw(
+    width: float, example: Example, nodes: Sequence[str], *, far: bool, simulated: bool
+) -> Figure:
+    with drawing():
+        wide = is_wide(width)
+        marks = _instants(example, nodes)
+        lane = 0.5 if wide else 0.46
+        across = min(len(marks), 4 if wide else 2) if far else 0
+        rows = math.ceil(len(marks) / across) if across else 0
+        near_height, near_gap = 1.15, 0.85
+        lanes_height = max(lane * len(nodes), 0.9)
+        full = 0.75 + lanes_height + rows * (near_height + near_gap)
+        figure = figure_of(width, full)
+        top = header(figure, f"Shot {example.number}: voltage of each node", simulated=simulated)
+        us = np.concatenate([example.traces[name][0] for name in nodes])
+        unit, factor = unit_of(us)
+        axes = paper_axes(figure)
+        left = 0.1 + max(text_inches(wrapped(name, 1.0, lines=1)) for name in nodes)
+        room = 0.15
+        below = full - top - lanes_height
+        place(figure, axes, left, room, top, below)
+        apply(axes, "x", scale_of(us * factor, log_ratio=np.inf, room=0.02), width - left - room)
+        axes.set_xlabel(f"time after the trigger in {unit}")
+        _lanes(axes, example, nodes, factor)
+        each = (width - 0.3) / max(across, 1)
+        for index, (name, mark) in enumerate(marks.items() if far else ()):
+            row, column = divmod(index, across)
+            near = paper_axes(figure)
+            at_top = top + lanes_height + near_gap + 0.05 + row * (near_height + near_gap)
+            place(
+                figure,
+                near,
+                0.2 + column * each,
+                width - 0.2 - (column + 1) * each + 0.25,
+                at_top,
+                full - at_top - near_height + 0.35,
+            )
+            _near(near, example, name, mark, _look(nodes, name), each - 0.3)
+        return figure
+
+
+def _look(nodes: Sequence[str], name: str) -> Look:
+    return SERIES[list(nodes).index(name) % len(SERIES)]
+
+
+def _lanes(axes: Axes, example: Example, nodes: Sequence[str], factor: float) -> None:
+    volts = np.concatenate([example.traces[name][1] for name in nodes])
+    swing = float(np.max(volts) - np.min(volts)) or 1.0
+    ticks = []
+    for index, name in enumerate(nodes):
+        us, own = example.traces[name]
+        look = _look(nodes, name)
+        base = float(len(nodes) - 1 - index)
+        level = float(np.min(own))
+        heights = base + 0.1 + 0.68 * (own - level) / swing
+        axes.plot(us * factor, heights, color=look.ink.light, linewidth=1.1)
+        ticks.append(base + 0.4)
+        mark = example.marks.get(name)
+        if mark is not None:
+            at = mark.instant_fs / _FS_PER_US * factor
+            axes.plot(
+                [at, at], [base + 0.02, base + 0.9], color=look.ink.light, linewidth=0.8,
+                linestyle=(0, (2, 1.5)),
+            )  # fmt: skip
+            axes.plot(at, base + 0.44, look.marker, color=look.ink.light, markersize=5)
+    axes.set_ylim(0, len(nodes))
+    axes.set_yticks(ticks, [wrapped(name, 1.0, lines=1) for name in nodes])
+    axes.tick_params(axis="y", length=0)
+    for label, name in zip(axes.get_yticklabels(), nodes, strict=True):
+        label.set_color(_look(nodes, name).ink.light)
+    axes.grid(axis="y", visible=False)
+
+
+def _near(axes: Axes, example: Example, name: str, mark: Mark, look: Look, length: float) -> None:
+    us, volts = example.traces[name]
+    at = mark.instant_fs / _FS_PER_US
+    half = _near_us(example, name, mark)
+    unit, factor = unit_of([half])
+    away = (us - at) * factor
+    kept = np.flatnonzero(np.abs(us - at) <= 1.3 * half)
+    if len(kept):
+        kept = np.arange(max(kept[0] - 1, 0), min(kept[-1] + 2, len(us)))
+    shown = volts[kept] if len(kept) else volts
+    axes.plot(
+        away[kept],
+        volts[kept],
+        color=look.ink.light,
+        linewidth=1.1,
+        marker="." if len(kept) < 60 else None,
+        markersize=4,
+    )
+    low, high = float(np.min(shown)), float(np.max(shown))
+    spare = 0.1 * (high - low) or 0.5
+    axes.set_ylim(low - spare, high + spare)
+    off = mark.uncertainty_fs / _FS_PER_US * factor
+    axes.axvspan(-off, off, color=look.ink.light, alpha=0.2, linewidth=0)
+    axes.axvline(0, color=look.ink.light, linewidth=0.8, linestyle=(0, (2, 1.5)))
+    axes.set_xlim(-half * factor, half * factor)
+    apply(axes, "x", scale_of([-half * factor, half * factor], room=0.0), length)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    where_unit, where = unit_of([at])
+    off_unit, off_factor = unit_of([mark.uncertainty_fs / _FS_PER_US])
+    size = number(mark.uncertainty_fs / _FS_PER_US * off_factor, 2)
+    title = f"{name}: {number(at * where, 6)} {where_unit}"
+    axes.set_title(
+        f"{wrapped(title, length, lines=1)}\n± {size} {off_unit}",
+        fontsize=9,
+        color=look.ink.light,
+        pad=3,
+    )
+    axes.set_xlabel(f"{unit} from the edge", labelpad=1)

@@ -1,0 +1,282 @@
+"""How figures look: inks for light and dark, sizes, axes, numbers.
+
+The inks are Okabe and Ito's hues (distinguishable by colour-blind people), darkened for light
+paper and lightened for dark paper until text in them has a contrast of at least 4.5. What differs
+by ink differs by marker and dashes too, so that it survives printing in grey.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+__all__ = [
+    "CSS",
+    "GRID",
+    "INK",
+    "INKS",
+    "LIMIT",
+    "LINE",
+    "MUTED",
+    "PAPER",
+    "SERIES",
+    "SIZE",
+    "Ink",
+    "Look",
+    "drawing",
+    "figure_of",
+    "header",
+    "is_wide",
+    "number",
+    "paper_axes",
+    "place",
+    "text_inches",
+    "unit_of",
+    "wrapped",
+]
+
+
+class Ink(NamedTuple):
+    """A colour by its part: as it is drawn (light paper), and on dark paper."""
+
+    name: str
+    light: str
+    dark: str
+
+
+INK: Final = Ink("ink", "#1b1c1f", "#e8e9ec")
+MUTED: Final = Ink("muted", "#585e67", "#a9b0ba")
+GRID: Final = Ink("grid", "#dcdfe4", "#3a3e45")
+PAPER: Final = Ink("paper", "#fefdfe", "#16181c")
+LIMIT: Final = Ink("limit", "#b5410f", "#ff9460")
+BLUE: Final = Ink("blue", "#0068a6", "#5ab6ee")
+GREEN: Final = Ink("green", "#00775a", "#34c79c")
+PURPLE: Final = Ink("purple", "#9c4a78", "#e69cc4")
+OCHRE: Final = Ink("ochre", "#8a5f00", "#e8b23c")
+INKS: Final = (INK, MUTED, GRID, PAPER, LIMIT, BLUE, GREEN, PURPLE, OCHRE)
+
+
+class Look(NamedTuple):
+    """How one series of several is told from the others, also in grey."""
+
+    ink: Ink
+    marker: str
+    dashes: Any
+
+
+SERIES: Final = (
+    Look(BLUE, "o", "solid"),
+    Look(OCHRE, "s", (0, (5, 1.5))),
+    Look(GREEN, "^", (0, (1.2, 1.2))),
+    Look(PURPLE, "D", (0, (6, 1.5, 1.2, 1.5))),
+    Look(MUTED, "v", (0, (3, 1, 1, 1, 1, 1))),
+)
+"""At most five: more cannot be told apart."""
+
+SIZE: Final = 9.0
+"""Of text, in points."""
+
+_RC: Final[Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": SIZE,
+    "text.color": INK.light,
+    "axes.edgecolor": MUTED.light,
+    "axes.labelcolor": MUTED.light,
+    "axes.labelsize": SIZE,
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": GRID.light,
+    "grid.linewidth": 0.6,
+    "xtick.color": MUTED.light,
+    "ytick.color": MUTED.light,
+    "xtick.labelsize": SIZE,
+    "ytick.labelsize": SIZE,
+    "xtick.minor.visible": False,
+    "ytick.minor.visible": False,
+    "lines.linewidth": 1.5,
+    "lines.solid_capstyle": "round",
+    "text.parse_math": False,
+    "text.usetex": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mqtick",
+    "pdf.fonttype": 42,
+    "path.simplify": True,
+    "savefig.dpi": 200,
+}
+
+
+def _css() -> str:
+    def inks(dark: bool) -> str:
+        return "".join(f"--figure-{ink.name}:{ink.dark if dark else ink.light};" for ink in INKS)
+
+    return (
+        f":root{{{inks(False)}}}"
+        f"@media (prefers-color-scheme:dark){{:root{{{inks(True)}}}}}"
+        f"@media print{{:root{{{inks(False)}}}}}"
+        "svg.figure{color:var(--figure-ink);font-family:inherit;display:block;"
+        "width:100%;height:auto}"
+    )
+
+
+CSS: Final = _css()
+"""What a page needs for figures that follow its light or dark paper."""
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw and save in our style, and leave everybody else's as it was."""
+    with mpl.rc_context(_RC):
+        yield
+
+
+def is_wide(width: float) -> bool:
+    """Return whether a figure of `width` inches has room for labels beside it."""
+    return width > 5.0
+
+
+def figure_of(width: float, height: float) -> Figure:
+    """Return an empty figure, in inches, on paper of its own."""
+    figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+@lru_cache(4096)
+def _line_inches(line: str, size: float, bold: bool) -> float:
+    font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
+    width, _, _ = text_to_path.get_text_width_height_descent(line, font, ismath=False)
+    return float(width) / 72.0
+
+
+def text_inches(text: str, size: float = SIZE, *, bold: bool = False) -> float:
+    """Return how wide `text` is, in inches."""
+    return max((_line_inches(line, size, bold) for line in text.split("\n")), default=0.0)
+
+
+def wrapped(
+    text: str, width: float, size: float = SIZE, lines: int = 3, *, bold: bool = False
+) -> str:
+    """Return `text` in at most `lines` lines of `width` inches; what is too long ends in ...
+
+    A no-break space keeps a number and its unit together.
+    """
+    done: list[str] = []
+    line = ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if text_inches(longer, size, bold=bold) <= width:
+            line = longer
+            continue
+        if line:
+            done.append(line)
+        line = _cut(word, width, size, bold)
+    done.append(line)
+    if len(done) > lines:
+        rest = " ".join(done[lines - 1 :])
+        done = [*done[: lines - 1], _cut(rest, width, size, bold)]
+    return "\n".join(done)
+
+
+def _cut(text: str, width: float, size: float, bold: bool) -> str:
+    if text_inches(text, size, bold=bold) <= width:
+        return text
+    while text and text_inches(text + "…", size, bold=bold) > width:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+LINE: Final = SIZE * 1.25 / 72.0
+"""Height of a line of text, in inches."""
+
+
+def header(figure: Figure, text: str, *, simulated: bool) -> float:
+    """Write what is shown, and SIMULATED where it is; return the inches it takes at the top."""
+    width, height = figure.get_size_inches()
+    margin = 0.06
+    room = width - 2 * margin
+    if simulated:
+        mark = "SIMULATED"
+        room -= text_inches(mark, SIZE, bold=True) + 0.15
+        figure.text(
+            1 - margin / width,
+            1 - margin / height,
+            mark,
+            ha="right",
+            va="top",
+            weight="bold",
+            color=LIMIT.light,
+        )
+    lines = wrapped(" ".join(text.split()), room)
+    figure.text(margin / width, 1 - margin / height, lines, ha="left", va="top", linespacing=1.2)
+    return margin + LINE * (lines.count("\n") + 1) + 0.1
+
+
+def place(figure: Figure, axes: Axes, left: float, right: float, top: float, bottom: float) -> None:
+    """Put axes so that they keep these distances from the figure's edges, in inches."""
+    width, height = figure.get_size_inches()
+    axes.set_position(
+        (
+            left / width,
+            bottom / height,
+            max(width - left - right, 0.2) / width,
+            max(height - top - bottom, 0.2) / height,
+        )
+    )
+
+
+def paper_axes(figure: Figure) -> Axes:
+    """Return new axes, to be placed later."""
+    return figure.add_axes((0.1, 0.1, 0.8, 0.8))
+
+
+_UNITS: Final = (("ns", 1e3), ("µs", 1.0), ("ms", 1e-3), ("s", 1e-6))
+
+
+def unit_of(values_us: Sequence[float] | np.ndarray[Any, Any]) -> tuple[str, float]:
+    """Return the unit in which values of us read best, and the factor into it."""
+    values = np.abs(np.asarray(values_us, np.float64))
+    values = values[np.isfinite(values)]
+    most = float(values.max()) if len(values) else 0.0
+    if 0 < most < 0.5:
+        return _UNITS[0]
+    if most >= 5e7:
+        return _UNITS[3]
+    return _UNITS[2] if most >= 5e4 else _UNITS[1]
+
+
+_RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Return a number as people write it: 0.063, 340, 12,500, 3.2·10⁷."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if not -4 <= exponent < 6:
+        factor = value / 10.0**exponent
+        power = f"10{str(exponent).translate(_RAISED)}"
+        text = f"{factor:.{digits - 1}g}"
+        return (power if text == "1" else f"{text}·{power}").replace("-", "−")
+    decimals = max(digits - 1 - exponent, 0)
+    text = f"{value:,.{decimals}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return text.replace("-", "−")

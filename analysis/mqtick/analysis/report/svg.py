@@ -1,0 +1,106 @@
+"""Figures as SVG that may stand in a page, and as files that are the same every time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.figure import Figure
+
+from mqtick.analysis.report.style import INK, INKS, drawing
+
+__all__ = ["save_figure", "svg_of"]
+
+_METADATA: Final[dict[str, dict[str, Any]]] = {
+    # Without a date, and without the version of what drew it: the same input, the same file.
+    ".svg": {"Date": None, "Creator": "mqtick-report"},
+    ".png": {"Software": "mqtick-report"},
+    ".pdf": {"CreationDate": None, "Creator": "mqtick-report", "Producer": "mqtick-report"},
+}
+_RESOLUTION: Final = 200
+"""Of PNG files and of what is rasterised within others, in dots an inch."""
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Save a figure as .svg, .png or .pdf, by the path's ending; light paper.
+
+    Raises:
+        ValueError: for another ending.
+        OSError: when it cannot be written.
+    """
+    metadata = _METADATA.get(path.suffix)
+    if metadata is None:
+        raise ValueError(
+            f"{path.name}: a figure is saved as {', '.join(_METADATA)}, not as "
+            f"{path.suffix or 'a file without ending'}; nothing was written"
+        )
+    with drawing():
+        figure.savefig(path, dpi=_RESOLUTION, metadata=metadata)
+
+
+def svg_of(figure: Figure, alt: str = "", prefix: str = "") -> str:
+    """Return a figure as one `<svg>` element to be put into a page.
+
+    Its text is text in the page's font, its inks are the custom properties of `style.CSS` (light
+    where a page does not set them), its ids begin with `prefix` and a digest of what it shows, and
+    it refers to nothing outside itself. `alt` says in words what it shows.
+    """
+    buffer = io.StringIO()
+    with drawing():
+        figure.savefig(
+            buffer, format="svg", facecolor="none", dpi=_RESOLUTION, metadata=_METADATA[".svg"]
+        )
+    text = buffer.getvalue()
+    width, height = (72 * float(inches) for inches in figure.get_size_inches())
+    body = text[text.index("<svg") :]
+    body = body[body.index(">") + 1 : body.rindex("</svg>")]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    # A style element would hold for the whole page.
+    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
+    body = body.replace("xlink:href", "href")
+    body = _own_ids(body, prefix)
+    body = _own_fonts(body)
+    for ink in INKS:
+        variable = "currentColor" if ink is INK else f"var(--figure-{ink.name},{ink.light})"
+        body = re.sub(re.escape(ink.light) + r"\b", variable, body)
+    label = f' role="img" aria-label="{escape(alt)}"' if alt else ' aria-hidden="true"'
+    size = f'width="{width / 72:g}in" height="{height / 72:g}in"'
+    return (
+        '<svg class="figure" xmlns="http://www.w3.org/2000/svg" stroke-linejoin="round" '
+        f'viewBox="0 0 {width:g} {height:g}" {size}{label}>{body.strip()}</svg>'
+    )
+
+
+def _own_ids(body: str, prefix: str) -> str:
+    """Drop ids that nothing refers to, and make the others belong to this figure alone."""
+    used = set(re.findall(r'href="#([^"]+)"', body)) | set(re.findall(r"url\(#([^)]+)\)", body))
+    start = f"{prefix or 'f'}-{hashlib.sha256(body.encode()).hexdigest()[:10]}-"
+    names = {name: f"{start}{index}" for index, name in enumerate(sorted(used))}
+
+    def own(match: re.Match[str]) -> str:
+        name = names.get(match[1])
+        return "" if name is None else f' id="{name}"'
+
+    body = re.sub(r'\sid="([^"]*)"', own, body)
+    body = re.sub(r'href="#([^"]+)"', lambda match: f'href="#{names[match[1]]}"', body)
+    return re.sub(r"url\(#([^)]+)\)", lambda match: f"url(#{names[match[1]]})", body)
+
+
+def _own_fonts(body: str) -> str:
+    """Let text have the font of the page, in its size and weight.
+
+    `font: bold 9px 'DejaVu Sans', ...` becomes size and weight; the family is inherited.
+    """
+
+    def own(match: re.Match[str]) -> str:
+        parts = match[1].split("'")[0].split()
+        size = next((part for part in parts if part.endswith("px")), "9px")
+        bold = "bold" in parts or "700" in parts
+        return f"font-size: {size}" + ("; font-weight: bold" if bold else "")
+
+    return re.sub(r"\bfont: ([^;\"]*)", own, body)
