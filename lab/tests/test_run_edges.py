@@ -52,7 +52,9 @@ def delayed() -> Experiment:
     channels = dict(two.channel)
     channels["pub"] = replace(channels["pub"], cable_delay_ns=2000.7)
     channels["far"] = replace(channels["far"], cable_delay_ns=10_000)
-    return replace(two, channel=channels)
+    channels["pub2"] = ChannelKeys(instrument="right", input=1, node="server:0", pin="time")
+    right = replace(two.instrument["right"], trigger="pub2", trigger_slope="falling")
+    return replace(two, channel=channels, instrument={**two.instrument, "right": right})
 
 
 @pytest.mark.parametrize(
@@ -65,11 +67,13 @@ def test_a_report_judges_by_the_layout_that_the_bench_judged_by(experiment: Expe
 
 
 def test_a_shot_is_judged() -> None:
-    experiment = delayed()
-    channels = {name: replace(each, instrument="left") for name, each in experiment.channel.items()}
-    left = {"left": experiment.instrument["left"]}
-    experiment = replace(experiment, channel=channels, instrument=left)
-    found = judge(experiment, {"pub": wave(0, 100), "near": wave(50), "far": wave(80)})
+    one = wired({"scope": "A"})
+    delays_ns = {"pub": 2000.7, "near": 0.0, "far": 10_000.0}
+    channels = {
+        name: replace(each, cable_delay_ns=delays_ns[name]) for name, each in one.channel.items()
+    }
+    waves = {"pub": wave(0, 100), "near": wave(50), "far": wave(80)}
+    found = judge(replace(one, channel=channels), waves)
     assert found.reason == ""
     assert found.latency_fs == pytest.approx((50 + 2.0007) * US, abs=US)
     assert found.skew_fs == pytest.approx((30 - 10) * US, abs=US)
