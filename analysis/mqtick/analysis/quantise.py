@@ -1,4 +1,4 @@
-"""From volts in floats, as text files have them, back to the codes of the converter."""
+"""From volts in floats, as files have them, back to the codes of the converter."""
 
 from __future__ import annotations
 
@@ -12,8 +12,22 @@ from mqtick.analysis.waveform import Waveform
 __all__ = ["waveform_of_volts"]
 
 _MOST_CODES: Final = 65_000
+_FEWEST_CODES: Final = 128
+"""A step is divided where there are fewer, so that no signal is one code high."""
 _EXACT: Final = 0.02
 """How far a value may lie from a multiple of the step, as a share of the step."""
+_ROUNDED: Final = 0.125
+"""The same where so many values agree that it is no chance: files round what they print."""
+_MANY_VALUES: Final = 12
+_SAME: Final = 1.5
+"""Distances up to this multiple of the least one are one step, rounded a little differently."""
+_LOOKED_AT: Final = 1 << 16
+_PIECE: Final = 1 << 20
+_LARGEST_V: Final = 1e30
+"""Instruments write 9.9E+37 for what they did not measure."""
+_FINEST: Final = 2.0**-44
+"""Least step, as a share of the largest value: finer ones are rounding of the floats themselves."""
+_FLOAT32: Final = 2.0**-22
 
 
 def waveform_of_volts(
@@ -23,29 +37,85 @@ def waveform_of_volts(
 
     The least distance of two values is taken for the converter's step where every value is a
     multiple of it (`step_v` tells it where the file does); else the range is divided into 65,000
-    codes, finer than any converter of these instruments.
+    codes, finer than any converter of these instruments. No value is moved by more than an eighth
+    of a step. Of a record with few different values (a step without noise) a step is divided into
+    several codes: `find_edges` then says that the edge lies between two samples, and not where.
     """
-    values = np.asarray(volts, np.float64)
+    values = np.asarray(volts)
+    if values.dtype != np.float32:
+        values = values.astype(np.float64, copy=False)
     if values.ndim != 1 or not values.size:
         raise ValueError("there are no samples")
-    if not np.isfinite(values).all():
-        raise ValueError(f"sample {int(np.flatnonzero(~np.isfinite(values))[0])} is no number")
-    used = np.unique(values)
-    lowest, span = float(used[0]), float(used[-1] - used[0])
-    if step_v is None:
-        # Volts are rounded in the file, so that equal distances come out a little unequal.
-        steps = np.diff(used)
-        steps = steps[steps > span * 1e-5]
-        step_v = float(steps.min()) if steps.size else 0.0
-        if step_v:
-            multiples = (used - lowest) / step_v
-            nearest = np.rint(multiples)
-            # a better step out of the largest multiple, before the others are held against it
-            step_v = span / float(nearest[-1])
-            away = np.abs((used - lowest) / step_v - np.rint((used - lowest) / step_v))
-            if float(away.max()) > _EXACT + 1e-9 * nearest[-1]:
-                step_v = 0.0
-    if not step_v or span / step_v > _MOST_CODES:
-        step_v = span / _MOST_CODES if span else 1.0
-    codes = np.rint((values - lowest) / step_v).astype(np.uint16)
-    return Waveform(codes, step_v, -lowest / step_v, interval_fs, start_fs)
+    lowest, highest = float(values.min()), float(values.max())
+    if not max(abs(lowest), abs(highest)) <= _LARGEST_V:
+        wrong = int(np.flatnonzero(~(np.abs(values) <= _LARGEST_V))[0])
+        raise ValueError(f"sample {wrong} is {float(values[wrong])!r}, which is no voltage")
+    span, largest = highest - lowest, max(abs(lowest), abs(highest))
+    finest = max(largest * _FINEST, 1e-30)
+    blur = largest * _FLOAT32 if values.dtype == np.float32 else largest * _FINEST
+    step = 0.0
+    if span > finest:
+        told = step_v is not None and finest < step_v <= span
+        if told and step_v and span / step_v <= _MOST_CODES:
+            step = step_v if _fits(values, lowest, step_v, _ROUNDED + blur / step_v) else 0.0
+        step = step or _step(values, lowest, span, blur)
+        if step and span / step < _FEWEST_CODES:
+            step /= np.ceil(_FEWEST_CODES * step / span)
+    step = float(step) or max(span, finest, 0.0 if span > finest else largest) / _MOST_CODES
+    step = max(step, finest)
+    codes = np.empty(values.size, np.uint16)
+    for at in range(0, values.size, _PIECE):
+        piece = values[at : at + _PIECE].astype(np.float64)
+        codes[at : at + _PIECE] = np.rint((piece - lowest) / step)
+    return Waveform(codes, step, -lowest / step, interval_fs, start_fs)
+
+
+def _step(values: npt.NDArray[np.floating], lowest: float, span: float, blur: float) -> float:
+    """Return the step of which all values are multiples (above the lowest), 0.0 for none.
+
+    Looked for in a part of a long record; values that contradict it are looked at too.
+    """
+    looked_at = values[:: -(-values.size // _LOOKED_AT)]
+    looked_at = np.append(looked_at, (values.min(), values.max()))
+    for _ in range(4):
+        step, tolerance = _step_of(np.unique(looked_at.astype(np.float64)), span, blur)
+        if not step:
+            return 0.0
+        strangers = _strangers(values, lowest, step, tolerance)
+        if not strangers.size:
+            return step
+        looked_at = np.concatenate((looked_at, strangers))
+    return 0.0
+
+
+def _step_of(used: npt.NDArray[np.float64], span: float, blur: float) -> tuple[float, float]:
+    """Return the step of increasing values and how far one may lie from its multiples, in steps."""
+    distances = np.diff(used)
+    # Volts are rounded in the file, so that equal distances come out a little unequal.
+    distances = distances[distances > max(4 * blur, span / (2 * _MOST_CODES))]
+    if not distances.size:
+        return 0.0, 0.0
+    least = float(distances.min())
+    guess = float(distances[distances < _SAME * least].mean())
+    # Distances are short, so that their counts are sure though the guess is not exact.
+    step = span / max(float(np.rint(np.diff(used) / guess).sum()), 1.0)
+    if span / step > _MOST_CODES:
+        return 0.0, 0.0
+    return step, (_ROUNDED if used.size >= _MANY_VALUES else _EXACT) + blur / step
+
+
+def _fits(values: npt.NDArray[np.floating], lowest: float, step: float, tolerance: float) -> bool:
+    return not _strangers(values, lowest, step, tolerance).size
+
+
+def _strangers(
+    values: npt.NDArray[np.floating], lowest: float, step: float, tolerance: float
+) -> npt.NDArray[np.float64]:
+    """Return some of the values that are no multiple of the step above the lowest."""
+    for at in range(0, values.size, _PIECE):
+        piece = values[at : at + _PIECE].astype(np.float64)
+        multiples = (piece - lowest) / step
+        wrong = np.flatnonzero(np.abs(multiples - np.rint(multiples)) > tolerance)
+        if wrong.size:
+            return piece[wrong[: _LOOKED_AT // 4]]
+    return np.empty(0)

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.capture import CaptureError, CaptureFile
-from mqtick.analysis.readers import logic_files
+from mqtick.analysis.readers import (
+    agilent_bin,
+    isf,
+    logic_files,
+    saleae_binary,
+    tektronix_wfm,
+    text_formats,
+)
 from mqtick.analysis.readers.format import Format
 
 __all__ = ["FORMATS", "HEAD_OCTETS", "Format", "open_capture"]
@@ -16,7 +23,14 @@ HEAD_OCTETS: Final = 1 << 14
 """How much of a file its format is recognised by."""
 
 # The more a format's head says, the earlier it stands: plain CSV recognises nearly everything.
-FORMATS: Final[tuple[Format, ...]] = (*logic_files.FORMATS,)
+FORMATS: Final[tuple[Format, ...]] = (
+    *logic_files.FORMATS,
+    *agilent_bin.FORMATS,
+    *tektronix_wfm.FORMATS,
+    *saleae_binary.FORMATS,
+    *isf.FORMATS,
+    *text_formats.FORMATS,
+)
 
 
 def open_capture(path: Path) -> CaptureFile:

@@ -1,0 +1,112 @@
+"""Parts of a binary file, held against its size before anything is read or made room for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.quantise import waveform_of_volts
+from mqtick.analysis.waveform import Waveform, femtoseconds
+
+__all__ = ["Octets", "add_waveform", "interval_fs", "short_decimal", "start_fs", "text"]
+
+_LONGEST_S = 9_000.0
+"""Instants in fs beyond 2.5 hours do not fit into 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Octets:
+    """An open file and its size."""
+
+    path: Path
+    stream: BinaryIO
+    size: int
+
+    @classmethod
+    def of(cls, path: Path, stream: BinaryIO) -> Octets:
+        """Measure an open file."""
+        return cls(path, stream, stream.seek(0, 2))
+
+    def take(self, at: int, count: int, what: str) -> bytes:
+        """Return octets; CaptureError where the file ends within them."""
+        if at < 0 or count < 0 or at + count > self.size:
+            raise CaptureError(
+                f"{self.path} ends within {what}: {count} octets from {at} on are expected, and "
+                f"it has {self.size}. It is cut short; copy or save it again."
+            )
+        self.stream.seek(at)
+        return self.stream.read(count)
+
+    def array(self, at: int, kind: npt.DTypeLike, count: int, what: str) -> npt.NDArray[Any]:
+        """Return `count` numbers; CaptureError where the file ends within them."""
+        dtype = np.dtype(kind)
+        return np.frombuffer(self.take(at, count * dtype.itemsize, what), dtype)
+
+
+def text(octets: bytes) -> str:
+    """Return text that ends at the first NUL, without what cannot be printed."""
+    return "".join(c for c in octets.split(b"\0")[0].decode("latin-1") if c.isprintable()).strip()
+
+
+def short_decimal(seconds: float) -> float:
+    """Return the number that was meant where a file keeps one of 32 bits in 64.
+
+    4.999999873689376e-06 is 5e-06 in 32 bits; the difference is 2.5 ns in each 100 ms.
+    """
+    if math.isfinite(seconds) and abs(seconds) < 1e30:
+        single = np.float32(seconds)
+        if float(single) == seconds:
+            return float(str(single))
+    return seconds
+
+
+def interval_fs(seconds: float, path: Path, what: str) -> int:
+    """Return the time between samples in fs; CaptureError where it is none."""
+    if not 0 < seconds < _LONGEST_S or femtoseconds(seconds) < 1:
+        raise CaptureError(
+            f"{path}: {what} says that its samples are {seconds!r} s apart, which is no interval. "
+            "The file is damaged, or of a version that is not known; export it as CSV."
+        )
+    return femtoseconds(seconds)
+
+
+def start_fs(seconds: float, path: Path, what: str) -> int:
+    """Return the instant of the first sample in fs; CaptureError where it is none."""
+    if not abs(seconds) < _LONGEST_S:
+        raise CaptureError(
+            f"{path}: {what} says that it begins {seconds!r} s after its trigger; it must be "
+            f"within {_LONGEST_S:.0f} s. The file is damaged; export it as CSV."
+        )
+    return femtoseconds(seconds)
+
+
+def add_waveform(
+    signals: dict[str, Any],
+    notes: list[str],
+    name: str,
+    samples: npt.NDArray[Any],
+    timing: tuple[int, int],
+    scale: Mapping[str, float] | None = None,
+) -> None:
+    """Add a channel, of volts or (with `scale`) of codes; a note where its samples are none.
+
+    `timing` is interval and start in fs; `scale` has `volts_per_code` and `code_at_zero`.
+    """
+    try:
+        if scale is None:
+            signals[name] = waveform_of_volts(samples, *timing)
+        elif not samples.size:
+            raise ValueError("there are no samples")
+        else:
+            signals[name] = Waveform(
+                samples, scale["volts_per_code"], scale["code_at_zero"], *timing
+            )
+    except ValueError as error:
+        notes.append(f"Channel {name} was left out: {str(error).rstrip('.')}.")
