@@ -103,7 +103,10 @@ def browser() -> Iterator[Browser]:
             _wait_for(address)
             session = _ask("POST", f"{address}/session", _wanted(profile))["sessionId"]
             try:
-                yield Browser(address, session)
+                window = Browser(address, session)
+                window.run("location.replace('about:blank')")
+                window.requests()
+                yield window
             finally:
                 _ask("DELETE", f"{address}/session/{session}")
     finally:

@@ -15,6 +15,8 @@ from mqtick.analysis.report.numbers import (
     interval_of,
     number,
     plain,
+    power,
+    short,
     unit_of,
     value_of,
 )
@@ -22,7 +24,7 @@ from mqtick.analysis.statistics.limits import FAILS, HOLDS
 
 __all__ = ["clock_blocks"]
 
-_TAUS_SHOWN: Final = 12
+_TAUS_SHOWN: Final = 8
 _HOLDOVERS_SHOWN: Final = 10
 
 
@@ -51,8 +53,8 @@ def _parts(clocks: Sequence[ClockSummary], level: str) -> Table:
             (
                 Cell(plain(clock.errors.name), plain(clock.errors.source)),
                 Cell(f"{len(clock.errors.seconds):,}"),
-                Cell(number(clock.interval_s)),
-                Cell("never" if converged is None else number(converged)),
+                Cell(short(clock.interval_s)),
+                Cell("never" if converged is None else short(converged)),
                 Cell(
                     value_of(clock.constant_us, unit.per_us),
                     interval_of(clock.constant_us, unit.per_us),
@@ -93,11 +95,10 @@ def _stability(clock: ClockSummary, level: str) -> Table:
         chosen = np.unique(np.round(np.linspace(0, len(taus) - 1, _TAUS_SHOWN)).astype(int))
         taus = taus[chosen]
     rows = [
-        (Cell(number(float(tau))), *(_at(each, float(tau)) for each in clock.deviations))
+        (Cell(short(float(tau))), *(_at(each, float(tau)) for each in clock.deviations))
         for tau in taus
     ]
-    units = {"ADEV": "ADEV"}
-    heads = [units.get(each.name, f"{each.name}, ns") for each in clock.deviations]
+    heads = [each.name if each.name == "ADEV" else f"{each.name}, ns" for each in clock.deviations]
     return Table(
         f"Stability of {plain(clock.errors.name)} over observation intervals, {level} intervals "
         "(MTIE is a maximum and has none); all of them are in stability.csv",
@@ -116,16 +117,8 @@ def _at(deviation: Deviation, tau_s: float) -> Cell:
     if deviation.low is not None and deviation.high is not None:
         low, high = float(deviation.low[place]), float(deviation.high[place])
         if math.isfinite(low) and math.isfinite(high):
-            below = f"{_small(low)} to {_small(high)}"
-    return Cell(_small(float(deviation.value[place])), below)
-
-
-def _small(value: float) -> str:
-    if not math.isfinite(value):
-        return NOTHING
-    if value != 0 and abs(value) < 1e-3:
-        return f"{value:.3e}".replace("-", "\N{MINUS SIGN}")
-    return number(value)
+            below = f"{power(low)} to {power(high)}"
+    return Cell(power(float(deviation.value[place])), below)
 
 
 def _masks(clocks: Sequence[ClockSummary]) -> Table:
@@ -140,8 +133,8 @@ def _masks(clocks: Sequence[ClockSummary]) -> Table:
                     Cell(plain(each.mask)),
                     Cell(each.measure),
                     Cell(said, state=state),
-                    Cell(number(each.worst_ratio)),
-                    Cell(number(each.worst_tau_s)),
+                    Cell(short(each.worst_ratio)),
+                    Cell(short(each.worst_tau_s)),
                 )
             )
     return Table(
@@ -163,8 +156,8 @@ def _holdovers(clocks: Sequence[ClockSummary]) -> Table:
             rows.append(
                 (
                     Cell(plain(clock.errors.name)),
-                    Cell(number(gap.begin_s)),
-                    Cell(number(length)),
+                    Cell(short(gap.begin_s)),
+                    Cell(short(length)),
                     Cell(number(gap.change_ns / 1000)),
                     Cell(number(rate)),
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,18 +10,21 @@ from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
 from mqtick.analysis.report.numbers import (
     NOTHING,
+    SPACE,
     Unit,
     interval_of,
     number,
     plain,
+    short,
     unit_of,
     value_of,
 )
+from mqtick.analysis.report.titles import level, names_of, title_of
 from mqtick.analysis.result import QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, Verdict
 
-__all__ = ["Headline", "Number", "headline_of", "level", "title_of", "worst_of_each_limit"]
+__all__ = ["Headline", "Number", "headline_of", "headlines_of", "worst_of_each_limit"]
 
 _WORST_FIRST: Final = {FAILS: 0, NOT_PROVEN: 1, HOLDS: 2}
 
@@ -50,19 +54,6 @@ class Headline:
     verdicts: tuple[Verdict, ...]
 
 
-def title_of(result: Result) -> str:
-    """Return the measurement's title; what was simulated begins with SIMULATED."""
-    title = plain(result.measurement.title).strip() or result.measurement.kind.capitalize()
-    if result.measurement.simulated and not title.upper().startswith("SIMULATED"):
-        return f"SIMULATED: {title}"
-    return title
-
-
-def level(result: Result) -> str:
-    """Return the confidence as "95 %"."""
-    return f"{result.confidence * 100:g} %"
-
-
 def worst_of_each_limit(result: Result) -> tuple[Verdict, ...]:
     """Return for each limit the worst verdict, of these the worst first."""
     worst: dict[str, Verdict] = {}
@@ -73,23 +64,50 @@ def worst_of_each_limit(result: Result) -> tuple[Verdict, ...]:
     return tuple(sorted(worst.values(), key=lambda verdict: _WORST_FIRST[verdict.state]))
 
 
-def headline_of(result: Result) -> Headline:
-    """Choose the sentence and the numbers by what the measurement was made for."""
+def headlines_of(results: Sequence[Result]) -> list[Headline]:
+    """Return the headline of each; of several, at the largest N that all of them have."""
+    shared = set.intersection(*(_numbers_of(result) for result in results))
+    at = max(shared) if shared and len(results) > 1 else None
+    return [
+        headline_of(result, name, at)
+        for result, name in zip(results, names_of(results), strict=True)
+    ]
+
+
+def _numbers_of(result: Result) -> set[int]:
+    quantity = _main(result)
+    rows = quantity.rows if quantity is not None else ()
+    return {row.subscribers for row in rows if row.subscribers and row.absolute}
+
+
+def _main(result: Result) -> QuantityResult | None:
+    kind = result.measurement.kind
+    return next((each for each in result.quantities if each.quantity == kind), None)
+
+
+def headline_of(result: Result, name: str = "", at: int | None = None) -> Headline:
+    """Choose the sentence and the numbers by what the measurement was made for.
+
+    `name` is the title where it is not the measurement's own; `at` the N to tell of, else the
+    largest.
+    """
     kind = result.measurement.kind
     found: tuple[str, tuple[Number, ...]] | None = None
     if kind == CLOCK and result.clocks:
         found = _of_clock(result)
     else:
-        quantity = next((q for q in result.quantities if q.quantity == kind), None)
-        row = _row_at_largest(quantity)
+        quantity = _main(result)
+        row = _row_at(quantity, at)
         if quantity is not None and row is not None:
             found = _of_rows(result, quantity, row)
     sentence, numbers = found or (_nothing(result), _no_numbers(kind))
-    return Headline(title_of(result), sentence, numbers, worst_of_each_limit(result))
+    return Headline(name or title_of(result), sentence, numbers, worst_of_each_limit(result))
 
 
-def _row_at_largest(quantity: QuantityResult | None) -> Row | None:
+def _row_at(quantity: QuantityResult | None, at: int | None) -> Row | None:
     rows = [row for row in quantity.rows if row.absolute] if quantity is not None else []
+    if at is not None:
+        rows = [row for row in rows if row.subscribers == at]
     own = [row for row in rows if row.subscribers is not None]
     return max(own, key=lambda row: row.subscribers or 0) if own else next(iter(rows), None)
 
@@ -97,7 +115,7 @@ def _row_at_largest(quantity: QuantityResult | None) -> Row | None:
 def _of_rows(result: Result, quantity: QuantityResult, row: Row) -> tuple[str, tuple[Number, ...]]:
     values = row.absolute
     assert values is not None
-    at = f" at N = {row.subscribers}" if row.subscribers else ""
+    at = f" at N{SPACE}={SPACE}{row.subscribers}" if row.subscribers else ""
     of = f"N = {row.subscribers}" if row.subscribers is not None else "all N"
     bars = "|" if quantity.quantity == SKEW else ""
     name = f"{bars}{quantity.quantity}{bars}"
@@ -198,7 +216,7 @@ def _of_clock(result: Result) -> tuple[str, tuple[Number, ...]]:
     )
     worst = f"The worst of {len(result.clocks)} clocks, {name}," if whose else f"The clock {name}"
     after = (
-        f" once it had converged, {number(clock.converged_after_s)} s after the begin"
+        f" once it had converged, {short(clock.converged_after_s)} s after the begin"
         if clock.converged_after_s
         else ""
     )

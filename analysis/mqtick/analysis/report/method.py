@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
 from mqtick.analysis.published import SOURCE
 from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph
-from mqtick.analysis.report.headline import level
 from mqtick.analysis.report.numbers import number, plain, unit_of
+from mqtick.analysis.report.titles import level
 from mqtick.analysis.result import Result
 
 __all__ = ["method_blocks"]

@@ -12,19 +12,24 @@ from mqtick.analysis.statistics.estimate import Estimate
 __all__ = [
     "MICROSECONDS",
     "NOTHING",
+    "SPACE",
     "Unit",
     "interval_of",
     "number",
     "plain",
+    "power",
+    "short",
     "unit_of",
     "value_of",
 ]
 
 NOTHING: Final = "–"
 """Stands where there is no value."""
+SPACE: Final = "\N{NO-BREAK SPACE}"
 _MINUS: Final = "\N{MINUS SIGN}"
 _DIGITS: Final = 4
 """Of a value without an interval."""
+_RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LARGEST: Final = 1e15
 _SMALLEST: Final = 1e-6
 
@@ -57,7 +62,10 @@ def unit_of(values_us: Iterable[float]) -> Unit:
 
 def plain(text: str) -> str:
     """Return a text without signs that do not print: they could steer a terminal or turn a line."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+    return "".join(
+        sign if sign.isprintable() or sign == SPACE else "\N{REPLACEMENT CHARACTER}"
+        for sign in text
+    )
 
 
 def number(value: float | None, decimals: int | None = None) -> str:
@@ -65,13 +73,27 @@ def number(value: float | None, decimals: int | None = None) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING
     if abs(value) >= _LARGEST or 0 < abs(value) < _SMALLEST:
-        return f"{value:.3e}".replace("-", _MINUS)
+        return power(value)
     if decimals is None:
         decimals = _decimals(abs(value), _DIGITS)
     text = f"{value:,.{decimals}f}"
     if text.startswith("-"):
         return text[1:] if not text.strip("-0.,") else _MINUS + text[1:]
     return text
+
+
+def short(value: float | None) -> str:
+    """Return a number with four digits at most, and no zeros at its end: bounds, instants."""
+    text = number(value)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def power(value: float) -> str:
+    """Return a number that may be very small, with three digits: 1.76·10⁻⁶."""
+    if not math.isfinite(value) or value == 0 or 1e-3 <= abs(value) < 1e6:
+        return number(value)
+    factor, _, exponent = f"{value:.2e}".partition("e")
+    return f"{factor.replace('-', _MINUS)}·10{str(int(exponent)).translate(_RAISED)}"
 
 
 def value_of(estimate: Estimate | None, per_us: float = 1.0) -> str:

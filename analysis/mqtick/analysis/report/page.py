@@ -11,19 +11,19 @@ from importlib import resources
 from typing import Final
 
 from mqtick.analysis.report.blocks import Block, Cell, Formula, Listing, Paragraph, Section, Table
-from mqtick.analysis.report.headline import Headline, Number, headline_of, level, title_of
+from mqtick.analysis.report.headline import Headline, Number, headlines_of
 from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.report.sections import sections_of
 from mqtick.analysis.report.style import CSS
+from mqtick.analysis.report.titles import level, title_of_all
 from mqtick.analysis.result import Result
 from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, Verdict
 
-__all__ = ["Drawn", "page_of", "title_of_all"]
+__all__ = ["Drawn", "page_of"]
 
 _MARKS: Final = {HOLDS: "✓", FAILS: "✗", NOT_PROVEN: "?"}
 _LONG: Final = 60
 """Characters from which on a cell of words asks for a wider column."""
-_TITLES_SHOWN: Final = 3
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Whatever a page holds, it asks nobody for anything."""
 
@@ -36,21 +36,6 @@ class Drawn:
     caption: str
     wide: str
     phone: str
-
-
-def title_of_all(results: Sequence[Result]) -> str:
-    """Return the title of the report; SIMULATED stands in it where anything was."""
-    if len(results) == 1:
-        return title_of(results[0])
-    every = all(result.measurement.simulated for result in results)
-    some = any(result.measurement.simulated for result in results)
-    if len(results) > _TITLES_SHOWN:
-        simulated = "SIMULATED: " if every else "SIMULATED in part: " if some else ""
-        return f"{simulated}{len(results)} measurements side by side"
-    titles = [title_of(result) for result in results]
-    if every:
-        return "SIMULATED: " + " beside ".join(t.removeprefix("SIMULATED: ") for t in titles)
-    return " beside ".join(titles)
 
 
 def page_of(results: Sequence[Result], pictures: Sequence[Drawn], command: str = "") -> str:
@@ -92,11 +77,12 @@ def _first_screen(results: Sequence[Result], title: str) -> str:
         head, _, tail = shown.partition(":")
         shown = f'<span class="simulated">{head}:</span>{tail}'
     heading = f"<h1>{shown}</h1>"
+    headlines = headlines_of(results)
     if len(results) == 1:
-        return f"<header>{heading}{_answer(headline_of(results[0]))}{_left_out(results)}</header>"
+        return f"<header>{heading}{_answer(headlines[0])}{_left_out(results)}</header>"
     runs = "".join(
         f"<article><h2>{_text(headline.title)}</h2>{_answer(headline)}</article>"
-        for headline in map(headline_of, results)
+        for headline in headlines
     )
     return f'<header>{heading}<div class="runs">{runs}</div>{_left_out(results)}</header>'
 

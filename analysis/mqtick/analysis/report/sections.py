@@ -7,10 +7,10 @@ from typing import Final
 
 from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Section, Table
 from mqtick.analysis.report.clock_tables import clock_blocks
-from mqtick.analysis.report.headline import level, title_of
 from mqtick.analysis.report.method import method_blocks
-from mqtick.analysis.report.numbers import interval_of, number, plain, value_of
+from mqtick.analysis.report.numbers import interval_of, plain, short, value_of
 from mqtick.analysis.report.statistics_tables import pairs_blocks, quantity_blocks, side_by_side
+from mqtick.analysis.report.titles import level, names_of
 from mqtick.analysis.result import Counts, Result
 
 __all__ = ["sections_of"]
@@ -22,8 +22,8 @@ def sections_of(results: Sequence[Result], command: str = "") -> list[Section]:
     """Return the sections: statistics, verdicts, counts, clocks, method, provenance."""
     several = len(results) > 1
     sections = [Section("Side by side", tuple(side_by_side(results)))] if several else []
-    for result in results:
-        tail = f": {title_of(result)}" if several else ""
+    for result, name in zip(results, names_of(results), strict=True):
+        tail = f": {name}" if several else ""
         sections += [
             Section(f"{title}{tail}", tuple(blocks)) for title, blocks in _of(result) if blocks
         ]
@@ -60,7 +60,7 @@ def _verdicts(result: Result) -> list[Block]:
                 Cell(plain(limit.name), plain(limit.source)),
                 Cell(plain(verdict.of)),
                 Cell(f"{limit.statistic} |{limit.quantity}|"),
-                Cell(number(limit.bound_us)),
+                Cell(short(limit.bound_us)),
                 Cell(value_of(verdict.value), interval_of(verdict.value)),
                 Cell(f"{verdict.n:,}"),
                 Cell(plain(verdict.sentence)),
@@ -124,12 +124,12 @@ def _notes(result: Result) -> list[Block]:
 
 def _provenance(results: Sequence[Result], command: str) -> list[Block]:
     blocks: list[Block] = []
-    for result in results:
+    for result, name in zip(results, names_of(results), strict=True):
         rows = tuple(
             (Cell(plain(label)), Cell(plain(text))) for label, text in result.measurement.provenance
         )
         if rows:
-            caption = f"What was measured with what: {title_of(result)}"
+            caption = f"What was measured with what: {name}"
             blocks.append(Table(caption, ("label", "text"), rows, frozenset({0, 1})))
     if command:
         blocks.append(Paragraph("This report was made by:"))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from mqtick.analysis.measurement import CLOCK, SKEW
 from mqtick.analysis.published import Published
 from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table
-from mqtick.analysis.report.headline import level, title_of
 from mqtick.analysis.report.numbers import (
     NOTHING,
     Unit,
@@ -17,6 +16,7 @@ from mqtick.analysis.report.numbers import (
     unit_of,
     value_of,
 )
+from mqtick.analysis.report.titles import level, names_of
 from mqtick.analysis.result import Pairs, QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 
@@ -159,16 +159,22 @@ def pairs_blocks(pairs: Pairs) -> list[Block]:
             Paragraph(f"{count} nodes share shots: their pairs are in the figure and in pairs.csv.")
         ]
     names = [plain(node) for node in pairs.nodes]
+    counts = {int(pairs.n[i, j]) for i in range(len(names)) for j in range(len(names)) if i != j}
+    same = len(counts) == 1
     rows = []
     for i, name in enumerate(names):
         cells = [
             Cell(NOTHING)
             if i == j or not pairs.n[i, j]
-            else Cell(number(float(pairs.median_us[i, j]) * unit.per_us), f"n {pairs.n[i, j]}")
+            else Cell(
+                number(float(pairs.median_us[i, j]) * unit.per_us),
+                "" if same else f"n {pairs.n[i, j]}",
+            )
             for j in range(len(names))
         ]
         rows.append((Cell(name), *cells))
-    caption = f"Median skew of pairs, in {unit.name}: the column's node minus the row's"
+    of = f", of {min(counts):,} shots each" if same else ""
+    caption = f"Median skew of pairs, in {unit.name}: the column's node minus the row's{of}"
     return [Table(caption, ("node", *names), tuple(rows))]
 
 
@@ -210,7 +216,7 @@ def _beside(
             cells.append(_estimate(values.mean if values else None, unit.per_us))
             cells.append(_estimate(values.p95 if values else None, unit.per_us))
         rows.append(tuple(cells))
-    headings = [head for r in results for head in (f"{title_of(r)}: mean", "p95")]
+    headings = [head for name in names_of(results) for head in (f"{name}: mean", "p95")]
     title = plain(known[0].title)
     return Table(
         f"{title} side by side, absolute values in {unit.name}, with {confidence} intervals",
@@ -236,7 +242,7 @@ def _growth_beside(
         rows.append((Cell(name), Cell(unit), *cells))
     return Table(
         f"Growth of {quantity} with N side by side, with {level(results[0])} intervals",
-        ("parameter", "unit", *(title_of(result) for result in results)),
+        ("parameter", "unit", *names_of(results)),
         tuple(rows),
         frozenset({0, 1}),
     )
