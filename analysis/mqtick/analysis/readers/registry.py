@@ -10,7 +10,9 @@ from mqtick.analysis.capture import CaptureError, CaptureFile
 from mqtick.analysis.readers import (
     agilent_bin,
     isf,
+    keysight_h5,
     logic_files,
+    rigol_wfm,
     saleae_binary,
     tektronix_wfm,
     text_formats,
@@ -28,7 +30,9 @@ FORMATS: Final[tuple[Format, ...]] = (
     *agilent_bin.FORMATS,
     *tektronix_wfm.FORMATS,
     *saleae_binary.FORMATS,
+    *keysight_h5.FORMATS,
     *isf.FORMATS,
+    *rigol_wfm.FORMATS,
     *text_formats.FORMATS,
 )
 
@@ -101,6 +105,11 @@ def _kind(head: bytes) -> str:
     for magic, kind in _KINDS:
         if head.startswith(magic):
             return kind
+    if head[:4] in (b"\x00\0\0\0", b"\x04\0\0\0", b"\x06\0\0\0") and head[6:8] == b"\0\0":
+        return (
+            "of no format that is known; where it is the .Wfm.bin of a Rohde & Schwarz pair, name "
+            "the .bin beside it"
+        )
     shown = head[:16]
     text = sum(32 <= octet < 127 or octet in b"\t\r\n" for octet in head[:512])
     if text > 0.95 * len(head[:512]):

@@ -18,17 +18,18 @@ import numpy as np
 
 from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
+from mqtick.analysis.readers.logic_files import transitions_of_bits
 from mqtick.analysis.readers.octets import Octets, add_waveform, interval_fs, start_fs, text
+from mqtick.analysis.waveform import Waveform
 
 __all__ = ["FORMATS"]
 
 _ORDERS: Final = {b"\x0f\x0f": "<", b"\xf0\xf0": ">"}
 _VERSIONS: Final = (b":WFM#001", b":WFM#002", b":WFM#003")
-_KINDS: Final = {0: "i2", 1: "i4", 2: "u4", 4: "f4", 5: "f8"}
-_OCTET_KINDS: Final = {6: "u1", 7: "i1"}  # of version 3
+_KINDS: Final = {0: "i2", 1: "i4", 2: "u4", 4: "f4", 5: "f8", 6: "u1", 7: "i1"}
 _VECTOR: Final = 2
-_YT: Final = 1
 _FAST_FRAME: Final = 1
+_AFTERWORDS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class _Header:
     curve_at: int
     data: tuple[int, int]
     stride: int
+    lines: tuple[str, ...]
 
 
 def _is_wfm(head: bytes) -> bool:
@@ -95,12 +97,8 @@ def _header(file: Octets) -> _Header:
             f"{file.path} has no waveform of volts over time (its data type is {get('i', 122)}, "
             f"its set type {get('i', 78)}); save it as CSV."
         )
-    kinds = _KINDS | (_OCTET_KINDS if third else {})
-    code = int(get("i", explicit + 72))
-    width = int(get("B", 15))
-    kind = kinds.get(code, "i1" if code == 0 and width == 1 else "")
-    if code == 0 and width == 1:
-        kind = "i1"
+    code, width = int(get("i", explicit + 72)), int(get("B", 15))
+    kind = "i1" if (code, width) == (0, 1) else _KINDS.get(code, "")
     if not kind or np.dtype(kind).itemsize != width:
         raise CaptureError(
             f"{file.path} has samples of the format {code} in {width} octets, which is not read; "
@@ -112,6 +110,7 @@ def _header(file: Octets) -> _Header:
     scale, offset = float(get("d", explicit)), float(get("d", explicit + 8))
     if not (0 < abs(scale) < 1e30 and abs(offset) < 1e30):
         raise CaptureError(f"{file.path} has {scale!r} V a code at {offset!r} V: save it again.")
+    curve_at = int(get("i", 16))
     # One update of the first frame stands in the header, those of the others follow it.
     more = file.take(curve_info + 30, 24 * (frames - 1), "the times of its frames")
     updates = (file.take(updates_at, 24, "its header"), *_pieces(more, 24))
@@ -126,10 +125,19 @@ def _header(file: Octets) -> _Header:
         summary=summary,
         updates=updates,
         order=order,
-        curve_at=int(get("i", 16)),
+        curve_at=curve_at,
         data=(begin, end - begin),
         stride=stop,
+        lines=_lines(file, curve_at + frames * stop),
     )
+
+
+def _lines(file: Octets, at: int) -> tuple[str, ...]:
+    """Return the names of digital lines, d0 first, that the words after the samples speak of."""
+    after = file.take(at, min(file.size - at, _AFTERWORDS), "its end") if at < file.size else b""
+    words = after.partition(b"tekmeta!")[2]
+    names = tuple(f"d{bit}" for bit in range(8))
+    return names if all(b"\2\0\0\0" + name.encode() in words for name in names) else ()
 
 
 def _pieces(octets: bytes, size: int) -> tuple[bytes, ...]:
@@ -170,6 +178,11 @@ def _add(
     notes: list[str],
 ) -> None:
     timing = (header.interval_fs, header.start_fs)
+    if header.lines and header.kind.itemsize == 1:
+        for bit, name in enumerate(header.lines):
+            levels = samples.view(np.uint8) >> bit & 1
+            signals[name] = transitions_of_bits(name, Waveform(levels, 1.0, 0.0, *timing))
+        return
     if header.kind.kind == "f" or header.kind.itemsize > 2 or header.scale < 0:
         volts = samples.astype(np.float64) * header.scale + header.offset
         add_waveform(signals, notes, header.name, volts, timing)

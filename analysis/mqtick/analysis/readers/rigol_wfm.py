@@ -1,0 +1,225 @@
+"""Proprietary files that the optional package RigolWFM reads: captures of what it finds in them.
+
+Taken from it are codes, volts and the interval of the samples. Its time axis is not: some of its
+families have one that includes the end point, which stretches a record by a sample.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.analysis.readers.format import Format
+from mqtick.analysis.readers.logic_files import transitions_of_bits
+from mqtick.analysis.readers.octets import add_waveform, interval_fs, short_decimal, start_fs
+from mqtick.analysis.waveform import Waveform
+
+__all__ = ["FORMATS"]
+
+_NEEDS: Final = "RigolWFM"
+_LARGEST: Final = 1 << 30
+"""RigolWFM holds a file in memory several times."""
+
+_RIGOL: Final = {
+    b"\xa5\xa5\xa4\x01": "B",
+    b"\xa1\xa5\x00\x00": "C",
+    b"\xa5\xa5\x00\x00": "auto",  # C, D or E, by the file's size
+    b"\xa5\xa5\x38\x00": "auto",  # 2000, 4000 or 6000, by the model in it
+    b"\x01\xff\xff\xff": "Z",
+}
+
+
+def _opener(name: str, model_of: Callable[[bytes], str]) -> Callable[[Path], CaptureFile]:
+    def opened(path: Path) -> CaptureFile:
+        notes: list[str] = []
+        found = _parsed(path, name, model_of)
+        instrument = " ".join(
+            str(word) for word in (found.header_name, found.serial_number) if word
+        )
+        return CaptureFile(
+            path, name, instrument, lambda: _captures(path, name, model_of, notes), notes
+        )
+
+    return opened
+
+
+def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
+    """Let RigolWFM read a file; whatever it raises becomes a CaptureError."""
+    try:
+        from RigolWFM.wfm import Wfm  # noqa: PLC0415 - an optional package, and a slow one
+    except ImportError as error:
+        raise CaptureError(
+            f"{path} is a {name} file, which the package RigolWFM reads, and it cannot be imported "
+            f"({error}). Install it with `pip install 'mqtick[captures]'`, or export as CSV."
+        ) from error
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise CaptureError(
+                f"{path} has {path.stat().st_size} octets, more than the {_LARGEST} up to which "
+                f"{name} files are read; record a shorter span, or export as CSV."
+            )
+        with path.open("rb") as stream:
+            model = model_of(stream.read(256))
+        # It prints what it doubts.
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            return Wfm.from_file(str(path), model)
+    except CaptureError:
+        raise
+    except OSError as error:
+        raise CaptureError(f"{path} cannot be read ({error.strerror or error}).") from error
+    except Exception as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise CaptureError(
+            f"{path} begins as a {name} file, and RigolWFM cannot read it ({said}). It may be cut "
+            "short, or of a model that is not known; export it as CSV."
+        ) from error
+
+
+def _captures(
+    path: Path, name: str, model_of: Callable[[bytes], str], notes: list[str]
+) -> Iterator[Capture]:
+    found = _parsed(path, name, model_of)
+    signals: dict[str, Signal] = {}
+    for channel in found.channels:
+        _add_channel(path, channel, str(found.parser_name), signals, notes)
+    lines = found.logic_channels or {}
+    if lines:
+        seconds = float(found.logic_seconds_per_point or 0)
+        first = float(found.logic_times[0]) if found.logic_times is not None else 0.0
+        timing = (interval_fs(seconds, path, "its logic"), start_fs(first, path, "its logic"))
+        for line, bits in lines.items():
+            levels = (np.asarray(bits) != 0).astype(np.uint8)
+            signals[line] = transitions_of_bits(line, Waveform(levels, 1.0, 0.0, *timing))
+    if not signals:
+        raise CaptureError(" ".join([f"{path} has no channel with samples.", *notes]))
+    yield Capture(signals)
+
+
+def _add_channel(
+    path: Path, channel: Any, parser: str, signals: dict[str, Signal], notes: list[str]
+) -> None:
+    name = str(channel.name).replace(" ", "")
+    if channel.volts is None or channel.times is None or not len(channel.volts):
+        notes.append(f"Channel {name} was left out: it has no samples.")
+        return
+    volts = np.asarray(channel.volts, np.float64)
+    timing = (
+        interval_fs(_interval_s(channel), path, f"channel {name}"),
+        start_fs(short_decimal(float(channel.times[0])), path, f"channel {name}"),
+    )
+    # Only these families' codes are those of the file; the others' are made of their volts.
+    scaled = _codes(channel.raw, volts) if parser.startswith("wfm") else None
+    if scaled is None:
+        add_waveform(signals, notes, name, volts, timing)
+    else:
+        codes, step, code_at_zero = scaled
+        scale = {"volts_per_code": step, "code_at_zero": code_at_zero}
+        add_waveform(signals, notes, name, codes, timing, scale)
+
+
+def _interval_s(channel: Any) -> float:
+    """Return what the file says, where the time axis agrees with it but for its last sample."""
+    told = short_decimal(float(channel.seconds_per_point))
+    count = len(channel.times)
+    if count < 2:
+        return told
+    seen = (float(channel.times[-1]) - float(channel.times[0])) / (count - 1)
+    return told if abs(seen - told) <= 1.5 * told / (count - 1) else seen
+
+
+def _codes(
+    raw: Any, volts: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.uint8], float, float] | None:
+    """Return codes, volts a code and the code of 0 V, None where volts do not follow from codes."""
+    codes = np.asarray(raw)
+    if codes.dtype != np.uint8 or codes.shape != volts.shape:
+        return None
+    least, most = int(codes.argmin()), int(codes.argmax())
+    distance = int(codes[most]) - int(codes[least])
+    step = float(volts[most] - volts[least]) / distance if distance else 0.0
+    if not 0 < abs(step) < 1e30:
+        return None
+    if step < 0:  # the greater the code, the lower the voltage
+        codes, step = ~codes, -step
+    at_zero = float(codes[least]) - float(volts[least]) / step
+    if float(np.abs((codes - at_zero) * step - volts).max()) > step / 4:
+        return None
+    return codes, step, at_zero
+
+
+def _is_siglent(head: bytes) -> bool:
+    """Whether this is a header of version 2 to 6; older ones have nothing to be known by."""
+    if len(head) < 64:
+        return False
+    version, *words = struct.unpack_from("<6I", head)
+    flags = {2: words[:4], 3: words[:4], 4: words[1:5]}.get(version)
+    if flags is not None:
+        return set(flags) <= {0, 1} and (version == 4) <= (0x280 <= words[0] < 1 << 20)
+    if version == 6:
+        module = head[8:40].split(b"\0")[0]
+        return words[0] & 0xFFFF >= 108 and len(module) > 2 and module.isascii()
+    if version == 5 and len(head) > 0x240:
+        on = [struct.unpack_from("<I", head, at)[0] for at in (0x76, 0xF0, 0x194, 0x238)]
+        return set(on) <= {0, 1} and any(on)
+    return False
+
+
+def _is_yokogawa(head: bytes) -> bool:
+    words = (b"NR_PT:", b"PT_O:", b"XIN:", b"YMU:", b"YOF:", b"BYT:")
+    return head.startswith(b"$PublicInfo") or all(word in head[:4096] for word in words)
+
+
+def _rigol_model(head: bytes) -> str:
+    return _RIGOL[head[:4]]
+
+
+def _is_rohde_schwarz(head: bytes) -> bool:
+    return head.startswith(b"<?xml") and b"<Database" in head and b'SaveItemType="Data"' in head
+
+
+FORMATS: Final = (
+    Format("Rigol WFM", "", lambda h: h[:4] in _RIGOL, _opener("Rigol WFM", _rigol_model), _NEEDS),
+    Format(
+        "Siglent binary",
+        "SDS814X HD",
+        _is_siglent,
+        _opener("Siglent binary", lambda head: "Siglent"),
+        _NEEDS,
+    ),
+    Format(
+        "LeCroy TRC",
+        "LeCroy templates 1.0 and 2.3",
+        lambda head: b"WAVEDESC" in head[:64],
+        _opener("LeCroy TRC", lambda head: "LeCroy"),
+        _NEEDS,
+    ),
+    Format(
+        "Rohde & Schwarz binary",
+        "RTP",
+        _is_rohde_schwarz,
+        _opener("Rohde & Schwarz binary", lambda head: "auto"),
+        _NEEDS,
+    ),
+    Format(
+        "Yokogawa waveform",
+        "",
+        _is_yokogawa,
+        _opener("Yokogawa waveform", lambda head: "auto"),
+        _NEEDS,
+    ),
+    Format(
+        "Tektronix LLWFM",
+        "",
+        lambda head: b"LLWFM" in head[:8],
+        _opener("Tektronix LLWFM", lambda head: "Tek"),
+        _NEEDS,
+    ),
+)
