@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.clocks.convergence import FEWEST, converged_from
+from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.even import evenly, gaps, median_interval
+from mqtick.analysis.clocks.masks import MaskVerdict, judge_masks
+from mqtick.analysis.clocks.stability import adev, mtie, tdev
 from mqtick.analysis.measurement import TimeErrors
+from mqtick.analysis.statistics.describe import describe
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 
-__all__ = ["ClockSummary", "Deviation", "Holdover", "MaskVerdict"]
+__all__ = ["ClockSummary", "Deviation", "Holdover", "MaskVerdict", "summarise_clock"]
 
+Floats = npt.NDArray[np.float64]
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Deviation:
-    """One stability measure over observation intervals.
-
-    Attributes:
-        name: "MTIE", "TDEV" or "ADEV".
-        tau_s: observation intervals in s.
-        value: MTIE and TDEV in ns, ADEV without unit.
-        low, high: confidence interval, None for MTIE (a maximum, it has none).
-    """
-
-    name: str
-    tau_s: npt.NDArray[np.float64]
-    value: npt.NDArray[np.float64]
-    low: npt.NDArray[np.float64] | None = None
-    high: npt.NDArray[np.float64] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MaskVerdict:
-    """Whether a measure stays below a mask of a standard.
-
-    `worst_ratio` is the largest measure / mask, at `worst_tau_s`; None where they share no tau.
-    """
-
-    mask: str
-    measure: str
-    holds: bool | None
-    worst_ratio: float | None
-    worst_tau_s: float | None
+FEWEST_FOR_STABILITY: Final = 16
+_NS_PER_US: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +45,18 @@ class ClockSummary:
     Attributes:
         errors: what was measured.
         constant_us: constant part (cTE): the mean after convergence, with its interval.
-        spread_us: standard deviation of what remains (dTE) after convergence.
+        spread_us: standard deviation of what remains (dTE) after convergence; NaN of one sample.
         most_us: max|TE| after convergence.
         absolute: distribution of |TE| after convergence, in us.
-        converged_after_s: since the begin; None where it never stayed within its own spread.
+        converged_after_s: since the begin; None where it never stayed within its own spread, and
+            everything then counts as after convergence.
         interval_s: the median distance of the samples.
-        deviations: MTIE, TDEV, ADEV; empty with too few samples.
+        deviations: MTIE, TDEV, ADEV after convergence; empty with too few samples.
         masks: verdicts against masks of standards.
         holdovers: gaps, the longest first.
-        outside: how many samples' stated intervals leave the error 0 out, None without intervals.
+        outside: after convergence, how many samples' stated intervals leave the error 0 out, None
+            without intervals.
+        notes: sentences on how the samples had to be treated.
     """
 
     errors: TimeErrors
@@ -87,3 +70,120 @@ class ClockSummary:
     masks: tuple[MaskVerdict, ...]
     holdovers: tuple[Holdover, ...]
     outside: int | None
+    notes: tuple[str, ...] = ()
+
+
+def summarise_clock(errors: TimeErrors, confidence: float = 0.95) -> ClockSummary:
+    """Say what a clock's time error is like.
+
+    When it converged is told by `convergence.converged_from`; everything but the holdovers is about
+    the time from then on. A gap is where two samples are more than five median intervals apart.
+
+    Args:
+        errors: at least one sample; instants increasing.
+        confidence: of every interval, 0 to 1.
+
+    Raises:
+        ValueError: no sample, values that are no numbers, instants that do not increase.
+    """
+    seconds, error_ns = _checked(errors)
+    first = converged_from(error_ns)
+    begin = 0 if first is None else first
+    after_s, after_ns = seconds[begin:], error_ns[begin:]
+    values_us = after_ns / _NS_PER_US
+    signed = describe(values_us, confidence)
+    absolute = describe(np.abs(values_us), confidence)
+    if signed is None or absolute is None:  # values were checked: there are some
+        raise ValueError(f"{errors.name}: no sample to say anything of.")
+    most_us = float(np.abs(values_us).max())
+    deviations, notes = _deviations(after_s, after_ns, confidence)
+    if first is None:
+        notes = (_never_converged(seconds.size), *notes)
+    return ClockSummary(
+        errors=errors,
+        constant_us=signed.mean,
+        spread_us=signed.deviation or Estimate(float("nan")),
+        most_us=most_us,
+        absolute=absolute,
+        converged_after_s=None if first is None else float(seconds[first] - seconds[0]),
+        interval_s=median_interval(seconds),
+        deviations=deviations,
+        masks=judge_masks(deviations, most_us * _NS_PER_US),
+        holdovers=_holdovers(seconds, error_ns),
+        outside=_outside(errors, begin),
+        notes=notes,
+    )
+
+
+def _checked(errors: TimeErrors) -> tuple[Floats, Floats]:
+    seconds = np.asarray(errors.seconds, np.float64)
+    error_ns = np.asarray(errors.error_ns, np.float64)
+    if not seconds.size or seconds.shape != error_ns.shape:
+        raise ValueError(
+            f"{errors.name}: {error_ns.size} time errors at {seconds.size} instants; there has to "
+            "be one at least, and one for each instant."
+        )
+    if not (np.isfinite(seconds).all() and np.isfinite(error_ns).all()):
+        raise ValueError(f"{errors.name}: instants or time errors that are no numbers.")
+    if np.any(np.diff(seconds) <= 0):
+        raise ValueError(f"{errors.name}: instants that do not increase.")
+    return seconds, error_ns
+
+
+def _never_converged(samples: int) -> str:
+    if samples < FEWEST:
+        return (
+            f"{samples} samples do not tell when the clock converged ({FEWEST} would): all of them "
+            "count."
+        )
+    return "The clock did not converge in the first half of its samples: all of them count."
+
+
+def _deviations(
+    seconds: Floats, error_ns: Floats, confidence: float
+) -> tuple[tuple[Deviation, ...], tuple[str, ...]]:
+    few = (
+        f"MTIE, TDEV and ADEV need {FEWEST_FOR_STABILITY} samples after convergence without a gap "
+        "between them."
+    )
+    if seconds.size < FEWEST_FOR_STABILITY:
+        return (), (few,)
+    even = evenly(seconds, error_ns)
+    if max(part.size for part in even.parts) < FEWEST_FOR_STABILITY:
+        return (), (few,)
+    notes = [even.note] if even.note else []
+    if len(even.parts) > 1:
+        notes.append(
+            f"There are {len(even.parts) - 1} gaps of more than five median intervals; MTIE, TDEV "
+            "and ADEV are computed of the parts between them, never across one."
+        )
+    parts = list(even.parts)
+    return (
+        mtie(parts, even.interval_s),
+        tdev(parts, even.interval_s, confidence=confidence),
+        adev(parts, even.interval_s, confidence=confidence),
+    ), tuple(notes)
+
+
+def _holdovers(seconds: Floats, error_ns: Floats) -> tuple[Holdover, ...]:
+    found = [
+        Holdover(
+            float(seconds[last] - seconds[0]),
+            float(seconds[last + 1] - seconds[0]),
+            float(error_ns[last + 1] - error_ns[last]),
+        )
+        for last in gaps(seconds)
+    ]
+    return tuple(sorted(found, key=lambda gap: gap.begin_s - gap.end_s))
+
+
+def _outside(errors: TimeErrors, begin: int) -> int | None:
+    if errors.lower_ns is None and errors.upper_ns is None:
+        return None
+    # A bound that is missing is NaN, and no comparison with it is true.
+    is_outside = np.zeros(errors.error_ns.size - begin, bool)
+    if errors.lower_ns is not None:
+        is_outside |= np.asarray(errors.lower_ns, np.float64)[begin:] > 0
+    if errors.upper_ns is not None:
+        is_outside |= np.asarray(errors.upper_ns, np.float64)[begin:] < 0
+    return int(np.count_nonzero(is_outside))

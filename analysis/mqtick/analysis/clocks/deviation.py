@@ -1,0 +1,28 @@
+"""One stability measure over observation intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Deviation"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deviation:
+    """One stability measure over observation intervals.
+
+    Attributes:
+        name: "MTIE", "TDEV", "ADEV" or "MDEV".
+        tau_s: observation intervals in s.
+        value: MTIE and TDEV in ns, ADEV and MDEV without unit.
+        low, high: confidence interval, None for MTIE (a maximum, it has none).
+    """
+
+    name: str
+    tau_s: npt.NDArray[np.float64]
+    value: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64] | None = None
+    high: npt.NDArray[np.float64] | None = None

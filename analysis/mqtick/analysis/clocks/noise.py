@@ -1,0 +1,132 @@
+"""Which kind of noise a clock shows, and how many independent values an estimate is worth.
+
+Noise is named by the exponent alpha of its frequency's spectrum: 2 white phase, 1 flicker phase,
+0 white frequency, -1 flicker frequency, -2 random walk of frequency.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ALPHAS", "degrees_of_freedom", "noise_exponent"]
+
+Floats = npt.NDArray[np.float64]
+
+ALPHAS: Final = (2, 1, 0, -1, -2)
+FEWEST: Final = 30
+"""Fewer values do not tell what kind of noise they are."""
+_DIFFERENCES: Final = 2
+_LAGS: Final = 100
+"""So many lags make the sum of the autocovariances; more do not change its first three digits."""
+
+
+def noise_exponent(x: Floats, factor: int) -> int | None:
+    """Return alpha of a time error at an averaging factor, None with too few values.
+
+    From the autocorrelation of neighbours: Riley and Greenhall, "Power law noise identification
+    using the lag 1 autocorrelation" (EFTF 2004), which NIST SP 1065 takes up.
+    """
+    values = x[::factor]
+    if values.size < FEWEST:
+        return None
+    values = _without_parabola(values)
+    for differences in range(_DIFFERENCES + 1):
+        values = values - values.mean()
+        power = float(values @ values)
+        if not power > 0:
+            return 2 - 2 * differences  # no noise at all: rounding decides
+        lag = float(values[1:] @ values[:-1]) / power
+        delta = lag / (1 + lag)
+        if delta < 0.25 or differences == _DIFFERENCES:
+            break
+        values = np.diff(values)
+    alpha = 2 - 2 * differences - round(2 * delta)
+    return max(-2, min(2, alpha))
+
+
+def _without_parabola(values: Floats) -> Floats:
+    """Take offset, frequency and drift off: they would be taken for noise."""
+    t = np.linspace(-1, 1, values.size)
+    left: Floats = values - values.mean()
+    for basis in (t, t * t - float(np.mean(t * t))):
+        left = left - basis * (float(basis @ left) / float(basis @ basis))
+    return left
+
+
+def degrees_of_freedom(alpha: int, factor: int, terms: int, *, modified: bool) -> float:
+    """Return how many independent values `terms` overlapping second differences are worth.
+
+    Greenhall and Riley, "Uncertainty of stability variances based on finite differences" (PTTI
+    2003), which is the method of NIST SP 1065 for AVAR, MVAR and TVAR. `modified`: of MDEV and
+    TDEV. ValueError for a noise that it does not know.
+    """
+    if alpha not in ALPHAS:
+        raise ValueError(f"alpha {alpha}: known are {', '.join(map(str, ALPHAS))}.")
+    ratio = terms / factor
+    if not modified and alpha == 2:
+        # Second differences of white phase noise hang together at lags of 0, 1 and 2 tau alone.
+        beyond = (16, 1)
+        total = sum(max(0.0, 1 - lag / ratio) * beyond[lag - 1] for lag in (1, 2))
+        return terms / (1 + total / 18)
+    lags = min(terms, 3 * factor)
+    if lags <= _LAGS:
+        filter_factor = 1.0 if modified else float(factor)
+        if not modified and alpha <= 0 and 3 * factor > _LAGS:
+            filter_factor = math.inf
+        return _from_sum(alpha, filter_factor, lags, terms, factor)
+    stride = _LAGS / min(ratio, 3.0)
+    if modified or alpha <= 0:
+        filter_factor = 1.0 if modified else math.inf
+        return _from_sum(alpha, filter_factor, _LAGS, ratio * stride, stride)
+    # Flicker phase noise has no limit for a large factor: tables 2 and 3 of the paper.
+    at_zero = 15.23 + 12.0 * math.log(factor)
+    if ratio > 3:
+        return ratio * at_zero**2 / (790.0 - 410.0 / ratio)
+    return _from_sum(alpha, stride, _LAGS, float(_LAGS), stride, at_zero)
+
+
+def _from_sum(
+    alpha: int,
+    filter_factor: float,
+    lags: int,
+    terms: float,
+    stride: float,
+    at_zero: float | None = None,
+) -> float:
+    """Return terms / sum of squared autocorrelations of the differences, weighted by 1 - lag."""
+    lag = np.arange(lags + 1)
+    covariance = _covariance(lag / stride, filter_factor, alpha)
+    power = covariance**2 * np.maximum(0.0, 1 - lag / terms)
+    total = power[0] + 2 * power[1:-1].sum() + power[-1]
+    scale = float(covariance[0]) if at_zero is None else at_zero
+    return terms * scale**2 / float(total)
+
+
+def _covariance(t: Floats, filter_factor: float, alpha: int) -> Floats:
+    """Return the autocovariance of second differences tau apart, up to a common factor."""
+    weights = {-2: 1.0, -1: -4.0, 0: 6.0, 1: -4.0, 2: 1.0}
+    return sum(
+        (weight * _filtered(t + shift, filter_factor, alpha) for shift, weight in weights.items()),
+        np.zeros_like(t),
+    )
+
+
+def _filtered(t: Floats, filter_factor: float, alpha: int) -> Floats:
+    if math.isinf(filter_factor):
+        return _generalised(t, alpha + 2)
+    step = 1 / filter_factor
+    near = 2 * _generalised(t, alpha)
+    return filter_factor**2 * (near - _generalised(t - step, alpha) - _generalised(t + step, alpha))
+
+
+def _generalised(t: Floats, alpha: int) -> Floats:
+    """Return the generalised autocovariance of phase noise, up to a common factor."""
+    size = np.abs(t)
+    power = 3 - alpha
+    if power % 2:
+        return (-1.0 if alpha == 2 else 1.0) * size**power
+    return np.asarray(size**power * np.log(np.where(size > 0, size, 1.0)), np.float64)

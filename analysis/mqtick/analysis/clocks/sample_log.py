@@ -1,0 +1,211 @@
+"""Reads the sample log of a client: a line of JSON for each sample (`sample_log` in client.toml).
+
+Offsets in it are reference minus the judged clock, in ns, as `TimeErrors` has them: positive, the
+clock is behind. Of each burst of exchanges the best used sample is taken, as chronyd is given it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.clocks.sample_track import Sample, Track
+from mqtick.analysis.measurement import TimeErrors
+
+__all__ = ["SampleLog", "open_sample_log", "read_sample_log", "recognises"]
+
+_LONGEST_LINE: Final = 1 << 16
+_LARGEST_NS: Final = 1 << 62
+"""The year 2116, as the epoch counts."""
+_MOST_REASONS: Final = 50
+_MOST_SERVERS: Final = 1000
+_MARKS: Final = (b'"offset_ns"', b'"local_ns"', b'"verdict"')
+_USED: Final = "used"
+
+
+@dataclass(slots=True)
+class SampleLog:
+    """What a sample log says.
+
+    Attributes:
+        errors: one for each server whose samples were used, in the order of their numbers.
+        notes: sentences on what was chosen, repaired or assumed.
+        damaged: a sentence on lines that could not be read and were left out; empty if all could.
+        counts: how many samples met which verdict for which reason: ("refused", "stale").
+    """
+
+    errors: list[TimeErrors]
+    notes: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def recognises(head: bytes) -> bool:
+    """Return whether these first octets of a file are of a sample log; never raises."""
+    for line in head.splitlines()[:10]:
+        if line.lstrip().startswith(b"{") and all(mark in line for mark in _MARKS):
+            return True
+    return False
+
+
+def read_sample_log(path: Path) -> list[TimeErrors]:
+    """Return the time errors of a sample log, one for each server; CaptureError."""
+    return open_sample_log(path).errors
+
+
+def open_sample_log(path: Path) -> SampleLog:
+    """Read a sample log, line by line; CaptureError where it has no sample that was used."""
+    tracks: dict[int, Track] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    reading = _Reading()
+    for sample in reading.samples(path):
+        key = sample.verdict, sample.reason
+        counts[key if key in counts or len(counts) < _MOST_REASONS else ("other", "")] += 1
+        if sample.verdict != _USED:
+            continue
+        if sample.server not in tracks and len(tracks) >= _MOST_SERVERS:
+            raise CaptureError(
+                f"{path}: samples of more than {_MOST_SERVERS} servers; this is no client's log."
+            )
+        tracks.setdefault(sample.server, Track()).add(sample)
+    if not counts:
+        raise CaptureError(
+            f"{path}: none of its {reading.lines} lines is a sample "
+            f"({reading.first_fault or 'it is empty'}). Expected is the file that `sample_log` of "
+            "a client's client.toml names: a line of JSON for each sample."
+        )
+    if not tracks:
+        raise CaptureError(
+            f"{path}: none of its {counts.total()} samples was used ({_in_words(counts)}), so it "
+            "holds no time error. `mqtick-client doctor` says why a client uses none."
+        )
+    log = SampleLog([], counts=counts)
+    if len(tracks) == 1 and counts.total() == counts_of(counts, _USED):
+        log.notes.append(f"All {counts.total()} samples of {path.name} were used.")
+    else:
+        log.notes.append(
+            f"{counts_of(counts, _USED)} of {counts.total()} samples of {path.name} were used; "
+            f"the others are left out: {_in_words(counts)}."
+        )
+    for server, track in sorted(tracks.items()):
+        name = path.stem if len(tracks) == 1 else f"{path.stem}, server {server}"
+        errors, notes = track.finish(name)
+        if errors is not None:
+            log.errors.append(errors)
+        log.notes += notes
+    if not log.errors:
+        raise CaptureError(f"{path}: no sample can be placed in time. {' '.join(log.notes)}")
+    log.damaged += reading.damaged(path)
+    return log
+
+
+def counts_of(counts: Counter[tuple[str, str]], verdict: str) -> int:
+    """Return how many samples met a verdict."""
+    return sum(number for (its, _), number in counts.items() if its == verdict)
+
+
+def _in_words(counts: Counter[tuple[str, str]]) -> str:
+    return ", ".join(
+        f"{number} {verdict}" + (f" ({reason})" if reason not in ("", "none") else "")
+        for (verdict, reason), number in counts.most_common()
+        if verdict != _USED
+    )
+
+
+class _Reading:
+    """Goes through the lines of a file and counts those that are no samples."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.faulty = 0
+        self.first_fault = ""
+        self._last_is_cut = False
+
+    def samples(self, path: Path) -> Iterator[Sample]:
+        """Yield every sample, in the order of the file; CaptureError where it cannot be read."""
+        try:
+            with path.open("rb") as file:
+                while line := file.readline(_LONGEST_LINE):
+                    self.lines += 1
+                    is_whole = line.endswith(b"\n")
+                    if not is_whole and len(line) == _LONGEST_LINE:
+                        while rest := file.readline(_LONGEST_LINE):
+                            if rest.endswith(b"\n"):
+                                break
+                        self._count(f"longer than {_LONGEST_LINE} octets")
+                        continue
+                    if not line.strip():
+                        continue
+                    try:
+                        yield _sample(line)
+                    except ValueError as error:
+                        self._last_is_cut = not is_whole
+                        self._count(str(error))
+        except OSError as error:
+            raise CaptureError(f"{path}: {error.strerror or error}.") from error
+
+    def _count(self, fault: str) -> None:
+        self.faulty += 1
+        self.first_fault = self.first_fault or f"line {self.lines}: {fault}"
+
+    def damaged(self, path: Path) -> list[str]:
+        """Return a sentence on the lines that are no samples, if there are any."""
+        if not self.faulty:
+            return []
+        if self.faulty == 1 and self._last_is_cut:
+            return [f"{path.name}: the last line, {self.lines}, is cut off and left out."]
+        return [
+            f"{path.name}: {self.faulty} of {self.lines} lines are no samples and left out; the "
+            f"first is {self.first_fault}."
+        ]
+
+
+def _sample(line: bytes) -> Sample:
+    """Return what a line says; ValueError says what is wrong with it."""
+    try:
+        record = json.loads(line.decode())
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except ValueError:
+        raise ValueError("it is not JSON") from None
+    if not isinstance(record, dict):
+        raise ValueError("it is no object")
+    return Sample(
+        server=_whole(record, "server"),
+        kind=_word(record, "kind"),
+        verdict=_word(record, "verdict"),
+        reason=_word(record, "reason") if "reason" in record else "",
+        realtime_ns=_whole(record, "realtime_ns"),
+        local_ns=_whole(record, "local_ns"),
+        offset_ns=_whole(record, "offset_ns"),
+        lower_ns=_bound(record, "lower_ns"),
+        upper_ns=_bound(record, "upper_ns"),
+        delay_ns=_whole(record, "delay_ns") if "delay_ns" in record else 0,
+    )
+
+
+def _whole(record: dict[str, Any], key: str) -> int:
+    value = record.get(key)
+    if type(value) is not int:
+        raise ValueError(f"{key} is {'no whole number' if key in record else 'missing'}")
+    if abs(value) >= _LARGEST_NS:
+        raise ValueError(f"{key} is beyond {_LARGEST_NS}")
+    return value
+
+
+def _bound(record: dict[str, Any], key: str) -> int | None:
+    return None if record.get(key) is None else _whole(record, key)
+
+
+def _word(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str) or not 0 < len(value) <= 40 or not value.isprintable():
+        raise ValueError(f"{key} is {'no word' if key in record else 'missing'}")
+    return value
