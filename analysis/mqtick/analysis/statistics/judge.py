@@ -28,12 +28,13 @@ from mqtick.analysis.statistics.limit import (
     duration,
 )
 
-__all__ = ["judge"]
+__all__ = ["ALL", "judge"]
 
 Floats = npt.NDArray[np.float64]
 Judged = tuple[str, str]
 """State and the sentence's end."""
 
+ALL: Final = "all N"
 MAX_SHARE: Final = 0.05
 """A maximum of which fewer shots prove no more than that this share is beyond proves too little."""
 _NAMES: Final = {"latency": "|latency|", "skew": "|skew|", "clock": "|time error|"}
@@ -58,8 +59,9 @@ def judge(
     n = int(values.size)
     time = autocorrelation_time(values) if n else 1.0
     found = describe_absolute(values, confidence, time)
+    head = "all shots" if of == ALL else of
     if found is None:
-        words = f"{of}: nothing was measured, so nothing is shown."
+        words = f"{head}: nothing was measured, so nothing is shown."
         return Verdict(limit, of, NOT_PROVEN, Estimate(math.nan), 0, confidence, words)
     value = _value(limit.statistic, found)
 
@@ -76,9 +78,9 @@ def judge(
         state = NOT_PROVEN
         words += (
             f"; but single values may be off by {duration(uncertainty_us)} either way, and that "
-            "leaves it open: it takes finer sampling or a better time base, not more shots"
+            "leaves it open: it takes a more exact measurement, not more shots"
         )
-    return Verdict(limit, of, state, value, n, confidence, f"{of}: {words}.")
+    return Verdict(limit, of, state, value, n, confidence, f"{head}: {words}.")
 
 
 def _value(statistic: str, found: Distribution) -> Estimate:
@@ -170,10 +172,9 @@ def _told(limit: Limit, beyond: int, n: int, effective: float) -> str:
     worth = "" if effective > 0.9 * n else f" (worth {_number(effective)}, as they hang together)"
     passes = "beyond" if limit.inclusive else "at or beyond"
     verb = "has" if beyond < 2 else "have"
-    return (
-        f"{count} of {_number(n)} shot{'s' if n > 1 else ''}{worth} {verb} a {_NAMES[limit.quantity]} {passes} "
-        f"{duration(limit.bound_us)}"
-    )
+    shots = f"{_number(n)} shot{'s' if n > 1 else ''}{worth}"
+    what = f"{_NAMES[limit.quantity]} {passes} {duration(limit.bound_us)}"
+    return f"{count} of {shots} {verb} a {what}"
 
 
 def _keeps(value: float, limit: Limit) -> bool:
