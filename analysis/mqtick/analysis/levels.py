@@ -1,0 +1,224 @@
+"""State levels of a waveform: where it rests, how noisy it is there, whether it was cut off.
+
+The terms are those of IEEE 181: low and high *state level*, found as the modes of the histogram.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mqtick.analysis.waveform import Codes, Waveform
+
+__all__ = ["HYSTERESIS", "SIGMAS", "EdgeError", "StateLevels", "is_clipped", "state_levels"]
+
+HYSTERESIS: Final = 0.25
+"""Share of the amplitude by which the signal has to pass the middle before the next edge counts."""
+SIGMAS: Final = 5.0
+"""Noise beyond so many standard deviations is not expected in a record."""
+
+_BINS: Final = 64
+_COARSEST_STEP: Final = 256
+"""Codes of 8 bits may stand in the upper half of a word."""
+_PIECE: Final = 1 << 14
+"""Samples counted at a time: what is made of them stays in the processor's cache."""
+_LOOKS: Final = 2048
+_TRIMMED: Final = 0.9
+_TRIMMED_MEAN: Final = 0.657
+"""Mean of the smaller 90 % of the absolute values of a normal distribution, in its sigmas."""
+_WANDERS: Final = 2.5
+_CLIPPINGS: Final = 5
+_CUT_SHARE: Final = 0.1
+_DITHERED: Final = 0.6
+
+
+class EdgeError(ValueError):
+    """A waveform has no two levels between which an edge could be; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateLevels:
+    """Low and high level in codes, and how many samples stand at the converter's limits.
+
+    Attributes:
+        low, high: the levels, in codes.
+        clipped: samples at the limits of the codes' type.
+        noise: standard deviation around the levels, in codes.
+        step: distance of neighbouring values, in codes.
+        samples: how many samples stand at the level that has fewer.
+        jitter: standard deviation of the noise from one sample to the next, in codes; where it is
+            far below `noise`, the levels wander: a slow drift, or the droop of an AC input.
+    """
+
+    low: float
+    high: float
+    clipped: int
+    noise: float = 0.0
+    step: int = 1
+    samples: int = 0
+    jitter: float = 0.0
+
+    @property
+    def middle(self) -> float:
+        """The 50 % reference level, in codes."""
+        return (self.low + self.high) / 2
+
+    @property
+    def amplitude(self) -> float:
+        """High minus low level, in codes."""
+        return self.high - self.low
+
+    @property
+    def wander(self) -> bool:
+        """Whether the levels seem to move more than noise does; ringing looks like that too."""
+        return self.noise > max(_WANDERS * self.jitter + self.step, 0.02 * self.amplitude)
+
+
+@dataclass(frozen=True, slots=True)
+class _Histogram:
+    """How often each code occurs, from the lowest one on."""
+
+    lowest: int
+    counts: npt.NDArray[np.intp]
+
+    @property
+    def highest(self) -> int:
+        return self.lowest + self.counts.size - 1
+
+
+def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
+    """Find low and high level as the modes of the lower and upper half (IEEE 181, 5.2).
+
+    `minimum_v` is the least amplitude in volts that counts as a signal. EdgeError where the
+    waveform is empty, flat, or nothing but noise.
+    """
+    return _levels(waveform, minimum_v)[0]
+
+
+def _levels(waveform: Waveform, minimum_v: float) -> tuple[StateLevels, _Histogram]:
+    codes, scale = waveform.codes, waveform.volts_per_code
+    if codes.size < 2:
+        raise EdgeError(f"The waveform has {codes.size} samples, too few for an edge.")
+    lowest, highest = int(codes.min()), int(codes.max())
+    if (lowest, highest, waveform.code_at_zero) == (0, 1, 0.0) and scale >= 1:
+        # A logic analyser's 0 V or logic level, not a converter's last bit.
+        return StateLevels(0.0, 1.0, 0), _Histogram(0, np.ones(2, np.intp))
+    if highest - lowest < 2 or (highest - lowest) * scale < minimum_v:
+        raise EdgeError(
+            f"The waveform is flat: {(highest - lowest) * scale:.3g} V between its lowest and "
+            f"highest sample, and an edge needs {max(minimum_v, 2 * scale):.3g} V; look at "
+            "cable, probe factor and volts per division."
+        )
+    counts = _counted(codes, lowest, highest)
+    half = (highest - lowest) // 2
+    low, high = _mode(counts[: half + 1]), half + 1 + _mode(counts[half + 1 :])
+    (low_noise, at_low), (high_noise, at_high) = (
+        _spread(counts, level, high - low) for level in (low, high)
+    )
+    noise = max(low_noise, high_noise)
+    if (high - low) < SIGMAS * noise or (high - low) * scale < minimum_v:
+        raise EdgeError(
+            f"The waveform has no two levels: {(high - low) * scale:.3g} V apart with noise of "
+            f"{noise * scale:.3g} V, so that no edge can be told; look at cable, probe factor and "
+            "volts per division."
+        )
+    step = int(np.gcd.reduce(np.flatnonzero(counts)))
+    step = step if step <= _COARSEST_STEP else 1
+    limits = np.iinfo(codes.dtype)
+    clipped = int(counts[0]) if lowest - step < limits.min else 0
+    clipped += int(counts[-1]) if highest + step > limits.max else 0
+    levels = StateLevels(
+        low=lowest + low,
+        high=lowest + high,
+        clipped=clipped,
+        noise=noise,
+        step=step,
+        samples=min(at_low, at_high),
+        jitter=min(_jitter(codes), noise),
+    )
+    return levels, _Histogram(lowest, counts)
+
+
+def is_clipped(waveform: Waveform) -> bool:
+    """Whether a level stands where the converter ends, so that the real one lies beyond.
+
+    Either at the limit of the codes' type, or at an outermost code that has no noise while the
+    other level has (an input driven out of its range shows none). False where there are no levels.
+    """
+    try:
+        levels, histogram = _levels(waveform, 0.0)
+    except EdgeError:
+        return False
+    counts, limits = histogram.counts, np.iinfo(waveform.codes.dtype)
+    amplitude, lowest = levels.amplitude, histogram.lowest
+    if amplitude <= 1:
+        return False
+    sides = [
+        (lowest, int(counts[0]), levels.low, levels.high, limits.min),
+        (histogram.highest, int(counts[-1]), levels.high, levels.low, limits.max),
+    ]
+    for extreme, held, level, other, limit in sides:
+        noise, near = _spread(counts, level - lowest, amplitude)
+        other_noise, _ = _spread(counts, other - lowest, amplitude)
+        # Codes made of a text file's volts begin at 0 wherever the converter's did.
+        certain = waveform.codes.dtype.itemsize == 1 or levels.step > 1 or limit != 0
+        at_limit = certain and abs(extreme - limit) < levels.step
+        silent = other_noise > _DITHERED * levels.step and noise < other_noise / 4
+        outermost = abs(level - extreme) < levels.step
+        if held > 1 and held > _CUT_SHARE * near and (at_limit or (silent and outermost)):
+            return True
+    return False
+
+
+def _counted(codes: Codes, lowest: int, highest: int) -> npt.NDArray[np.intp]:
+    """Count the codes, a piece at a time: no second array as long as the record is needed."""
+    size = highest - lowest + 1
+    piece = max(_PIECE, 4 * size)
+    counts = np.zeros(size, np.intp)
+    for begin in range(0, codes.size, piece):
+        places = np.subtract(codes[begin : begin + piece], lowest, dtype=np.intp)
+        counts += np.bincount(places, minlength=size)
+    return counts
+
+
+def _mode(counts: npt.NDArray[np.intp]) -> float:
+    """Return where most samples of a half lie: the fullest bin, refined by what lies around it."""
+    width = max(1, counts.size // _BINS)
+    starts = np.arange(0, counts.size, width)
+    # Three bins at a time, so that noise over several of them does not pick one at random.
+    bins = np.convolve(np.add.reduceat(counts, starts), (1, 2, 1))[1:-1]
+    fullest = int(bins.argmax()) * width
+    first, last = max(fullest - width, 0), min(fullest + 2 * width, counts.size)
+    near = counts[first:last]
+    return float(near @ np.arange(first, last)) / float(near.sum())
+
+
+def _spread(counts: npt.NDArray[np.intp], level: float, amplitude: float) -> tuple[float, int]:
+    """Return standard deviation around a level and number of the samples that stand at it.
+
+    They are those that are nearer to it than the hysteresis.
+    """
+    reach, samples, spread = HYSTERESIS * amplitude, 0, 0.0
+    for _ in range(_CLIPPINGS):
+        first = max(int(np.ceil(level - reach)), 0)
+        near = counts[first : int(np.floor(level + reach)) + 1]
+        away = np.arange(first, first + near.size) - level
+        samples = samples or int(near.sum())
+        spread = float(np.sqrt(near @ away**2 / max(int(near.sum()), 1)))
+        # What an edge or its ringing leaves on the way to the level is no noise.
+        if reach <= 3 * spread + 1:
+            break
+        reach = 3 * spread + 1
+    return spread, samples
+
+
+def _jitter(codes: npt.NDArray[np.integer[Any]]) -> float:
+    """Return the standard deviation of the noise between neighbours, which no drift changes."""
+    every = max(codes.size // _LOOKS, 1)
+    first = codes[:-1:every].astype(np.int32)
+    away = np.sort(np.abs(codes[1::every][: first.size] - first))
+    # An edge makes a few differences large, and must not count as noise.
+    return float(away[: max(int(_TRIMMED * away.size), 1)].mean()) / _TRIMMED_MEAN / 2**0.5
