@@ -22,7 +22,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 __all__ = [
+    "BLUE",
     "CSS",
+    "GREEN",
     "GRID",
     "INK",
     "INKS",

@@ -37,6 +37,7 @@ from mqtick.analysis.report.style import (
     unit_of,
 )
 from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.limits import Limit
 
 __all__ = ["over_time_picture"]
@@ -150,20 +151,31 @@ def _draw(
                 zorder=5,
             )
         if drift is not None:
-            half = drift.total_us / 2 * factor
-            middle = float(np.median(values))
-            axes.plot(
-                [at.min(), at.max()],
-                [middle - half, middle + half],
-                color=INK.light,
-                linewidth=1.2,
-                linestyle=(0, (5, 2)),
-                zorder=4,
-            )
-            text = f"drift {number(drift.us_per_hour.value)}\N{NO-BREAK SPACE}µs/h"
-            labels.insert(0, Label(middle + half, text, INK))
+            end = _drift_lines(axes, quantity, drift, at, size, factor)
+            text = f"drift {number(drift.us_per_hour.value)} µs/h"
+            labels.insert(0, Label(end, text, INK))
         beside(figure, axes, labels, room)
         return figure
+
+
+def _drift_lines(
+    axes: Axes, quantity: QuantityResult, drift: Drift, at: Array, size: float, factor: float
+) -> float:
+    """Draw the drift through the middle of each N's shots; return where the last one ends."""
+    slope = drift.us_per_hour.value / 3600.0 * size * factor
+    ends = []
+    for n in looks_by_number(quantity):
+        own = quantity.subscribers == n
+        values = quantity.values_us[own] * factor
+        begin, end = float(at[own].min()), float(at[own].max())
+        line = float(np.median(values)) + slope * (
+            np.array([begin, end]) - float(np.median(at[own]))
+        )
+        axes.plot(
+            [begin, end], line, color=INK.light, linewidth=1.2, linestyle=(0, (5, 2)), zorder=4
+        )
+        ends.append((end, float(line[1])))
+    return max(ends)[1]
 
 
 def _y_scale(values: Array, bounds: Sequence[float]) -> Scale:

@@ -55,7 +55,7 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
         names = [wrapped(name, 1.5 if is_wide(width) else 0.9, lines=1) for name in pairs.nodes]
         left = max(text_inches(name) for name in names) + 0.15
         room, bottom = 0.75, 0.2
-        side = min(width - left - room, 5.2, max(0.62 * count, 1.6))
+        side = min(width - left - room, 5.2, max(0.62 * count, 2.7))
         cell = side / count
         slanted = max(text_inches(name) for name in names) + 0.08 > cell
         above = (max(text_inches(name) for name in names) + 0.1) if slanted else 0.25

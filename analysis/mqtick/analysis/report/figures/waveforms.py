@@ -108,11 +108,17 @@ def _draw(
         lane = 0.5 if wide else 0.46
         across = min(len(marks), 4 if wide else 2) if far else 0
         rows = math.ceil(len(marks) / across) if across else 0
-        near_height, near_gap = 1.15, 0.85
+        near_height, near_gap = 1.15, 0.78
         lanes_height = max(lane * len(nodes), 0.9)
-        full = 0.75 + lanes_height + rows * (near_height + near_gap)
+        full = 0.95 + lanes_height + rows * (near_height + near_gap) - (0.35 if rows else 0.0)
         figure = figure_of(width, full)
-        top = header(figure, f"Shot {example.number}: voltage of each node", simulated=simulated)
+        volts = np.concatenate([example.traces[name][1] for name in nodes])
+        swing = number(float(np.ptp(volts)), 2)
+        top = header(
+            figure,
+            f"Shot {example.number}: voltage of each node, each lane {swing}\N{NO-BREAK SPACE}V",
+            simulated=simulated,
+        )
         us = np.concatenate([example.traces[name][0] for name in nodes])
         unit, factor = unit_of(us)
         axes = paper_axes(figure)

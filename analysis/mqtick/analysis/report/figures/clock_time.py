@@ -1,0 +1,312 @@
+"""A clock's time error over time, and around its gaps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mqtick.analysis.clocks.summary import ClockSummary, Holdover
+from mqtick.analysis.report.figures.labels import Label, beside
+from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.scales import Scale, apply, label_width, scale_of, time_unit
+from mqtick.analysis.report.style import (
+    BLUE,
+    GREEN,
+    INK,
+    LINE,
+    MUTED,
+    drawing,
+    figure_of,
+    header,
+    is_wide,
+    number,
+    paper_axes,
+    place,
+    unit_of,
+)
+from mqtick.analysis.result import Result
+
+__all__ = ["after_convergence", "clock_time_picture", "holdover_picture"]
+
+Array = npt.NDArray[np.float64]
+_COLUMNS: Final = 700
+"""Of a line: of more samples, each column shows the least and the largest of its own."""
+_GAPS: Final = 3
+
+
+def after_convergence(clock: ClockSummary) -> Array:
+    """Return the time errors after convergence in us, all of them where it never converged."""
+    error = clock.errors.error_ns / 1000.0
+    if clock.converged_after_s is None:
+        return error
+    return error[clock.errors.seconds >= clock.converged_after_s]
+
+
+def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
+    """Return time error over time, None for fewer than two samples."""
+    if len(clock.errors.seconds) < 2:
+        return None
+    caption = "Time error, reference minus local: positive is late, the clock is behind."
+    if clock.errors.lower_ns is not None:
+        caption += " Shade: the interval that was stated with each."
+        if clock.outside is not None:
+            caption += f" {clock.outside:,} of {len(clock.errors.seconds):,} leave 0 out."
+    if clock.converged_after_s:
+        caption += f" Converged after {number(clock.converged_after_s)} s."
+    if clock.holdovers:
+        caption += " Grey: gaps without measurements."
+    if _needs_two(clock):
+        caption += " Above: all of it; below: after convergence."
+    constant = number(clock.constant_us.value)
+    return Picture(
+        f"clock-time-{clock.errors.name}",
+        f"Time error of {clock.errors.name} over time",
+        caption,
+        f"Time error of {clock.errors.name} over time: constant part {constant} us, spread "
+        f"{number(clock.spread_us.value)} us, largest {number(clock.most_us)} us.",
+        lambda width: _draw(width, clock, simulated=result.measurement.simulated),
+    )
+
+
+def holdover_picture(result: Result, clock: ClockSummary) -> Picture | None:
+    """Return the error around the longest gaps, None where there is none."""
+    gaps = clock.holdovers[:_GAPS]
+    if not gaps or len(clock.errors.seconds) < 4:
+        return None
+    longest = gaps[0]
+    seconds = longest.end_s - longest.begin_s
+    return Picture(
+        f"holdover-{clock.errors.name}",
+        f"Holdover of {clock.errors.name}",
+        "Time error around the longest gaps without measurements: how far the clock had gone "
+        "when they came again, and how it came back."
+        + (f" {len(gaps)} of {len(clock.holdovers)} gaps." if len(clock.holdovers) > 1 else ""),
+        f"Time error of {clock.errors.name} changed by {number(longest.change_ns / 1000)} us over "
+        f"a gap of {number(seconds)} s.",
+        lambda width: _draw_gaps(width, clock, gaps, simulated=result.measurement.simulated),
+    )
+
+
+def _needs_two(clock: ClockSummary) -> bool:
+    after = after_convergence(clock)
+    if not clock.converged_after_s or len(after) < 2:
+        return False
+    return float(np.ptp(clock.errors.error_ns)) / 1000 > 3 * float(np.ptp(after))
+
+
+def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
+    with drawing():
+        wide = is_wide(width)
+        two = _needs_two(clock)
+        figure = figure_of(width, (5.0 if two else 3.4) if wide else (4.9 if two else 3.3))
+        seconds, error = clock.errors.seconds, clock.errors.error_ns / 1000.0
+        name, size = time_unit(float(np.ptp(seconds)))
+        shown = after_convergence(clock) if two else error
+        unit, factor = unit_of(shown if len(shown) else error)
+        top = header(figure, f"Time error of {clock.errors.name} in {unit}", simulated=simulated)
+        full = float(figure.get_size_inches()[1])
+        room, bottom = 1.25 if wide else 0.85, 0.5
+        upper_height = 1.1 if two else 0.0
+        gap = LINE + 0.35 if two else 0.0
+        height = full - top - bottom - upper_height - gap
+        constant = Label(
+            clock.constant_us.value * factor,
+            f"constant part {number(clock.constant_us.value * factor)}\N{NO-BREAK SPACE}{unit}",
+            INK,
+        )
+        panels = [(paper_axes(figure), 0.0, top, bottom)]
+        if two:
+            begin = clock.converged_after_s or 0.0
+            panels = [
+                (paper_axes(figure), 0.0, top, bottom + height + gap),
+                (paper_axes(figure), begin, top + upper_height + gap, bottom),
+            ]
+        x_low = float(seconds[0]) / size
+        x_high = float(seconds[-1]) / size
+        for axes, begin, _, _ in panels:
+            chosen = seconds >= begin
+            y = _scale(clock, chosen, factor)
+            apply(axes, "y", y, height if axes is panels[-1][0] else upper_height)
+        left = max(label_width(axes) for axes, *_ in panels)
+        for axes, begin, panel_top, panel_bottom in panels:
+            place(figure, axes, left, room, panel_top, panel_bottom)
+            margin = 0.01 * (x_high - x_low) or 0.5
+            apply(
+                axes,
+                "x",
+                Scale("linear", x_low - margin, x_high + margin),
+                width - left - room,
+            )
+            _panel(axes, clock, begin, factor, size)
+        last = panels[-1][0]
+        last.set_xlabel(f"time since the begin in {name}")
+        if two:
+            panels[0][0].tick_params(labelbottom=False)
+            figure.text(
+                0.06 / width,
+                1 - (top + upper_height + gap * 0.6) / full,
+                "After convergence",
+                ha="left",
+                va="center",
+            )
+        low, high = last.get_ylim()
+        if low <= constant.y <= high:
+            last.axhline(constant.y, color=INK.light, linewidth=0.9, linestyle=(0, (5, 2)))
+            beside(figure, last, [constant], room)
+        if clock.converged_after_s and x_low < clock.converged_after_s / size < x_high:
+            first = panels[0][0]
+            first.axvline(
+                clock.converged_after_s / size, color=GREEN.light, linewidth=1.2, linestyle="dotted"
+            )
+            first.annotate(
+                "converged",
+                xy=(clock.converged_after_s / size, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -2),
+                textcoords="offset points",
+                ha="left",
+                va="top",
+                color=GREEN.light,
+            )
+        return figure
+
+
+def _scale(clock: ClockSummary, chosen: npt.NDArray[np.bool_], factor: float) -> Scale:
+    """Choose the axis of what is chosen; wide intervals may leave it, errors never do."""
+    error = clock.errors.error_ns[chosen] / 1000.0
+    values = [error]
+    if clock.errors.lower_ns is not None and clock.errors.upper_ns is not None:
+        around = np.percentile(clock.errors.lower_ns[chosen] / 1000.0, 1)
+        above = np.percentile(clock.errors.upper_ns[chosen] / 1000.0, 99)
+        values.append(np.array([around, above]))
+    every = np.concatenate(values) * factor
+    return scale_of(every, log_ratio=np.inf, room=0.08, from_zero=True)
+
+
+def _columns(seconds: Array, least: Array, most: Array) -> tuple[Array, Array, Array]:
+    """Return at most so many columns, each with the least and the largest within it."""
+    n = len(seconds)
+    if n <= 2 * _COLUMNS:
+        return seconds, least, most
+    edges = np.linspace(seconds[0], seconds[-1], _COLUMNS + 1)[:-1]
+    starts = np.unique(np.searchsorted(seconds, edges))
+    return (
+        seconds[starts],
+        np.minimum.reduceat(least, starts),
+        np.maximum.reduceat(most, starts),
+    )
+
+
+def _broken(seconds: Array, clock: ClockSummary, *values: Array) -> list[Array]:
+    """Put a NaN at every gap, so that no line crosses it."""
+    places = [
+        int(np.searchsorted(seconds, gap.begin_s + 1e-9))
+        for gap in clock.holdovers
+        if seconds[0] <= gap.begin_s and gap.end_s <= seconds[-1]
+    ]
+    return [np.insert(array, places, np.nan) for array in (seconds, *values)]
+
+
+def _panel(axes: Axes, clock: ClockSummary, begin: float, factor: float, size: float) -> None:
+    errors = clock.errors
+    chosen = errors.seconds >= begin
+    seconds = errors.seconds[chosen]
+    if not len(seconds):
+        return
+    scale = factor / 1000.0
+    for gap in clock.holdovers:
+        axes.axvspan(gap.begin_s / size, gap.end_s / size, color=MUTED.light, alpha=0.15, lw=0)
+    if errors.lower_ns is not None and errors.upper_ns is not None:
+        at, low, high = _columns(
+            seconds, errors.lower_ns[chosen] * scale, errors.upper_ns[chosen] * scale
+        )
+        at, low, high = _broken(at, clock, low, high)
+        axes.fill_between(at / size, low, high, color=BLUE.light, alpha=0.18, linewidth=0)
+    own = errors.error_ns[chosen] * scale
+    at, low, high = _columns(seconds, own, own)
+    thinned = len(at) < len(own)
+    at, low, high = _broken(at, clock, low, high)
+    if thinned:
+        axes.fill_between(at / size, low, high, color=BLUE.light, linewidth=0.6)
+    else:
+        few = len(own) <= 60
+        axes.plot(
+            at / size,
+            low,
+            color=BLUE.light,
+            linewidth=0.9,
+            marker="o" if few else None,
+            markersize=3.5,
+        )
+
+
+def _draw_gaps(
+    width: float, clock: ClockSummary, gaps: tuple[Holdover, ...], *, simulated: bool
+) -> Figure:
+    with drawing():
+        each = 2.0
+        errors = clock.errors
+        views = []
+        for gap in gaps:
+            length = max(gap.end_s - gap.begin_s, clock.interval_s)
+            chosen = (errors.seconds >= gap.begin_s - 0.6 * length) & (
+                errors.seconds <= gap.end_s + length
+            )
+            views.append((gap, chosen))
+        every = np.concatenate([errors.error_ns[chosen] for _, chosen in views]) / 1000.0
+        unit, factor = unit_of(every)
+        figure = figure_of(width, 0.45 + (each + 0.35) * len(views))
+        top = header(
+            figure,
+            f"Time error of {errors.name} around gaps, in {unit}",
+            simulated=simulated,
+        )
+        full = float(figure.get_size_inches()[1])
+        panel = (full - top) / len(views)
+        room = 1.5 if is_wide(width) else 1.0
+        for index, (gap, chosen) in enumerate(views):
+            axes = paper_axes(figure)
+            values = errors.error_ns[chosen] / 1000.0 * factor
+            name, size = time_unit(float(np.ptp(errors.seconds[chosen])))
+            apply(axes, "y", scale_of(values, log_ratio=np.inf, from_zero=True), panel - 0.6)
+            left = label_width(axes)
+            place(
+                figure,
+                axes,
+                left,
+                room,
+                top + index * panel,
+                full - top - (index + 1) * panel + 0.5,
+            )
+            seconds = (errors.seconds[chosen] - gap.begin_s) / size
+            apply(
+                axes,
+                "x",
+                scale_of(seconds, log_ratio=np.inf, room=0.02),
+                width - left - room,
+            )
+            axes.axvspan(0, (gap.end_s - gap.begin_s) / size, color=MUTED.light, alpha=0.15, lw=0)
+            before = seconds <= 0
+            for part in (before, ~before):
+                at, low, high = _columns(seconds[part], values[part], values[part])
+                if len(at) < part.sum():
+                    axes.fill_between(at, low, high, color=BLUE.light, linewidth=0.6)
+                else:
+                    axes.plot(at, low, color=BLUE.light, linewidth=1.0, marker=".", markersize=3)
+            axes.set_xlabel(f"time since the gap's begin in {name}")
+            came = values[~before]
+            change = number(gap.change_ns / 1000 * factor)
+            text = (
+                f"{change}\N{NO-BREAK SPACE}{unit} after {number((gap.end_s - gap.begin_s) / size)}"
+            )
+            label = Label(
+                float(came[0]) if len(came) else float(values[-1]),
+                f"{text}\N{NO-BREAK SPACE}{name} without",
+                INK,
+            )
+            beside(figure, axes, [label], room)
+        return figure

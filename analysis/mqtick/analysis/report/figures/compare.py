@@ -1,0 +1,242 @@
+"""Several measurements beside each other, as in the published figure 9."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mqtick.analysis.published import PUBLISHED
+from mqtick.analysis.report.figures.ecdf import Curve, draw_ecdf
+from mqtick.analysis.report.figures.growth import Grown, draw_growth, limits_of
+from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.scales import apply, scale_of
+from mqtick.analysis.report.style import (
+    INK,
+    MUTED,
+    PAPER,
+    SERIES,
+    Look,
+    drawing,
+    figure_of,
+    header,
+    is_wide,
+    number,
+    paper_axes,
+    place,
+    text_inches,
+    unit_of,
+    wrapped,
+)
+from mqtick.analysis.result import QuantityResult, Result
+
+__all__ = ["compare_pictures"]
+
+_MOST: Final = len(SERIES)
+
+
+def compare_pictures(results: Sequence[Result]) -> list[Picture]:
+    """Return overlays of every quantity that at least two of the results have."""
+    shown = list(results[:_MOST])
+    names = _names(shown)
+    left_out = len(results) - len(shown)
+    spare = f" The last {left_out} of {len(results)} measurements are not drawn." * (left_out > 0)
+    pictures = []
+    for quantity in ("skew", "latency"):
+        own = [
+            Grown(name, each, look)
+            for name, result, look in zip(names, shown, SERIES, strict=False)
+            for each in result.quantities
+            if each.quantity == quantity and len(each.values_us)
+        ]
+        if len(own) >= 2:
+            pictures += _of_quantity(quantity, own, shown, spare)
+    clocks = [
+        (_clock_name(name, each.node, result), each)
+        for name, result in zip(names, shown, strict=True)
+        for each in result.quantities
+        if each.quantity == "clock" and len(each.values_us)
+    ]
+    if len(clocks) >= 2:
+        pictures.append(_of_clocks(clocks, shown))
+    return pictures
+
+
+def _names(results: Sequence[Result]) -> list[str]:
+    """Return what each is called, with a number where two are called the same."""
+    titles = [" ".join(result.measurement.title.split()) or "untitled" for result in results]
+    return [
+        f"{title} ({index + 1})" if titles.count(title) > 1 else title
+        for index, title in enumerate(titles)
+    ]
+
+
+def _clock_name(name: str, node: str, result: Result) -> str:
+    several = sum(each.quantity == "clock" for each in result.quantities) > 1
+    return f"{name}, {node}" if several else name
+
+
+def _simulated(results: Sequence[Result]) -> bool:
+    return any(result.measurement.simulated for result in results)
+
+
+def _of_quantity(
+    quantity: str, own: Sequence[Grown], results: Sequence[Result], spare: str
+) -> list[Picture]:
+    limits = limits_of(results, quantity)
+    simulated = _simulated(results)
+    partly = ""
+    if simulated and not all(result.measurement.simulated for result in results):
+        named = [
+            n for n, r in zip(_names(results), results, strict=True) if r.measurement.simulated
+        ]
+        partly = f" Simulated: {', '.join(named)}."
+    spare += partly
+    pictures = []
+    over = [one for one in own if any(row.subscribers and row.signed for row in one.quantity.rows)]
+    if over:
+        told = "; ".join(f"{one.name}: {_told(one.quantity)}" for one in over)
+        pictures.append(
+            Picture(
+                f"compare-growth-{quantity}",
+                f"{quantity.capitalize()} over the number of subscribers",
+                "Mean; thick bar: its interval; thin bar: standard deviation of single shots; "
+                "line: a + b N with its band. Hollow: published means and standard deviations "
+                f"(IEEJ Transactions 17(2), 2022), of 20 shots each.{spare}",
+                f"Mean {quantity}. {told}.",
+                lambda width: draw_growth(width, over, limits, simulated=simulated),
+            )
+        )
+    curves = [Curve(one.name, one.look, one.quantity.values_us) for one in own]
+    pictures.append(
+        Picture(
+            f"compare-ecdf-{quantity}",
+            f"Distribution of {quantity}",
+            "Above: the share of shots at or below a value, over all N. Below: the share beyond "
+            f"it, on a logarithm. Compare only runs over the same N.{spare}",
+            f"Distribution of {quantity} of {', '.join(one.name for one in own)}.",
+            lambda width: draw_ecdf(
+                width, quantity.capitalize(), curves, limits, simulated=simulated
+            ),
+        )
+    )
+    sloped = [one for one in own if one.quantity.growth is not None]
+    if len(sloped) >= 2:
+        told = "; ".join(
+            f"{one.name} {number(one.quantity.growth.b.value)} us"
+            for one in sloped
+            if one.quantity.growth
+        )
+        pictures.append(
+            Picture(
+                f"compare-b-{quantity}",
+                f"Growth of {quantity} with each subscriber",
+                "b of a + b N with its interval: what one subscriber more costs. Hollow: from the "
+                f"published means at 2 and 100 subscribers.{spare}",
+                f"{quantity.capitalize()} a subscriber: {told}.",
+                lambda width: _draw_slopes(width, quantity, sloped, simulated=simulated),
+            )
+        )
+    return pictures
+
+
+def _told(quantity: QuantityResult) -> str:
+    told = [
+        f"{number(row.signed.mean.value)} us at {row.subscribers}"
+        for row in quantity.rows
+        if row.subscribers and row.signed
+    ]
+    return ", ".join(told if len(told) <= 3 else [told[0], told[-1]])
+
+
+def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[Result]) -> Picture:
+    curves = [
+        Curve(name, look, each.values_us)
+        for (name, each), look in zip(clocks, SERIES, strict=False)
+    ]
+    limits = limits_of(results, "clock")
+    more = f" {len(curves)} of {len(clocks)} clocks." if len(clocks) > len(curves) else ""
+    return Picture(
+        "compare-ecdf-clock",
+        "Distribution of time error",
+        "Above: the share of samples at or below a time error. Below: the share beyond it, on a "
+        f"logarithm.{more}",
+        f"Distribution of the time error of {', '.join(curve.name for curve in curves)}.",
+        lambda width: draw_ecdf(width, "Time error", curves, limits, simulated=_simulated(results)),
+    )
+
+
+def _draw_slopes(
+    width: float, quantity: str, sloped: Sequence[Grown], *, simulated: bool
+) -> Figure:
+    with drawing():
+        lines = [
+            (one.name, one.look, one.quantity.growth.b) for one in sloped if one.quantity.growth
+        ]
+        bars: list[tuple[str, Look, float, float | None, float | None, bool]] = [
+            (name, look, b.value, b.low, b.high, False) for name, look, b in lines
+        ]
+        two, hundred = PUBLISHED.get((quantity, 2)), PUBLISHED.get((quantity, 100))
+        if two and hundred:
+            grey = Look(MUTED, "D", "solid")
+            software = (hundred.software_mean_us - two.software_mean_us) / 98
+            hardware = (hundred.hardware_mean_us - two.hardware_mean_us) / 98
+            bars.append(("published, software broker", grey, software, None, None, True))
+            bars.append(("published, hardware broker", grey, hardware, None, None, True))
+        every = [bar[2] for bar in bars]
+        every += [end for bar in bars for end in (bar[3], bar[4]) if end is not None]
+        unit, factor = unit_of(every)
+        text_room = 2.2 if is_wide(width) else 1.3
+        figure = figure_of(width, 0.95 + 0.42 * len(bars))
+        top = header(
+            figure,
+            f"{quantity.capitalize()} that a subscriber adds, in {unit}",
+            simulated=simulated,
+        )
+        texts = [wrapped(bar[0], text_room, lines=2) for bar in bars]
+        left = max(text_inches(text) for text in texts) + 0.15
+        room = 0.75
+        axes = paper_axes(figure)
+        place(figure, axes, left, room, top, 0.45)
+        values = np.array(every) * factor
+        x = scale_of(values, log_ratio=50)
+        if x.kind == "linear":
+            x = scale_of([*values.tolist(), 0.0], log_ratio=np.inf)
+        apply(axes, "x", x, width - left - room)
+        for index, (_, look, value, low, high, hollow) in enumerate(bars):
+            y = len(bars) - 1 - index
+            color = look.ink.light
+            if x.kind == "linear" and not hollow:
+                axes.barh(y, value * factor, height=0.5, color=color, alpha=0.3, linewidth=0)
+            if low is not None and high is not None:
+                axes.plot([low * factor, high * factor], [y, y], color=color, linewidth=2)
+            axes.plot(
+                value * factor,
+                y,
+                look.marker,
+                color=color,
+                markersize=6,
+                markerfacecolor=PAPER.light if hollow else color,
+            )
+            axes.annotate(
+                number(value * factor),
+                xy=(1.0, y),
+                xycoords=("axes fraction", "data"),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                color=color,
+                weight="normal" if hollow else "bold",
+                annotation_clip=False,
+            )
+        axes.set_ylim(-0.6, len(bars) - 0.4)
+        axes.set_yticks(list(range(len(bars) - 1, -1, -1)), texts)
+        axes.tick_params(axis="y", length=0)
+        for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
+            label.set_color(bar[1].ink.light)
+        axes.grid(axis="y", visible=False)
+        axes.axvline(0, color=INK.light, linewidth=0.8, visible=x.kind != "log")
+        axes.set_xlabel(f"b in {unit} a subscriber")
+        return figure
