@@ -1,0 +1,86 @@
+"""Write a report: page, PDF, figures, tables and JSON, each whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from matplotlib.figure import Figure
+
+from mqtick.analysis.report.as_json import as_json
+from mqtick.analysis.report.figures import pictures_of
+from mqtick.analysis.report.page import Drawn, page_of
+from mqtick.analysis.report.paper import ROOM
+from mqtick.analysis.report.pdf import PrintedPicture, pdf_of
+from mqtick.analysis.report.svg import save_figure, svg_of
+from mqtick.analysis.report.tables import tables_of
+from mqtick.analysis.result import Result
+from mqtick.analysis.shot import replace_file
+
+__all__ = ["Written", "write_report"]
+
+_WIDE: Final = 7.6
+_PHONE: Final = 3.7
+"""Widths in inches in which figures are drawn for a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written: the page, the PDF, the folder, and every file in it, these too."""
+
+    html: Path
+    pdf: Path
+    folder: Path
+    files: tuple[Path, ...]
+
+
+def write_report(results: Sequence[Result], out: Path, command: str = "") -> Written:
+    """Write the report of one result, or of several side by side, into the folder `out`.
+
+    The folder is made where it is missing; files of the same names are replaced, nothing else is
+    touched. The same results make the same octets. `command` is shown as what made the report.
+
+    Raises:
+        OSError: when something cannot be written. What was written before is whole; the page
+            comes last, so a folder in which it is new has everything.
+        ValueError: without a result.
+    """
+    if not results:
+        raise ValueError("A report needs at least one result, and there is none.")
+    figures, tables = out / "figures", out / "tables"
+    for folder in (figures, tables):
+        folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    drawn: list[Drawn] = []
+    printed: list[PrintedPicture] = []
+    for place, picture in enumerate(pictures_of(results)):
+        wide = picture.draw(_WIDE)
+        for ending in ("svg", "png"):
+            files.append(figures / f"{picture.name}.{ending}")
+            _save(wide, files[-1])
+        phone = svg_of(picture.draw(_PHONE), picture.alt, f"p{place}")
+        shown = svg_of(wide, picture.alt, f"w{place}")
+        drawn.append(Drawn(picture.title, picture.caption, shown, phone))
+        printed.append((picture.title, picture.caption, picture.draw(ROOM)))
+    for name, text in tables_of(results).items():
+        files.append(tables / name)
+        replace_file(files[-1], text.encode())
+    files.append(out / "report.json")
+    said = json.dumps(as_json(results), indent=1, ensure_ascii=False, allow_nan=False)
+    replace_file(files[-1], said.encode() + b"\n")
+    pdf, html = out / "report.pdf", out / "report.html"
+    replace_file(pdf, pdf_of(results, printed, command))
+    replace_file(html, page_of(results, drawn, command).encode())
+    return Written(html, pdf, out, (*files, pdf, html))
+
+
+def _save(figure: Figure, path: Path) -> None:
+    temporary = path.with_name(f".{path.stem}.part{path.suffix}")
+    try:
+        save_figure(figure, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
