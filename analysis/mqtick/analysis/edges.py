@@ -84,12 +84,13 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
     codes = waveform.codes
     if not codes.dtype.isnative:
         codes = codes.astype(codes.dtype.newbyteorder("="))
-    noise = levels.noise
+    noise = levels.jitter if levels.wander else levels.noise
     band = min(
         max(HYSTERESIS * levels.amplitude, SIGMAS * noise), _MOST_HYSTERESIS * levels.amplitude
     )
     before, after, rising = _changes(codes, levels.middle, band)
-    if not before.size:
+    if not before.size or (before.size == 1 and before[0] < after[0] - before[0]):
+        # The record began within its only edge: where that came from was not seen.
         return []
     # Where the signal passes the middle: between such a sample and the next one.
     flips = _flips(codes >= int(np.ceil(levels.middle)))
@@ -101,9 +102,9 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
         last=flips[np.searchsorted(flips, after) - 1],
         middle=np.full(before.size, levels.middle),
         amplitude=np.full(before.size, levels.amplitude),
-        noise=noise,
+        noise=levels.noise,
         step=levels.step,
-        level_noise=noise * levels.samples**-0.5 if levels.samples else 0.0,
+        level_noise=levels.noise * levels.samples**-0.5 if levels.samples else 0.0,
         band=band / levels.amplitude,
     )
     if levels.wander:

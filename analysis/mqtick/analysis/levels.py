@@ -31,6 +31,7 @@ _TRIMMED_MEAN: Final = 0.657
 """Mean of the smaller 90 % of the absolute values of a normal distribution, in its sigmas."""
 _WANDERS: Final = 2.5
 _CLIPPINGS: Final = 5
+_TELLS_NOISE: Final = 32
 _CUT_SHARE: Final = 0.1
 _DITHERED: Final = 0.6
 
@@ -118,7 +119,9 @@ def _levels(waveform: Waveform, minimum_v: float) -> tuple[StateLevels, _Histogr
     (low_noise, at_low), (high_noise, at_high) = (
         _spread(counts, level, high - low) for level in (low, high)
     )
-    noise = max(low_noise, high_noise)
+    # A level of a few samples, as a short pulse has, shows its shape rather than its noise.
+    told = [n for n, at in ((low_noise, at_low), (high_noise, at_high)) if at >= _TELLS_NOISE]
+    noise = max(told or (low_noise, high_noise))
     if (high - low) < SIGMAS * noise or (high - low) * scale < minimum_v:
         raise EdgeError(
             f"The waveform has no two levels: {(high - low) * scale:.3g} V apart with noise of "
