@@ -1,0 +1,83 @@
+"""What is said of captures beside their values: notes, and where they came from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mqtick.analysis.capture import CaptureFile
+from mqtick.analysis.events import Parts
+from mqtick.analysis.measurement import Shot
+from mqtick.analysis.provenance import instant_text
+
+__all__ = ["late_note", "notes_of", "provenance_of_captures"]
+
+_ENOUGH: Final = 3
+_LATE: Final = 1 / 3
+
+
+def notes_of(
+    files: Sequence[CaptureFile],
+    paths: Sequence[Path],
+    unused: Sequence[str],
+    patterns: Sequence[str],
+) -> list[str]:
+    """Return what was left out, what matched nothing, and what the readers had to say."""
+    notes = []
+    if unused:
+        notes.append(f"Channels that nobody named were left out: {', '.join(sorted(unused))}.")
+    for pattern in patterns:
+        if not any(fnmatch(each.name, pattern) or fnmatch(str(each), pattern) for each in paths):
+            notes.append(f"No file's name matches {pattern!r}, for which a number was given.")
+    said = [(note, file.path) for file in files for note in file.notes]
+    for note, count in Counter(note for note, _ in said).items():
+        first = next(path for each, path in said if each == note)
+        where = f"{count} files, {first} among them" if count > 1 else str(first)
+        notes.append(f"{where}: {note}")
+    return notes
+
+
+def late_note(parts: Parts, shots: Sequence[Shot], instants_fs: Sequence[int]) -> str:
+    """Say where answers come so late that they may belong to another event of the same record."""
+    late = [shot.latency_fs for shot in shots if shot.latency_fs is not None]
+    if parts.symmetric or len(instants_fs) < _ENOUGH or not late:
+        return ""
+    share = float(np.median(late)) / float(np.median(np.diff(instants_fs)))
+    if share < _LATE:
+        return ""
+    return (
+        f"The latency is {share:.0%} of the time between two events: either the pins toggle (then "
+        "say --edge both), or edges were taken for another event's."
+    )
+
+
+def provenance_of_captures(
+    files: Sequence[CaptureFile],
+    paths: Sequence[Path],
+    shots: Sequence[Shot],
+    channels: Mapping[str, str],
+    cable_delay_fs: Mapping[str, int],
+    edge: str,
+) -> list[tuple[str, str]]:
+    """Return label and text of what was measured with what, as far as the files say it."""
+    named = str(paths[0]) if len(paths) == 1 else f"{len(paths)}: {paths[0]} to {paths[-1]}"
+    formats = Counter(file.format for file in files)
+    many = len(formats) > 1
+    instruments = dict.fromkeys(file.instrument for file in files if file.instrument)
+    began = [instant_text(shot.started_ns) for shot in shots if shot.started_ns]
+    delays = [f"{name} {fs / 1e6:g} ns" for name, fs in cable_delay_fs.items()]
+    lines = [
+        ("Files", named),
+        ("Format", ", ".join(f"{name} ({n})" if many else name for name, n in formats.items())),
+        ("Instrument", ", ".join(instruments)),
+        ("Taken", " to ".join(dict.fromkeys((began[0], began[-1]))) if began else ""),
+        ("Channels", ", ".join(f"{name} = {of}" for name, of in channels.items())),
+        ("Edges", "both directions" if edge == "both" else edge),
+        ("Cable delays taken off", ", ".join(delays)),
+    ]
+    return [(label, text) for label, text in lines if text]

@@ -1,0 +1,292 @@
+"""Files that were saved by hand on an oscilloscope or logic analyser become a measurement."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+from mqtick.analysis.capture import Capture, CaptureError, CaptureFile
+from mqtick.analysis.capture_groups import Group, group_files, read_group, shown
+from mqtick.analysis.capture_notes import late_note, notes_of, provenance_of_captures
+from mqtick.analysis.cut import cut
+from mqtick.analysis.events import Event, Parts, events_of, look
+from mqtick.analysis.measurement import (
+    CAPTURED,
+    CLOCK,
+    MISSED,
+    Example,
+    Measurement,
+    Shot,
+    TimeErrors,
+)
+from mqtick.analysis.naming import (
+    NamingError,
+    UnknownChannelError,
+    channels_of,
+    parts_of,
+    resolve,
+)
+from mqtick.analysis.overlay import thinned
+from mqtick.analysis.pps_errors import time_errors_of
+from mqtick.analysis.propose import propose
+from mqtick.analysis.typical import typical
+
+__all__ = ["CaptureOptions", "measurement_from_captures", "propose"]
+
+_FS_PER_NS: Final = 10**6
+_FS_PER_S: Final = 10**15
+_LEAST_SPAN_FS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """What a user says of files that do not say it themselves.
+
+    Attributes:
+        channels: name ("publisher", "first", "last", "reference", or any other) to channel.
+        kind: latency, skew or clock; "": skew where there are a first and a last one, else latency.
+        subscribers: pairs of a pattern of file names and N; the first that matches counts.
+        cable_delay_fs: what is taken off the edges of a name.
+        edge: rising or falling, the direction that counts; both: for pins that toggle.
+        minimum_v: least amplitude of a signal in V.
+        timebase_ppm: how far the instrument's time base may be off, in parts per million.
+        title: of the report.
+        channel_uncertainty_fs: by how much two channels may differ after deskew.
+        simulated: whether what was recorded was simulated.
+    """
+
+    channels: dict[str, str] = field(default_factory=dict)
+    kind: str = ""
+    subscribers: list[tuple[str, int]] = field(default_factory=list)
+    cable_delay_fs: dict[str, int] = field(default_factory=dict)
+    edge: str = "rising"
+    minimum_v: float = 0.5
+    timebase_ppm: float = 25.0
+    title: str = ""
+    channel_uncertainty_fs: int = 0
+    simulated: bool = False
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What was found so far; `origins` says where each shot came from, to draw one of them."""
+
+    options: CaptureOptions
+    measurement: Measurement
+    parts: Parts | None = None
+    channels: dict[str, str] = field(default_factory=dict)
+    opened: list[CaptureFile] = field(default_factory=list)
+    origins: list[tuple[Group, int, int]] = field(default_factory=list)
+    instants_fs: list[int] = field(default_factory=list)
+    captures: int = 0
+    unused: dict[str, None] = field(default_factory=dict)
+    further: int = 0
+    unknown: str = ""
+
+
+def measurement_from_captures(
+    paths: Sequence[Path],
+    options: CaptureOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Measurement:
+    """Read captures one at a time, find their edges, and keep nothing else of the waveforms.
+
+    CaptureError where not one can be read, or where nothing says which channel is whose: its text
+    then has what is in the files, and the command to give.
+    """
+    options = options or CaptureOptions()
+    groups = group_files([Path(path) for path in paths])
+    reading = _Reading(options, Measurement(title=options.title, kind=options.kind))
+    measurement = reading.measurement
+    for done, group in enumerate(groups, start=1):
+        captures = read_group(group, reading.opened)
+        try:
+            for count, (source, capture) in enumerate(captures):
+                if reading.parts is None:
+                    _name(reading, capture, paths)
+                _take(reading, group, count, source, capture)
+        except NamingError:
+            raise
+        except UnknownChannelError as error:
+            reading.unknown = str(error)
+            measurement.damaged.append(f"{shown(group)}: {error}")
+        except CaptureError as error:
+            measurement.damaged.append(str(error))
+        if progress is not None:
+            progress(done, len(groups))
+    if reading.parts is None or not measurement.shots:
+        raise CaptureError(_nothing(reading, paths))
+    _finish(reading, groups)
+    return measurement
+
+
+def _name(reading: _Reading, capture: Capture, paths: Sequence[Path]) -> None:
+    """Settle who is who, by the first capture that can be read."""
+    options, measurement = reading.options, reading.measurement
+    channels = options.channels or channels_of(capture)
+    if not channels:
+        raise NamingError(propose(paths))
+    parts, notes = parts_of(channels, options.kind)
+    unknown = [name for name in options.cable_delay_fs if name not in parts.nodes]
+    if unknown:
+        raise NamingError(
+            f"A cable delay is given for {unknown[0]!r}, which is no channel's name; there are: "
+            f"{', '.join(parts.nodes)}."
+        )
+    reading.parts, reading.channels = parts, channels
+    measurement.kind, measurement.nodes = parts.kind, parts.nodes
+    measurement.reference = "" if parts.reference == parts.first else parts.reference
+    measurement.first, measurement.last = parts.first, parts.last
+    measurement.timebase_ppm = options.timebase_ppm
+    measurement.channel_uncertainty_fs = options.channel_uncertainty_fs
+    measurement.notes += notes
+
+
+def _take(reading: _Reading, group: Group, count: int, source: str, capture: Capture) -> None:
+    parts, options, measurement = reading.parts, reading.options, reading.measurement
+    assert parts is not None
+    found = resolve(reading.channels, capture)
+    reading.unused |= dict.fromkeys(set(capture.signals) - set(found.values()))
+    seen = {
+        name: look(
+            capture.signals[found[name]], options.cable_delay_fs.get(name, 0), options.minimum_v
+        )
+        for name in parts.nodes
+    }
+    events, others = events_of(parts, seen, options.edge, triggered=capture.triggered)
+    reading.further += others > 0
+    reading.captures += 1
+    subscribers = _subscribers(options, group)
+    for event in events:
+        started_ns = capture.started_ns
+        if started_ns is not None and not capture.triggered:
+            started_ns += event.origin_fs // _FS_PER_NS
+        measurement.shots.append(
+            _shot(parts, event, len(measurement.shots) + 1, subscribers, started_ns, source)
+        )
+        reading.origins.append((group, count, event.origin_fs))
+        reading.instants_fs.append(event.origin_fs)
+
+
+def _shot(
+    parts: Parts, event: Event, number: int, subscribers: int, started_ns: int | None, source: str
+) -> Shot:
+    shot = Shot(
+        number,
+        subscribers,
+        MISSED if event.reason else CAPTURED,
+        event.reason,
+        started_ns,
+        event.marks,
+        source=source,
+    )
+    if event.reason:
+        return shot
+    at = {name: mark.instant_fs for name, mark in event.marks.items()}
+    if parts.kind == CLOCK:
+        others = {name: value for name, value in at.items() if name != parts.reference}
+        return replace(shot, clock_fs=others)
+    return replace(
+        shot,
+        latency_fs=None if parts.reference == parts.first else at[parts.first],
+        skew_fs=at[parts.last] - at[parts.first] if parts.last else None,
+    )
+
+
+def _subscribers(options: CaptureOptions, group: Group) -> int:
+    for pattern, number in options.subscribers:
+        if any(
+            fnmatch(path.name, pattern) or fnmatch(str(path), pattern) for _, path in group.files
+        ):
+            return number
+    return 0
+
+
+def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
+    """Say why there is not one shot, and what to do."""
+    damaged = reading.measurement.damaged
+    if reading.unknown:
+        return f"{reading.unknown[0].upper()}{reading.unknown[1:]}\n\n{propose(paths)}"
+    if not damaged:
+        return f"{paths[0]} holds no capture: save it again." if paths else "No file was named."
+    more = f"\nand {len(damaged) - 1} more files that cannot be read" if len(damaged) > 1 else ""
+    return damaged[0] + more
+
+
+def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
+    """Bring the shots into the order of time, and say what they were made of."""
+    measurement, options, parts = reading.measurement, reading.options, reading.parts
+    assert parts is not None
+    rows = list(zip(measurement.shots, reading.origins, reading.instants_fs, strict=True))
+    if all(shot.started_ns is not None for shot, _, _ in rows):
+        rows.sort(key=lambda row: row[0].started_ns or 0)
+    measurement.shots = [
+        replace(shot, number=number) for number, (shot, _, _) in enumerate(rows, start=1)
+    ]
+    files = reading.opened
+    measurement.simulated = options.simulated or any(
+        file.format.startswith("sigrok") and "demo" in file.instrument.casefold() for file in files
+    )
+    names = [path for group in groups for _, path in group.files]
+    measurement.title = options.title or names[0].stem + (
+        f" and {len(names) - 1} more" if len(names) > 1 else ""
+    )
+    measurement.notes += notes_of(
+        files, names, list(reading.unused), [pattern for pattern, _ in options.subscribers]
+    )
+    if count := reading.further:
+        measurement.notes.append(
+            f"{count} of {reading.captures} captures hold more than one such edge of "
+            f"{parts.reference}: only the one nearest to the trigger was taken for an event."
+        )
+    instants_fs = [row[2] for row in rows] if reading.captures == 1 else []
+    if late := late_note(parts, measurement.shots, instants_fs):
+        measurement.notes.append(late)
+    measurement.provenance = provenance_of_captures(
+        files, names, measurement.shots, reading.channels, options.cable_delay_fs, options.edge
+    )
+    if parts.kind == CLOCK:
+        measurement.time_errors = _time_errors(measurement, instants_fs)
+    drawn = typical(measurement.shots)
+    if drawn is not None:
+        measurement.example = _example(reading, drawn, rows[drawn.number - 1][1])
+
+
+def _time_errors(measurement: Measurement, instants_fs: list[int]) -> list[TimeErrors]:
+    """Return the clocks' time errors; `instants_fs` are the events', of one record, else none."""
+    shots, started_ns = measurement.shots, measurement.shots[0].started_ns
+    if instants_fs:
+        seconds = [(instant - instants_fs[0]) / _FS_PER_S for instant in instants_fs]
+    elif all(shot.started_ns is not None for shot in shots):
+        seconds = [((shot.started_ns or 0) - (started_ns or 0)) * 1e-9 for shot in shots]
+    else:
+        seconds, started_ns = [float(number) for number in range(len(shots))], None
+        measurement.notes.append(
+            "The files do not say when they were taken: they are counted as one a second, and "
+            "everything over time (MTIE, TDEV, drift) is as good as that."
+        )
+    return time_errors_of(measurement.nodes, shots, seconds, started_ns)
+
+
+def _example(reading: _Reading, shot: Shot, origin: tuple[Group, int, int]) -> Example | None:
+    """Read the capture of a shot once more, to draw it."""
+    group, count, origin_fs = origin
+    try:
+        _, capture = next(itertools.islice(read_group(group, []), count, None))
+    except (CaptureError, StopIteration):
+        return None
+    found = resolve(reading.channels, capture)
+    # Of a long record only what is around the event.
+    span_fs = max(_LEAST_SPAN_FS, *(abs(mark.instant_fs) for mark in shot.marks.values()))
+    traces = {}
+    for name, mark in shot.marks.items():
+        moved_fs = origin_fs + reading.options.cable_delay_fs.get(name, 0)
+        signal = capture.signals[found[name]]
+        if not capture.triggered:
+            signal = cut(signal, origin_fs - span_fs // 2, origin_fs + 2 * span_fs)
+        traces[name] = thinned(signal, [mark.instant_fs + moved_fs], moved_fs)
+    return Example(shot.number, traces, shot.marks)

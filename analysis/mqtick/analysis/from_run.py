@@ -1,0 +1,250 @@
+"""A run folder becomes a measurement: every edge is found anew in the waveforms."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mqtick.analysis.choose import Finding, judge
+from mqtick.analysis.layout import Layout, LayoutError, layout_of
+from mqtick.analysis.measurement import (
+    CAPTURED,
+    CLOCK,
+    MISSED,
+    REFUSED,
+    SKEW,
+    Example,
+    Mark,
+    Measurement,
+    Shot,
+    TimeErrors,
+)
+from mqtick.analysis.overlay import thinned
+from mqtick.analysis.pps_errors import time_errors_of
+from mqtick.analysis.provenance import provenance_of
+from mqtick.analysis.run_folder import Run, shot_path
+from mqtick.analysis.shot import DamagedShotError, ShotMeta, read_shot, read_waveforms
+from mqtick.analysis.typical import typical
+
+__all__ = ["measurement_from_run"]
+
+_NS_PER_S: Final = 10**9
+_WORKERS: Final = min(4, os.cpu_count() or 1)
+"""Threads: decompression and numpy let others run meanwhile."""
+_LARGE_OCTETS: Final = 4 << 20
+"""Shots whose files are larger are read one after the other, for the memory's sake."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A shot without its waveforms; `finding` is None where there were none to judge."""
+
+    path: Path
+    meta: ShotMeta | None
+    finding: Finding | None
+    damage: str = ""
+
+
+def measurement_from_run(
+    run: Run, progress: Callable[[int, int], None] | None = None
+) -> Measurement:
+    """Read a run's shots once, find their edges anew, and keep nothing else of the waveforms.
+
+    `progress` is told how many shots of how many were read. Shots that cannot be read are in
+    `damaged`; what differs from what the bench found, and what had no waveforms, is in `notes`.
+    """
+    measurement = Measurement(
+        title=str(run.record.get("title") or run.folder.resolve().name),
+        kind=run.kind or SKEW,
+        simulated=run.simulated,
+        provenance=[("Run folder", str(run.folder)), *provenance_of(run.record)],
+    )
+    layout: Layout | None = None
+    try:
+        layout = layout_of(run.record)
+    except LayoutError as error:
+        measurement.notes.append(
+            f"run.json does not say what was wired to what ({error}): the edges are those that the "
+            "bench found."
+        )
+    _name_nodes(measurement, run, layout)
+    paths = sorted((run.folder / "shots").glob("[0-9]*.npz"))
+    tally: Counter[str] = Counter()
+    sources: dict[int, Path] = {}
+    for done, judged in enumerate(_judged(paths, layout), start=1):
+        if progress is not None:
+            progress(done, len(paths))
+        if judged.meta is None:
+            measurement.damaged.append(judged.damage)
+            continue
+        shot = _shot(judged, judged.meta, measurement.nodes, tally)
+        measurement.simulated = measurement.simulated or judged.meta.simulated
+        measurement.shots.append(shot)
+        if judged.finding is not None:
+            sources[shot.number] = judged.path
+    _say(measurement, tally)
+    measurement.time_errors = _time_errors(measurement)
+    drawn = typical([shot for shot in measurement.shots if shot.number in sources])
+    if drawn is not None and layout is not None:
+        measurement.example = _example(sources[drawn.number], layout, drawn)
+    return measurement
+
+
+def _name_nodes(measurement: Measurement, run: Run, layout: Layout | None) -> None:
+    """Put the reference first, then first and last subscriber, then whoever else was watched."""
+    if layout is None:
+        order = run.record.get("order")
+        order = order if isinstance(order, dict) else {}
+        parts = [str(order.get(part) or "") for part in ("publisher", "first", "last")]
+        others: list[str] = []
+    else:
+        parts = [layout.publisher, layout.first, layout.last]
+        pins = {(layout.channels[name].node, layout.channels[name].pin) for name in parts if name}
+        # A second instrument's trigger is the publisher's pin once more, and no other node.
+        others = [
+            name for name, each in layout.channels.items() if (each.node, each.pin) not in pins
+        ]
+    measurement.reference, measurement.first, measurement.last = parts
+    measurement.nodes = tuple(dict.fromkeys(name for name in (*parts, *others) if name))
+
+
+def _judged(paths: list[Path], layout: Layout | None) -> Iterator[_Judged]:
+    """Read and judge shots in their order, as many at a time as there are threads."""
+    large = any(path.stat().st_size > _LARGE_OCTETS for path in paths if path.exists())
+    workers = 1 if large else _WORKERS
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[_Judged]] = deque()
+        try:
+            for path in paths:
+                waiting.append(pool.submit(_judge_file, path, layout))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for each in waiting:
+                each.cancel()
+
+
+def _judge_file(path: Path, layout: Layout | None) -> _Judged:
+    try:
+        meta, waveforms = read_shot(path)
+    except DamagedShotError as error:
+        return _Judged(path, None, None, str(error))
+    if path.name != shot_path(path, meta.number).name:
+        return _Judged(path, None, None, f"{path} says it is shot {meta.number}; it is left out.")
+    if layout is None or not waveforms or meta.outcome == REFUSED:
+        return _Judged(path, meta, None)
+    return _Judged(path, meta, judge(layout, waveforms))
+
+
+def _shot(judged: _Judged, meta: ShotMeta, nodes: tuple[str, ...], tally: Counter[str]) -> Shot:
+    finding = judged.finding
+    if finding is None:
+        tally["without waveforms"] += meta.outcome == CAPTURED
+        marks = {
+            name: Mark(instant_fs, True, found=max(int(meta.edges_found.get(name) or 1), 1))
+            for name, instant_fs in meta.edges_fs.items()
+        }
+        return Shot(
+            meta.number,
+            meta.subscribers,
+            meta.outcome,
+            meta.reason,
+            meta.started_ns or None,
+            {name: mark for name, mark in marks.items() if not nodes or name in nodes},
+            meta.latency_fs,
+            meta.skew_fs,
+            meta.clock_fs,
+            str(judged.path),
+        )
+    outcome = MISSED if finding.reason else CAPTURED
+    tally[f"{meta.outcome} to {outcome}"] += 1
+    tally["differing"] += outcome == meta.outcome and _differs(meta, finding)
+    return Shot(
+        meta.number,
+        meta.subscribers,
+        outcome,
+        # what the bench said knows more: what the nodes did meanwhile
+        (meta.reason or finding.reason) if finding.reason else "",
+        meta.started_ns or None,
+        {name: mark for name, mark in finding.marks.items() if name in nodes},
+        finding.latency_fs,
+        finding.skew_fs,
+        finding.clock_fs,
+        str(judged.path),
+    )
+
+
+def _differs(meta: ShotMeta, finding: Finding) -> bool:
+    """Whether an edge is further from the stored one than it can be uncertain."""
+    if set(meta.edges_fs) != set(finding.marks):
+        return True
+    triggered_fs = max((mark.uncertainty_fs for mark in finding.marks.values()), default=0)
+    return any(
+        abs(mark.instant_fs - meta.edges_fs[name]) > mark.uncertainty_fs + triggered_fs
+        for name, mark in finding.marks.items()
+    )
+
+
+def _say(measurement: Measurement, tally: Counter[str]) -> None:
+    notes = (
+        (
+            tally["differing"],
+            "were found elsewhere than the bench had found them, by more than their uncertainty: "
+            "the run was judged by another version; the report has the new ones",
+        ),
+        (
+            tally[f"{CAPTURED} to {MISSED}"],
+            "were captured for the bench, and are missed when judged anew; the report says why",
+        ),
+        (
+            tally[f"{MISSED} to {CAPTURED}"],
+            "were missed for the bench, and are captured when judged anew; they count",
+        ),
+        (
+            tally["without waveforms"],
+            "have no waveforms that could be judged anew: their edges are those that the bench "
+            "found, without uncertainty",
+        ),
+    )
+    for count, what in notes:
+        if count:
+            measurement.notes.append(f"{count} of {len(measurement.shots)} shots {what}.")
+
+
+def _time_errors(measurement: Measurement) -> list[TimeErrors]:
+    if measurement.kind != CLOCK:
+        return []
+    shots = [shot for shot in measurement.shots if shot.outcome == CAPTURED and shot.started_ns]
+    armed_ns = [shot.started_ns or 0 for shot in shots]
+    # A shot is armed some time within the second that ends with its edge.
+    edges_s = [-(-each // _NS_PER_S) for each in armed_ns]
+    if len(set(edges_s)) == len(edges_s):
+        armed_ns = [each * _NS_PER_S for each in edges_s]
+    begin_ns = min(armed_ns, default=0)
+    seconds = [(each - begin_ns) / _NS_PER_S for each in armed_ns]
+    return time_errors_of(measurement.nodes, shots, seconds, begin_ns)
+
+
+def _example(path: Path, layout: Layout, shot: Shot) -> Example | None:
+    try:
+        waveforms = read_waveforms(path)
+    except DamagedShotError:
+        return None
+    finding = judge(layout, waveforms)
+    traces = {
+        name: thinned(
+            waveforms[name],
+            [mark.instant_fs + finding.origins_fs[name]],
+            finding.origins_fs[name],
+        )
+        for name, mark in finding.marks.items()
+        if name in shot.marks
+    }
+    return Example(shot.number, traces, shot.marks)

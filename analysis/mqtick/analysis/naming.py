@@ -1,0 +1,109 @@
+"""Which channel of a capture is whose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mqtick.analysis.capture import Capture, CaptureError, find_signal
+from mqtick.analysis.events import Parts
+from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
+
+__all__ = [
+    "FIRST",
+    "LAST",
+    "PUBLISHER",
+    "NamingError",
+    "UnknownChannelError",
+    "channels_of",
+    "parts_of",
+    "resolve",
+]
+
+PUBLISHER: Final = "publisher"
+_REFERENCES: Final = (PUBLISHER, "reference")
+FIRST: Final = "first"
+LAST: Final = "last"
+
+
+class NamingError(CaptureError):
+    """What was said of the channels cannot be, whatever is in the files."""
+
+
+class UnknownChannelError(CaptureError):
+    """A capture has no channel of a name that was given; the text has those that it has."""
+
+
+def channels_of(capture: Capture) -> dict[str, str]:
+    """Return name to channel where the file's own names say who is who, else nothing."""
+    names = {name.strip().casefold(): name for name in capture.signals}
+    if any(name in names for name in _REFERENCES) or (FIRST in names and LAST in names):
+        return names if len(names) > 1 else {}
+    return {}
+
+
+def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
+    """Return who plays which part, and notes on what was assumed; NamingError.
+
+    The reference is the publisher. Of the others, those that are called first and last are, else
+    the first and the last one that was named.
+    """
+    names, notes = list(channels), []
+    if len(names) < 2:
+        raise NamingError(
+            f"Only one channel is named ({', '.join(names)}), and there is nothing to compare it "
+            "with; name a second one, as publisher=1,first=2."
+        )
+    reference = next((name for name in _REFERENCES if name in channels), "")
+    others = [name for name in names if name != reference]
+    if kind == CLOCK:
+        reference = reference or names[0]
+        if reference not in _REFERENCES:
+            notes.append(f"The clocks are compared with {reference}, which was named first.")
+        return Parts(CLOCK, (reference, *(n for n in names if n != reference)), reference), notes
+    first = FIRST if FIRST in others else next(name for name in others if name != LAST)
+    rest = [name for name in others if name != first]
+    last = LAST if LAST in rest else (rest[-1] if rest else "")
+    if (first, last) not in {(FIRST, LAST), (FIRST, "")}:
+        notes.append(
+            f"{first} is taken for the first subscriber"
+            + (f", and {last} for the last one" if last else "")
+            + ": name the channels first and last to say which they are."
+        )
+    if not reference:
+        reference = first
+        notes.append(
+            f"No channel is called {PUBLISHER}: there is no latency, and the skew is of the edges "
+            f"nearest to those of {first}."
+        )
+        if kind == LATENCY:
+            raise NamingError(
+                "The latency counts from the publisher's edge, and no channel is called "
+                f"{PUBLISHER}; say which one it is, as {PUBLISHER}=1,{first}=2."
+            )
+    if kind == SKEW and not last:
+        raise NamingError(
+            f"Skew is between two subscribers, and only {first} is named; say which channel is "
+            f"the last one's, as {LAST}=3."
+        )
+    nodes = tuple(dict.fromkeys(name for name in (reference, first, last, *others) if name))
+    return Parts(kind or (SKEW if last else LATENCY), nodes, reference, first, last), notes
+
+
+def resolve(channels: Mapping[str, str], capture: Capture) -> dict[str, str]:
+    """Return each name's channel in a capture; UnknownChannelError."""
+    found: dict[str, str] = {}
+    for name, wanted in channels.items():
+        signal = find_signal(capture.signals, wanted)
+        there = ", ".join(capture.signals) or "nothing"
+        if signal is None:
+            raise UnknownChannelError(
+                f"there is no channel {wanted!r} (wanted for {name}); there is: {there}."
+            )
+        if signal in found.values():
+            other = next(each for each, used in found.items() if used == signal)
+            raise UnknownChannelError(
+                f"{name} and {other} are both given as channel {signal}; there is: {there}."
+            )
+        found[name] = signal
+    return found

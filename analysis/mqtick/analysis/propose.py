@@ -1,0 +1,117 @@
+"""What is in files of which nobody said which channel is whose, and the command to give."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, find_signal
+from mqtick.analysis.capture_groups import group_files, in_order, read_group
+from mqtick.analysis.events import Seen, look
+from mqtick.analysis.naming import FIRST, LAST, PUBLISHER
+
+__all__ = ["propose"]
+
+_MOST_NAMES: Final = 8
+_LEAST_V: Final = 0.5
+_FS_PER_US: Final = 1e9
+
+
+def propose(paths: Sequence[Path]) -> str:
+    """Say what the first file that can be read holds, and the complete command for all of them.
+
+    The order of the first edges is what the proposal goes by: who publishes is first.
+    """
+    paths = [Path(path) for path in paths]
+    reasons = []
+    for group in group_files(paths):
+        opened: list[CaptureFile] = []
+        try:
+            _, capture = next(read_group(group, opened))
+        except CaptureError as error:
+            reasons.append(str(error))
+            continue
+        except StopIteration:
+            reasons.append(f"{group.path} holds no capture; save it again.")
+            continue
+        seen = {name: look(signal, 0, _LEAST_V) for name, signal in capture.signals.items()}
+        lines = [f"{group.path} is a file of {_what(opened[0])}. Its channels:", *_table(seen)]
+        return "\n".join([*lines, "", *_advice(paths, capture, seen)])
+    return "\n".join(reasons) or "No file was named."
+
+
+def _what(file: CaptureFile) -> str:
+    return file.format + (f" ({file.instrument})" if file.instrument else "")
+
+
+def _table(seen: Mapping[str, Seen]) -> list[str]:
+    width = max(map(len, seen), default=0)
+    lines = []
+    for name, each in seen.items():
+        if each.edges:
+            first = each.edges[0]
+            count = f"{len(each.edges)} edge{'s' if len(each.edges) > 1 else ''}"
+            text = (
+                f"{count}, the first one {'rising' if first.rising else 'falling'} at "
+                f"{first.instant_fs / _FS_PER_US:,.3f} us"
+            )
+        else:
+            text = f"no edge. {each.why_not}".strip()
+        lines.append(f"  {name:<{width}}  {text}")
+    return lines
+
+
+def _advice(paths: Sequence[Path], capture: Capture, seen: Mapping[str, Seen]) -> list[str]:
+    with_edges = [name for name, each in seen.items() if each.edges]
+    if len(with_edges) < 2:
+        return [
+            "A measurement compares the edges of two channels or more, and there "
+            + ("is only one with edges." if with_edges else "is none with edges.")
+            + " Look whether the pins are driven, the probes connected, and the record long "
+            "enough; then save all channels of one capture."
+        ]
+    rising = [name for name in with_edges if any(edge.rising for edge in seen[name].edges)]
+    slope = "" if len(rising) == len(with_edges) else " --edge both"
+
+    def first_fs(name: str) -> int:
+        edges = seen[name].edges
+        return min((e.instant_fs for e in edges if e.rising), default=edges[0].instant_fs)
+
+    ordered = sorted(with_edges, key=first_fs)
+    # One of a bus of sixteen lines is hardly a node: only the first few are proposed.
+    roles = dict(zip((PUBLISHER, FIRST, LAST), ordered, strict=False))
+    words = ",".join(f"{role}={_short(capture, name)}" for role, name in roles.items())
+    files = _files(paths)
+    return [
+        "Say which channel is whose. If the edges come in their usual order (the publisher's "
+        "first), the command is:",
+        "",
+        f"  mqtick-report {files} --channels {shlex.quote(words)}{slope}",
+        "",
+        "For pps pins, compared with a reference's: --kind clock --channels "
+        f"reference={shlex.quote(_short(capture, ordered[0]))},"
+        f"{'NAME'}={shlex.quote(_short(capture, ordered[1]))}",
+    ]
+
+
+def _short(capture: Capture, name: str) -> str:
+    """Return the number of a channel where that is enough to mean it."""
+    digits = "".join(letter for letter in name if letter.isdecimal())
+    number = str(int(digits)) if digits else ""
+    return number if number and find_signal(capture.signals, number) == name else name
+
+
+def _files(paths: Sequence[Path]) -> str:
+    """Return the files as a shell takes them: a pattern where it means just these."""
+    if len(paths) > _MOST_NAMES:
+        parent, suffix = paths[0].parent, paths[0].suffix
+        try:
+            alike = [each for each in parent.iterdir() if each.name.endswith(suffix)]
+        except OSError:
+            alike = []
+        if suffix and set(alike) == set(paths):
+            folder = "" if str(parent) == "." else f"{shlex.quote(str(parent))}/"
+            return f"{folder}*{suffix}"
+    return " ".join(shlex.quote(str(path)) for path in in_order(paths))
