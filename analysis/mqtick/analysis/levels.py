@@ -210,7 +210,8 @@ def _spread(counts: npt.NDArray[np.intp], level: float, amplitude: float) -> tup
         near = counts[first : int(np.floor(level + reach)) + 1]
         away = np.arange(first, first + near.size) - level
         samples = samples or int(near.sum())
-        spread = float(np.sqrt(near @ away**2 / max(int(near.sum()), 1)))
+        # Not `near @ away**2`: threads of a linear algebra library would wait for one another.
+        spread = float(np.sqrt((near * away**2).sum() / max(int(near.sum()), 1)))
         # What an edge or its ringing leaves on the way to the level is no noise.
         if reach <= 3 * spread + 1:
             break
