@@ -14,9 +14,9 @@ Floats = npt.NDArray[np.float64]
 _WINDOW: Final = 5.0
 """The sum stops at the first lag that is so many times the time summed up to it."""
 _LEAST: Final = 8
-_NEIGHBOURS: Final = 1.28
+_NEIGHBOURS: Final = 1.64
 """Of its own standard error: a correlation of neighbours above it counts; noise passes once in
-ten, which only widens intervals."""
+twenty, which only widens intervals."""
 _LONG: Final = 2.0
 """Of its own standard error: a sum above it counts, where neighbours alone show nothing."""
 _STRONGEST: Final = 0.95

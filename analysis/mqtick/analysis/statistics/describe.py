@@ -32,8 +32,8 @@ def describe(
     20 bounds p99 from above, that end is None: it is unknown. One value has no interval.
 
     Coverage found for 95 % intervals of 20 values (normal; lognormal with sigma 1; first-order
-    autoregression with 0.6): mean COVERAGE_MEAN, deviation COVERAGE_DEVIATION, median
-    COVERAGE_MEDIAN; see docs/statistics.md for other numbers of values.
+    autoregression with 0.6): mean 96, 92, 89 %; deviation 94, 79,
+    94 %; median 96, 97, 93 %. See docs/statistics.md for other numbers of values.
     """
     values = finite(values_us)
     n = values.size
