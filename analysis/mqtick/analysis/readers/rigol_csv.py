@@ -128,8 +128,10 @@ def _inline(path: Path, lines: list[str], skipped: int) -> Plan:
 
 def _converted(path: Path, lines: list[str], skipped: int) -> Plan:
     told: dict[str, list[str]] = {}
-    for place, line in enumerate(lines[:40]):
+    first_row = skipped
+    for line in lines[:40]:
         cells = cells_of(line)
+        first_row += 1
         if cells[0].startswith("Time (") and len(cells) > 1:
             break
         told[cells[0].rstrip("= ")] = cells[1:]
@@ -146,7 +148,7 @@ def _converted(path: Path, lines: list[str], skipped: int) -> Plan:
     return Plan(
         _NAME,
         "",
-        skipped + place + 1,
+        first_row,
         tuple(channels),
         interval_s=1 / rate if 0 < rate < float("inf") else 0.0,
         rows=int(count) if 0 < count < 1e12 else 0,

@@ -13,7 +13,7 @@ import numpy as np
 from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.quantise import waveform_of_volts
 from mqtick.analysis.readers.columns import Floats, Layout, Rows, read_rows
-from mqtick.analysis.readers.text_transitions import is_changes, transitions_of
+from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
 from mqtick.analysis.readers.time_column import even_times
 from mqtick.analysis.waveform import Waveform
 
@@ -170,9 +170,11 @@ def _segments(
     with np.errstate(invalid="ignore"):
         back = np.flatnonzero(np.diff(times) < -2 * resolution) + 1
     ends = [*back.tolist(), rows.count]
-    if is_changes([rows.column(each.column) for each in plan.channels]) and not back.size:
-        yield 0, rows.count, None
-        return
+    if not back.size:
+        levels = [rows.column(each.column) for each in plan.channels]
+        if is_levels(levels) and (is_changes(levels) or not even_times(times, resolution)):
+            yield 0, rows.count, None
+            return
     if back.size > rows.count / 4:
         raise CaptureError(f"{path}: the times go back in {back.size} rows: {_UNEVEN_TIMES}")
     first = 0
@@ -201,7 +203,7 @@ def _grid(path: Path, plan: Plan, times: Floats, resolution: float, notes: list[
             f"row: {_UNEVEN_TIMES}"
         )
     if even.repeats or even.error_ppm > _TOLD:
-        known = f", known to {even.error_ppm:.2g} parts a million" if even.error_ppm else ""
+        known = f", known to {even.error_ppm:,.0f} parts a million" if even.error_ppm >= 1 else ""
         repeats = f" ({even.repeats:,} of {times.size:,} repeat)" if even.repeats else ""
         _once(
             notes,
@@ -269,7 +271,12 @@ def _waveform(name: str, values: Floats, grid: Grid, notes: list[str]) -> Wavefo
             "they stand at the end of the range.",
         )
         values = np.clip(values, finite.min(), finite.max())
-    return waveform_of_volts(values, grid.interval_fs, grid.start_fs + first * grid.interval_fs)
+    try:
+        start_fs = grid.start_fs + first * grid.interval_fs
+        return waveform_of_volts(values, grid.interval_fs, start_fs)
+    except ValueError as error:
+        _once(notes, f"{name} has values that are no volts ({error}), and was left out.")
+        return None
 
 
 def _once(notes: list[str], note: str) -> None:

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.transitions import UNKNOWN, Transitions
 from mqtick.analysis.waveform import femtoseconds
 
-__all__ = ["is_changes", "transitions_of"]
+__all__ = ["is_changes", "is_levels", "refuse_dates", "transitions_of"]
 
 _LONGEST_S: Final = 9000.0
 _ENOUGH: Final = 8
 """Changes out of whose distances the sample interval can be told."""
 
 
+def is_levels(channels: Sequence[Floats]) -> bool:
+    """Whether these are levels, 0 or 1, as logic analysers write them."""
+    known = [levels[~np.isnan(levels)] for levels in channels]
+    return all(levels.size and np.isin(levels, (0.0, 1.0)).all() for levels in known)
+
+
 def is_changes(channels: Sequence[Floats]) -> bool:
-    """Whether these are levels, 0 or 1, and each row but the last has a change."""
-    if not all(np.isin(levels[~np.isnan(levels)], (0.0, 1.0)).all() for levels in channels):
-        return False
+    """Whether each row but the last differs from the one before."""
     changed = np.zeros(max(channels[0].size - 1, 0), bool)
     for levels in channels:
         changed |= levels[1:] != levels[:-1]
-    return bool(changed.size >= 1 and changed[:-1].all())
+    return bool(changed[:-1].all())
 
 
 def transitions_of(
@@ -62,7 +68,18 @@ def _interval_fs(times_s: Floats, resolution_s: float) -> int:
     return resolution_fs * max(int(np.gcd.reduce(steps)), 1)
 
 
-def _of(name: str, instants: np.ndarray, values: Floats, uncertainty_fs: int) -> Transitions:
+def _of(
+    name: str, instants: npt.NDArray[np.int64], values: Floats, uncertainty_fs: int
+) -> Transitions:
     levels = np.where(np.isnan(values), UNKNOWN, values).astype(np.int8)
     at = np.flatnonzero(levels[1:] != levels[:-1]) + 1
     return Transitions(name, int(levels[0]), instants[at], levels[at], uncertainty_fs)
+
+
+def refuse_dates(path: Path, cell: str) -> None:
+    """Raise CaptureError where the first time is a date, as Logic 2 can write it."""
+    if re.match(r"\d{4}-\d\d-\d\d", cell):
+        raise CaptureError(
+            f"{path}: the times are dates ({cell!r}), which are not read. Export it again with "
+            "`Use ISO8601 timestamps` switched off, or convert them to seconds."
+        )

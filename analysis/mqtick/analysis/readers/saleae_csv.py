@@ -1,0 +1,41 @@
+"""CSV files of Saleae's Logic: digital ones with a row a change, analogue ones with all samples.
+
+`Time [s],Channel 0,Channel 1` (Logic 1: `Time[s]`), or the names that the channels were given.
+The times count from the trigger, or from the beginning where there was none: the file does not
+say, nor does it keep the sample rate.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mqtick.analysis.capture import CaptureFile
+from mqtick.analysis.readers.columns import cells_of, head_lines, is_text, read_head
+from mqtick.analysis.readers.format import Format
+from mqtick.analysis.readers.text_capture import Channel, Plan, open_plan
+from mqtick.analysis.readers.text_transitions import refuse_dates
+
+__all__ = ["FORMAT"]
+
+_NAME: Final = "Saleae Logic CSV"
+
+
+def _recognises(head: bytes) -> bool:
+    if not is_text(head):
+        return False
+    cells = cells_of(head_lines(head)[0])
+    named = any(cell.startswith("Channel ") for cell in cells)
+    return len(cells) > 1 and cells[0] in ("Time [s]", "Time[s]") and named
+
+
+def _open(path: Path) -> CaptureFile:
+    lines = head_lines(read_head(path))
+    if len(lines) > 1:
+        refuse_dates(path, cells_of(lines[1])[0])
+    names = cells_of(lines[0])
+    channels = [Channel(name, place) for place, name in enumerate(names) if place and name]
+    return open_plan(path, Plan(_NAME, "Saleae", 1, tuple(channels), triggered=False))
+
+
+FORMAT: Final = Format(_NAME, "Logic 2, digital", _recognises, _open)

@@ -1,0 +1,219 @@
+"""CSV files with named columns, and what is wrong with files that people have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.tests.text_files import CSV, changes, read_text, read_written, wave
+from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.readers.columns import _BLOCK
+from mqtick.analysis.readers.time_column import even_times
+
+NS = 10**6
+ROWS = [(-1.0, 0.1, 3.3), (0.0, 0.2, 3.2), (1.0, 3.0, 0.1), (2.0, 3.1, 0.2)]
+
+
+def table(head: str, delimiter: str = ",", comma: bool = False, factor: float = 1.0) -> str:
+    lines = [delimiter.join(f"{cell * (factor if not n else 1):.9g}" for n, cell in enumerate(row))
+             for row in ROWS]  # fmt: skip
+    text = "\n".join(lines)
+    return f"{head}\n{text.replace('.', ',') if comma else text}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "interval_ns"),
+    [
+        (table("time,publisher,first"), 10**9),
+        (table("t [us],publisher,first"), 1000),
+        (table("Time (ms),publisher,first"), 10**6),
+        (table("time_ns,publisher,first"), 1),
+        (table("X in us,publisher,first"), 1000),
+        (table("seconds;publisher;first", ";", comma=True), 10**9),
+        (table("time [us]\tpublisher [V]\tfirst [V]", "\t"), 1000),
+        (table("time,publisher,first\nus,V,V"), 1000),
+        (table("# from the bench\n# 5 November\ntime [us],publisher,first"), 1000),
+        (table("# time[us] publisher first", " "), 1000),
+        ("\ufeff" + table("time [µs],publisher,first"), 1000),
+        (table("time [us],publisher,first").replace("\n", "\r\n"), 1000),
+        (table("time [us],publisher,first").rstrip("\n"), 1000),
+    ],
+)
+def test_columns_are_found_by_their_names(tmp_path: Path, text: str, interval_ns: int) -> None:
+    _, (capture,) = read_written(tmp_path, text)
+    assert list(capture.signals) == ["publisher", "first"]
+    waveform = wave(capture, "publisher")
+    assert (waveform.start_fs, waveform.interval_fs) == (-interval_ns * NS, interval_ns * NS)
+    assert np.allclose(waveform.volts(), [0.1, 0.2, 3.0, 3.1], atol=1e-4)
+    assert capture.triggered
+
+
+def test_latin_1_units_are_understood(tmp_path: Path) -> None:
+    _, (capture,) = read_written(tmp_path, table("time [µs],a,b").encode("latin-1"))
+    assert wave(capture, "a").interval_fs == 1000 * NS
+
+
+def test_millivolts_are_in_volts(tmp_path: Path) -> None:
+    _, (capture,) = read_written(tmp_path, table("time [us],a [mV],b (V)"))
+    assert np.allclose(wave(capture, "a").volts(), [1e-4, 2e-4, 3e-3, 3.1e-3], atol=1e-7)
+
+
+def test_a_row_a_change_of_levels_is_read_as_changes(tmp_path: Path) -> None:
+    text = "time [us],publisher,first\n0,0,0\n10.5,1,0\n63.25,1,1\n500,0,1\n900,0,1\n"
+    _, (capture,) = read_written(tmp_path, text)
+    (up, down) = changes(capture, "publisher").edges()
+    assert (up.instant_fs, up.rising) == (10_500 * NS, True)
+    assert (down.instant_fs, down.rising) == (500_000 * NS, False)
+    assert changes(capture, "first").edges()[0].instant_fs == 63_250 * NS
+
+
+def test_uneven_samples_of_volts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="not evenly spaced"):
+        read_written(tmp_path, "time,a\n0.0,0.1\n1.0,0.2\n1.7,3.0\n3.0,3.1\n")
+
+
+def test_a_missing_row_in_the_middle_is_uneven(tmp_path: Path) -> None:
+    rows = "".join(f"{n * 1e-6:.7f},{n % 7 / 2}\n" for n in range(100) if n != 50)
+    with pytest.raises(CaptureError, match="not evenly spaced"):
+        read_written(tmp_path, "time,a\n" + rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0,1.5\n1,2.5\n2,3.5\n3,4.5\n", "no names over them.*time \\[s\\],publisher"),
+        ("voltage,current\n0,1.5\n1,2.5\n2,3.5\n", "'voltage,current' is called a time"),
+        ("time [fortnight],a\n0,1\n1,2\n", "'fortnight', which must be s, ms, us or ns"),
+        ("time,a,a\n0,1,1\n1,2,2\n", "two columns are called 'a'"),
+        ("time,note\n0,hello\n1,world\n", "no column has numbers"),
+        ("time,a\n2026-11-21 10:00:00,1\n2026-11-21 10:00:01,2\n", "the times are dates"),
+        ("time,a\n5,1\n5,2\n5,3\n", "not evenly spaced"),
+        ("time,a\n5,1.5\n", "too few for a time base"),
+        ("time,a\n0,1\n1,2\n2,\x00\x00\x00\n", "no format"),
+        ("", "no format"),
+        ("Dear Sir,\nplease find enclosed the measurement.\n", "no format"),
+        ("PK\x03\x04\x14\x00time,a\n", "no format"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(CaptureError, match=says):
+        read_written(tmp_path, text)
+
+
+def test_octets_that_are_no_text_far_into_the_file_are_refused(tmp_path: Path) -> None:
+    rows = b"".join(b"%d,1.5\n" % n for n in range(10_000))
+    with pytest.raises(CaptureError, match="no text"):
+        read_written(tmp_path, b"time [us],a\n" + rows + b"\x00\x01\x02\n")
+
+
+def test_a_line_without_an_end_is_refused_without_reading_on(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="a line of more than"):
+        read_written(tmp_path, "time [us],a\n0,1.5\n1,1.5\n" + "1" * 200_000)
+
+
+@pytest.mark.parametrize("mark", ["9.9E+37", "9.91E37", "inf"])
+def test_samples_beyond_the_range_stand_at_its_end(tmp_path: Path, mark: str) -> None:
+    opened, (capture,) = read_written(
+        tmp_path, f"time [us],a\n0,0.0\n1,0.1\n2,{mark}\n3,3.0\n4,3.1\n"
+    )
+    assert np.allclose(wave(capture, "a").volts(), [0, 0.1, 3.1, 3.0, 3.1], atol=1e-3)
+    assert opened.notes[0].startswith("a has 1 samples beyond the range")
+
+
+@pytest.mark.parametrize("mark", ["", "nan", "---", "n/a", "1_0"])
+def test_a_channel_with_holes_is_left_out_and_the_others_stay(tmp_path: Path, mark: str) -> None:
+    text = f"time [us],a,b\n0,0.5,1.5\n1,{mark},1.5\n2,0.5,2.5\n"
+    opened, (capture,) = read_written(tmp_path, text)
+    assert list(capture.signals) == ["b"]
+    assert opened.notes == [
+        "a has 1 samples that are no number among the others, and was left out."
+    ]
+
+
+def test_a_row_that_is_too_short_is_a_hole_in_the_channels_it_lacks(tmp_path: Path) -> None:
+    opened, (capture,) = read_written(tmp_path, "time [us],a,b\n0,1.5,2\n1,1.5\n2,1.5,3\n3,1.5,2\n")
+    assert list(capture.signals) == ["a"]
+    assert "b has 1 samples" in opened.notes[0]
+
+
+def test_a_file_without_one_readable_channel_is_refused_with_the_reasons(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="a has no samples"):
+        read_written(tmp_path, "time [us],a\n0,\n1,\n2,\n")
+
+
+def test_a_constant_channel_is_read(tmp_path: Path) -> None:
+    _, (capture,) = read_written(tmp_path, "time [us],a\n0,2.5\n1,2.5\n2,2.5\n")
+    assert np.allclose(wave(capture, "a").volts(), 2.5)
+
+
+def test_rows_across_blocks_are_neither_lost_nor_doubled(tmp_path: Path) -> None:
+    count = 3 * _BLOCK // 16
+    rows = "".join(f"{n},{n % 50 / 10:.6f}\n" for n in range(count))
+    _, (capture,) = read_written(tmp_path, "time [ns],a\n" + rows)
+    volts = wave(capture, "a").volts()
+    assert np.allclose(volts, np.arange(count) % 50 / 10)
+
+
+def test_reading_again_gives_the_same_and_does_not_double_notes(tmp_path: Path) -> None:
+    opened, first = read_written(tmp_path, "time [us],a,b\n0,1,1.5\n1,,1.5\n2,0,2.5\n")
+    second = list(opened.read())
+    assert len(opened.notes) == 1
+    assert wave(first[0], "b").codes.tolist() == wave(second[0], "b").codes.tolist()
+
+
+@given(
+    interval_ns=st.sampled_from([1, 2, 4, 5, 8, 10, 25, 40, 250, 9240, 10**6]),
+    count=st.integers(20, 400),
+    start=st.integers(-500, 500),
+    digits=st.integers(3, 12),
+)
+def test_a_rounded_time_column_is_rebuilt_within_what_it_says_of_its_error(
+    interval_ns: int, count: int, start: int, digits: int
+) -> None:
+    exact = (start + np.arange(count)) * interval_ns * 1e-9
+    texts = [f"{time:.{digits}e}" for time in exact]
+    times = np.array([float(text) for text in texts])
+    largest = float(np.abs(exact).max())
+    resolution = 10.0 ** (np.floor(np.log10(largest)) - digits)
+    even = even_times(times, resolution)
+    if even is None:  # so coarse that all times are one
+        assert np.unique(times).size < 12 or resolution > interval_ns * 1e-9
+        return
+    off_ppm = abs(even.interval_fs / (interval_ns * NS) - 1) * 1e6
+    assert off_ppm <= even.error_ppm + 1e-3
+    assert abs(even.start_fs - start * interval_ns * NS) <= 1.1 * resolution * 1e15 + 10
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    name=st.sampled_from(sorted(path.name for path in CSV.glob("*.csv"))),
+    cut=st.integers(0, 3000),
+    at=st.integers(0, 2000),
+    junk=st.binary(max_size=12),
+)
+def test_damaged_files_are_read_or_refused_and_nothing_else(
+    tmp_path: Path, name: str, cut: int, at: int, junk: bytes
+) -> None:
+    whole = (CSV / name).read_bytes()[:3000]
+    damaged = (whole[:at] + junk + whole[at + len(junk) :])[:cut]
+    try:
+        opened, captures = read_written(tmp_path, damaged)
+    except CaptureError:
+        return
+    assert opened.format
+    assert captures
+
+
+def test_a_comment_of_another_language_does_not_matter(tmp_path: Path) -> None:
+    text = "# Größe: 5 µV\n".encode("latin-1") + table("time [us],a,b").encode()
+    assert len(read_written(tmp_path, text)[1][0].signals) == 2
+
+
+def test_the_file_may_have_a_name_with_spaces(tmp_path: Path) -> None:
+    path = tmp_path / "scope 1 (final).csv"
+    path.write_text(table("time [us],a,b"))
+    assert read_text(path)[0].path == path
