@@ -155,6 +155,7 @@ def clock_result(
 ) -> Result:
     """Return clocks that converge, hold over a gap, and carry stated intervals."""
     chance = np.random.default_rng(seed)
+    gap = gap if gap is not None and gap[1] < (n - 1) * interval_s else None
     summaries = []
     quantities = []
     for index, name in enumerate(clocks):

@@ -8,6 +8,7 @@ by ink differs by marker and dashes too, so that it survives printing in grey.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -43,6 +44,7 @@ __all__ = [
     "number",
     "paper_axes",
     "place",
+    "printable",
     "text_inches",
     "unit_of",
     "wrapped",
@@ -142,8 +144,13 @@ CSS: Final = _css()
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw and save in our style, and leave everybody else's as it was."""
-    with mpl.rc_context(_RC):
+    """Draw and save in our style, and leave everybody else's as it was.
+
+    A title in a script that the figures' font does not have is text in a page all the same; in a
+    PNG its letters are boxes, about which nobody needs a warning.
+    """
+    with mpl.rc_context(_RC), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
@@ -171,6 +178,18 @@ def text_inches(text: str, size: float = SIZE, *, bold: bool = False) -> float:
     return max((_line_inches(line, size, bold) for line in text.split("\n")), default=0.0)
 
 
+def printable(text: str) -> str:
+    """Return `text` without what no page can hold: control characters, halves of surrogates."""
+    return "".join(
+        each
+        if each.isprintable() or each == "\N{NO-BREAK SPACE}"
+        else " "
+        if each.isspace()
+        else "\N{REPLACEMENT CHARACTER}"
+        for each in text
+    )
+
+
 def wrapped(
     text: str, width: float, size: float = SIZE, lines: int = 3, *, bold: bool = False
 ) -> str:
@@ -180,7 +199,7 @@ def wrapped(
     """
     done: list[str] = []
     line = ""
-    for word in text.split(" "):
+    for word in printable(text).split(" "):
         longer = f"{line} {word}" if line else word
         if text_inches(longer, size, bold=bold) <= width:
             line = longer
@@ -271,7 +290,8 @@ def number(value: float, digits: int = 3) -> str:
         return "–"
     if value == 0:
         return "0"
-    exponent = math.floor(math.log10(abs(value)))
+    # Of the rounded value: 9.9996e-5 is 10⁻⁴.
+    exponent = int(f"{abs(value):.{digits - 1}e}".partition("e")[2])
     if not -4 <= exponent < 6:
         factor = value / 10.0**exponent
         power = f"10{str(exponent).translate(_RAISED)}"

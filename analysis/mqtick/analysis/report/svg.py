@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from matplotlib.figure import Figure
 
-from mqtick.analysis.report.style import INK, INKS, drawing
+from mqtick.analysis.report.style import INK, INKS, drawing, printable
 
 __all__ = ["save_figure", "svg_of"]
 
@@ -68,7 +68,7 @@ def svg_of(figure: Figure, alt: str = "", prefix: str = "") -> str:
     for ink in INKS:
         variable = "currentColor" if ink is INK else f"var(--figure-{ink.name},{ink.light})"
         body = re.sub(re.escape(ink.light) + r"\b", variable, body)
-    label = f' role="img" aria-label="{escape(alt)}"' if alt else ' aria-hidden="true"'
+    label = f' role="img" aria-label="{escape(printable(alt))}"' if alt else ' aria-hidden="true"'
     size = f'width="{width / 72:g}in" height="{height / 72:g}in"'
     return (
         '<svg class="figure" xmlns="http://www.w3.org/2000/svg" stroke-linejoin="round" '

@@ -74,8 +74,13 @@ def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
 
 def holdover_picture(result: Result, clock: ClockSummary) -> Picture | None:
     """Return the error around the longest gaps, None where there is none."""
-    gaps = clock.holdovers[:_GAPS]
-    if not gaps or len(clock.errors.seconds) < 4:
+    seen = clock.errors.seconds
+    gaps = tuple(
+        gap
+        for gap in clock.holdovers
+        if len(seen) and seen[0] <= gap.begin_s < gap.end_s <= seen[-1]
+    )[:_GAPS]
+    if not gaps:
         return None
     longest = gaps[0]
     seconds = longest.end_s - longest.begin_s

@@ -166,7 +166,10 @@ def draw_growth(
         labels += _published_points(figure, axes, published, factor)
         for place_of, one in enumerate(grown):
             shift = (place_of - (len(grown) - 1) / 2) * 4.0
-            labels.insert(place_of, _series(figure, axes, one, factor, x, shift, unit))
+            labels.insert(
+                place_of,
+                _series(figure, axes, one, factor, x, shift, with_slope=wide or len(grown) == 1),
+            )
         beside(figure, axes, labels, room)
         return figure
 
@@ -245,7 +248,7 @@ def _published_points(
             transform=axes.transData + shift,
             zorder=2.5,
         )
-        labels.append(Label(points[-1].mean * factor, name, MUTED))
+        labels.append(Label(points[-1].mean * factor, name, MUTED, x=points[-1].subscribers))
     return labels
 
 
@@ -265,7 +268,8 @@ def _series(
     factor: float,
     x: Scale,
     shift: float,
-    unit: str,
+    *,
+    with_slope: bool,
 ) -> Label:
     rows = [row for row in one.quantity.rows if row.subscribers and row.signed]
     numbers = [float(row.subscribers or 0) for row in rows]
@@ -314,8 +318,11 @@ def _series(
     line = one.quantity.growth
     if line is not None:
         _line(axes, one, factor, x)
-        text += f": {number(line.b.value * factor)}{_NBSP}{unit} a{_NBSP}subscriber"
-    return Label(means[-1], text, one.look.ink, bold=True)
+        slope_unit, slope_factor = unit_of([line.b.value])
+        slope = f"{number(line.b.value * slope_factor)}{_NBSP}{slope_unit}"
+        if with_slope:
+            text += f": {slope} a{_NBSP}subscriber"
+    return Label(means[-1], text, one.look.ink, bold=True, x=numbers[-1])
 
 
 def _line(axes: Axes, one: Grown, factor: float, x: Scale) -> None:

@@ -24,12 +24,16 @@ __all__ = ["Label", "above", "beside", "key", "spread"]
 
 
 class Label(NamedTuple):
-    """A text at a value of the y axis; the first of several are kept where room is short."""
+    """A text at a value of the y axis; the first of several are kept where room is short.
+
+    `x` is where the thing that it names ends, if that is before the right edge of the axes.
+    """
 
     y: float
     text: str
     ink: Ink
     bold: bool = False
+    x: float | None = None
 
 
 def spread(places: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
@@ -79,6 +83,15 @@ def beside(figure: Figure, axes: Axes, labels: Sequence[Label], room: float) -> 
     )
     for index, at in zip(order, placed, strict=True):
         label = labels[index]
+        if label.x is not None:
+            axes.plot(
+                [label.x, axes.get_xlim()[1]],
+                [label.y, label.y],
+                color=label.ink.light,
+                linewidth=0.5,
+                alpha=0.6,
+                zorder=1.5,
+            )
         axes.annotate(
             texts[index],
             xy=(1.0, own[index] / height),

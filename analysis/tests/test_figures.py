@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.tests.figure_parts import misplaced, texts_of
+from analysis.tests.report_samples import (
+    PATHOLOGICAL,
+    clock_result,
+    compare_results,
+    latency_result,
+    mixed_result,
+    skew_result,
+)
+from mqtick.analysis.report.figures import pictures_of
+from mqtick.analysis.report.figures.labels import spread
+from mqtick.analysis.report.figures.scales import scale_of
+from mqtick.analysis.report.style import GRID, INKS, PAPER, drawing, number, text_inches, wrapped
+from mqtick.analysis.report.svg import save_figure, svg_of
+from mqtick.analysis.result import Result
+
+WIDE, PHONE = 7.6, 3.7
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+SAMPLES: Final[dict[str, Callable[[], list[Result]]]] = {
+    **{name: lambda make=make: [make()] for name, make in PATHOLOGICAL.items()},  # type: ignore[misc]
+    "usual": lambda: [mixed_result()],
+    "latency": lambda: [latency_result()],
+    "compared": compare_results,
+    "compared clocks": lambda: [clock_result(title="one"), clock_result(title="two", seed=3)],
+    "compared with itself": lambda: [skew_result(title="same"), skew_result(title="same")],
+    "seven compared": lambda: [skew_result(title=f"Broker {i}", seed=i) for i in range(7)],
+    "compared with nothing": lambda: [skew_result(), PATHOLOGICAL["nothing captured"]()],
+    "compared in two units": lambda: [
+        PATHOLOGICAL["nanoseconds"](),
+        PATHOLOGICAL["enormous spread"](),
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [WIDE, PHONE])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_whatever_was_measured_its_figures_can_be_read(name: str, width: float) -> None:
+    for picture in pictures_of(SAMPLES[name]()):
+        figure = picture.draw(width)
+        assert figure.get_size_inches()[0] == width
+        assert not misplaced(figure), picture.name
+        assert svg_of(figure).startswith("<svg")
+
+
+@pytest.mark.parametrize("width", [WIDE, PHONE])
+def test_no_label_of_a_usual_run_lies_on_another(width: float) -> None:
+    for picture in pictures_of([skew_result(pairs=True)]):
+        assert not misplaced(picture.draw(width)), picture.name
+
+
+def test_a_run_has_the_figures_for_which_it_has_data() -> None:
+    assert [picture.name for picture in pictures_of([skew_result()])] == [
+        "growth-skew",
+        "ecdf-skew",
+        "over-time-skew",
+        "growth-latency",
+        "ecdf-latency",
+        "over-time-latency",
+        "waveforms",
+    ]
+
+
+def test_a_clock_has_figures_of_its_own() -> None:
+    assert [picture.name for picture in pictures_of([clock_result()])] == [
+        "clock-time-rpi1",
+        "clock-spread-rpi1",
+        "ecdf-clock-rpi1",
+        "stability-rpi1",
+        "holdover-rpi1",
+    ]
+
+
+def test_with_one_n_the_distribution_comes_first() -> None:
+    assert pictures_of([latency_result()])[0].name == "ecdf-latency"
+
+
+def test_several_runs_are_shown_on_one_another_and_not_one_by_one() -> None:
+    pictures = pictures_of(compare_results())
+    assert {picture.name for picture in pictures} == {
+        f"compare-{kind}-{quantity}"
+        for kind in ("growth", "ecdf", "b")
+        for quantity in ("skew", "latency")
+    }
+    told = " ".join(texts_of(pictures[0].draw(WIDE))).replace("\n", " ")
+    assert "Mosquitto 2.0" in told
+    assert "Hardware broker" in told
+
+
+def test_where_nothing_was_captured_there_is_no_figure() -> None:
+    assert pictures_of([PATHOLOGICAL["nothing captured"]()]) == []
+    assert pictures_of([]) == []
+
+
+def test_one_shot_has_no_figure_over_time() -> None:
+    names = [picture.name for picture in pictures_of([PATHOLOGICAL["one shot"]()])]
+    assert "over-time-skew" not in names
+    assert "ecdf-skew" in names
+
+
+def test_shots_without_instants_are_shown_over_their_numbers() -> None:
+    picture = next(
+        p for p in pictures_of([PATHOLOGICAL["no instants"]()]) if p.name == "over-time-skew"
+    )
+    assert picture.title == "Skew over shot number"
+    assert "shot number" in texts_of(picture.draw(PHONE))
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_simulated_is_written_in_every_figure_of_a_simulated_run(simulated: bool) -> None:
+    results = [skew_result(simulated=simulated, pairs=True), clock_result(400, simulated=simulated)]
+    for result in results:
+        for picture in pictures_of([result]):
+            assert ("SIMULATED" in texts_of(picture.draw(PHONE))) is simulated, picture.name
+
+
+def test_one_simulated_run_of_two_marks_the_comparison_and_is_named() -> None:
+    pictures = pictures_of([skew_result(title="Desk", simulated=False), skew_result(title="Model")])
+    assert all("Simulated: Model." in picture.caption for picture in pictures)
+    assert "SIMULATED" in texts_of(pictures[0].draw(PHONE))
+
+
+def test_growth_shows_published_points_the_line_and_the_limit() -> None:
+    picture = pictures_of([skew_result()])[0]
+    told = " ".join(texts_of(picture.draw(WIDE))).replace("\n", " ")
+    assert "published, software broker" in told
+    assert "published, hardware broker" in told
+    assert "limit 52\N{NO-BREAK SPACE}µs" in told
+    assert "a\N{NO-BREAK SPACE}subscriber" in told
+
+
+def test_figures_say_their_units() -> None:
+    for result in (skew_result(), clock_result(400)):
+        for picture in pictures_of([result]):
+            told = " ".join(texts_of(picture.draw(WIDE)))
+            assert re.search(r"\b(µs|ns|ms)\b", told), picture.name
+
+
+def test_pictures_are_told_in_words_too() -> None:
+    for result in (mixed_result(), latency_result()):
+        pictures = pictures_of([result])
+        assert len({picture.name for picture in pictures}) == len(pictures)
+        for picture in pictures:
+            assert picture.title
+            assert picture.caption.endswith(".")
+            assert picture.alt.endswith(".")
+            assert "nan" not in picture.alt
+
+
+def test_twenty_thousand_shots_are_an_image_within_the_figure_and_few_are_not() -> None:
+    def drawn(result: Result) -> str:
+        pictures = {picture.name: picture for picture in pictures_of([result])}
+        return svg_of(pictures["over-time-skew"].draw(WIDE))
+
+    many = drawn(PATHOLOGICAL["many shots"]())
+    assert "<image" in many
+    assert len(many) < 400_000
+    assert "<image" not in drawn(skew_result())
+
+
+def test_a_drawn_figure_leaves_no_settings_behind() -> None:
+    before = dict(mpl.rcParams)
+    pictures_of([latency_result()])[0].draw(PHONE)
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
+def test_the_same_result_is_saved_as_the_same_file(tmp_path: Path, ending: str) -> None:
+    for name in ("a", "b"):
+        save_figure(pictures_of([latency_result()])[0].draw(PHONE), tmp_path / f"{name}{ending}")
+    first = (tmp_path / f"a{ending}").read_bytes()
+    assert first == (tmp_path / f"b{ending}").read_bytes()
+    assert len(first) > 2000
+
+
+def test_an_unknown_ending_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    figure = pictures_of([latency_result()])[0].draw(PHONE)
+    with pytest.raises(ValueError, match=r"a\.gif: a figure is saved as \.svg, \.png, \.pdf"):
+        save_figure(figure, tmp_path / "a.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def _contrast(one: str, other: str) -> float:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("ink", [ink for ink in INKS if ink not in (GRID, PAPER)])
+def test_every_ink_can_be_read_on_light_and_on_dark_paper(ink: tuple[str, str, str]) -> None:
+    assert _contrast(ink[1], PAPER.light) >= 4.5
+    assert _contrast(ink[2], PAPER.dark) >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.0627, "0.0627"),
+        (340.0, "340"),
+        (-12.5, "−12.5"),
+        (12_500.0, "12,500"),
+        (1e7, "10⁷"),
+        (-3.2e-9, "−3.2·10⁻⁹"),
+        (float("nan"), "–"),
+        (9.9996e-6, "10⁻⁵"),
+        (99.96, "100"),
+    ],
+)
+def test_numbers_are_written_as_people_write_them(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 3)), max_size=12),
+)
+def test_labels_that_are_spread_do_not_overlap_and_keep_their_order(
+    labels: list[tuple[float, float]],
+) -> None:
+    labels.sort()
+    sizes = [size for _, size in labels]
+    placed = spread([place for place, _ in labels], sizes, 0.0, 40.0)
+    for index in range(1, len(placed)):
+        room = placed[index] - placed[index - 1]
+        assert room >= (sizes[index] + sizes[index - 1]) / 2 - 1e-9
+    if placed:
+        assert placed[0] - sizes[0] / 2 >= -1e-9
+        assert placed[-1] + sizes[-1] / 2 <= 40.0 + 1e-9
+
+
+@given(st.text(max_size=30), st.floats(0.3, 3.0), st.integers(1, 3))
+def test_wrapped_text_stays_within_its_width_and_lines(text: str, width: float, lines: int) -> None:
+    with drawing():
+        found = wrapped(text, width, lines=lines)
+        assert found.count("\n") < lines
+        assert text_inches(found) <= width + 1e-9
+    assert all(line.replace("\N{NO-BREAK SPACE}", " ").isprintable() for line in found.split("\n"))
+
+
+@given(st.lists(st.floats(-1e12, 1e12) | st.just(float("nan")), max_size=20))
+def test_every_scale_holds_its_values(values: list[float]) -> None:
+    for options in ({}, {"log_ratio": 1.5}, {"from_zero": True}, {"log_ratio": float("inf")}):
+        scale = scale_of(values, **options)  # type: ignore[arg-type]
+        assert np.isfinite([scale.low, scale.high]).all()
+        assert scale.low < scale.high
+        assert scale.kind != "log" or scale.low > 0
+        known = [value for value in values if np.isfinite(value)]
+        assert all(scale.low <= value <= scale.high for value in known)
