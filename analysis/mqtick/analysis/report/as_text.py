@@ -76,7 +76,7 @@ def _table(quantity: QuantityResult) -> list[str]:
     line = "".join(f"{head:>{width}}" for head, width in zip(heads, _WIDTHS, strict=True))
     bars = "|" if bool((quantity.values_us < 0).any()) else ""
     known = [row.published for row in quantity.rows if row.published]
-    beside = "   published mean (software | hardware)" if known else ""
+    beside = "   published: sw | hw" if known else ""
     title = f"{bars}{quantity.title.lower()}{bars}, {unit.name}"
     lines = ["", _said(title)[:WIDTH], line + beside]
     rows = quantity.rows
@@ -84,6 +84,10 @@ def _table(quantity: QuantityResult) -> list[str]:
     lines += [_said(_row(row, unit.per_us)) for row in shown]
     if len(rows) > len(shown):
         lines.append(f"  {len(rows) - len(shown)} other N are in the report")
+    if known:
+        lines.append(
+            "  published: means of 20 shots, software | hardware broker (IEEJ 17(2), 2022)"
+        )
     return lines
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
 from mqtick.analysis.published import SOURCE
 from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph
-from mqtick.analysis.report.numbers import number, plain, unit_of
+from mqtick.analysis.report.numbers import plain, short, unit_of
 from mqtick.analysis.report.titles import level
-from mqtick.analysis.result import Result
+from mqtick.analysis.result import QuantityResult, Result
 
 __all__ = ["method_blocks"]
 
@@ -19,7 +19,7 @@ def method_blocks(results: Sequence[Result]) -> list[Block]:
     kinds = {quantity.quantity for result in results for quantity in result.quantities}
     clocks = any(result.clocks for result in results)
     blocks: list[Block] = []
-    if kinds & {SKEW, LATENCY} or CLOCK in kinds:
+    if any(result.measurement.shots for result in results):
         blocks += _edges()
     if kinds & {SKEW, LATENCY}:
         blocks += _shots(kinds)
@@ -104,19 +104,25 @@ def _uncertainty(results: Sequence[Result]) -> list[Block]:
         deskew_us = measurement.channel_uncertainty_fs / 1e9
         unit = unit_of([deskew_us])
         deskew = (
-            f"{number(deskew_us * unit.per_us)} {unit.name} between two channels after deskew"
+            f"{short(deskew_us * unit.per_us)} {unit.name} between two channels after deskew"
             if deskew_us
             else "nothing stated for the difference of two channels"
         )
+        if not measurement.shots:
+            continue
         for quantity in result.quantities:
             own = unit_of([quantity.uncertainty_us])
             items.append(
-                f"{title}a single value of {plain(quantity.title).lower()} may be off by "
-                f"{number(quantity.uncertainty_us * own.per_us)} {own.name} either way: both "
+                f"{title}A single value of {_name(quantity)} may be off by "
+                f"{short(quantity.uncertainty_us * own.per_us)} {own.name} either way: both "
                 f"edges, {deskew}, and a time base of {measurement.timebase_ppm:g} ppm."
             )
-    text = "Uncertainty of the instrument. It is the same in every shot, so no mean removes it."
+    text = "Instrument uncertainty. It is the same in every shot, so no mean removes it."
     return [Paragraph(text), Listing(tuple(items))] if items else []
+
+
+def _name(quantity: QuantityResult) -> str:
+    return f"the time error of {plain(quantity.node)}" if quantity.node else quantity.quantity
 
 
 def _assumed(kinds: set[str]) -> Listing:

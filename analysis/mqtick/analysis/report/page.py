@@ -163,13 +163,13 @@ def _block(block: Block, name: str) -> str:
 
 
 def _lead(text: str) -> str:
-    """Set a first word that names the paragraph in bold: "Edges. The low ..."."""
-    return re.sub(r"^(\w+\.) ", r"<strong>\1</strong> ", text)
+    """Set one or two first words that name the paragraph in bold: "Edges. The low ..."."""
+    return re.sub(r"^(\w+( \w+)?\.) ", r"<strong>\1</strong> ", text)
 
 
 def _table(table: Table, name: str) -> str:
     heads = "".join(
-        f'<th scope="col"{_class(place in table.words)}>{_text(head)}</th>'
+        f'<th scope="col"{_class(place in table.words, len(head) > _LONG)}>{_text(head)}</th>'
         for place, head in enumerate(table.headings)
     )
     rows = "".join(_row(table, row) for row in table.rows)
@@ -192,9 +192,10 @@ def _row(table: Table, row: Sequence[Cell]) -> str:
 def _cell(cell: Cell, words: bool, *, head: bool) -> str:
     text = _state(cell.state) if cell.state else _text(cell.text)
     below = f"<small>{_text(cell.below)}</small>" if cell.below else ""
-    kind = _class(words, long=len(cell.text) > _LONG)
+    kind = _class(words, len(cell.text) > _LONG)
     return f'<th scope="row"{kind}>{text}{below}</th>' if head else f"<td{kind}>{text}{below}</td>"
 
 
-def _class(words: bool, *, long: bool = False) -> str:
-    return "" if not words else ' class="words long"' if long else ' class="words"'
+def _class(words: bool, long: bool) -> str:
+    names = [name for name, wanted in (("words", words), ("long", long)) if wanted]
+    return f' class="{" ".join(names)}"' if names else ""

@@ -80,6 +80,7 @@ def _headline(paper: Paper, headline: Headline, size: float) -> None:
     paper.write(headline.sentence, size)
     paper.down(0.1)
     paper.rule(weight=1.0, ink=INK.light)
+    paper.down(0.04)
     cells = [_cell(number) for number in headline.numbers]
     labels = max(len(cell.labels) for cell in cells)
     rows: list[list[_Line | None]] = [
