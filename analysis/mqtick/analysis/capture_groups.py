@@ -15,7 +15,8 @@ from mqtick.analysis.readers.registry import open_capture
 __all__ = ["Group", "group_files", "in_order", "read_group", "shown"]
 
 _CHANNEL: Final = re.compile(
-    r"(?<![a-z])(ch|chan|channel|c|d|digital|analog)([ _.-]?)(\d{1,2})(?!\d)", re.IGNORECASE
+    r"(?:(?<![A-Za-z])(?i:channel|chan|ch|c|d|digital|analog)|(?<=[a-z])(?:CH|Ch))"
+    r"[ _.-]?(\d{1,2})(?!\d)"
 )
 _NUMBERS: Final = re.compile(r"(\d+)")
 
@@ -52,7 +53,7 @@ def group_files(paths: Sequence[Path]) -> list[Group]:
         found = _CHANNEL.search(path.stem)
         name, number = path.name, None
         if found is not None:
-            name, number = path.stem[: found.start(3)] + "#" + path.stem[found.end(3) :], found[3]
+            name, number = path.stem[: found.start(1)] + "#" + path.stem[found.end(1) :], found[1]
             name += path.suffix
         key = (str(path.parent), name.casefold())
         groups.setdefault(key, []).append((None if number is None else int(number), path))

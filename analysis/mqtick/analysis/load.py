@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.clocks.sample_log import read_sample_log, recognises
+from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.from_captures import CaptureOptions, measurement_from_captures
 from mqtick.analysis.from_run import measurement_from_run
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
@@ -102,7 +102,10 @@ def _of_logs(
     clocks: list[tuple[Path, TimeErrors]] = []
     for done, path in enumerate(paths, start=1):
         try:
-            clocks += [(path, each) for each in read_sample_log(path)]
+            log = open_sample_log(path)
+            clocks += [(path, each) for each in log.errors]
+            measurement.notes += log.notes
+            measurement.damaged += log.damaged
         except CaptureError as error:
             measurement.damaged.append(str(error))
         if progress is not None:

@@ -103,7 +103,7 @@ def resolve(channels: Mapping[str, str], capture: Capture) -> dict[str, str]:
         if signal in found.values():
             other = next(each for each, used in found.items() if used == signal)
             raise UnknownChannelError(
-                f"{name} and {other} are both given as channel {signal}; there is: {there}."
+                f"channel {signal} is given for {other} and for {name}; there is: {there}."
             )
         found[name] = signal
     return found
