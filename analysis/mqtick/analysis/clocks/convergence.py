@@ -50,9 +50,10 @@ def converged_from(error_ns: Floats) -> int | None:
 
 
 def _spread_around_line(values: Floats) -> float:
+    if 2 * np.count_nonzero(values == np.median(values)) > values.size:
+        return float(np.std(values))  # values that are mostly equal have no such quantiles
     t = np.linspace(-1, 1, values.size)
     left = values - values.mean()
     left -= t * (float(t @ left) / float(t @ t))
     low, high = np.quantile(left, (0.1587, 0.8413))
-    # Values that are mostly equal have no such spread.
-    return float(high - low) / 2 or float(np.std(left))
+    return float(high - low) / 2

@@ -62,12 +62,14 @@ def open_sample_log(path: Path) -> SampleLog:
     """Read a sample log, line by line; CaptureError where it has no sample that was used."""
     tracks: dict[int, Track] = {}
     counts: Counter[tuple[str, str]] = Counter()
+    used = 0
     reading = _Reading()
     for sample in reading.samples(path):
         key = sample.verdict, sample.reason
         counts[key if key in counts or len(counts) < _MOST_REASONS else ("other", "")] += 1
         if sample.verdict != _USED:
             continue
+        used += 1
         if sample.server not in tracks and len(tracks) >= _MOST_SERVERS:
             raise CaptureError(
                 f"{path}: samples of more than {_MOST_SERVERS} servers; this is no client's log."
@@ -85,12 +87,10 @@ def open_sample_log(path: Path) -> SampleLog:
             "holds no time error. `mqtick-client doctor` says why a client uses none."
         )
     log = SampleLog([], counts=counts)
-    if len(tracks) == 1 and counts.total() == counts_of(counts, _USED):
-        log.notes.append(f"All {counts.total()} samples of {path.name} were used.")
-    else:
+    if used < counts.total():
         log.notes.append(
-            f"{counts_of(counts, _USED)} of {counts.total()} samples of {path.name} were used; "
-            f"the others are left out: {_in_words(counts)}."
+            f"{used} of {counts.total()} samples of {path.name} were used; the others are left "
+            f"out: {_in_words(counts)}."
         )
     for server, track in sorted(tracks.items()):
         name = path.stem if len(tracks) == 1 else f"{path.stem}, server {server}"
@@ -102,11 +102,6 @@ def open_sample_log(path: Path) -> SampleLog:
         raise CaptureError(f"{path}: no sample can be placed in time. {' '.join(log.notes)}")
     log.damaged += reading.damaged(path)
     return log
-
-
-def counts_of(counts: Counter[tuple[str, str]], verdict: str) -> int:
-    """Return how many samples met a verdict."""
-    return sum(number for (its, _), number in counts.items() if its == verdict)
 
 
 def _in_words(counts: Counter[tuple[str, str]]) -> str:
