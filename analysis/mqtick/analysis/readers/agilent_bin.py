@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
@@ -54,7 +55,7 @@ class _Record:
     """One waveform of the file: a channel of a segment."""
 
     name: str
-    segment: int
+    segment: tuple[int, int]
     logic: bool
     interval_fs: int
     start_fs: int
@@ -142,15 +143,16 @@ def _record(
     date, time, frame, label, tag, segment = fields[11:]
     rigol = magic in _RIGOL
     name = text(label) if isinstance(label, bytes) else ""
-    of_segment = [record for record in before if record.segment == segment]
+    of_segment = [record for record in before if record.segment[0] == segment]
     name = name or (f"CH{len(of_segment) + 1}" if rigol else str(len(of_segment) + 1))
-    # Where the file counts no segments, a name that comes again begins the next one.
-    again = sum(record.name == name for record in of_segment)
+    # Where the file counts no segments, a name that comes again begins the next one. Pods do not.
+    logic = kind == _LOGIC_WAVEFORM
+    again = 0 if logic else sum(record.name == name for record in of_segment)
     seconds = short_decimal(float(origin))
     return _Record(
         name=name,
-        segment=int(segment) + (again and max(r.segment for r in before) + again),
-        logic=kind == _LOGIC_WAVEFORM,
+        segment=(int(segment), again),
+        logic=logic,
         interval_fs=interval_fs(short_decimal(float(increment)), path, what),
         # Rigol counts from the first sample to the trigger, Keysight the other way round.
         start_fs=start_fs(-seconds if rigol else seconds, path, what),
@@ -175,7 +177,7 @@ def _started_ns(date: object, time: object, tag_s: float) -> int | None:
 
 
 def _captures(path: Path, records: list[_Record], notes: list[str]) -> Iterator[Capture]:
-    segments: dict[int, list[_Record]] = {}
+    segments: dict[tuple[int, int], list[_Record]] = {}
     for record in records:
         segments.setdefault(record.segment, []).append(record)
     try:
@@ -202,7 +204,7 @@ def _add(file: Octets, record: _Record, signals: dict[str, Signal], notes: list[
         elif buffer.kind in (_LOGIC, _DIGITAL) and buffer.width in (1, 4):
             kind = "<f4" if buffer.width == 4 else "u1"
             values = file.array(buffer.at, kind, buffer.octets // buffer.width, what)
-            _add_levels(record, values.astype(np.float64), signals, notes)
+            _add_levels(record, values, signals, notes)
         else:
             notes.append(
                 f"A part of channel {record.name} was left out: buffers of kind {buffer.kind} with "
@@ -220,7 +222,7 @@ def _add(file: Octets, record: _Record, signals: dict[str, Signal], notes: list[
 
 def _add_levels(
     record: _Record,
-    values: np.ndarray[tuple[int], np.dtype[np.float64]],
+    values: npt.NDArray[Any],
     signals: dict[str, Signal],
     notes: list[str],
 ) -> None:

@@ -219,4 +219,4 @@ def _words(file: Octets, at: int, what: str) -> tuple[npt.NDArray[Any], int]:
     return codes.astype(np.int16), at + len(text)
 
 
-FORMATS: Final = (Format("Tektronix ISF", "TDS3000 series", _is_isf, _open),)
+FORMATS: Final = (Format("Tektronix ISF", "an oscilloscope (model not noted)", _is_isf, _open),)

@@ -196,7 +196,7 @@ FORMATS: Final = (
     ),
     Format(
         "LeCroy TRC",
-        "LeCroy templates 1.0 and 2.3",
+        "WaveRunner 64Xi-A, 7200",
         lambda head: b"WAVEDESC" in head[:64],
         _opener("LeCroy TRC", lambda head: "LeCroy"),
         _NEEDS,
@@ -206,6 +206,13 @@ FORMATS: Final = (
         "RTP",
         _is_rohde_schwarz,
         _opener("Rohde & Schwarz binary", lambda head: "auto"),
+        _NEEDS,
+    ),
+    Format(
+        "Rigol DHO WFM",
+        "",
+        lambda head: head.startswith(b"\2\0\0\0") and not _is_siglent(head),
+        _opener("Rigol DHO WFM", lambda head: "DHO"),
         _NEEDS,
     ),
     Format(

@@ -124,4 +124,6 @@ def _analog(
     return at + 4 * count
 
 
-FORMATS: Final = (Format("Saleae binary", "", lambda head: head.startswith(_MAGIC), _open),)
+FORMATS: Final = (
+    Format("Saleae binary", "saleae-importer 1.0.1", lambda head: head.startswith(_MAGIC), _open),
+)

@@ -27,7 +27,7 @@ __all__ = ["FORMATS"]
 _ORDERS: Final = {b"\x0f\x0f": "<", b"\xf0\xf0": ">"}
 _VERSIONS: Final = (b":WFM#001", b":WFM#002", b":WFM#003")
 _KINDS: Final = {0: "i2", 1: "i4", 2: "u4", 4: "f4", 5: "f8", 6: "u1", 7: "i1"}
-_VECTOR: Final = 2
+_VECTOR, _DIGITAL = 2, 6
 _FAST_FRAME: Final = 1
 _AFTERWORDS: Final = 1 << 16
 
@@ -92,7 +92,11 @@ def _header(file: Octets) -> _Header:
     updates_at = implicit + 2 * (76 + view) + 2 * 12
     curve_info = updates_at + 24
     frames = int(get("I", 72)) + 1
-    if get("i", 122) != _VECTOR or get("i", 78) not in (0, _FAST_FRAME) or frames > file.size:
+    if (
+        get("i", 122) not in (_VECTOR, _DIGITAL)
+        or get("i", 78) not in (0, _FAST_FRAME)
+        or frames > file.size
+    ):
         raise CaptureError(
             f"{file.path} has no waveform of volts over time (its data type is {get('i', 122)}, "
             f"its set type {get('i', 78)}); save it as CSV."
@@ -128,15 +132,19 @@ def _header(file: Octets) -> _Header:
         curve_at=curve_at,
         data=(begin, end - begin),
         stride=stop,
-        lines=_lines(file, curve_at + frames * stop),
+        lines=_lines(file, get("i", 122), curve_at + frames * stop),
     )
 
 
-def _lines(file: Octets, at: int) -> tuple[str, ...]:
-    """Return the names of digital lines, d0 first, that the words after the samples speak of."""
-    after = file.take(at, min(file.size - at, _AFTERWORDS), "its end") if at < file.size else b""
-    words = after.partition(b"tekmeta!")[2]
+def _lines(file: Octets, data_type: float, at: int) -> tuple[str, ...]:
+    """Return the names of digital lines, d0 first, where the samples or the words after say so."""
     names = tuple(f"d{bit}" for bit in range(8))
+    if data_type == _DIGITAL:
+        return names
+    after = (
+        file.take(at, min(file.size - at, _AFTERWORDS), "its end") if 0 < at < file.size else b""
+    )
+    words = after.partition(b"tekmeta!")[2]
     return names if all(b"\2\0\0\0" + name.encode() in words for name in names) else ()
 
 
