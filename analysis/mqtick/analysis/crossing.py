@@ -19,7 +19,7 @@ BETWEEN: Final = "between samples"
 INTERPOLATED: Final = "interpolated"
 FITTED: Final = "fitted"
 
-_WIDTHS: Final = ((0.6, 3.0), (0.85, 1.5), (1.2, 1.0))
+_WIDTHS: Final = ((0.6, 3.0), (0.85, 1.5), (1.4, 1.0))
 """Lengths of the fitted part that are tried, in rise times, the longer ones as long as they agree
 with the one before within so many of its standard deviations: more samples, less noise, but a bend
 that no cubic describes may lie among them."""
@@ -165,7 +165,7 @@ def _fit(search: Search, found: Crossings) -> None:
 
     The samples are chosen by their time, not by their code: that would bend the curve.
     """
-    rises = (search.after - search.before - 1) * _STRAIGHT / 2 / search.band
+    rises = found.rises.copy()
     if rises.max() * _WIDTHS[-1][0] < _LEAST_FIT:
         return
     # A fit may not reach into the neighbours.
