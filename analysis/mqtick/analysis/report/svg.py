@@ -92,9 +92,9 @@ def _own_ids(body: str, prefix: str) -> str:
 
 
 def _own_fonts(body: str) -> str:
-    """Let text have the font of the page, in its size and weight.
+    """Let text have the font of the page, in its own size and weight.
 
-    `font: bold 9px 'DejaVu Sans', ...` becomes size and weight; the family is inherited.
+    Matplotlib writes them apart, or (before 3.11) as `font: bold 9px 'DejaVu Sans', ...`.
     """
 
     def own(match: re.Match[str]) -> str:
@@ -103,4 +103,5 @@ def _own_fonts(body: str) -> str:
         bold = "bold" in parts or "700" in parts
         return f"font-size: {size}" + ("; font-weight: bold" if bold else "")
 
+    body = re.sub(r"\bfont-family: [^;\"]*;? ?", "", body)
     return re.sub(r"\bfont: ([^;\"]*)", own, body)

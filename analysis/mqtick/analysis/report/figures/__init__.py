@@ -7,10 +7,11 @@ from typing import Final
 
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.figures.clock_spread import clock_spread_picture
-from mqtick.analysis.report.figures.clock_time import clock_time_picture, holdover_picture
+from mqtick.analysis.report.figures.clock_time import clock_time_picture
 from mqtick.analysis.report.figures.compare import compare_pictures
 from mqtick.analysis.report.figures.ecdf import ecdf_picture
 from mqtick.analysis.report.figures.growth import growth_picture
+from mqtick.analysis.report.figures.holdover import holdover_picture
 from mqtick.analysis.report.figures.over_time import over_time_picture
 from mqtick.analysis.report.figures.pairs import pairs_picture
 from mqtick.analysis.report.figures.picture import Picture

@@ -1,4 +1,4 @@
-"""A clock's time error over time, and around its gaps."""
+"""A clock's time error over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mqtick.analysis.clocks.summary import ClockSummary, Holdover
+from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.figures.scales import Scale, apply, label_width, scale_of, time_unit
@@ -30,12 +30,11 @@ from mqtick.analysis.report.style import (
 )
 from mqtick.analysis.result import Result
 
-__all__ = ["after_convergence", "clock_time_picture", "holdover_picture"]
+__all__ = ["after_convergence", "clock_time_picture", "columns"]
 
 Array = npt.NDArray[np.float64]
 _COLUMNS: Final = 700
 """Of a line: of more samples, each column shows the least and the largest of its own."""
-_GAPS: Final = 3
 
 
 def after_convergence(clock: ClockSummary) -> Array:
@@ -69,30 +68,6 @@ def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
         f"Time error of {clock.errors.name} over time: constant part {constant} us, spread "
         f"{number(clock.spread_us.value)} us, largest {number(clock.most_us)} us.",
         lambda width: _draw(width, clock, simulated=result.measurement.simulated),
-    )
-
-
-def holdover_picture(result: Result, clock: ClockSummary) -> Picture | None:
-    """Return the error around the longest gaps, None where there is none."""
-    seen = clock.errors.seconds
-    gaps = tuple(
-        gap
-        for gap in clock.holdovers
-        if len(seen) and seen[0] <= gap.begin_s < gap.end_s <= seen[-1]
-    )[:_GAPS]
-    if not gaps:
-        return None
-    longest = gaps[0]
-    seconds = longest.end_s - longest.begin_s
-    return Picture(
-        f"holdover-{clock.errors.name}",
-        f"Holdover of {clock.errors.name}",
-        "Time error around the longest gaps without measurements: how far the clock had gone "
-        "when they came again, and how it came back."
-        + (f" {len(gaps)} of {len(clock.holdovers)} gaps." if len(clock.holdovers) > 1 else ""),
-        f"Time error of {clock.errors.name} changed by {number(longest.change_ns / 1000)} us over "
-        f"a gap of {number(seconds)} s.",
-        lambda width: _draw_gaps(width, clock, gaps, simulated=result.measurement.simulated),
     )
 
 
@@ -192,7 +167,7 @@ def _scale(clock: ClockSummary, chosen: npt.NDArray[np.bool_], factor: float) ->
     return scale_of(every, log_ratio=np.inf, room=0.08, from_zero=True)
 
 
-def _columns(seconds: Array, least: Array, most: Array) -> tuple[Array, Array, Array]:
+def columns(seconds: Array, least: Array, most: Array) -> tuple[Array, Array, Array]:
     """Return at most so many columns, each with the least and the largest within it."""
     n = len(seconds)
     if n <= 2 * _COLUMNS:
@@ -226,13 +201,13 @@ def _panel(axes: Axes, clock: ClockSummary, begin: float, factor: float, size: f
     for gap in clock.holdovers:
         axes.axvspan(gap.begin_s / size, gap.end_s / size, color=MUTED.light, alpha=0.15, lw=0)
     if errors.lower_ns is not None and errors.upper_ns is not None:
-        at, low, high = _columns(
+        at, low, high = columns(
             seconds, errors.lower_ns[chosen] * scale, errors.upper_ns[chosen] * scale
         )
         at, low, high = _broken(at, clock, low, high)
         axes.fill_between(at / size, low, high, color=BLUE.light, alpha=0.18, linewidth=0)
     own = errors.error_ns[chosen] * scale
-    at, low, high = _columns(seconds, own, own)
+    at, low, high = columns(seconds, own, own)
     thinned = len(at) < len(own)
     at, low, high = _broken(at, clock, low, high)
     if thinned:
@@ -247,71 +222,3 @@ def _panel(axes: Axes, clock: ClockSummary, begin: float, factor: float, size: f
             marker="o" if few else None,
             markersize=3.5,
         )
-
-
-def _draw_gaps(
-    width: float, clock: ClockSummary, gaps: tuple[Holdover, ...], *, simulated: bool
-) -> Figure:
-    with drawing():
-        each = 2.0
-        errors = clock.errors
-        views = []
-        for gap in gaps:
-            length = max(gap.end_s - gap.begin_s, clock.interval_s)
-            chosen = (errors.seconds >= gap.begin_s - 0.6 * length) & (
-                errors.seconds <= gap.end_s + length
-            )
-            views.append((gap, chosen))
-        every = np.concatenate([errors.error_ns[chosen] for _, chosen in views]) / 1000.0
-        unit, factor = unit_of(every)
-        figure = figure_of(width, 0.45 + (each + 0.35) * len(views))
-        top = header(
-            figure,
-            f"Time error of {errors.name} around gaps, in {unit}",
-            simulated=simulated,
-        )
-        full = float(figure.get_size_inches()[1])
-        panel = (full - top) / len(views)
-        room = 1.5 if is_wide(width) else 1.0
-        for index, (gap, chosen) in enumerate(views):
-            axes = paper_axes(figure)
-            values = errors.error_ns[chosen] / 1000.0 * factor
-            name, size = time_unit(float(np.ptp(errors.seconds[chosen])))
-            apply(axes, "y", scale_of(values, log_ratio=np.inf, from_zero=True), panel - 0.6)
-            left = label_width(axes)
-            place(
-                figure,
-                axes,
-                left,
-                room,
-                top + index * panel,
-                full - top - (index + 1) * panel + 0.5,
-            )
-            seconds = (errors.seconds[chosen] - gap.begin_s) / size
-            apply(
-                axes,
-                "x",
-                scale_of(seconds, log_ratio=np.inf, room=0.02),
-                width - left - room,
-            )
-            axes.axvspan(0, (gap.end_s - gap.begin_s) / size, color=MUTED.light, alpha=0.15, lw=0)
-            before = seconds <= 0
-            for part in (before, ~before):
-                at, low, high = _columns(seconds[part], values[part], values[part])
-                if len(at) < part.sum():
-                    axes.fill_between(at, low, high, color=BLUE.light, linewidth=0.6)
-                else:
-                    axes.plot(at, low, color=BLUE.light, linewidth=1.0, marker=".", markersize=3)
-            axes.set_xlabel(f"time since the gap's begin in {name}")
-            came = values[~before]
-            change = number(gap.change_ns / 1000 * factor)
-            text = (
-                f"{change}\N{NO-BREAK SPACE}{unit} after {number((gap.end_s - gap.begin_s) / size)}"
-            )
-            label = Label(
-                float(came[0]) if len(came) else float(values[-1]),
-                f"{text}\N{NO-BREAK SPACE}{name} without",
-                INK,
-            )
-            beside(figure, axes, [label], room)
-        return figure

@@ -10,9 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from mqtick.analysis.published import PUBLISHED
 from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.published_points import (
+    ASIDE_POINTS,
+    PublishedSeries,
+    bars,
+    draw_published,
+    published_points,
+)
 from mqtick.analysis.report.figures.scales import (
     Scale,
     apply,
@@ -22,7 +28,6 @@ from mqtick.analysis.report.figures.scales import (
 )
 from mqtick.analysis.report.style import (
     LIMIT,
-    MUTED,
     PAPER,
     SERIES,
     Look,
@@ -41,8 +46,6 @@ from mqtick.analysis.statistics.limits import Limit
 __all__ = ["Grown", "draw_growth", "growth_picture", "limits_of"]
 
 _NBSP: Final = "\N{NO-BREAK SPACE}"
-_ASIDE_POINTS: Final = 8.0
-"""How far published points stand beside their N, so that ours can be seen."""
 
 
 class Grown(NamedTuple):
@@ -51,12 +54,6 @@ class Grown(NamedTuple):
     name: str
     quantity: QuantityResult
     look: Look
-
-
-class _Point(NamedTuple):
-    subscribers: int
-    mean: float
-    deviation: float
 
 
 def limits_of(results: Sequence[Result], quantity: str) -> list[Limit]:
@@ -107,26 +104,6 @@ def _alt(quantity: QuantityResult) -> str:
     return f"Mean {quantity.quantity}: {', '.join(shown)}."
 
 
-def _published(quantity: str, measured: set[int]) -> list[tuple[str, str, list[_Point]]]:
-    known = {n: found for (name, n), found in PUBLISHED.items() if name == quantity}
-    if quantity == "latency":
-        # The same value stands for one and for two subscribers.
-        n = next((n for n in known if n in measured), 1)
-        known = {n: known[n]}
-    if not known:
-        return []
-    software = [
-        _Point(n, f.software_mean_us, f.software_deviation_us) for n, f in sorted(known.items())
-    ]
-    hardware = [
-        _Point(n, f.hardware_mean_us, f.hardware_deviation_us) for n, f in sorted(known.items())
-    ]
-    return [
-        ("published, software broker", "s", software),
-        ("published, hardware broker", "D", hardware),
-    ]
-
-
 def draw_growth(
     width: float, grown: Sequence[Grown], limits: Sequence[Limit], *, simulated: bool
 ) -> Figure:
@@ -137,7 +114,7 @@ def draw_growth(
         quantity = grown[0].quantity.quantity
         measured = {row.subscribers for one in grown for row in one.quantity.rows if row.signed}
         numbers = sorted(n for n in measured if n)
-        published = _published(quantity, set(numbers))
+        published = published_points(quantity, set(numbers))
         means = [
             row.signed.mean.value
             for one in grown
@@ -163,7 +140,7 @@ def draw_growth(
         axes.set_xlabel("subscribers N")
         axes.grid(axis="x", visible=False)
         labels = _limit_lines(axes, bounds, y, factor)
-        labels += _published_points(figure, axes, published, factor)
+        labels += draw_published(figure, axes, published, factor)
         for place_of, one in enumerate(grown):
             shift = (place_of - (len(grown) - 1) / 2) * 4.0
             labels.insert(
@@ -177,14 +154,14 @@ def draw_growth(
 def _scales(
     grown: Sequence[Grown],
     numbers: Sequence[int],
-    published: Sequence[tuple[str, str, list[_Point]]],
+    published: Sequence[PublishedSeries],
     means: Sequence[float],
     bounds: Sequence[Limit],
     factor: float,
     length: float,
 ) -> tuple[Scale, Scale]:
     every = [*numbers, *(point.subscribers for _, _, points in published for point in points)]
-    x = scale_of(every, log_ratio=8, room=(_ASIDE_POINTS + 8) / 72 / length)
+    x = scale_of(every, log_ratio=8, room=(ASIDE_POINTS + 8) / 72 / length)
     if len(set(every)) == 1:
         x = Scale("linear", every[0] - 1, every[0] + 1)
     marks = [
@@ -223,44 +200,6 @@ def _limit_lines(axes: Axes, bounds: Sequence[Limit], y: Scale, factor: float) -
     return labels
 
 
-def _published_points(
-    figure: Figure,
-    axes: Axes,
-    published: Sequence[tuple[str, str, list[_Point]]],
-    factor: float,
-) -> list[Label]:
-    labels = []
-    for place_of, (name, marker, points) in enumerate(published):
-        shift = ScaledTranslation(
-            (1 if place_of else -1) * _ASIDE_POINTS / 72, 0, figure.dpi_scale_trans
-        )
-        axes.errorbar(
-            [point.subscribers for point in points],
-            [point.mean * factor for point in points],
-            yerr=_bars([p.mean * factor for p in points], [p.deviation * factor for p in points]),
-            fmt=marker,
-            color=MUTED.light,
-            markerfacecolor=PAPER.light,
-            markersize=6,
-            markeredgewidth=1.2,
-            elinewidth=0.9,
-            capsize=2.5,
-            transform=axes.transData + shift,
-            zorder=2.5,
-        )
-        labels.append(Label(points[-1].mean * factor, name, MUTED, x=points[-1].subscribers))
-    return labels
-
-
-def _bars(means: Sequence[float], deviations: Sequence[float]) -> list[list[float]]:
-    """Return distances down and up; on a logarithm, down to what is nearly nothing."""
-    down = [
-        min(deviation, mean * (1 - 1e-6)) if mean > 0 else deviation
-        for mean, deviation in zip(means, deviations, strict=True)
-    ]
-    return [down, list(deviations)]
-
-
 def _series(
     figure: Figure,
     axes: Axes,
@@ -282,7 +221,7 @@ def _series(
     axes.errorbar(
         numbers,
         means,
-        yerr=_bars(means, spread) if logarithmic else spread,
+        yerr=bars(means, spread) if logarithmic else spread,
         fmt="none",
         ecolor=color,
         elinewidth=0.9,
