@@ -54,7 +54,11 @@ def analyse(
     if measurement.time_errors:
         from mqtick.analysis.clocks.summary import summarise_clock  # noqa: PLC0415
 
-        clocks = tuple(summarise_clock(each, confidence) for each in measurement.time_errors)
+        clocks = tuple(
+            summarise_clock(each, confidence)
+            for each in measurement.time_errors
+            if each.error_ns.size
+        )
     if limits is None:
         limits = [
             limit

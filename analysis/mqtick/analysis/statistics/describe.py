@@ -31,9 +31,9 @@ def describe(
     order statistics with the exact binomial chance; where no value bounds a quantile, as none of
     20 bounds p99 from above, that end is None: it is unknown. One value has no interval.
 
-    Coverage found for 95 % intervals of 20 values (normal; lognormal with sigma 1; first-order
-    autoregression with 0.6): mean 96, 92, 89 %; deviation 94, 79,
-    94 %; median 96, 97, 93 %. See docs/statistics.md for other numbers of values.
+    Coverage found for 95 % intervals of 20 values, normal, lognormal (sigma 1) and first-order
+    autoregressive (0.6): mean 96, 92, 89 %; deviation 94, 79, 94 %; median 96, 97, 93 %. See
+    docs/statistics.md for other numbers of values.
     """
     values = finite(values_us)
     n = values.size

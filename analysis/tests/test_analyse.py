@@ -1,0 +1,332 @@
+"""A measurement's result: what is counted, what stands in each row, and what is judged."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from mqtick.analysis.analyse import analyse
+from mqtick.analysis.measurement import (
+    CAPTURED,
+    CLOCK,
+    LATENCY,
+    MISSED,
+    REFUSED,
+    SKEW,
+    Mark,
+    Measurement,
+    Shot,
+    TimeErrors,
+)
+from mqtick.analysis.published import PUBLISHED
+from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, parse_limit
+
+US = 10**9
+NODES = ("pub", "first", "last")
+PLAN = [2, 10, 50, 100]
+
+
+def shot(number: int, subscribers: int, latency_us: float, skew_us: float, **more: object) -> Shot:
+    latency, skew = round(latency_us * US), round(skew_us * US)
+    marks = {
+        "pub": Mark(0, True, 2_000_000),
+        "first": Mark(latency, True, 3_000_000),
+        "last": Mark(latency + skew, True, 5_000_000),
+    }
+    made = Shot(
+        number,
+        subscribers,
+        started_ns=10**18 + number * 9 * 10**9,
+        marks=marks,
+        latency_fs=latency,
+        skew_fs=skew,
+    )
+    return dataclasses.replace(made, **more)  # type: ignore[arg-type]
+
+
+def run(shots: list[Shot], kind: str = SKEW, **more: object) -> Measurement:
+    made = Measurement("a run", kind, nodes=NODES, shots=shots, timebase_ppm=0.0)
+    made.reference, made.first, made.last = NODES
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def as_published(rounds: int = 20) -> list[Shot]:
+    """Shots around the published line of the software broker, with its spread at two."""
+    chance = np.random.default_rng(1)
+    plan = [n for _ in range(rounds) for n in PLAN]
+    return [
+        shot(place, n, chance.normal(462.2, 37), chance.normal(41.46 + 2.985 * n, 20))
+        for place, n in enumerate(plan, 1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def published() -> Result:
+    return analyse(run(as_published()))
+
+
+def only(result: Result, quantity: str) -> QuantityResult:
+    (found,) = [each for each in result.quantities if each.quantity == quantity]
+    return found
+
+
+def test_what_was_measured_for_comes_first(published: Result) -> None:
+    assert [each.quantity for each in published.quantities] == [SKEW, LATENCY]
+    turned = analyse(run(as_published(5), LATENCY))
+    assert [each.quantity for each in turned.quantities] == [LATENCY, SKEW]
+
+
+def test_there_is_a_row_for_each_n_and_one_over_all_with_the_published_beside(
+    published: Result,
+) -> None:
+    rows = only(published, SKEW).rows
+    assert [row.subscribers for row in rows] == [*PLAN, None]
+    assert [row.published for row in rows] == [PUBLISHED.get((SKEW, n)) for n in (*PLAN, 0)]
+    assert [row.signed.n for row in rows if row.signed] == [20, 20, 20, 20, 80]
+    assert only(published, SKEW).overall is rows[-1]
+
+
+def test_a_plan_that_goes_through_n_is_no_dependence(published: Result) -> None:
+    overall = only(published, SKEW).overall.signed
+    assert overall is not None
+    assert overall.effective_n > 60
+    ordered = sorted(as_published(), key=lambda each: each.subscribers)
+    ordered = [dataclasses.replace(each, number=place) for place, each in enumerate(ordered)]
+    sorted_overall = only(analyse(run(ordered)), SKEW).overall.signed
+    assert sorted_overall is not None
+    assert sorted_overall.effective_n > 60
+
+
+def test_growth_is_the_published_one(published: Result) -> None:
+    growth = only(published, SKEW).growth
+    assert growth is not None
+    assert growth.b.low is not None
+    assert growth.b.high is not None
+    assert growth.b.low < 2.985 < growth.b.high
+    latency = only(published, LATENCY).growth
+    assert latency is not None
+    assert latency.b.value == pytest.approx(0, abs=0.3)
+
+
+def test_growth_of_skew_is_of_its_absolute_values() -> None:
+    shots = [shot(n, n, 100, (-1) ** n * (40.0 + 3 * n)) for n in range(2, 30)]
+    growth = only(analyse(run(shots)), SKEW).growth
+    assert growth is not None
+    assert (growth.a.value, growth.b.value) == pytest.approx((40, 3))
+
+
+def test_rows_are_of_signed_and_of_absolute_values() -> None:
+    shots = [shot(place, 2, 100, 10.0 * (-1) ** place) for place in range(1, 21)]
+    (row,) = only(analyse(run(shots)), SKEW).rows
+    assert row.signed is not None
+    assert row.absolute is not None
+    assert row.signed.mean.value == pytest.approx(0)
+    assert row.absolute.mean.value == pytest.approx(10)
+    assert (row.signed.least, row.signed.most) == (-10, 10)
+
+
+def test_shots_without_a_value_are_counted_by_n_and_by_reason() -> None:
+    shots = [
+        shot(1, 2, 462, 47),
+        Shot(2, 2, MISSED, "No trigger."),
+        Shot(3, 100, MISSED, "No trigger."),
+        Shot(4, 600, REFUSED, "The crowd is short."),
+        shot(5, 2, 460, 40, marks={"pub": Mark(0, True, found=2)}, skew_fs=None),
+        shot(6, 2, 461, 44, marks={name: Mark(0, True, clipped=True) for name in NODES}),
+    ]
+    result = analyse(run(shots))
+    counts = result.counts
+    assert (counts.shots, counts.captured, counts.missed, counts.refused) == (6, 3, 2, 1)
+    assert (counts.doubled_edges, counts.clipped_edges, counts.missing_edges) == (1, 3, 2)
+    assert counts.reasons == {"No trigger.": 2, "The crowd is short.": 1}
+    rows = only(result, SKEW).rows
+    assert [(row.subscribers, row.missed) for row in rows] == [
+        (2, 2),
+        (100, 1),
+        (600, 1),
+        (None, 4),
+    ]
+    assert rows[1].signed is None
+    assert [row.missed for row in only(result, LATENCY).rows] == [1, 1, 1, 3]
+
+
+def test_uncertainty_is_that_of_both_edges_the_channels_and_the_time_base() -> None:
+    measurement = run([shot(1, 2, 1000, 100)], channel_uncertainty_fs=1_000_000, timebase_ppm=25.0)
+    result = analyse(measurement)
+    assert only(result, SKEW).uncertainty_us == pytest.approx(0.008 + 0.001 + 100 * 25e-6)
+    assert only(result, LATENCY).uncertainty_us == pytest.approx(0.005 + 0.001 + 1000 * 25e-6)
+
+
+def test_drift_is_what_moves_at_every_n() -> None:
+    shots = as_published()
+    moved = [
+        dataclasses.replace(each, skew_fs=(each.skew_fs or 0) + round(each.number * 0.9 * US))
+        for each in shots
+    ]
+    still, drifting = (only(analyse(run(each)), SKEW).drift for each in (shots, moved))
+    assert still is not None
+    assert drifting is not None
+    assert not still.significant
+    assert drifting.significant
+    assert drifting.us_per_hour.value == pytest.approx(0.9 / 9 * 3600, rel=0.4)
+    unknown = [dataclasses.replace(each, started_ns=None) for each in shots]
+    assert only(analyse(run(unknown)), SKEW).drift is None
+
+
+def test_verdicts_are_for_each_n_and_the_worst_stands_first(published: Result) -> None:
+    of = [(each.limit.name, each.of) for each in published.verdicts]
+    assert sorted(of) == sorted(
+        (name, f"N = {n}") for name in ("published-skew", "published-latency") for n in PLAN
+    )
+    order = [FAILS, NOT_PROVEN, HOLDS]
+    states = [order.index(each.state) for each in published.verdicts]
+    assert states == sorted(states)
+    known = {(each.limit.name, each.of): each.state for each in published.verdicts}
+    assert known["published-skew", "N = 100"] == FAILS
+    assert known["published-latency", "N = 2"] == FAILS
+    assert all(each.sentence.startswith(each.of) for each in published.verdicts)
+
+
+def test_a_limit_whose_quantity_was_not_measured_is_not_proven_and_says_so(
+    published: Result,
+) -> None:
+    (found,) = analyse(published.measurement, parse_limit("clock.max<1us")).verdicts
+    assert found.state == NOT_PROVEN
+    assert "clock was not measured" in found.sentence
+    assert found.n == 0
+
+
+def test_nobody_is_judged_by_default_on_what_they_did_not_measure() -> None:
+    shots = [dataclasses.replace(each, latency_fs=None) for each in as_published(5)]
+    names = {each.limit.name for each in analyse(run(shots)).verdicts}
+    assert names == {"published-skew"}
+    empty = analyse(run([Shot(1, 2, MISSED, "No trigger.")]))
+    assert [each.state for each in empty.verdicts] == [NOT_PROVEN]
+    assert empty.quantities == ()
+    assert empty.pairs is None
+
+
+def test_nothing_at_all_has_a_result() -> None:
+    for kind in (LATENCY, SKEW, CLOCK):
+        result = analyse(Measurement("empty", kind))
+        assert result.counts.shots == 0
+        assert all(each.state == NOT_PROVEN for each in result.verdicts)
+
+
+def test_an_n_at_which_nothing_was_captured_is_judged_not_proven() -> None:
+    shots = [shot(1, 2, 462, 47), Shot(2, 100, MISSED, "No trigger.")]
+    verdicts = analyse(run(shots), parse_limit("published-skew")).verdicts
+    assert {each.of for each in verdicts} == {"N = 2", "N = 100"}
+    assert all(each.state == NOT_PROVEN for each in verdicts)
+
+
+def test_shots_of_unknown_n_make_one_row_and_one_verdict() -> None:
+    shots = [shot(place, 0, 100 + place % 3, 20 + place % 5) for place in range(1, 31)]
+    result = analyse(run(shots), parse_limit("published-skew"))
+    assert [row.subscribers for row in only(result, SKEW).rows] == [None]
+    assert only(result, SKEW).growth is None
+    (found,) = result.verdicts
+    assert (found.state, found.of) == (HOLDS, "all N")
+    assert found.sentence.startswith("all shots: ")
+
+
+def test_pairs_are_the_median_of_the_later_name_minus_the_earlier(published: Result) -> None:
+    pairs = published.pairs
+    assert pairs is not None
+    assert pairs.nodes == NODES
+    latency, skew = only(published, LATENCY).values_us, only(published, SKEW).values_us
+    assert pairs.median_us[0, 1] == pytest.approx(np.median(latency))
+    assert pairs.median_us[1, 2] == pytest.approx(np.median(skew))
+    assert pairs.median_us[2, 0] == pytest.approx(-np.median(latency + skew))
+    assert (pairs.n == 80).all()
+
+
+def test_two_nodes_make_no_matrix_and_nodes_that_never_meet_have_no_number() -> None:
+    two = [shot(1, 2, 5, 1, marks={"pub": Mark(0, True), "first": Mark(US, True)})]
+    assert analyse(run(two)).pairs is None
+    apart = [
+        shot(1, 2, 5, 1, marks={"pub": Mark(0, True), "first": Mark(US, True)}),
+        shot(2, 2, 5, 1, marks={"pub": Mark(0, True), "last": Mark(2 * US, True)}),
+    ]
+    pairs = analyse(run(apart)).pairs
+    assert pairs is not None
+    assert np.isnan(pairs.median_us[1, 2])
+    assert pairs.n[1, 2] == 0
+
+
+def pps(name: str, offset_us: float, n: int = 400) -> list[Shot]:
+    chance = np.random.default_rng(2)
+    return [
+        Shot(
+            place,
+            started_ns=10**18 + place * 10**9,
+            marks={"ref": Mark(0, True), name: Mark(0, True)},
+            clock_fs={name: round(chance.normal(offset_us, 1) * US)},
+        )
+        for place in range(1, n + 1)
+    ]
+
+
+def test_clocks_are_told_apart_by_node_and_judged_by_node() -> None:
+    measurement = Measurement("pps", CLOCK, nodes=("ref", "a", "b"), reference="ref")
+    measurement.shots = [
+        dataclasses.replace(one, clock_fs={**one.clock_fs, **other.clock_fs})
+        for one, other in zip(pps("a", 5), pps("b", -80), strict=True)
+    ]
+    result = analyse(measurement)
+    assert [(each.quantity, each.node) for each in result.quantities] == [
+        (CLOCK, "a"),
+        (CLOCK, "b"),
+    ]
+    assert [(each.of, each.state) for each in result.verdicts] == [("b", FAILS), ("a", HOLDS)]
+    assert result.quantities[0].title == "Time error of a"
+    assert result.quantities[0].growth is None
+
+
+def log(error_ns: Sequence[float], half_ns: float | None = None) -> Measurement:
+    errors = np.asarray(error_ns, np.float64)
+    made = TimeErrors("pi", np.arange(errors.size) * 4.0, errors, source="samples of the client")
+    if half_ns is not None:
+        made = dataclasses.replace(made, lower_ns=errors - half_ns, upper_ns=errors + half_ns)
+    return Measurement("log", CLOCK, time_errors=[made])
+
+
+def test_a_sample_log_is_a_clock_whose_stated_interval_is_its_uncertainty() -> None:
+    noise = np.random.default_rng(3).normal(5_000, 500, 1000)
+    result = analyse(log(noise, 2_000))
+    (clock,) = result.quantities
+    assert (clock.quantity, clock.node, clock.values_us.size) == (CLOCK, "pi", 1000)
+    assert clock.uncertainty_us == pytest.approx(2.0)
+    assert [each.state for each in result.verdicts] == [HOLDS]
+    (wide,) = analyse(log(noise, 40_000)).verdicts
+    assert wide.state == NOT_PROVEN
+    assert "either way" in wide.sentence
+
+
+def test_a_clock_is_judged_from_its_convergence_on() -> None:
+    noise = np.random.default_rng(4).normal(5_000, 500, 1000)
+    noise[:50] += 1e6
+    (found,) = analyse(log(noise)).verdicts
+    assert found.state == HOLDS
+    assert "200 s until it had converged are left out" in found.sentence
+    assert found.n == 950
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.3, 1.0, 95.0, float("nan")])
+def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
+    with pytest.raises(ValueError, match="usually"):
+        analyse(Measurement("empty", SKEW), confidence=confidence)
+
+
+def test_only_captured_shots_bring_values() -> None:
+    found = [
+        analyse(run([shot(1, 2, 462, 47, outcome=outcome)])).quantities
+        for outcome in (CAPTURED, MISSED, REFUSED)
+    ]
+    assert [len(each) for each in found] == [2, 0, 0]

@@ -1,0 +1,269 @@
+"""Limits in words, and verdicts that claim no more than the shots show."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import string
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtick.analysis.statistics.limit import duration
+from mqtick.analysis.statistics.limits import (
+    FAILS,
+    HOLDS,
+    NOT_PROVEN,
+    PRESETS,
+    STATISTICS,
+    Limit,
+    LimitError,
+    Verdict,
+    default_limits,
+    judge,
+    parse_limit,
+)
+
+
+def limit(text: str) -> Limit:
+    (found,) = parse_limit(text)
+    return found
+
+
+def verdict(text: str, values: object, **more: float) -> Verdict:
+    return judge(limit(text), np.asarray(values, np.float64), "N = 100", **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "quantity", "statistic", "bound_us"),
+    [
+        ("skew.p99<100us", "skew", "p99", 100.0),
+        ("latency.mean < 0.3 ms", "latency", "mean", 300.0),
+        ("clock.max<1500ns", "clock", "max", 1.5),
+        (" skew.sd<1e-3s ", "skew", "sd", 1000.0),
+        ("skew.median<5.µs", "skew", "median", 5.0),
+    ],
+)
+def test_a_limit_is_written_as_one_says_it(
+    text: str, quantity: str, statistic: str, bound_us: float
+) -> None:
+    found = limit(text)
+    assert (found.quantity, found.statistic) == (quantity, statistic)
+    assert found.bound_us == pytest.approx(bound_us)
+    assert found.name == text.strip()
+    assert not found.inclusive
+
+
+def test_less_or_equal_allows_the_bound_itself() -> None:
+    assert limit("skew.max<=3us").inclusive
+    assert verdict("skew.max<=3us", [3.0] * 60).state == HOLDS
+    assert verdict("skew.max<3us", [3.0] * 60).state == FAILS
+    assert verdict("skew.p50<3us".replace("p50", "median"), [3.0] * 60).state == FAILS
+    assert verdict("skew.median<=3us", [3.0] * 60).state == HOLDS
+    assert verdict("skew.mean<3us", [3.0] * 60).state == FAILS
+    assert verdict("skew.mean<=3us", [3.0] * 60).state == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("c37.118", "did you mean c37.118-60"),
+        ("published_skew", "did you mean published-skew"),
+        ("skw.p99<3us", "did you mean skew"),
+        ("skew.p98<3us", "did you mean p99"),
+        ("skew.p99<3", "no unit"),
+        ("skew.p99<3parsec", "'parsec'"),
+        ("skew.p99<0us", "is 0 us"),
+        ("skew.p99<1e999us", "is inf us"),
+        ("skew.p99<nanus", "is no limit"),
+        ("skew.p99<-3us", "is no limit"),
+        ("skew.p99>3us", "is no limit"),
+        ("", "is no limit"),
+        ("\x1b[31mskew", r"\x1b"),
+        ("x" * 10**6, "..."),
+    ],
+)
+def test_what_is_no_limit_is_told_what_is_nearest(text: str, says: str) -> None:
+    with pytest.raises(LimitError) as told:
+        parse_limit(text)
+    assert says in str(told.value)
+    assert len(str(told.value)) < 400
+    assert str(told.value).isascii()
+    assert str(told.value).isprintable()
+
+
+@given(st.text(max_size=60) | st.text(string.ascii_letters + ".<=-e0123456789 µ", max_size=60))
+@settings(max_examples=60)
+def test_no_text_raises_anything_else(text: str) -> None:
+    try:
+        found = parse_limit(text)
+    except LimitError:
+        return
+    assert all(math.isfinite(each.bound_us) and each.bound_us > 0 for each in found)
+
+
+def test_a_preset_says_where_it_is_from_and_may_be_held_against_another_quantity() -> None:
+    for name, limits in PRESETS.items():
+        assert parse_limit(name) == limits
+        assert all(each.source for each in limits)
+    moved = limit("skew.c37.118-60")
+    assert moved == dataclasses.replace(limit("c37.118-60"), quantity="skew", name=moved.name)
+
+
+def test_presets_are_the_figures_of_their_documents() -> None:
+    """1 % of total vector error is 0.01 rad of a cycle."""
+    assert limit("c37.118-60").bound_us == pytest.approx(0.01 / (2 * math.pi * 60) * 1e6, abs=5e-3)
+    assert limit("c37.118-50").bound_us == pytest.approx(0.01 / (2 * math.pi * 50) * 1e6, abs=5e-3)
+    classes = [limit(f"g8271-{number}").bound_us for number in range(1, 7)]
+    assert classes == [500_000, 100, 5, 1.5, 1, 0.5]
+    assert (limit("published-skew").bound_us, limit("published-latency").bound_us) == (52, 300)
+
+
+def test_each_kind_has_the_limits_that_it_is_made_for() -> None:
+    names = [[each.name for each in default_limits(kind)] for kind in ("skew", "latency", "clock")]
+    assert names == [["published-skew", "published-latency"], ["published-latency"], ["c37.118-60"]]
+    assert default_limits("nothing") == ()
+
+
+def test_twenty_shots_cannot_prove_a_p99() -> None:
+    found = verdict("skew.p99<100us", [20.0, 21.0] * 10)
+    assert found.state == NOT_PROVEN
+    assert "none of 20 shots" in found.sentence
+    assert "it takes 299 such shots" in found.sentence
+
+
+def test_299_shots_without_one_beyond_prove_a_p99_and_298_do_not() -> None:
+    values = np.random.default_rng(1).permutation(300)[:299] / 10
+    assert verdict("skew.p99<100us", values).state == HOLDS
+    assert verdict("skew.p99<100us", values[:298]).state == NOT_PROVEN
+    assert verdict("skew.p99<100us", values, confidence=0.99).state == NOT_PROVEN
+
+
+def test_shots_beyond_make_a_quantile_fail_once_chance_cannot_have_brought_them() -> None:
+    """Of 20, two beyond a p99: chance does that once in 60; one, once in 5."""
+    values = np.random.default_rng(3).uniform(1, 4, 20)
+    values[7] = 20.0
+    found = verdict("skew.p99<10us", values)
+    assert found.state == NOT_PROVEN
+    assert "1 of 20 shots has" in found.sentence
+    values[15] = 30.0
+    assert verdict("skew.p99<10us", values).state == FAILS
+
+
+def test_the_sign_of_a_value_does_not_matter() -> None:
+    values = np.random.default_rng(2).normal(0, 5, 50)
+    assert verdict("skew.mean<9us", values) == verdict("skew.mean<9us", -values)
+
+
+def test_a_mean_holds_fails_or_is_open_by_its_bounds() -> None:
+    values = np.random.default_rng(3).normal(20, 10, 20)
+    assert verdict("skew.mean<52us", values).state == HOLDS
+    assert verdict("skew.mean<10us", values).state == FAILS
+    found = verdict("skew.mean<22us", values)
+    assert found.state == NOT_PROVEN
+    assert "shots like these 20" in found.sentence
+    assert found.value.value == pytest.approx(np.abs(values).mean())
+
+
+def test_the_number_of_shots_that_it_would_take_is_about_enough() -> None:
+    chance = np.random.default_rng(4)
+    found = verdict("skew.mean<23us", chance.normal(20, 10, 20))
+    needed = int(found.sentence.split("it takes about ")[1].split(" ")[0].replace(",", ""))
+    held = sum(
+        verdict("skew.mean<23us", chance.normal(20, 10, 2 * needed)).state == HOLDS
+        for _ in range(20)
+    )
+    assert held >= 10
+
+
+def test_a_deviation_is_judged_by_its_bound() -> None:
+    values = np.random.default_rng(5).normal(100, 10, 50)
+    assert verdict("skew.sd<20us", values).state == HOLDS
+    assert verdict("skew.sd<5us", values).state == FAILS
+    assert verdict("skew.sd<10us", values).state == NOT_PROVEN
+    assert verdict("skew.sd<20us", [7.0] * 30).state == HOLDS
+
+
+def test_a_maximum_fails_with_one_shot_and_holds_with_enough_that_keep_it() -> None:
+    assert verdict("clock.max<10us", [1.0, 20.0]).state == FAILS
+    few, many = verdict("clock.max<10us", [1.0] * 58), verdict("clock.max<10us", [1.0] * 59)
+    assert (few.state, many.state) == (NOT_PROVEN, HOLDS)
+    assert "59 such shots" in few.sentence
+    assert "at most 4.95 % of all" in many.sentence
+
+
+@pytest.mark.parametrize("statistic", ["mean", "sd", "median", "p95", "p99", "max"])
+@pytest.mark.parametrize("values", [[], [float("nan")], [3.0]])
+def test_one_shot_proves_nothing(statistic: str, values: list[float]) -> None:
+    found = verdict(f"skew.{statistic}<100us", values)
+    assert found.state == NOT_PROVEN
+    assert found.n == sum(not math.isnan(each) for each in values)
+
+
+@pytest.mark.parametrize("statistic", ["sd", "median", "p95", "p99", "max"])
+def test_three_shots_prove_nothing_but_a_mean(statistic: str) -> None:
+    """Of the mean there is Student's bound, which takes the values for normal."""
+    values = [3.0, 4.0, 3.5]
+    assert verdict(f"skew.{statistic}<100us", values).state == NOT_PROVEN
+    assert verdict("skew.mean<100us", values).state == HOLDS
+    assert verdict("skew.mean<4us", values).state == NOT_PROVEN
+
+
+def test_shots_that_hang_together_prove_less_and_the_sentence_says_so() -> None:
+    values = 50 + np.cumsum(np.random.default_rng(6).normal(size=400)) / 10
+    found = verdict("skew.p99<100us", values)
+    assert found.state == NOT_PROVEN
+    assert "as they hang together" in found.sentence
+
+
+def test_what_holds_only_within_the_measurements_uncertainty_is_not_proven() -> None:
+    values = np.random.default_rng(7).uniform(9.0, 9.9, 400)
+    assert verdict("skew.p99<10us", values, uncertainty_us=0.05).state == HOLDS
+    found = verdict("skew.p99<10us", values, uncertainty_us=0.2)
+    assert found.state == NOT_PROVEN
+    assert "may be off by 200 ns either way" in found.sentence
+    assert verdict("skew.max<9.8us", values, uncertainty_us=0.2).state == NOT_PROVEN
+    assert verdict("skew.max<9.5us", values, uncertainty_us=0.2).state == FAILS
+
+
+@given(
+    st.sampled_from(STATISTICS),
+    st.lists(st.floats(-1e4, 1e4), max_size=40),
+    st.floats(0.001, 1e4),
+)
+@settings(max_examples=40)
+def test_a_wider_limit_is_never_judged_worse(
+    statistic: str, values: list[float], bound_us: float
+) -> None:
+    order = [FAILS, NOT_PROVEN, HOLDS]
+    array = np.array(values)
+    strict, loose = (
+        judge(Limit("any", "skew", statistic, each), array, "all N")
+        for each in (bound_us, 1.5 * bound_us)
+    )
+    assert order.index(strict.state) <= order.index(loose.state)
+    assert strict.sentence.endswith(".")
+    assert strict.sentence.startswith("all shots: ")
+
+
+@pytest.mark.parametrize(
+    ("value_us", "text"),
+    [(0, "0 us"), (0.0265, "26.5 ns"), (26.53, "26.53 us"), (1500, "1.5 ms"), (2e6, "2 s")],
+)
+def test_a_duration_is_said_in_the_unit_that_suits_it(value_us: float, text: str) -> None:
+    assert duration(value_us) == text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["skew.mean<1us", "skew.p95<3us", "skew.median<0.7us"])
+def test_a_limit_that_is_just_missed_seldom_holds(text: str) -> None:
+    """Exponential values whose mean, p95 or median lies on the limit: 5 % may hold."""
+    chance = np.random.default_rng(8)
+    scale = {"mean": 1.0, "p95": 3 / math.log(20), "median": 0.7 / math.log(2)}
+    statistic = limit(text).statistic
+    held = sum(
+        verdict(text, chance.exponential(scale[statistic], 60)).state == HOLDS for _ in range(400)
+    )
+    assert held / 400 <= 0.09
