@@ -52,6 +52,12 @@ def test_columns_are_found_by_their_names(tmp_path: Path, text: str, interval_ns
     assert capture.triggered
 
 
+def test_row_numbers_and_a_second_time_are_no_channels(tmp_path: Path) -> None:
+    text = "nr,time,ch1,Time [s],ch2\n0,0,0.5,0,1\n1,2e-05,1.5,2e-05,2\n2,4e-05,2,4e-05,3\n"
+    _, (capture,) = read_written(tmp_path, text)
+    assert list(capture.signals) == ["ch1", "ch2"]
+
+
 def test_latin_1_units_are_understood(tmp_path: Path) -> None:
     _, (capture,) = read_written(tmp_path, table("time [µs],a,b").encode("latin-1"))
     assert wave(capture, "a").interval_fs == 1000 * NS

@@ -226,7 +226,7 @@ def _finest(cells: Iterable[str]) -> float:
     for cell in cells:
         match = _DIGITS.match(cell)
         if match and number(cell):
-            found.append(10.0 ** (int(match[2] or 0) - len(match[1])))
+            found.append(float(f"1e{int(match[2] or 0) - len(match[1])}"))
     return min(found, default=0.0)
 
 

@@ -30,6 +30,8 @@ __all__ = ["PLAIN", "ROHDE_SCHWARZ"]
 _NAME: Final = "CSV with named columns"
 _RS: Final = "Rohde & Schwarz CSV"
 _TIMES: Final = {"time", "t", "second", "seconds", "sec", "s", "x", "timestamp", "zeit", "x-axis"}
+_NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", "nr", "index", "sample", "row"}
+"""A second time column, or one of row numbers."""
 _SUFFIX: Final = re.compile(r"(.*)[_ ](s|ms|us|µs|ns|sec|seconds)$", re.I)
 _MOST_LINES: Final = 200
 _HEAD: Final = (
@@ -181,6 +183,8 @@ def _channels(path: Path, titles: _Titles) -> list[Channel]:
         if place == titles.time or not cell or (re.search(r"[g-zG-Z]", value) and value != "nan"):
             continue
         name, unit = split_unit(cell)
+        if name.casefold() in _NO_CHANNELS:
+            continue
         if place < len(titles.units):
             unit = unit or titles.units[place]
         factor = unit_of(unit, "V")

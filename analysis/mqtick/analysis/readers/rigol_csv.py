@@ -90,13 +90,13 @@ def _open(path: Path) -> CaptureFile:
 
 def _numbered(path: Path, lines: list[str], skipped: int) -> Plan:
     names, values = cells_of(lines[0]), cells_of(lines[1])
-    told = [values[names.index(each)] if each in names else "" for each in ("Start", "Increment")]
+    told = dict(zip(names, values, strict=False))
     channels = [
         Channel(name, place, _factor(values[place]))
         for place, name in enumerate(names)
         if place and place < len(values) and _CHANNEL.match(name)
     ]
-    grid = _grid(path, *told)
+    grid = _grid(path, told.get("Start", ""), told.get("Increment", ""))
     return Plan(
         _NAME, "", skipped + 2, tuple(channels), time_column=None, index_column=0, grid=grid
     )

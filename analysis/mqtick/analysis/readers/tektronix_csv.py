@@ -77,7 +77,7 @@ def _open(path: Path) -> CaptureFile:
             if place and name and name != "TIME"
         ]
     model = told.get("Model Number") or told.get("Model", "")
-    interval, rows = number(told.get("Sample Interval", "")), number(told["Record Length"])
+    interval, rows = number(told.get("Sample Interval", "")), number(told.get("Record Length", ""))
     return open_plan(
         path,
         Plan(

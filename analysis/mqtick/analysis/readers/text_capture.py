@@ -190,16 +190,17 @@ _UNEVEN_TIMES: Final = (
 
 
 def _grid(path: Path, plan: Plan, times: Floats, resolution: float, notes: list[str]) -> Grid:
-    if times.size < 2:
+    known = times[np.isfinite(times)]
+    if known.size < 2:
         raise CaptureError(
-            f"{path} has a segment of {times.size} row, too few for a time base; it is cut off, "
-            "or its time column is no time."
+            f"{path} has a segment with {known.size} times, too few for a time base; it is cut "
+            "off, or its time column is no time."
         )
     even = even_times(times, resolution, plan.interval_s)
     if even is None:
-        steps = np.diff(times)
+        steps = np.diff(known)
         raise CaptureError(
-            f"{path}: the times go on by {np.nanmin(steps):.4g} to {np.nanmax(steps):.4g} s a "
+            f"{path}: the times go on by {steps.min():.4g} to {steps.max():.4g} s a "
             f"row: {_UNEVEN_TIMES}"
         )
     if even.repeats or even.error_ppm > _TOLD:
