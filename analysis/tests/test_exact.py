@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtick.analysis.statistics.exact import (
@@ -21,6 +21,7 @@ from mqtick.analysis.statistics.exact import (
     shots_to_tell,
     student_quantile,
 )
+from mqtick.analysis.statistics.shots import shots_with, table
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parent / "vectors" / "statistics.json").read_text(encoding="utf-8")
@@ -54,6 +55,7 @@ def test_ranks_that_bound_a_quantile_are_scipys() -> None:
 
 
 @given(st.integers(1, 300), st.floats(0.01, 0.99))
+@settings(max_examples=40)
 def test_a_rank_bounds_no_tighter_than_the_binomial_chance_allows(n: int, share: float) -> None:
     rank = rank_above(n, n, share, 0.05)
 
@@ -69,6 +71,7 @@ def test_a_rank_bounds_no_tighter_than_the_binomial_chance_allows(n: int, share:
 
 
 @given(st.floats(0.5, 500), st.floats(0.5, 500), st.floats(0.001, 0.999))
+@settings(max_examples=40)
 def test_a_quantile_undoes_a_share(a: float, b: float, share: float) -> None:
     x = beta_quantile(a, b, share)
     assert x <= 1e-12 or x >= 1 - 1e-12 or beta_share(a, b, x) == pytest.approx(share, abs=1e-6)
@@ -78,6 +81,13 @@ def test_a_quantile_undoes_a_share(a: float, b: float, share: float) -> None:
 def test_so_many_shots_without_one_beyond_prove_a_quantile(allowed: float, shots: int) -> None:
     """The well-known sizes of a sample after Wilks, Annals of Mathematical Statistics 12, 1941."""
     assert shots_to_tell(allowed, 0.0, 0.95) == shots
+
+
+@pytest.mark.parametrize(("beyond", "shots"), [(0, 299), (1, 473), (2, 628)])
+def test_each_shot_beyond_takes_more_of_them(beyond: int, shots: int) -> None:
+    assert shots_with(0.01, beyond, 0.95) == shots
+    (line,) = [each for each in table().splitlines() if each.startswith("p99 ")]
+    assert str(shots) in line.split()
 
 
 def test_no_number_of_shots_tells_what_lies_on_the_limit() -> None:

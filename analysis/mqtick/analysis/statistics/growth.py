@@ -23,7 +23,7 @@ Integers = npt.NDArray[np.int64]
 _SEED: Final = 1451
 _REPLICATES: Final = 1000
 _LEAST_REPLICATES: Final = 200
-_MOST_POINTS: Final = 600_000
+_MOST_POINTS: Final = 300_000
 """Of all replicates together; beyond it there are fewer of them, and values are thinned out."""
 
 
