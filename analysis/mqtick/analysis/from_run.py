@@ -15,6 +15,7 @@ from mqtick.analysis.layout import Layout, LayoutError, layout_of
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
+    LATENCY,
     MISSED,
     REFUSED,
     SKEW,
@@ -60,7 +61,7 @@ def measurement_from_run(
     """
     measurement = Measurement(
         title=str(run.record.get("title") or run.folder.resolve().name),
-        kind=run.kind or SKEW,
+        kind=run.kind if run.kind in (LATENCY, SKEW, CLOCK) else SKEW,
         simulated=run.simulated,
         provenance=[("Run folder", str(run.folder)), *provenance_of(run.record)],
     )

@@ -97,6 +97,6 @@ def layout_of(record: Mapping[str, Any]) -> Layout:
         raise LayoutError(f"no channel is called {sorted(unknown)[0]!r}")
     if not channels or any(not each.volts_per_division > 0 for each in channels.values()):
         raise LayoutError("a channel has no scale")
-    if layout.kind == CLOCK and not layout.publisher:
-        raise LayoutError("no channel is the reference")
+    if not (layout.publisher if layout.kind == CLOCK else layout.first):
+        raise LayoutError("no channel is the one that others are compared with")
     return layout

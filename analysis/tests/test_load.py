@@ -1,0 +1,121 @@
+"""One call reads whatever was measured: a run folder, captures, a sample log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mqtick.analysis
+from analysis.tests.wave_parts import SKEW_LAYOUT, record_of, wave
+from mqtick.analysis import CaptureOptions, load
+from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.run_folder import RunFolderError, create_run, shot_path
+from mqtick.analysis.shot import CAPTURED, ShotMeta, write_shot
+
+
+def sample(at_s: int, offset_ns: int) -> dict[str, object]:
+    """Make a line of the log that the client writes."""
+    at_ns = at_s * 10**9
+    return {
+        "server": 0,
+        "kind": "echo",
+        "realtime_ns": 1_795_208_084 * 10**9 + at_ns - offset_ns,
+        "local_ns": at_ns,
+        "offset_ns": offset_ns,
+        "lower_ns": offset_ns - 20_000,
+        "upper_ns": offset_ns + 20_000,
+        "delay_ns": 17_000,
+        "verdict": "used",
+        "reason": "selected",
+    }
+
+
+def write_csv(path: Path, *late_us: int) -> None:
+    """Write 1 ms of 1 us a sample, a pulse at each instant, columns named as the channels are."""
+    us = np.arange(-200, 800)
+    columns = [np.where((us >= at) & (us < at + 100), 3.3, 0.0) for at in late_us]
+    head = ["Time (s)", *(f"CH{number}" for number in range(1, len(late_us) + 1))]
+    rows = [
+        f"{at * 1e-6:.6f}," + ",".join(f"{column[index]:.2f}" for column in columns)
+        for index, at in enumerate(us)
+    ]
+    path.write_text("\n".join([",".join(head), *rows]) + "\n")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    create_run(folder, record_of(SKEW_LAYOUT))
+    waves = {"pub": wave(0), "near": wave(50), "far": wave(80)}
+    write_shot(shot_path(folder, 1), ShotMeta(1, 1, 2, CAPTURED), waves)
+    return folder
+
+
+def test_a_run_folder_is_read(run: Path) -> None:
+    assert load(run).skew()["skew_us"].tolist() == [pytest.approx(30, abs=0.5)]
+    assert load(str(run)).shots[0].subscribers == 2
+    assert mqtick.analysis.load(run).kind == "skew"
+
+
+def test_captures_are_read_with_what_they_do_not_say(tmp_path: Path) -> None:
+    paths = [tmp_path / f"my capture {number}.csv" for number in (1, 2, 10)]
+    for number, path in enumerate(paths):
+        write_csv(path, 0, 300, 400 + number)
+    channels = {"publisher": "1", "first": "2", "last": "3"}
+    found = load(*reversed(paths), channels=channels, subscribers=[("*", 10)])
+    assert found.skew()["skew_us"].tolist() == pytest.approx([100, 101, 102], abs=1)
+    assert [each.subscribers for each in found.shots] == [10, 10, 10]
+    assert load(*paths, options=CaptureOptions(channels=channels)).kind == "skew"
+
+
+def test_a_folder_of_captures_is_all_of_them(tmp_path: Path) -> None:
+    for number in range(3):
+        write_csv(tmp_path / f"{number}.csv", 0, 300)
+    (tmp_path / ".hidden").write_text("nothing")
+    (tmp_path / "readme.txt").write_text("What I measured on Monday.\n")
+    found = load(tmp_path, channels={"publisher": "CH1", "first": "CH2"})
+    assert len(found.shots) == 3
+    assert len(found.damaged) == 1
+
+
+def test_without_any_configuration_the_next_step_is_said(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a b.csv", 0, 300, 400)
+    with pytest.raises(CaptureError) as error:
+        load(tmp_path / "a b.csv")
+    command = f"mqtick-report '{tmp_path}/a b.csv' --channels publisher=1,first=2,last=3"
+    assert command in str(error.value)
+
+
+def test_a_sample_log_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text("".join(json.dumps(sample(number, 1500)) + "\n" for number in range(50)))
+    found = load(path)
+    assert found.kind == "clock"
+    assert len(found.time_errors) == 1
+    assert found.time_errors[0].error_ns == pytest.approx(np.full(50, 1500.0), abs=1)
+    with pytest.raises(CaptureError, match="is none"):
+        write_csv(tmp_path / "a.csv", 0, 300)
+        load(path, tmp_path / "a.csv")
+
+
+def test_two_runs_are_not_one(run: Path) -> None:
+    with pytest.raises(CaptureError, match="compare"):
+        load(run, run)
+
+
+def test_what_is_nothing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="neither a run folder"):
+        load(tmp_path)
+    with pytest.raises(CaptureError, match=r"gone\.csv cannot be read"):
+        load(tmp_path / "gone.csv")
+    with pytest.raises(CaptureError, match="No file was named"):
+        load()
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(CaptureError, match="is empty"):
+        load(tmp_path / "empty.csv")
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(RunFolderError):
+        load(tmp_path)
