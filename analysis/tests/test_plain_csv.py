@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ def table(head: str, delimiter: str = ",", comma: bool = False, factor: float = 
         (table("time [us]\tpublisher [V]\tfirst [V]", "\t"), 1000),
         (table("time,publisher,first\nus,V,V"), 1000),
         (table("# from the bench\n# 5 November\ntime [us],publisher,first"), 1000),
+        (table("Date,2026-11-21\nTime,10:32:11\nSamples,4\n\ntime [us],publisher,first"), 1000),
         (table("# time[us] publisher first", " "), 1000),
         ("\ufeff" + table("time [µs],publisher,first"), 1000),
         (table("time [us],publisher,first").replace("\n", "\r\n"), 1000),
@@ -108,6 +110,29 @@ def test_a_missing_row_in_the_middle_is_uneven(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(CaptureError, match=says):
         read_written(tmp_path, text)
+
+
+def test_utf_16_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="Save it as CSV in UTF-8"):
+        read_written(tmp_path, table("time [us]\ta\tb", "\t").encode("utf-16"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unused", ["", ","])
+def test_a_million_rows_of_four_channels_take_little_memory(tmp_path: Path, unused: str) -> None:
+    row = "%d,%.3e,%.3e,%.3e,%.3e" + unused + "\r\n"
+    values = np.arange(50) / 10
+    text = "".join(row % (n, *(values[n % 50],) * 4) for n in range(1_000_000))
+    path = tmp_path / "large.csv"
+    path.write_text("time [ns],a,b,c,d" + unused.replace(",", ",e") + "\n" + text)
+    del text
+    tracemalloc.start()
+    _, (capture,) = read_text(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(capture.signals) == 4
+    assert wave(capture, "d").codes.size == 1_000_000
+    assert peak < 200e6
 
 
 def test_octets_that_are_no_text_far_into_the_file_are_refused(tmp_path: Path) -> None:

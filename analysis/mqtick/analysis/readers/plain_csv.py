@@ -102,11 +102,19 @@ def _with_rows(
         if re.match(r"[-+.,\d]", row[time]):
             comma = delimiter != "," and any("," in cell for cell in row)
             return _Titles(place, below, cells, time, unit, delimiter, comma, units, row)
+        if units or unit_of(row[time], "s") is None:
+            return None  # the line looked like titles, and belongs to a head above them
         units = [cell.strip("[]() ") for cell in row]
     return None
 
 
+def _is_utf_16(head: bytes) -> bool:
+    return head[:2] in (b"\xff\xfe", b"\xfe\xff") and 0 in head[2:64]
+
+
 def _recognises(head: bytes) -> bool:
+    if _is_utf_16(head):
+        return True
     if not is_text(head):
         return False
     lines = head_lines(head)[:_MOST_LINES]
@@ -129,7 +137,13 @@ def _all_numbers(line: str, delimiter: str) -> bool:
 
 
 def _open(path: Path) -> CaptureFile:
-    lines = head_lines(read_head(path))[:_MOST_LINES]
+    head = read_head(path)
+    if _is_utf_16(head):
+        raise CaptureError(
+            f"{path} is text in UTF-16, which a spreadsheet calls Unicode text. Save it as CSV in "
+            "UTF-8."
+        )
+    lines = head_lines(head)[:_MOST_LINES]
     titles = _titles(lines)
     if titles is None:
         row = _rows_only(lines)

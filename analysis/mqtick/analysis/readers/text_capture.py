@@ -204,12 +204,12 @@ def _grid(path: Path, plan: Plan, times: Floats, resolution: float, notes: list[
             f"row: {_UNEVEN_TIMES}"
         )
     if even.repeats or even.error_ppm > _TOLD:
-        known = f", known to {even.error_ppm:,.0f} parts a million" if even.error_ppm >= 1 else ""
+        within = f", known to {even.error_ppm:,.0f} parts a million" if even.error_ppm >= 1 else ""
         repeats = f" ({even.repeats:,} of {times.size:,} repeat)" if even.repeats else ""
         _once(
             notes,
             f"The times in the file have too few digits{repeats}; they were rebuilt as samples "
-            f"{even.interval_fs * 1e-15:.6g} s apart{known}.",
+            f"{even.interval_fs * 1e-15:.6g} s apart{within}.",
         )
     interval_s = even.interval_fs * 1e-15
     if plan.interval_s > 0 and abs(interval_s - plan.interval_s) > 1e-3 * plan.interval_s:
