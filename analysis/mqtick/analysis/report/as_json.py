@@ -17,6 +17,8 @@
       damaged[], notes[]    sentences
       provenance[]          label, text
 
+The file report.json has also files[]: the figures and tables beside it.
+
 An estimate is {"value", "low", "high"}; low and high are null where there is no interval. Single
 values are not here: they are in shots.csv.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Final
@@ -18,7 +19,8 @@ WIDTH: Final = 96
 _SHOWN: Final = 8
 """Sentences of one kind; the others are in the report."""
 _ROWS_SHOWN: Final = 24
-_PLAIN: Final = str.maketrans({"µ": "u", "–": "-", "−": "-", "≥": ">=", "≤": "<=", SPACE: " "})
+_PLAIN: Final = str.maketrans({"µ": "u", "–": "-", "−": "-", SPACE: " "})
+_LOWERED: Final = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 """A terminal may have nothing but ASCII for what we say."""
 
 
@@ -42,6 +44,7 @@ def as_text(results: Sequence[Result]) -> str:
 
 
 def _said(text: str) -> str:
+    text = re.sub("·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda found: f"e{found[1].translate(_LOWERED)}", text)
     return plain(text).translate(_PLAIN)
 
 

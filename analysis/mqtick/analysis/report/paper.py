@@ -6,6 +6,9 @@ it, in the figure's own inches, and an A4 is cut out of that: so figures stay as
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +19,7 @@ from matplotlib.transforms import Bbox
 
 from mqtick.analysis.report.style import INK, MUTED, text_inches
 
-__all__ = ["HEIGHT", "MARGIN", "ROOM", "WIDTH", "Paper", "lines_of"]
+__all__ = ["HEIGHT", "MARGIN", "ROOM", "WIDTH", "Paper", "any_letters", "lines_of"]
 
 WIDTH: Final = 8.27
 HEIGHT: Final = 11.69
@@ -70,6 +73,14 @@ class _Sheet:
     rules: list[tuple[float, float, float, float, str]] = field(default_factory=list)
     figure: Figure | None = None
     corner: tuple[float, float] = (0.0, 0.0)
+
+
+@contextmanager
+def any_letters() -> Iterator[None]:
+    """Say nothing of letters that the font has not: a title may hold any, and the page shows it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 class Paper:
@@ -142,14 +153,13 @@ class Paper:
         width: float = ROOM,
         bold: bool = False,
         ink: str = INK.light,
-        family: str = "DejaVu Sans",
     ) -> None:
         """Write a text in lines, `x` inches from the left margin."""
         height = size * _SPACING / 72
         for line in lines_of(text, width - x, size, bold=bold):
             self.need(height)
             self._y -= height
-            self.put(line, x, size, bold=bold, ink=ink, family=family)
+            self.put(line, x, size, bold=bold, ink=ink)
 
     def put(
         self,
@@ -160,7 +170,6 @@ class Paper:
         right: bool = False,
         bold: bool = False,
         ink: str = INK.light,
-        family: str = "DejaVu Sans",
     ) -> None:
         """Put one line at the present height, its left (or right) end at `x` inches."""
         how = {
@@ -168,7 +177,6 @@ class Paper:
             "ha": "right" if right else "left",
             "weight": "bold" if bold else "normal",
             "color": ink,
-            "family": family,
         }
         lift = 0.28 * size * _SPACING / 72
         self._sheets[-1].texts.append((MARGIN + x, self._y + lift, line, how))
@@ -207,4 +215,5 @@ def _save(pages: PdfPages, sheet: _Sheet) -> None:
         at = (height - y) / high
         figure.add_artist(Line2D(ends, [at, at], lw=weight, color=ink, transform=whole))
     a4 = Bbox.from_bounds(-x, -y, WIDTH, HEIGHT)
-    pages.savefig(figure, bbox_inches=a4, facecolor="none")
+    untyped: Any = pages
+    untyped.savefig(figure, bbox_inches=a4, facecolor="none")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph, Section, Table
 from mqtick.analysis.report.headline import Headline, Number, headlines_of
 from mqtick.analysis.report.numbers import plain
-from mqtick.analysis.report.paper import ROOM, Paper, lines_of
+from mqtick.analysis.report.paper import ROOM, Paper, any_letters, lines_of
 from mqtick.analysis.report.pdf_table import MARKS, STATE_INKS, put_table
 from mqtick.analysis.report.sections import sections_of
 from mqtick.analysis.report.style import INK, MUTED, drawing
@@ -44,9 +43,7 @@ def pdf_of(
         "Producer": "mqtick-report",
         "CreationDate": None,
     }
-    with drawing(), warnings.catch_warnings():
-        # A title may hold signs that the font has not; the page shows them.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with drawing(), any_letters():
         paper = Paper()
         _first(paper, results, title)
         for number, (name, caption, figure) in enumerate(pictures, 1):
@@ -149,12 +146,10 @@ def _block(paper: Paper, block: Block) -> None:
             put_table(paper, block)
         case Paragraph(text, code):
             paper.down(0.08)
-            # Signs of the one font are a fifth wider than those that lines are measured with.
-            width, family = (ROOM * 0.8, "DejaVu Sans Mono") if code else (ROOM, "DejaVu Sans")
-            paper.write(plain(text), _TEXT, family=family, width=width)
+            paper.write(plain(text), _TEXT, bold=code)
         case Formula(text):
             paper.down(0.04)
-            paper.write(text, 9.0, x=0.3, family="DejaVu Serif")
+            paper.write(text, 9.0, x=0.3)
         case Listing(items):
             for item in items:
                 paper.down(0.04)

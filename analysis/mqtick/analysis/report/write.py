@@ -10,10 +10,10 @@ from typing import Final
 
 from matplotlib.figure import Figure
 
-from mqtick.analysis.report.as_json import as_json
+from mqtick.analysis.report.as_json import FORMAT, as_json
 from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.page import Drawn, page_of
-from mqtick.analysis.report.paper import ROOM
+from mqtick.analysis.report.paper import ROOM, any_letters
 from mqtick.analysis.report.pdf import PrintedPicture, pdf_of
 from mqtick.analysis.report.svg import save_figure, svg_of
 from mqtick.analysis.report.tables import tables_of
@@ -22,6 +22,8 @@ from mqtick.analysis.shot import replace_file
 
 __all__ = ["Written", "write_report"]
 
+_FOLDERS: Final = ("figures", "tables")
+_ENDINGS: Final = (".svg", ".png", ".csv")
 _WIDE: Final = 7.6
 _PHONE: Final = 3.7
 """Widths in inches in which figures are drawn for a page."""
@@ -40,7 +42,7 @@ class Written:
 def write_report(results: Sequence[Result], out: Path, command: str = "") -> Written:
     """Write the report of one result, or of several side by side, into the folder `out`.
 
-    The folder is made where it is missing; files of the same names are replaced, nothing else is
+    The folder is made where it is missing; a report that lies there is replaced, nothing else is
     touched. The same results make the same octets. `command` is shown as what made the report.
 
     Raises:
@@ -50,9 +52,15 @@ def write_report(results: Sequence[Result], out: Path, command: str = "") -> Wri
     """
     if not results:
         raise ValueError("A report needs at least one result, and there is none.")
+    for name in _FOLDERS:
+        (out / name).mkdir(parents=True, exist_ok=True)
+    with any_letters():
+        return _write(results, out, command)
+
+
+def _write(results: Sequence[Result], out: Path, command: str) -> Written:
     figures, tables = out / "figures", out / "tables"
-    for folder in (figures, tables):
-        folder.mkdir(parents=True, exist_ok=True)
+    earlier = _earlier(out)
     files: list[Path] = []
     drawn: list[Drawn] = []
     printed: list[PrintedPicture] = []
@@ -69,12 +77,27 @@ def write_report(results: Sequence[Result], out: Path, command: str = "") -> Wri
         files.append(tables / name)
         replace_file(files[-1], text.encode())
     files.append(out / "report.json")
-    said = json.dumps(as_json(results), indent=1, ensure_ascii=False, allow_nan=False)
+    structure = {**as_json(results), "files": [f"{p.parent.name}/{p.name}" for p in files[:-1]]}
+    said = json.dumps(structure, indent=1, ensure_ascii=False, allow_nan=False)
     replace_file(files[-1], said.encode() + b"\n")
     pdf, html = out / "report.pdf", out / "report.html"
     replace_file(pdf, pdf_of(results, printed, command))
     replace_file(html, page_of(results, drawn, command).encode())
+    for path in earlier - set(files):
+        path.unlink(missing_ok=True)
     return Written(html, pdf, out, (*files, pdf, html))
+
+
+def _earlier(out: Path) -> set[Path]:
+    """Return the figures and tables of the report that lies there, as it names them itself."""
+    try:
+        known = json.loads((out / "report.json").read_bytes())
+        names = known["files"] if known["format"] == FORMAT else []
+        parts = [str(name).split("/") for name in names]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return set()
+    own = [each for each in parts if len(each) == 2 and each[0] in _FOLDERS]
+    return {out / folder / name for folder, name in own if Path(name).suffix in _ENDINGS}
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -1,0 +1,191 @@
+"""The page says the answer first, hides nothing, and runs nothing that came from outside."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from analysis.tests.report_hostile import ODD, hostile_result
+from analysis.tests.report_samples import (
+    PATHOLOGICAL,
+    clock_result,
+    compare_results,
+    latency_result,
+    mixed_result,
+    skew_result,
+)
+from mqtick.analysis.report.headline import headline_of, headlines_of
+from mqtick.analysis.report.page import Drawn, page_of
+from mqtick.analysis.result import Result
+
+SVG = '<svg role="img" aria-label="a line"></svg>'
+PICTURES = [Drawn("Skew over N", "The means.", SVG, SVG), Drawn("Shots", "All.", SVG, SVG)]
+EMPTY = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Outline(HTMLParser):
+    """What a page is made of; AssertionError where its elements are not closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+    @property
+    def said(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.text))
+
+
+def outline(*results: Result, command: str = "mqtick-report runs/today") -> Outline:
+    return Outline(page_of(results, PICTURES, command))
+
+
+def test_sentence_three_numbers_verdicts_and_figure_come_before_everything_else() -> None:
+    page = page_of([skew_result()], PICTURES)
+    places = [
+        page.index(part)
+        for part in ('class="answer"', 'class="numbers"', 'class="verdicts"', "<figure", "<table")
+    ]
+    assert places == sorted(places)
+
+
+def test_the_three_numbers_of_skew_are_mean_tail_and_the_brokers_figure_of_merit() -> None:
+    numbers = headline_of(skew_result()).numbers
+    assert [each.label.replace("\xa0", " ") for each in numbers] == [
+        "mean |skew| at N = 100",
+        "p99 |skew| at N = 100",
+        "skew for each further subscriber",
+    ]
+    assert [each.unit for each in numbers] == ["µs", "µs", "µs/subscriber"]
+    assert all(" to " in each.interval for each in numbers)
+    assert numbers[0].state == "fails"
+
+
+def test_the_three_numbers_of_clocks_are_those_of_the_worst_one() -> None:
+    headline = headline_of(clock_result(clocks=("good", "bad")))
+    assert [each.label for each in headline.numbers] == [
+        "constant part of bad",
+        "spread of bad",
+        "max|TE| of bad",
+    ]
+    assert "The worst of 2 clocks, bad," in headline.sentence
+
+
+def test_a_limit_of_p99_is_no_verdict_on_the_maximum() -> None:
+    assert headline_of(clock_result()).numbers[2].state == ""
+
+
+def test_brokers_are_compared_at_the_largest_n_that_both_have() -> None:
+    labels = [headline.numbers[0].label for headline in headlines_of(compare_results())]
+    assert all(label.endswith("100") for label in labels)
+
+
+def test_with_too_few_shots_for_p99_it_is_p95() -> None:
+    result = PATHOLOGICAL["two shots"]()
+    assert headline_of(result).numbers[1].label.startswith("p95")
+
+
+def test_a_simulated_run_says_so_first_and_a_real_one_never() -> None:
+    assert "<title>SIMULATED: " in page_of([skew_result()], PICTURES)
+    assert "SIMULATED" not in page_of([latency_result()], PICTURES)
+
+
+def test_of_simulated_and_real_side_by_side_each_says_what_it_is() -> None:
+    page = outline(skew_result(simulated=True), skew_result(simulated=False, title="Real")).said
+    assert "SIMULATED: Mosquitto on the simulated bench beside Real" in page
+
+
+def test_what_was_left_out_is_said_on_the_first_screen_and_listed_below() -> None:
+    result = skew_result(missed=3)
+    measurement = replace(result.measurement, damaged=["shot 7 is half a file; it is left out."])
+    page = page_of([replace(result, measurement=measurement)], PICTURES)
+    first = page[: page.index("<figure")]
+    assert "3 of 163 shots were missed; 1 files or shots could not be read" in first
+    assert "shot 7 is half a file" in page
+    assert "no edge of last in its window" in page
+
+
+def test_every_verdict_is_in_the_table_with_its_sentence() -> None:
+    result = skew_result()
+    said = outline(result).said
+    assert all(verdict.sentence in said for verdict in result.verdicts)
+
+
+def test_every_table_has_a_caption_and_a_box_of_its_own_to_scroll_in() -> None:
+    found = outline(mixed_result())
+    tables = [place for place, (tag, _) in enumerate(found.elements) if tag == "table"]
+    assert len(tables) > 8
+    for place in tables:
+        box, attributes = found.elements[place - 1]
+        assert (box, attributes["class"], attributes["tabindex"]) == ("div", "scroll", "0")
+        caption, own = found.elements[place + 1]
+        assert caption == "caption"
+        assert own["id"] == attributes["aria-labelledby"]
+
+
+def test_headings_go_down_one_level_at_a_time_and_no_name_is_there_twice() -> None:
+    for results in ([mixed_result()], compare_results()):
+        found = outline(*results)
+        levels = [int(tag[1]) for tag, _ in found.elements if re.fullmatch("h[1-6]", tag)]
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(b - a <= 1 for a, b in pairwise(levels))
+        names = [own["id"] for _, own in found.elements if "id" in own]
+        assert len(names) == len(set(names))
+        links = {str(own["href"])[1:] for tag, own in found.elements if tag == "a"}
+        assert links <= set(names)
+
+
+def test_the_page_has_its_language_its_width_and_a_policy_that_lets_nothing_in() -> None:
+    found = outline(skew_result())
+    tags = dict(found.elements)
+    assert tags["html"]["lang"] == "en"
+    metas = [own for tag, own in found.elements if tag == "meta"]
+    assert any(own.get("name") == "viewport" for own in metas)
+    assert any("default-src 'none'" in str(own.get("content")) for own in metas)
+    assert not {"script", "link", "iframe", "object"} & set(tags)
+
+
+def test_hostile_text_stays_text() -> None:
+    page = page_of([hostile_result()], PICTURES, "<script>'\"")
+    tags = {tag for tag, _ in Outline(page).elements}
+    assert not tags & {"script", "img"}
+    assert "\x1b" not in page
+    assert "\x00" not in page
+    assert "\u202e" not in page
+    page.encode()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_no_result_is_too_odd_for_a_page(name: str) -> None:
+    page = outline(PATHOLOGICAL[name]()).said
+    assert not re.search(r"\b(nan|inf|None)\b", page.replace("None of", ""))
+
+
+def test_where_nothing_was_captured_the_page_says_that() -> None:
+    assert "None of 5 shots could be used" in outline(PATHOLOGICAL["nothing captured"]()).said
+
+
+def test_the_command_that_made_it_is_there_to_be_copied() -> None:
+    assert "<pre>mqtick-report runs/today</pre>" in page_of(
+        [skew_result()], PICTURES, "mqtick-report runs/today"
+    )
