@@ -95,7 +95,7 @@ class Errors:
 
     def __init__(self, shape: str, rise: float, bits: int, count: int) -> None:
         random = np.random.default_rng((int(rise * 10), bits))
-        places = np.arange(_SIZE)
+        places = np.arange(_SIZE, dtype=np.float64)
         self.by: dict[str, list[float]] = {_OURS: [], _LINE: [], _NEAREST: []}
         self.beyond = 0
         self.stated: list[float] = []
@@ -134,9 +134,9 @@ def counted(noise: float, rise: float, edges: int) -> tuple[int, int]:
     false = missed = 0
     for _ in range(edges // each):
         at = np.arange(1, each + 1) * _APART + random.uniform(-0.5, 0.5, each)
-        x = np.arange((each + 1) * _APART)
-        nearest = np.clip((x + _APART // 2) // _APART, 1, each) - 1
-        shares = _gaussian(np.asarray(x - at[nearest], np.float64) / rise)
+        x = np.arange((each + 1) * _APART, dtype=np.float64)
+        nearest = np.clip(np.rint(x / _APART), 1, each).astype(np.intp) - 1
+        shares = _gaussian((x - at[nearest]) / rise)
         shares = np.where(nearest % 2, 1 - shares, shares)
         shares += random.normal(0, noise, shares.size)
         found = np.array([place(edge) for edge in find_edges(digitised(shares, 8, random))])
@@ -151,7 +151,7 @@ def mean_skew_errors(rise: float, groups: int, shots: int = 20) -> dict[str, lis
     """Return errors of the mean of so many skews, in samples, of each contestant."""
     random = np.random.default_rng(3)
     errors: dict[str, list[float]] = {_OURS: [], _LINE: [], _NEAREST: []}
-    places = np.arange(_SIZE)
+    places = np.arange(_SIZE, dtype=np.float64)
     for _ in range(groups):
         sums = dict.fromkeys(errors, 0.0)
         for _ in range(shots):

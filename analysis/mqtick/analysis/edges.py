@@ -6,13 +6,14 @@ The terms are those of IEEE 181: low and high *state level*, *reference level* i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from mqtick.analysis.crossing import BETWEEN, FITTED, INTERPOLATED, Search, crossings
+from mqtick.analysis.drift import own_levels
 from mqtick.analysis.levels import (
     HYSTERESIS,
     SIGMAS,
@@ -37,14 +38,7 @@ __all__ = [
 ]
 
 _MOST_HYSTERESIS: Final = 0.45
-_LEAST_REST: Final = 16
-"""Samples of rest that it takes to tell an edge's own level."""
-_DRIFT: Final = 0.01
-"""Levels that move by more than this share of the amplitude drift."""
-_MOST_REST: Final = 1000
-
 Integers = npt.NDArray[np.intp]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +102,7 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
         band=band / levels.amplitude,
     )
     if levels.wander:
-        search = _own_levels(search, levels.jitter)
+        search = own_levels(search, levels.jitter)
     found = crossings(search)
     errors_fs = np.ceil(found.errors * waveform.interval_fs)
     return [
@@ -150,56 +144,3 @@ def _changes(
     start, end, up = start[order], end[order], up[order]
     changes = np.flatnonzero(up[1:] != up[:-1])
     return end[changes], start[changes + 1], up[changes + 1]
-
-
-def _own_levels(search: Search, jitter: float) -> Search:
-    """Give each edge the middle of the levels next to it, if the levels drift or droop.
-
-    Ringing is no drift: what follows an edge closely is left out before it is judged.
-    """
-    codes, before, after = search.codes, search.before, search.after
-    long = 4 * (after - before)
-    begins = np.concatenate((np.zeros(1, np.intp), after + long))
-    ends = np.concatenate((before - long, np.array([codes.size], np.intp)))
-    rest = min(max(codes.size // 100, _LEAST_REST), _MOST_REST)
-    sides = [
-        (
-            float(np.mean(codes[begin : min(begin + rest, end)])),
-            float(np.mean(codes[max(end - rest, begin) : end])),
-        )
-        if end - begin >= 3 * _LEAST_REST
-        else None
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
-    ]
-    far = [
-        (float(np.mean(codes[begin : begin + rest])), side[1])
-        for side, begin, end in zip(
-            sides, (begins + 30 * np.append(0, after - before)).tolist(), ends.tolist(), strict=True
-        )
-        if side is not None and begin + 2 * rest <= end
-    ]
-    moved = max((abs(one - two) for one, two in far), default=0.0)
-    if moved < 4 * jitter * (2 / rest) ** 0.5 + _DRIFT * search.amplitude[0]:
-        return search
-    middle, amplitude = search.middle.copy(), search.amplitude.copy()
-    first, last = search.first.copy(), search.last.copy()
-    for index, (left, right) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
-        earlier, later = sides[index], sides[index + 1]
-        if earlier is None or later is None:
-            continue
-        one, two = earlier[1], later[0]
-        upper = codes[left : right + 1] >= (one + two) / 2
-        flips = _flips(upper)
-        if not flips.size or upper[-1] != (two > one):
-            continue
-        middle[index], amplitude[index] = (one + two) / 2, abs(two - one)
-        first[index], last[index] = left + flips[0], left + flips[-1]
-    return replace(
-        search,
-        middle=middle,
-        amplitude=amplitude,
-        first=first,
-        last=last,
-        noise=jitter,
-        level_noise=jitter * rest**-0.5,
-    )
