@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes .venv-drivers: drivers for oscilloscopes that others wrote (pymeasure, QCoDeS, tm_devices).
-# The slow tests let them read our simulated instruments, so that our own drivers and simulators do
-# not merely agree with each other. An environment of its own, because nothing of ours needs them.
+# Makes .venv-drivers: drivers for oscilloscopes that others wrote (pymeasure, QCoDeS, tm_devices),
+# and allantools. The slow tests let them read our simulated instruments and compute what we
+# compute, so that ours do not merely agree with each other. An environment of its own, because
+# nothing of ours needs them.
 # Does nothing when everything is there.
 #
 #   scripts/drivers.sh
@@ -23,7 +24,7 @@ is_ready() {
 
 if is_ready; then exit 0; fi
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then scripts/setup.sh check; fi
-say "installing other people's drivers into $home (180 MB; only tests use them)"
+say "installing other people's drivers into $home (290 MB; only tests use them)"
 # Anew each time: a half-made or older one is not worth repairing. pip works on it from .venv.
 .venv/bin/python -m venv --clear --without-pip "$home"
 .venv/bin/python -m pip --python "$home/bin/python" install --quiet --disable-pip-version-check \

@@ -7,6 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.clocks.products import product
+
 __all__ = ["converged_from"]
 
 Floats = npt.NDArray[np.float64]
@@ -18,6 +20,7 @@ SPREADS: Final = 3.0
 _WINDOW: Final = 5
 _STAY: Final = 0.1
 """Share of the samples for which it has to stay in the band."""
+_MAY_LEAVE: Final = 0.05
 
 
 def converged_from(error_ns: Floats) -> int | None:
@@ -26,10 +29,10 @@ def converged_from(error_ns: Floats) -> int | None:
     The second half of the samples says where the clock belongs: their median, and a band of three
     spreads to either side (half the distance of the 15.9 % and 84.1 % quantiles around their
     straight line: outliers do not widen it, nor does a drift). The clock has converged with the
-    first sample from which on the median of five neighbours stays in that band for a tenth of all
-    samples: one outlier does not count, and what happens long after, a holdover say, is an error
-    of a converged clock. None where that is not before the second half begins, as with a clock
-    that drifts away, or with fewer than 20 samples.
+    first sample from which on the median of five neighbours is in that band for 95 % of the next
+    tenth of all samples: one outlier does not count, and what happens long after, a holdover say,
+    is an error of a converged clock. None where that is not before the second half begins, as with
+    a clock that drifts away, or with fewer than 20 samples.
     """
     n = error_ns.size
     if n < FEWEST:
@@ -41,7 +44,7 @@ def converged_from(error_ns: Floats) -> int | None:
     medians = np.median(np.lib.stride_tricks.sliding_window_view(padded, _WINDOW), axis=1)
     beyond = np.concatenate(([0], np.cumsum(np.abs(medians - middle) > band)))
     stay = max(_WINDOW, round(_STAY * n))
-    stays = np.flatnonzero(beyond[stay:] == beyond[:-stay])
+    stays = np.flatnonzero(beyond[stay:] - beyond[:-stay] <= _MAY_LEAVE * stay)
     first = int(stays[0]) if stays.size else n
     # The median smooths the edge of the band: the sample itself has to be in it too.
     while first < n and abs(error_ns[first] - middle) > band:
@@ -54,6 +57,6 @@ def _spread_around_line(values: Floats) -> float:
         return float(np.std(values))  # values that are mostly equal have no such quantiles
     t = np.linspace(-1, 1, values.size)
     left = values - values.mean()
-    left -= t * (float(t @ left) / float(t @ t))
+    left -= t * (product(t, left) / product(t, t))
     low, high = np.quantile(left, (0.1587, 0.8413))
     return float(high - low) / 2

@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.clocks.products import product
+
 __all__ = ["GAP_INTERVALS", "Even", "evenly", "gaps", "median_interval"]
 
 Floats = npt.NDArray[np.float64]
@@ -100,5 +102,5 @@ def evenly(seconds: Floats, error_ns: Floats) -> Even:
 def _frequency(seconds: Floats, error_ns: Floats) -> float:
     """Return the mean frequency error in ns a second, by least squares."""
     t = seconds - seconds.mean()
-    power = float(t @ t)
-    return float(t @ (error_ns - error_ns.mean())) / power if power > 0 else 0.0
+    power = product(t, t)
+    return product(t, error_ns - error_ns.mean()) / power if power > 0 else 0.0

@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.clocks.products import product
+
 __all__ = ["ALPHAS", "degrees_of_freedom", "noise_exponent"]
 
 Floats = npt.NDArray[np.float64]
@@ -36,10 +38,10 @@ def noise_exponent(x: Floats, factor: int) -> int | None:
     values = _without_parabola(values)
     for differences in range(_DIFFERENCES + 1):
         values = values - values.mean()
-        power = float(values @ values)
+        power = product(values, values)
         if not power > 0:
             return 2 - 2 * differences  # no noise at all: rounding decides
-        lag = float(values[1:] @ values[:-1]) / power
+        lag = product(values[1:], values[:-1]) / power
         delta = lag / (1 + lag)
         if delta < 0.25 or differences == _DIFFERENCES:
             break
@@ -53,7 +55,7 @@ def _without_parabola(values: Floats) -> Floats:
     t = np.linspace(-1, 1, values.size)
     left: Floats = values - values.mean()
     for basis in (t, t * t - float(np.mean(t * t))):
-        left = left - basis * (float(basis @ left) / float(basis @ basis))
+        left = left - basis * (product(basis, left) / product(basis, basis))
     return left
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from mqtick.analysis.clocks.chi_square import chi_square_quantile
 from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.noise import ALPHAS, degrees_of_freedom, noise_exponent
+from mqtick.analysis.clocks.products import product
 
 __all__ = ["adev", "default_factors", "mdev", "mtie", "tdev"]
 
@@ -200,20 +201,20 @@ def _squares(x: Floats, factor: int) -> tuple[float, int]:
     """Return the sum of squared second differences of phase, and their number."""
     ends = x[2 * factor :] + x[: -2 * factor]
     ends -= 2 * x[factor:-factor]
-    return float(ends @ ends), ends.size
+    return product(ends, ends), ends.size
 
 
 def _averaged_squares(sums: Floats, factor: int) -> tuple[float, int]:
     """Return the same of phase averaged over `factor` values, from cumulative sums."""
     third = sums[3 * factor :] - sums[: -3 * factor]
     third -= 3 * (sums[2 * factor : -factor] - sums[factor : -2 * factor])
-    return float(third @ third) / factor**2, third.size
+    return product(third, third) / factor**2, third.size
 
 
 def _without_line(x: Floats) -> Floats:
     t = np.linspace(-1, 1, x.size)
     left: Floats = x - x.mean()
-    left -= t * (float(t @ left) / float(t @ t)) if x.size > 1 else 0.0
+    left -= t * (product(t, left) / product(t, t)) if x.size > 1 else 0.0
     return left
 
 
