@@ -1,0 +1,229 @@
+"""From a run folder to a measurement: 1,000 shots of four channels of 100,000 points in one pass.
+
+Ours finds every edge anew (levels, hysteresis, sub-sample time, uncertainty). The peers read the
+same files: a plain numpy loop that loads each shot and takes the first sample beyond the middle;
+one that only reads and decompresses; and one that only reads the octets, which is what the disk
+takes. Before each pass the files are dropped from the page cache.
+
+    python -m bench.report_speed            1,000 shots, 5 rounds
+    python -m bench.report_speed --short    40 shots, 3 rounds
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bench.harness import Ratio, Report, Row, progress
+from mqtick.analysis.from_run import measurement_from_run
+from mqtick.analysis.measurement import CAPTURED
+from mqtick.analysis.run_folder import create_run, load_run, shot_path
+from mqtick.analysis.shot import ShotMeta, read_shot, write_shot
+from mqtick.analysis.waveform import Waveform
+
+CHANNELS = ("publisher", "first", "last", "other")
+POINTS = 100_000
+INTERVAL_FS = 10 * 10**6
+BEFORE = POINTS // 10
+LOW, HIGH, NOISE = 1000, 2650, 4.0
+"""Codes of a converter of 12 bits, 2 mV each."""
+MOST_MB = 400.0
+OURS, PLAIN, DECOMPRESSED, DISK = (
+    "mqtick",
+    "plain numpy loop",
+    "read and decompress",
+    "the disk's octets",
+)
+
+
+def record() -> dict[str, object]:
+    """Return what run.json says of such a run."""
+    return {
+        "title": "report-speed",
+        "kind": "skew",
+        "simulated": True,
+        "order": dict(zip(("publisher", "first", "last"), CHANNELS, strict=False)),
+        "channels": {
+            name: {
+                "instrument": "scope",
+                "input": number,
+                "node": f"client:{name}",
+                "pin": "arrival",
+                "cable_delay_fs": 0,
+                "volts_per_division": 1.0,
+                "offset_v": 1.65,
+            }
+            for number, name in enumerate(CHANNELS, start=1)
+        },
+        "settings": {
+            "instrument.scope.trigger": CHANNELS[0],
+            "instrument.scope.trigger_slope": "rising",
+        },
+    }
+
+
+def write_run(folder: Path, shots: int) -> list[list[float]]:
+    """Write a run of pulses with noise and rounded edges; returns each shot's latencies in us."""
+    create_run(folder, record())
+    random = np.random.default_rng(1)
+    truth = []
+    at = np.arange(POINTS)
+    for number in range(1, shots + 1):
+        progress(f"writing shot {number} of {shots}")
+        late = [0.0, *sorted(random.uniform(50, 400, len(CHANNELS) - 1).tolist())]
+        waveforms = {}
+        for name, late_us in zip(CHANNELS, late, strict=True):
+            edge = BEFORE + late_us * 10**9 / INTERVAL_FS
+            rise = np.clip((at - edge) / 4 + 0.5, 0, 1) - np.clip((at - edge - 10_000) / 4, 0, 1)
+            codes = LOW + (HIGH - LOW) * rise + random.normal(0, NOISE, POINTS)
+            waveforms[name] = Waveform(
+                codes.round().astype(np.uint16), 2e-3, LOW, INTERVAL_FS, -BEFORE * INTERVAL_FS
+            )
+        meta = ShotMeta(number, 1, 2, CAPTURED, started_ns=number * 10**9, simulated=True)
+        write_shot(shot_path(folder, number), meta, waveforms)
+        truth.append(late)
+    return truth
+
+
+def forget(folder: Path) -> list[Path]:
+    """Drop the shots from the page cache, so that the next pass reads the disk."""
+    paths = sorted((folder / "shots").iterdir())
+    for path in paths:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(file)
+    return paths
+
+
+def ours(folder: Path, _paths: list[Path]) -> list[float]:
+    """Return the skews in us, by ourselves."""
+    shots = measurement_from_run(load_run(folder)).shots
+    return [shot.skew_fs / 1e9 for shot in shots if shot.skew_fs is not None]
+
+
+def plain(_folder: Path, paths: list[Path]) -> list[float]:
+    """Return the skews in us, as a short script would find them."""
+    skews = []
+    for path in paths:
+        with np.load(path) as file:
+            at = {}
+            for name in CHANNELS:
+                codes = file[f"codes/{name}"]
+                middle = (int(codes.min()) + int(codes.max())) / 2
+                at[name] = int((codes > middle).argmax())
+        skews.append((at["last"] - at["first"]) * INTERVAL_FS / 1e9)
+    return skews
+
+
+def decompressed(_folder: Path, paths: list[Path]) -> list[float]:
+    """Read the waveforms and do nothing with them."""
+    for path in paths:
+        read_shot(path)
+    return []
+
+
+def disk(_folder: Path, paths: list[Path]) -> list[float]:
+    """Read the octets and do nothing with them."""
+    for path in paths:
+        path.read_bytes()
+    return []
+
+
+def peak_mb(folder: Path) -> tuple[float, float]:
+    """Return the peak memory in MB of a process that imports, and of one that also reads."""
+    program = (
+        "import json, re, sys\n"
+        "from mqtick.analysis.from_run import measurement_from_run\n"
+        "from mqtick.analysis.run_folder import load_run\n"
+        # not getrusage: that counts what was there before this program was begun
+        "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
+        "before = peak()\n"
+        "measurement_from_run(load_run(sys.argv[1]))\n"
+        "print(json.dumps([before, peak()]))\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, check=True, text=True
+    )
+    before, after = json.loads(found.stdout)
+    return round(before / 1024, 1), round(after / 1024, 1)
+
+
+def measure(shots: int, rounds: int) -> Report:
+    """Let all of them read the same run, one after the other, several times."""
+    report = Report("report-speed")
+    taken: dict[str, list[float]] = defaultdict(list)
+    contestants: dict[str, Callable[[Path, list[Path]], list[float]]] = {
+        OURS: ours,
+        PLAIN: plain,
+        DECOMPRESSED: decompressed,
+        DISK: disk,
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "run"
+        needed = shots * len(CHANNELS) * POINTS * 2
+        if shutil.disk_usage(name).free < needed:
+            raise SystemExit(
+                f"{name} has less than {needed >> 20} MB free for {shots} shots; give fewer by "
+                "--shots, or another folder by TMPDIR."
+            )
+        truth = write_run(folder, shots)
+        octets = sum(path.stat().st_size for path in (folder / "shots").iterdir())
+        skews = {}
+        for number in range(rounds):
+            for who, read in contestants.items():
+                progress(f"round {number + 1} of {rounds}: {who}")
+                paths = forget(folder)
+                began = time.perf_counter()
+                skews[who] = read(folder, paths)
+                taken[who].append((time.perf_counter() - began) * 1e3 / shots)
+        memory = peak_mb(folder)
+    true_us = np.array([late[2] - late[1] for late in truth])
+    errors_ns = {who: np.abs(np.array(skews[who]) - true_us) * 1e3 for who in (OURS, PLAIN)}
+    for who, values in taken.items():
+        report.rows.append(Row.of("reading a shot", "ms", who, values, simulated=True))
+    for who, errors in errors_ns.items():
+        report.rows.append(
+            Row.of("|error| of the skew", "ns", who, errors.tolist(), simulated=True)
+        )
+    report.rows.append(
+        Row.of("a shot's file", "kB", "zip", [octets / shots / 1e3], simulated=True, digits=1)
+    )
+    report.rows.append(Row.of("peak memory", "MB", "imports alone", [memory[0]], simulated=True))
+    report.rows.append(Row.of("peak memory", "MB", OURS, [memory[1]], simulated=True))
+    median = {row.who: row.median for row in report.rows if row.unit == "ms"}
+    report.ratios += [
+        Ratio.of("a shot / plain numpy loop", median[OURS], median[PLAIN], 1.5),
+        Ratio.of("a shot / read and decompress", median[OURS], median[DECOMPRESSED], 2.0),
+        Ratio.of("a shot / the disk's octets", median[OURS], median[DISK], None),
+        Ratio.of("peak memory / 400 MB", memory[1], MOST_MB, 1.0),
+    ]
+    return report
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shots", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--short", action="store_true", help="40 shots, 3 rounds: to see it work")
+    args = parser.parse_args()
+    shots, rounds = (40, 3) if args.short else (args.shots, args.rounds)
+    measure(shots, rounds).finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
