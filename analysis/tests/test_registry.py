@@ -167,7 +167,7 @@ def read_damaged(name: str, times: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_raises_nothing_else(name: str, tmp_path: Path) -> None:
-    read_damaged(name, 12, tmp_path)
+    read_damaged(name, 8, tmp_path)
 
 
 @pytest.mark.slow

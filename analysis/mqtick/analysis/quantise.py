@@ -21,6 +21,8 @@ _ROUNDED: Final = 0.125
 _MANY_VALUES: Final = 12
 _SAME: Final = 1.5
 """Distances up to this multiple of the least one are one step, rounded a little differently."""
+_PARTS: Final = 4
+"""Into so many parts the least distance is divided, where not all others are its multiples."""
 _LOOKED_AT: Final = 1 << 16
 _PIECE: Final = 1 << 20
 _LARGEST_V: Final = 1e30
@@ -57,7 +59,8 @@ def waveform_of_volts(
     if span > finest:
         told = step_v is not None and finest < step_v <= span
         if told and step_v and span / step_v <= _MOST_CODES:
-            step = step_v if _fits(values, lowest, step_v, _ROUNDED + blur / step_v) else 0.0
+            strangers = _strangers(values, lowest, step_v, _EXACT + blur / step_v)
+            step = 0.0 if strangers.size else step_v
         step = step or _step(values, lowest, span, blur)
         if step and span / step < _FEWEST_CODES:
             step /= np.ceil(_FEWEST_CODES * step / span)
@@ -97,15 +100,16 @@ def _step_of(used: npt.NDArray[np.float64], span: float, blur: float) -> tuple[f
         return 0.0, 0.0
     least = float(distances.min())
     guess = float(distances[distances < _SAME * least].mean())
-    # Distances are short, so that their counts are sure though the guess is not exact.
-    step = span / max(float(np.rint(np.diff(used) / guess).sum()), 1.0)
-    if span / step > _MOST_CODES:
-        return 0.0, 0.0
-    return step, (_ROUNDED if used.size >= _MANY_VALUES else _EXACT) + blur / step
-
-
-def _fits(values: npt.NDArray[np.floating], lowest: float, step: float, tolerance: float) -> bool:
-    return not _strangers(values, lowest, step, tolerance).size
+    share = _ROUNDED if used.size >= _MANY_VALUES else _EXACT
+    for parts in range(1, _PARTS + 1):
+        # Distances are short, so that their counts are sure though the guess is not exact.
+        step = span / max(float(np.rint(np.diff(used) / (guess / parts)).sum()), 1.0)
+        if span / step > _MOST_CODES:
+            break
+        tolerance = share + blur / step
+        if not _strangers(used, float(used[0]), step, tolerance).size:
+            return step, tolerance
+    return 0.0, 0.0
 
 
 def _strangers(
