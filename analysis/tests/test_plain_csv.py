@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.tests.text_files import CSV, changes, read_text, read_written, wave
 from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.readers.columns import _BLOCK
+from mqtick.analysis.readers import columns
 from mqtick.analysis.readers.time_column import even_times
 
 NS = 10**6
@@ -58,6 +58,33 @@ def test_row_numbers_and_a_second_time_are_no_channels(tmp_path: Path) -> None:
     text = "nr,time,ch1,Time [s],ch2\n0,0,0.5,0,1\n1,2e-05,1.5,2e-05,2\n2,4e-05,2,4e-05,3\n"
     _, (capture,) = read_written(tmp_path, text)
     assert list(capture.signals) == ["ch1", "ch2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # as PicoScope writes it, in English and in German
+        "Time,Channel A,Channel B\n(us),(mV),(V)\n\n-1.0,500,1.0\n0.0,\u221e,2.0\n1.0,700,3.0\n",
+        "Zeit;Channel A;Channel B\n(us);(mV);(V)\n\n-1,0;500;1,0\n0,0;\u221e;2,0\n1,0;700;3,0\n",
+        # as Digilent's WaveForms does
+        "#Digilent WaveForms Oscilloscope Acquisition\n#Device Name: Discovery2\n"
+        "#Date Time: 2026-11-21 14:07:22.501\n#Sample rate: 1e6Hz\n\n"
+        "Time (us),Channel A (mV),Channel B (V)\n-1,500,1.0\n0,inf,2.0\n1,700,3.0\n",
+    ],
+)
+def test_what_other_programs_write_is_read_too(tmp_path: Path, text: str) -> None:
+    _, (capture,) = read_written(tmp_path, text)
+    assert wave(capture, "Channel A").start_fs == -1000 * NS
+    assert np.allclose(wave(capture, "Channel A").volts(), [0.5, 0.7, 0.7], atol=1e-4)
+    assert np.allclose(wave(capture, "Channel B").volts(), [1, 2, 3])
+
+
+def test_more_rows_than_memory_is_given_for_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MAX_VALUES", 100)
+    with pytest.raises(CaptureError, match=r"more than 50 rows of 2 numbers.*a shorter record"):
+        read_written(tmp_path, "time [us],a\n" + "".join(f"{n},1.5\n" for n in range(60)))
 
 
 def test_latin_1_units_are_understood(tmp_path: Path) -> None:
@@ -146,13 +173,13 @@ def test_a_line_without_an_end_is_refused_without_reading_on(tmp_path: Path) -> 
         read_written(tmp_path, "time [us],a\n0,1.5\n1,1.5\n" + "1" * 200_000)
 
 
-@pytest.mark.parametrize("mark", ["9.9E+37", "9.91E37", "inf"])
+@pytest.mark.parametrize("mark", ["9.9E+37", "9.91E37", "inf", "\u221e"])
 def test_samples_beyond_the_range_stand_at_its_end(tmp_path: Path, mark: str) -> None:
     opened, (capture,) = read_written(
         tmp_path, f"time [us],a\n0,0.0\n1,0.1\n2,{mark}\n3,3.0\n4,3.1\n"
     )
     assert np.allclose(wave(capture, "a").volts(), [0, 0.1, 3.1, 3.0, 3.1], atol=1e-3)
-    assert opened.notes[0].startswith("a has 1 samples beyond the range")
+    assert opened.notes == ["a: 1 sample beyond the range of the instrument, put at its end."]
 
 
 @pytest.mark.parametrize("mark", ["", "nan", "---", "n/a", "1_0"])
@@ -160,19 +187,17 @@ def test_a_channel_with_holes_is_left_out_and_the_others_stay(tmp_path: Path, ma
     text = f"time [us],a,b\n0,0.5,1.5\n1,{mark},1.5\n2,0.5,2.5\n"
     opened, (capture,) = read_written(tmp_path, text)
     assert list(capture.signals) == ["b"]
-    assert opened.notes == [
-        "a has 1 samples that are no number among the others, and was left out."
-    ]
+    assert opened.notes == ["a: 1 sample with no number among the others; it was left out."]
 
 
 def test_a_row_that_is_too_short_is_a_hole_in_the_channels_it_lacks(tmp_path: Path) -> None:
     opened, (capture,) = read_written(tmp_path, "time [us],a,b\n0,1.5,2\n1,1.5\n2,1.5,3\n3,1.5,2\n")
     assert list(capture.signals) == ["a"]
-    assert "b has 1 samples" in opened.notes[0]
+    assert opened.notes == ["b: 1 sample with no number among the others; it was left out."]
 
 
 def test_a_file_without_one_readable_channel_is_refused_with_the_reasons(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="a has no samples"):
+    with pytest.raises(CaptureError, match="a: no samples"):
         read_written(tmp_path, "time [us],a\n0,\n1,\n2,\n")
 
 
@@ -181,8 +206,11 @@ def test_a_constant_channel_is_read(tmp_path: Path) -> None:
     assert np.allclose(wave(capture, "a").volts(), 2.5)
 
 
-def test_rows_across_blocks_are_neither_lost_nor_doubled(tmp_path: Path) -> None:
-    count = 3 * _BLOCK // 16
+def test_rows_across_blocks_are_neither_lost_nor_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "_BLOCK", 1000)
+    count = 2000
     rows = "".join(f"{n},{n % 50 / 10:.6f}\n" for n in range(count))
     _, (capture,) = read_written(tmp_path, "time [ns],a\n" + rows)
     volts = wave(capture, "a").volts()

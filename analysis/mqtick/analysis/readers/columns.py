@@ -43,6 +43,9 @@ _SAMPLES: Final = 64
 _OVERRANGE: Final = 9e36
 """Instruments write 9.9E+37 where there is no number, or one beyond the range."""
 
+_INFINITY: Final = ("\u221e", "\u221e".encode().decode("latin-1"))
+"""PicoScope's mark of overrange, in a head and in rows."""
+
 _CONTROL: Final = bytes(set(range(32)) - {9, 10, 13, 12, 26})
 
 
@@ -83,6 +86,8 @@ def number(cell: str) -> float:
     """Return the number in a cell, infinite where it is the mark of overrange, else NaN."""
     if "_" in cell:
         return np.nan
+    for infinity in _INFINITY:
+        cell = cell.replace(infinity, "inf")
     try:
         value = float(cell)
     except ValueError:

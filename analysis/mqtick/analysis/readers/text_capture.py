@@ -254,30 +254,28 @@ def _waveform(name: str, values: Floats, grid: Grid, notes: list[str]) -> Wavefo
     known = np.flatnonzero(~np.isnan(values))
     finite = values[np.isfinite(values)]
     if not finite.size:
-        _once(notes, f"{name} has no samples, and was left out.")
+        _once(notes, f"{name}: no samples; it was left out.")
         return None
     first, last = int(known[0]), int(known[-1]) + 1
     if last - first > known.size:
-        _once(
-            notes,
-            f"{name} has {last - first - known.size} samples that are no number among the others, "
-            "and was left out.",
-        )
+        holes = _samples(last - first - known.size)
+        _once(notes, f"{name}: {holes} with no number among the others; it was left out.")
         return None
     values = values[first:last]
     if finite.size < values.size:
-        _once(
-            notes,
-            f"{name} has {values.size - finite.size} samples beyond the range of the instrument; "
-            "they stand at the end of the range.",
-        )
+        over = _samples(values.size - finite.size)
+        _once(notes, f"{name}: {over} beyond the range of the instrument, put at its end.")
         values = np.clip(values, finite.min(), finite.max())
     try:
         start_fs = grid.start_fs + first * grid.interval_fs
         return waveform_of_volts(values, grid.interval_fs, start_fs)
     except ValueError as error:
-        _once(notes, f"{name} has values that are no volts ({error}), and was left out.")
+        _once(notes, f"{name}: values that are no volts ({error}); it was left out.")
         return None
+
+
+def _samples(count: int) -> str:
+    return f"{count:,} sample{'s' if count > 1 else ''}"
 
 
 def _once(notes: list[str], note: str) -> None:
