@@ -40,13 +40,14 @@ _RIGOL: Final = {
 def _opener(name: str, model_of: Callable[[bytes], str]) -> Callable[[Path], CaptureFile]:
     def opened(path: Path) -> CaptureFile:
         notes: list[str] = []
-        found = _parsed(path, name, model_of)
-        instrument = " ".join(
-            str(word) for word in (found.header_name, found.serial_number) if word
-        )
-        return CaptureFile(
-            path, name, instrument, lambda: _captures(path, name, model_of, notes), notes
-        )
+        parsed = [_parsed(path, name, model_of)]  # for the first who reads it
+
+        def read() -> Iterator[Capture]:
+            found = parsed.pop() if parsed else _parsed(path, name, model_of)
+            yield _capture(path, found, notes)
+
+        words = (parsed[0].header_name, parsed[0].serial_number)
+        return CaptureFile(path, name, " ".join(str(word) for word in words if word), read, notes)
 
     return opened
 
@@ -83,10 +84,7 @@ def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
         ) from error
 
 
-def _captures(
-    path: Path, name: str, model_of: Callable[[bytes], str], notes: list[str]
-) -> Iterator[Capture]:
-    found = _parsed(path, name, model_of)
+def _capture(path: Path, found: Any, notes: list[str]) -> Capture:
     signals: dict[str, Signal] = {}
     for channel in found.channels:
         _add_channel(path, channel, str(found.parser_name), signals, notes)
@@ -100,7 +98,7 @@ def _captures(
             signals[line] = transitions_of_bits(line, Waveform(levels, 1.0, 0.0, *timing))
     if not signals:
         raise CaptureError(" ".join([f"{path} has no channel with samples.", *notes]))
-    yield Capture(signals)
+    return Capture(signals)
 
 
 def _add_channel(

@@ -1,0 +1,137 @@
+"""Proprietary files through RigolWFM: what it reads becomes captures, and what it does not, errors.
+
+Slow because RigolWFM takes two seconds to be imported.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.readers import rigol_wfm
+from mqtick.analysis.readers.registry import open_capture
+from mqtick.analysis.waveform import Waveform
+
+BIN = Path(__file__).parent / "files" / "bin"
+
+
+def only(path: Path) -> tuple[str, Waveform]:
+    (capture,) = open_capture(path).read()
+    ((name, signal),) = capture.signals.items()
+    assert isinstance(signal, Waveform)
+    return name, signal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "format_name", "channel", "samples", "interval_fs", "start_fs"),
+    [
+        ("SDS814X-3v0-probe10x.bin", "Siglent binary", "CH1", 2000, 10**11, -(10**14)),
+        ("SDS814X-zoom-z1.bin", "Siglent binary", "CH1", 200, 10**11, 5 * 10**12),
+        ("lecroy_4.trc", "LeCroy TRC", "CH2", 502, 10**6, -120_745_007),
+        ("trace1.000", "LeCroy TRC", "CH1", 5002, 10**6, -1_570_224_204),
+        ("rs_rtp_03.bin", "Rohde & Schwarz binary", "CH1", 4000, 1_250_000_000, -25 * 10**11),
+    ],
+)
+def test_files_of_instruments_are_read(
+    name: str, format_name: str, channel: str, samples: int, interval_fs: int, start_fs: int
+) -> None:
+    pytest.importorskip("RigolWFM")
+    assert open_capture(BIN / name).format == format_name
+    found, waveform = only(BIN / name)
+    assert (found, waveform.codes.size) == (channel, samples)
+    assert (waveform.interval_fs, waveform.start_fs) == (interval_fs, start_fs)
+
+
+@pytest.mark.slow
+def test_volts_of_the_siglent_are_those_that_were_put_in() -> None:
+    pytest.importorskip("RigolWFM")
+    # Its name says 3.0 V at a probe of 10x.
+    _, waveform = only(BIN / "SDS814X-3v0-probe10x.bin")
+    assert float(np.median(waveform.volts()[-500:])) == pytest.approx(3.0, abs=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SDS814X-zoom-z1.bin", "lecroy_4.trc", "rs_rtp_03.bin"])
+def test_half_a_file_is_refused(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("RigolWFM")
+    if name.startswith("rs"):  # the samples beside it are missing
+        shutil.copy(BIN / name, tmp_path)
+    else:
+        content = (BIN / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: max(len(content) // 4, 360)])
+    with pytest.raises(CaptureError) as error:
+        list(open_capture(tmp_path / name).read())
+    assert "CSV" in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("magic", sorted(rigol_wfm._RIGOL))
+def test_what_only_begins_as_a_rigol_file_is_refused(magic: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("RigolWFM")
+    path = tmp_path / "scope.wfm"
+    for rest in (b"", bytes(4000), b"\xff" * 4000):
+        path.write_bytes(magic + rest)
+        with pytest.raises(CaptureError):
+            list(open_capture(path).read())
+
+
+@pytest.mark.parametrize("name", ["SDS814X-zoom-z1.bin", "lecroy_4.trc", "rs_rtp_03.bin"])
+def test_without_rigolwfm_the_way_to_get_it_is_said(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "RigolWFM", None)
+    monkeypatch.setitem(sys.modules, "RigolWFM.wfm", None)
+    with pytest.raises(CaptureError, match=r"pip install 'mqtick\[captures\]'`, or export"):
+        open_capture(BIN / name)
+
+
+# ---- what is taken from it, and what is not -----------------------------------------------------
+
+
+def channel(raw: list[int], volts: list[float], times: list[float]) -> SimpleNamespace:
+    return SimpleNamespace(
+        name="CH 1",
+        raw=np.array(raw, np.uint8),
+        volts=np.array(volts),
+        times=np.array(times),
+        seconds_per_point=1e-6,
+    )
+
+
+def taken(found: SimpleNamespace, parser: str = "wfm1000z") -> Waveform:
+    signals: dict[str, object] = {}
+    notes: list[str] = []
+    rigol_wfm._add_channel(Path("x.wfm"), found, parser, signals, notes)  # type: ignore[arg-type]
+    assert notes == []
+    waveform = signals["CH1"]
+    assert isinstance(waveform, Waveform)
+    return waveform
+
+
+def test_a_time_axis_that_includes_its_end_is_not_taken() -> None:
+    stretched = np.linspace(-5e-6, 5e-6, 10).tolist()
+    waveform = taken(channel([10] * 5 + [200] * 5, [0.0] * 5 + [3.8] * 5, stretched))
+    assert (waveform.interval_fs, waveform.start_fs) == (10**9, -5 * 10**9)
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_codes_of_the_file_stay_what_they_are_whichever_way_they_count(falling: bool) -> None:
+    raw = [0, 0, 10, 128, 255, 255]
+    volts = [(code - 128) * (-0.02 if falling else 0.02) for code in raw]
+    waveform = taken(channel(raw, volts, [k * 1e-6 for k in range(6)]))
+    assert waveform.codes.tolist() == ([255 - code for code in raw] if falling else raw)
+    assert waveform.volts() == pytest.approx(volts)
+
+
+def test_codes_that_do_not_belong_to_the_volts_are_not_taken() -> None:
+    volts = [0.0, 1.0, 2.0, 3.5, 3.5, 0.5]
+    for parser, raw in (("wfm2000", [1, 2, 3, 4, 99, 6]), ("siglent_bin", [0, 1, 2, 3, 4, 5])):
+        waveform = taken(channel(raw, volts, [k * 1e-6 for k in range(6)]), parser)
+        assert waveform.volts() == pytest.approx(volts, abs=1e-4)
