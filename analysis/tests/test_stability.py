@@ -342,3 +342,12 @@ def test_values_are_those_of_allantools_today(measure: str) -> None:
     ours = MEASURES[measure](x * NS, 0.25, np.array(factors) * 0.25)
     assert theirs["factors"] == factors
     assert ours.value * IN_SECONDS[measure] == pytest.approx(theirs["values"], rel=1e-8)
+
+
+def test_mtie_of_a_long_record_finds_a_range_wherever_it_lies() -> None:
+    x = np.zeros(100_000)
+    for place in (0, 32_767, 32_768, 65_535, 99_990):
+        x[:] = 0
+        x[place], x[place + 9] = 7.0, -5.0
+        found = mtie(x, 1.0, [8, 9, 8192, 8193, 40_000])
+        assert found.value.tolist() == [7.0, 12.0, 12.0, 12.0, 12.0], place

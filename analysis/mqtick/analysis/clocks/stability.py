@@ -10,6 +10,7 @@ A time error with gaps is given as the parts between them: nothing is ever compu
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -31,6 +32,7 @@ _A_DECADE: Final = 10
 _LARGEST_SHARE: Final = 4
 """A variance over tau above a quarter of the record is hardly more than one value."""
 _LARGEST_SHARE_MTIE: Final = 2
+_STRETCH: Final = 1 << 15
 
 
 def default_factors(most: int) -> list[int]:
@@ -65,6 +67,23 @@ def mtie(x_ns: Samples, tau0_s: float, taus: npt.ArrayLike | None = None) -> Dev
 
 def _ranges(part: Floats, factors: list[int]) -> Floats:
     """Return the largest range of `factor + 1` neighbours, for each factor (ascending).
+
+    Short windows are looked for in one stretch after the other, which the processor's cache holds.
+    """
+    short = bisect.bisect_right(factors, _STRETCH // 4)
+    found = _windows(part, factors[short:])
+    if not short:
+        return found
+    reach = factors[short - 1]
+    stretches = [
+        _windows(part[begin : begin + _STRETCH + reach], factors[:short])
+        for begin in range(0, part.size - 1, _STRETCH)
+    ]
+    return np.concatenate((np.max(stretches, axis=0), found))
+
+
+def _windows(part: Floats, factors: list[int]) -> Floats:
+    """Do the same at once.
 
     The extremes of windows twice as long come from two shorter ones side by side; those of any
     length between from two that overlap. So each factor costs a few passes, however large it is.
