@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.tests.text_files import CSV, changes, read_text, read_written, wave
 from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.edges import is_clipped
 from mqtick.analysis.readers import columns
 from mqtick.analysis.readers.time_column import even_times
 
@@ -199,6 +200,12 @@ def test_a_row_that_is_too_short_is_a_hole_in_the_channels_it_lacks(tmp_path: Pa
 def test_a_file_without_one_readable_channel_is_refused_with_the_reasons(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="a: no samples"):
         read_written(tmp_path, "time [us],a\n0,\n1,\n2,\n")
+
+
+def test_a_record_out_of_a_text_file_is_not_taken_for_clipped(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{3.28 if n > 50 else 0},{n % 97 / 7:.5f}\n" for n in range(300))
+    _, (capture,) = read_written(tmp_path, "time [us],a,b\n" + rows)
+    assert not any(is_clipped(wave(capture, name)) for name in "ab")
 
 
 def test_a_constant_channel_is_read(tmp_path: Path) -> None:

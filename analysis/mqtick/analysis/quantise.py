@@ -12,6 +12,8 @@ from mqtick.analysis.waveform import Waveform
 __all__ = ["waveform_of_volts"]
 
 _MOST_CODES: Final = 65_000
+_MARGIN: Final = 256
+"""Codes left free below and above: a record that reaches the type's limits is taken for clipped."""
 _FEWEST_CODES: Final = 128
 """A step is divided where there are fewer, so that no signal is one code high."""
 _EXACT: Final = 0.02
@@ -69,8 +71,8 @@ def waveform_of_volts(
     codes = np.empty(values.size, np.uint16)
     for at in range(0, values.size, _PIECE):
         piece = values[at : at + _PIECE].astype(np.float64)
-        codes[at : at + _PIECE] = np.rint((piece - lowest) / step)
-    return Waveform(codes, step, -lowest / step, interval_fs, start_fs)
+        codes[at : at + _PIECE] = np.rint((piece - lowest) / step) + _MARGIN
+    return Waveform(codes, step, _MARGIN - lowest / step, interval_fs, start_fs)
 
 
 def _step(values: npt.NDArray[np.floating], lowest: float, span: float, blur: float) -> float:
