@@ -112,8 +112,10 @@ def test_noise_goes_beyond_the_stated_uncertainty_next_to_never(rise: float) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gaussian", "straight", "exponential", "ringing"])
-@pytest.mark.parametrize("rise", [0.3, 1.0, 3.0, 8.0, 30.0])
-@pytest.mark.parametrize(("noise", "amplitude"), [(0.0, 45), (0.02, 150), (0.001, 3000)])
+@pytest.mark.parametrize(
+    ("rise", "noise", "amplitude"),
+    [(0.3, 0.02, 150), (1.0, 0.0, 45), (3.0, 0.02, 150), (8.0, 0.001, 3000), (30.0, 0.02, 150)],
+)
 def test_noise_goes_beyond_the_stated_uncertainty_once_in_a_thousand_at_most(
     kind: str, rise: float, noise: float, amplitude: float
 ) -> None:
