@@ -29,7 +29,7 @@ def estimates(found: Distribution) -> list[Estimate]:
 
 
 @given(VALUES)
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 def test_values_are_those_of_the_standard_library(values: list[float]) -> None:
     found = of(values)
     assert found.n == len(values)
@@ -41,7 +41,7 @@ def test_values_are_those_of_the_standard_library(values: list[float]) -> None:
 
 
 @given(VALUES)
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 def test_an_interval_holds_its_estimate_and_ends_are_in_order(values: list[float]) -> None:
     found = of(values)
     assert 1 <= found.effective_n <= found.n
@@ -52,7 +52,7 @@ def test_an_interval_holds_its_estimate_and_ends_are_in_order(values: list[float
 
 
 @given(VALUES, st.floats(0.01, 100), st.integers(-1000, 1000))
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 def test_another_unit_or_zero_gives_the_same_interval_in_that_unit(
     values: list[float], scale: float, shift: int
 ) -> None:
@@ -148,12 +148,12 @@ def test_the_mean_of_absolute_values_is_not_below_zero() -> None:
 @pytest.mark.parametrize("strength", [0.6, 0.9])
 def test_values_that_hang_together_are_worth_as_many_as_theory_says(strength: float) -> None:
     """Of a first-order autoregression: n (1 - rho) / (1 + rho)."""
-    chance, n = np.random.default_rng(3), 4000
+    chance, n = np.random.default_rng(3), 20_000
     values = np.zeros(n)
     for place in range(1, n):
         values[place] = strength * values[place - 1] + chance.normal()
     expected = n * (1 - strength) / (1 + strength)
-    assert of(values).effective_n == pytest.approx(expected, rel=0.35)
+    assert of(values).effective_n == pytest.approx(expected, rel=0.3)
 
 
 def test_independent_values_are_worth_what_they_are() -> None:

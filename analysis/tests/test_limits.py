@@ -95,7 +95,7 @@ def test_what_is_no_limit_is_told_what_is_nearest(text: str, says: str) -> None:
 
 
 @given(st.text(max_size=60) | st.text(string.ascii_letters + ".<=-e0123456789 µ", max_size=60))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_no_text_raises_anything_else(text: str) -> None:
     try:
         found = parse_limit(text)
@@ -233,7 +233,7 @@ def test_what_holds_only_within_the_measurements_uncertainty_is_not_proven() -> 
     st.lists(st.floats(-1e4, 1e4), max_size=40),
     st.floats(0.001, 1e4),
 )
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 def test_a_wider_limit_is_never_judged_worse(
     statistic: str, values: list[float], bound_us: float
 ) -> None:
