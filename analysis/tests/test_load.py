@@ -71,6 +71,34 @@ def test_captures_are_read_with_what_they_do_not_say(tmp_path: Path) -> None:
     assert load(*paths, options=CaptureOptions(channels=channels)).kind == "skew"
 
 
+def write_vcd(path: Path, **pulses_us: list[int]) -> None:
+    """Write pulses of 100 us on signals of these names."""
+    codes = dict(zip(pulses_us, "abcdef", strict=False))
+    changes = [(at, f"1{codes[name]}") for name, edges in pulses_us.items() for at in edges]
+    changes += [(at + 100, f"0{codes[name]}") for name, edges in pulses_us.items() for at in edges]
+    lines = ["$timescale 1 us $end"]
+    lines += [f"$var wire 1 {code} {name} $end" for name, code in codes.items()]
+    lines += ["$enddefinitions $end", "#0", *(f"0{code}" for code in codes.values())]
+    lines += [line for at, change in sorted(changes) for line in (f"#{at}", change)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_the_events_of_a_long_record_have_their_place_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "analyser.vcd"
+    begun = [1_000_000 * number for number in (1, 2, 3)]
+    write_vcd(
+        path,
+        publisher=begun,
+        first=[at + 300 for at in begun],
+        last=[at + 340 for at in begun],
+    )
+    found = load(path)
+    frame = found.skew()
+    assert frame["skew_us"].tolist() == pytest.approx([40, 40, 40])
+    assert frame["started"].diff().dt.total_seconds()[1:].tolist() == [1, 1]
+    assert "the file's date" in " ".join(found.notes)
+
+
 def test_a_folder_of_captures_is_all_of_them(tmp_path: Path) -> None:
     for number in range(3):
         write_csv(tmp_path / f"{number}.csv", 0, 300)
@@ -96,8 +124,8 @@ def test_a_sample_log_is_read(tmp_path: Path) -> None:
     assert found.kind == "clock"
     assert len(found.time_errors) == 1
     assert found.time_errors[0].error_ns == pytest.approx(np.full(50, 1500.0), abs=1)
+    write_csv(tmp_path / "a.csv", 0, 300)
     with pytest.raises(CaptureError, match="is none"):
-        write_csv(tmp_path / "a.csv", 0, 300)
         load(path, tmp_path / "a.csv")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from mqtick.analysis.capture import CaptureFile
+from mqtick.analysis.capture_options import matches
 from mqtick.analysis.events import Parts
 from mqtick.analysis.measurement import Shot
 from mqtick.analysis.provenance import instant_text
@@ -32,7 +32,7 @@ def notes_of(
     if unused:
         notes.append(f"Channels that nobody named were left out: {', '.join(sorted(unused))}.")
     for pattern in patterns:
-        if not any(fnmatch(each.name, pattern) or fnmatch(str(each), pattern) for each in paths):
+        if not any(matches(each, pattern) for each in paths):
             notes.append(f"No file's name matches {pattern!r}, for which a number was given.")
     said = [(note, file.path) for file in files for note in file.notes]
     for note, count in Counter(note for note, _ in said).items():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.capture import Capture, CaptureError, CaptureFile
 from mqtick.analysis.capture_groups import Group, group_files, read_group, shown
 from mqtick.analysis.capture_notes import late_note, notes_of, provenance_of_captures
+from mqtick.analysis.capture_options import CaptureOptions
 from mqtick.analysis.cut import cut
 from mqtick.analysis.events import Event, Parts, events_of, look
 from mqtick.analysis.measurement import (
@@ -42,35 +42,6 @@ _FS_PER_S: Final = 10**15
 _LEAST_SPAN_FS: Final = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureOptions:
-    """What a user says of files that do not say it themselves.
-
-    Attributes:
-        channels: name ("publisher", "first", "last", "reference", or any other) to channel.
-        kind: latency, skew or clock; "": skew where there are a first and a last one, else latency.
-        subscribers: pairs of a pattern of file names and N; the first that matches counts.
-        cable_delay_fs: what is taken off the edges of a name.
-        edge: rising or falling, the direction that counts; both: for pins that toggle.
-        minimum_v: least amplitude of a signal in V.
-        timebase_ppm: how far the instrument's time base may be off, in parts per million.
-        title: of the report.
-        channel_uncertainty_fs: by how much two channels may differ after deskew.
-        simulated: whether what was recorded was simulated.
-    """
-
-    channels: dict[str, str] = field(default_factory=dict)
-    kind: str = ""
-    subscribers: list[tuple[str, int]] = field(default_factory=list)
-    cable_delay_fs: dict[str, int] = field(default_factory=dict)
-    edge: str = "rising"
-    minimum_v: float = 0.5
-    timebase_ppm: float = 25.0
-    title: str = ""
-    channel_uncertainty_fs: int = 0
-    simulated: bool = False
-
-
 @dataclass(slots=True)
 class _Reading:
     """What was found so far; `origins` says where each shot came from, to draw one of them."""
@@ -85,6 +56,7 @@ class _Reading:
     captures: int = 0
     unused: dict[str, None] = field(default_factory=dict)
     further: int = 0
+    undated: int = 0
     unknown: str = ""
 
 
@@ -160,9 +132,13 @@ def _take(reading: _Reading, group: Group, count: int, source: str, capture: Cap
     events, others = events_of(parts, seen, options.edge, triggered=capture.triggered)
     reading.further += others > 0
     reading.captures += 1
-    subscribers = _subscribers(options, group)
+    subscribers = options.subscribers_of([path for _, path in group.files])
+    begin_ns = capture.started_ns
+    if begin_ns is None and len(events) > 1:
+        begin_ns = _saved_ns(group)
+        reading.undated += begin_ns is not None
     for event in events:
-        started_ns = capture.started_ns
+        started_ns = begin_ns
         if started_ns is not None and not capture.triggered:
             started_ns += event.origin_fs // _FS_PER_NS
         measurement.shots.append(
@@ -170,6 +146,14 @@ def _take(reading: _Reading, group: Group, count: int, source: str, capture: Cap
         )
         reading.origins.append((group, count, event.origin_fs))
         reading.instants_fs.append(event.origin_fs)
+
+
+def _saved_ns(group: Group) -> int | None:
+    """Return the date of a file: of a long record it serves to place its events in time."""
+    try:
+        return group.path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _shot(
@@ -195,15 +179,6 @@ def _shot(
         latency_fs=None if parts.reference == parts.first else at[parts.first],
         skew_fs=at[parts.last] - at[parts.first] if parts.last else None,
     )
-
-
-def _subscribers(options: CaptureOptions, group: Group) -> int:
-    for pattern, number in options.subscribers:
-        if any(
-            fnmatch(path.name, pattern) or fnmatch(str(path), pattern) for _, path in group.files
-        ):
-            return number
-    return 0
 
 
 def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
@@ -242,6 +217,11 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
         measurement.notes.append(
             f"{count} of {reading.captures} captures hold more than one such edge of "
             f"{parts.reference}: only the one nearest to the trigger was taken for an event."
+        )
+    if reading.undated:
+        measurement.notes.append(
+            "The record does not say when it began: the file's date stands for that. How far its "
+            "events are apart is exact."
         )
     instants_fs = [row[2] for row in rows] if reading.captures == 1 else []
     if late := late_note(parts, measurement.shots, instants_fs):
