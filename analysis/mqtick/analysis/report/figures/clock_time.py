@@ -98,21 +98,18 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
             f"constant part {number(clock.constant_us.value * factor)}\N{NO-BREAK SPACE}{unit}",
             INK,
         )
-        panels = [(paper_axes(figure), 0.0, top, bottom)]
+        begin = clock.converged_after_s if two and clock.converged_after_s else -np.inf
+        panels = [(paper_axes(figure), begin, top + upper_height + gap, bottom)]
         if two:
-            begin = clock.converged_after_s or 0.0
-            panels = [
-                (paper_axes(figure), 0.0, top, bottom + height + gap),
-                (paper_axes(figure), begin, top + upper_height + gap, bottom),
-            ]
+            panels.insert(0, (paper_axes(figure), -np.inf, top, bottom + height + gap))
         x_low = float(seconds[0]) / size
         x_high = float(seconds[-1]) / size
-        for axes, begin, _, _ in panels:
-            chosen = seconds >= begin
+        for axes, since, _, _ in panels:
+            chosen = seconds >= since
             y = _scale(clock, chosen, factor)
             apply(axes, "y", y, height if axes is panels[-1][0] else upper_height)
         left = max(label_width(axes) for axes, *_ in panels)
-        for axes, begin, panel_top, panel_bottom in panels:
+        for axes, since, panel_top, panel_bottom in panels:
             place(figure, axes, left, room, panel_top, panel_bottom)
             margin = 0.01 * (x_high - x_low) or 0.5
             apply(
@@ -121,7 +118,7 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
                 Scale("linear", x_low - margin, x_high + margin),
                 width - left - room,
             )
-            _panel(axes, clock, begin, factor, size)
+            _panel(axes, clock, since, factor, size)
         last = panels[-1][0]
         last.set_xlabel(f"time since the begin in {name}")
         if two:

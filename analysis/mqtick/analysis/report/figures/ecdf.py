@@ -59,6 +59,7 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     """Return the picture of the distribution of one quantity, None without values."""
     if not len(quantity.values_us):
         return None
+    of = "samples" if quantity.node else "shots"
     looks = looks_by_number(quantity)
     several = len(set(quantity.subscribers.tolist()))
     curves = [
@@ -69,9 +70,13 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
         curves.append(Curve("all", _OVERALL, quantity.values_us))
     elif several == 1:
         n = next(iter(looks))
-        shots = len(quantity.values_us)
-        name = "values" if quantity.node else "shots"
-        curves = [Curve(f"N = {n}" if n else f"{shots} {name}", SERIES[0], quantity.values_us)]
+        curves = [
+            Curve(
+                f"N = {n}" if n else f"{len(quantity.values_us):,} {of}",
+                SERIES[0],
+                quantity.values_us,
+            )
+        ]
     limits = limits_of([result], quantity.quantity)
     left_out = f" {len(looks)} of {several} N are drawn." if several > len(looks) else ""
     slug = f"-{quantity.node}" if quantity.node else ""
@@ -85,11 +90,16 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     return Picture(
         f"ecdf-{quantity.quantity}{slug}",
         f"Distribution of {quantity.title[0].lower()}{quantity.title[1:]}",
-        "Above: the share of shots at or below a value. Below: the share beyond it, on a "
-        "logarithm, so that rare late ones can be read; it ends where one shot is left." + left_out,
+        f"Above: the share of {of} at or below a value. Below: the share beyond it, on a "
+        "logarithm, so that rare late ones can be read; it ends where one is left." + left_out,
         f"{alt}.",
         lambda width: draw_ecdf(
-            width, quantity.title, curves, limits, simulated=result.measurement.simulated
+            width,
+            quantity.title,
+            curves,
+            limits,
+            simulated=result.measurement.simulated,
+            of=of,
         ),
     )
 
@@ -101,6 +111,7 @@ def draw_ecdf(
     limits: Sequence[Limit],
     *,
     simulated: bool,
+    of: str = "shots",
 ) -> Figure:
     """Draw the share at or below, and the share beyond on a logarithm, of each curve."""
     with drawing():
@@ -109,9 +120,15 @@ def draw_ecdf(
         every = np.concatenate([curve.values_us for curve in curves])
         every = every[np.isfinite(every)]
         unit, factor = unit_of(every)
-        top = header(figure, f"{title} in {unit}: share of shots", simulated=simulated)
+        top = header(figure, f"{title} in {unit}: share of {of}", simulated=simulated)
         top += key(figure, 0.06, top, width - 0.12, [(c.look, c.name) for c in curves]) + 0.05
-        x = _scale(every * factor, [limit.bound_us * factor for limit in limits])
+        bounds = [
+            (sign * limit.bound_us * factor, f"{limit.statistic} limit")
+            for limit in limits
+            # A limit is of the size: where values are negative, it is below them as well.
+            for sign in ((1, -1) if every.min() < 0 else (1,))
+        ]
+        x = _scale(every * factor, [bound for bound, _ in bounds])
         upper, lower = paper_axes(figure), paper_axes(figure)
         top += LINE + 0.05 if limits else 0.05
         bottom, gap = 0.5, 0.42
@@ -151,15 +168,10 @@ def draw_ecdf(
             if len(values) < 3:
                 upper.plot(values, np.arange(1, len(values) + 1) / len(values), "o", markersize=4,
                            color=curve.look.ink.light)  # fmt: skip
-        bounds = [(limit.bound_us * factor, _short(limit)) for limit in limits]
         above(figure, upper, bounds, unit=unit)
         for value in {bound for bound, _ in bounds if x.low <= bound <= x.high}:
             lower.axvline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
         return figure
-
-
-def _short(limit: Limit) -> str:
-    return f"{limit.statistic} limit"
 
 
 def _scale(values: npt.NDArray[np.float64], bounds: Sequence[float]) -> Scale:

@@ -46,6 +46,8 @@ from mqtick.analysis.statistics.limits import Limit
 __all__ = ["Grown", "draw_growth", "growth_picture", "limits_of"]
 
 _NBSP: Final = "\N{NO-BREAK SPACE}"
+_CROWDED: Final = 15
+"""Of more N, markers are small."""
 
 
 class Grown(NamedTuple):
@@ -139,7 +141,9 @@ def draw_growth(
         apply_numbers(axes, x, every, width - left - room)
         axes.set_xlabel("subscribers N")
         axes.grid(axis="x", visible=False)
-        labels = _limit_lines(axes, bounds, y, factor)
+        labels = _limit_lines(axes, [limit.bound_us for limit in bounds], y, factor)
+        if min(means) < 0:
+            labels += _limit_lines(axes, [-limit.bound_us for limit in bounds], y, factor)
         labels += draw_published(figure, axes, published, factor)
         for place_of, one in enumerate(grown):
             shift = (place_of - (len(grown) - 1) / 2) * 4.0
@@ -189,14 +193,14 @@ def _scales(
     return x, y
 
 
-def _limit_lines(axes: Axes, bounds: Sequence[Limit], y: Scale, factor: float) -> list[Label]:
+def _limit_lines(axes: Axes, bounds: Sequence[float], y: Scale, factor: float) -> list[Label]:
     labels = []
-    for bound in dict.fromkeys(limit.bound_us for limit in bounds):
+    for bound in dict.fromkeys(bounds):
         value = bound * factor
         if not y.low <= value <= y.high:
             continue
         axes.axhline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
-        labels.append(Label(value, f"limit {number(bound)}{_NBSP}µs", LIMIT))
+        labels.append(Label(value, f"limit {number(bound, 4)}{_NBSP}µs", LIMIT))
     return labels
 
 
@@ -218,6 +222,7 @@ def _series(
     moved = axes.transData + ScaledTranslation(shift / 72, 0, figure.dpi_scale_trans)
     spread = [each.deviation.value * factor if each.deviation else 0.0 for each in found]
     logarithmic = axes.get_yscale() == "log"
+    crowded = len(rows) > _CROWDED
     axes.errorbar(
         numbers,
         means,
@@ -225,7 +230,7 @@ def _series(
         fmt="none",
         ecolor=color,
         elinewidth=0.9,
-        capsize=2.5,
+        capsize=0 if crowded else 2.5,
         transform=moved,
         zorder=3,
     )
@@ -235,7 +240,7 @@ def _series(
                 [at, at],
                 [each.mean.low * factor, each.mean.high * factor],
                 color=color,
-                linewidth=4,
+                linewidth=2 if crowded else 4,
                 alpha=0.55,
                 solid_capstyle="butt",
                 transform=moved,
@@ -246,7 +251,7 @@ def _series(
         means,
         linestyle="none",
         marker=one.look.marker,
-        markersize=5.5,
+        markersize=3.5 if crowded else 5.5,
         color=color,
         markeredgecolor=PAPER.light,
         markeredgewidth=0.6,

@@ -162,7 +162,7 @@ def above(figure: Figure, axes: Axes, bounds: Sequence[tuple[float, str]], *, un
     full = float(figure.get_size_inches()[0])
     width = box.width * full
     shown = sorted({bound for bound in bounds if low <= bound[0] <= high})
-    texts = [f"{name} {number(value)}\N{NO-BREAK SPACE}{unit}" for value, name in shown]
+    texts = [f"{name} {number(value, 4)}\N{NO-BREAK SPACE}{unit}" for value, name in shown]
     sizes = [text_inches(text) + 0.12 for text in texts]
     while shown and sum(sizes) > full - 0.1:
         shown.pop()

@@ -123,13 +123,16 @@ def _draw(
             unit_of_time, size = time_unit(float(np.ptp(quantity.seconds)))
             at, name = quantity.seconds / size, f"time since the first shot in {unit_of_time}"
         values = quantity.values_us * factor
-        y = _y_scale(values, [limit.bound_us * factor for limit in limits])
+        # A limit is of the size: where values are negative, it is below them as well.
+        signs = (1, -1) if values.min() < 0 else (1,)
+        bounds = [(sign * limit.bound_us, limit) for limit in limits for sign in signs]
+        y = _y_scale(values, [bound * factor for bound, _ in bounds])
         axes = paper_axes(figure)
         height = float(figure.get_size_inches()[1]) - top - 0.5
         apply(axes, "y", y, height)
         left = label_width(axes)
         room = 1.2 if wide else 0.85
-        labels = _limits(axes, limits, y, factor)
+        labels = _limits(axes, bounds, y, factor)
         drift = quantity.drift if timed else None
         if not labels and drift is None:
             room = 0.15
@@ -187,14 +190,16 @@ def _y_scale(values: Array, bounds: Sequence[float]) -> Scale:
     return scale_of(np.concatenate([values, near]), log_ratio=100, from_zero=True)
 
 
-def _limits(axes: Axes, limits: Sequence[Limit], y: Scale, factor: float) -> list[Label]:
+def _limits(
+    axes: Axes, bounds: Sequence[tuple[float, Limit]], y: Scale, factor: float
+) -> list[Label]:
     labels = []
-    for limit in limits:
-        value = limit.bound_us * factor
+    for bound_us, limit in bounds:
+        value = bound_us * factor
         if not y.low <= value <= y.high:
             continue
         axes.axhline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
-        text = f"{limit.statistic} limit {number(limit.bound_us)}\N{NO-BREAK SPACE}µs"
+        text = f"{limit.statistic} limit {number(bound_us, 4)}\N{NO-BREAK SPACE}µs"
         labels.append(Label(value, text, LIMIT))
     return labels
 

@@ -34,6 +34,8 @@ __all__ = ["waveforms_picture"]
 _FS_PER_US: Final = 1e9
 _MOST: Final = 8
 """Nodes drawn: more do not fit above one another."""
+_NEAR: Final = 4
+"""Of them, drawn from near as well."""
 
 
 def waveforms_picture(result: Result) -> Picture | None:
@@ -50,7 +52,7 @@ def waveforms_picture(result: Result) -> Picture | None:
     )
     if far:
         caption += (
-            " Below: each edge from near; its shade is how far the instant may be off, either way."
+            " Below: edges from near; the shade is how far the instant may be off, either way."
         )
     if len(shown) < len(nodes):
         caption += f" {len(shown)} of {len(nodes)} nodes are drawn."
@@ -70,6 +72,14 @@ def waveforms_picture(result: Result) -> Picture | None:
 
 def _instants(example: Example, nodes: Sequence[str]) -> dict[str, Mark]:
     return {name: example.marks[name] for name in nodes if name in example.marks}
+
+
+def _first_and_last(marks: dict[str, Mark]) -> dict[str, Mark]:
+    """Return the marks to be drawn from near: four at most, the last one among them."""
+    names = list(marks)
+    if len(names) > _NEAR:
+        names = [*names[: _NEAR - 1], names[-1]]
+    return {name: marks[name] for name in names}
 
 
 def _far_apart(example: Example, nodes: Sequence[str]) -> bool:
@@ -106,8 +116,9 @@ def _draw(
         wide = is_wide(width)
         marks = _instants(example, nodes)
         lane = 0.5 if wide else 0.46
-        across = min(len(marks), 4 if wide else 2) if far else 0
-        rows = math.ceil(len(marks) / across) if across else 0
+        near_marks = _first_and_last(marks) if far else {}
+        across = min(len(near_marks), 4 if wide else 2)
+        rows = math.ceil(len(near_marks) / across) if across else 0
         near_height, near_gap = 1.15, 0.78
         lanes_height = max(lane * len(nodes), 0.9)
         full = 0.95 + lanes_height + rows * (near_height + near_gap) - (0.35 if rows else 0.0)
@@ -130,7 +141,7 @@ def _draw(
         axes.set_xlabel(f"time after the trigger in {unit}")
         _lanes(axes, example, nodes, factor)
         each = (width - 0.3) / max(across, 1)
-        for index, (name, mark) in enumerate(marks.items() if far else ()):
+        for index, (name, mark) in enumerate(near_marks.items()):
             row, column = divmod(index, across)
             near = paper_axes(figure)
             at_top = top + lanes_height + near_gap + 0.05 + row * (near_height + near_gap)
@@ -209,9 +220,9 @@ def _near(axes: Axes, example: Example, name: str, mark: Mark, look: Look, lengt
     where_unit, where = unit_of([at])
     off_unit, off_factor = unit_of([mark.uncertainty_fs / _FS_PER_US])
     size = number(mark.uncertainty_fs / _FS_PER_US * off_factor, 2)
-    title = f"{name}: {number(at * where, 6)} {where_unit}"
+    place_of = f"{number(at * where, 6)} {where_unit} ± {size} {off_unit}"
     axes.set_title(
-        f"{wrapped(title, length, lines=1)}\n± {size} {off_unit}",
+        f"{wrapped(name, length, lines=1)}\n{wrapped(place_of, length, lines=1)}",
         fontsize=9,
         color=look.ink.light,
         pad=3,
