@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from hypothesis import strategies as st
 from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.clocks.sample_log import open_sample_log, read_sample_log, recognises
 from mqtick.analysis.measurement import TimeErrors
+from mqtick.client.pending import WallSample
+from mqtick.client.sample import Kind, Sample, Verdict
+from mqtick.client.sample_log import SampleLog
 
 SECOND = 1_000_000_000
 EPOCH = 1_795_208_084 * SECOND
@@ -73,11 +77,20 @@ def test_a_line_of_a_real_client_is_recognised_and_read(tmp_path: Path) -> None:
     assert (found.name, found.source) == ("node 1", "samples of the client")
 
 
-def test_the_client_writes_what_is_read(tmp_path: Path) -> None:
-    # Its own words, so that a change of the client's log is noticed here.
-    source = (Path(__file__).parents[2] / "client/mqtick/client/sample_log.py").read_text()
-    for key in sample(0):
-        assert f'"{key}":' in source
+def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
+    taken = Sample(Kind.ECHO, 7_000, 905, 900, None, 30, verdict=Verdict.USED)
+    wall = WallSample(taken, -100, EPOCH)
+    path = tmp_path / "log"
+    log = SampleLog(str(path))
+    log.write(SimpleNamespace(number=0), wall)  # type: ignore[arg-type]
+    log.close()
+    assert recognises(path.read_bytes())
+    found = only(path)
+    assert found.error_ns.tolist() == [wall.offset_ns] == [1005]
+    assert found.started_ns == EPOCH + 1005
+    assert found.lower_ns is not None
+    assert found.lower_ns.tolist() == [1000]
+    assert found.upper_ns is None
 
 
 def test_positive_means_behind_as_everywhere(tmp_path: Path) -> None:

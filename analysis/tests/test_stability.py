@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from analysis.tests.clock_vectors import IN_SECONDS, MEASURES, NBS_9, NS, Floats, nist_1000, vectors
 from analysis.tests.foreign_clocks import allantools
-from mqtick.analysis.clocks.chi_square import chi_square_quantile, chi_square_share
-from mqtick.analysis.clocks.deviation import Deviation
-from mqtick.analysis.clocks.noise import degrees_of_freedom, noise_exponent
 from mqtick.analysis.clocks.stability import adev, default_factors, mdev, mtie, tdev
-
-VECTORS = Path(__file__).parent / "vectors"
-NS = 1e9
-Floats = npt.NDArray[np.float64]
-MEASURES: dict[str, Callable[..., Deviation]] = {
-    "mtie": mtie,
-    "tdev": tdev,
-    "adev": adev,
-    "mdev": mdev,
-}
-IN_SECONDS = {"mtie": 1 / NS, "tdev": 1 / NS, "adev": 1.0, "mdev": 1.0}
-
-
-def integrated(frequencies: Floats) -> Floats:
-    return np.concatenate(([0.0], np.cumsum(frequencies - frequencies.mean())))
-
-
-def nist_1000() -> Floats:
-    """The phase of the 1000 frequencies of NIST SP 1065, in s."""
-    numbers = [1234567890]
-    while len(numbers) < 1000:
-        numbers.append(16807 * numbers[-1] % 2147483647)
-    assert numbers[1:4] == [395529916, 1209410747, 633705974]  # as they are published
-    return integrated(np.array(numbers) / 2147483647)
-
-
-NBS_9 = integrated(np.array([892, 809, 823, 798, 671, 644, 883, 903, 677], float))
-
-
-def vectors(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((VECTORS / name).read_text())
-    return found
 
 
 @pytest.mark.parametrize(
@@ -109,51 +71,6 @@ def test_values_are_those_that_allantools_computed(measure: str) -> None:
     found = MEASURES[measure](nist_1000() * NS, tau0_s, np.array(known["factors"]) * tau0_s)
     expected = known[{"adev": "oadev"}.get(measure, measure)]
     assert found.value * IN_SECONDS[measure] == pytest.approx(expected, rel=1e-9)
-
-
-def test_degrees_of_freedom_are_those_that_allantools_computed() -> None:
-    rows = vectors("allantools.json")["degrees_of_freedom"]
-    assert len(rows) > 150
-    for alpha, factor, points, modified, expected in rows:
-        terms = points - (3 * factor - 1 if modified else 2 * factor)
-        found = degrees_of_freedom(alpha, factor, terms, modified=modified)
-        assert found == pytest.approx(expected, rel=1e-3), (alpha, factor, points, modified)
-
-
-def test_chi_square_quantiles_are_those_of_scipy() -> None:
-    for share, degrees, expected in vectors("allantools.json")["chi_square"]:
-        exact = 1e-5 if degrees > 2000 else 1e-10
-        assert chi_square_quantile(share, degrees) == pytest.approx(expected, rel=exact)
-
-
-@pytest.mark.parametrize(
-    ("share", "degrees", "published"),
-    [
-        (0.95, 1, 3.841),
-        (0.975, 5, 12.833),
-        (0.025, 5, 0.831),
-        (0.99, 10, 23.209),
-        (0.01, 10, 2.558),
-        (0.05, 30, 18.493),
-        (0.975, 100, 129.561),
-    ],
-)
-def test_chi_square_quantiles_are_those_of_the_tables(
-    share: float, degrees: int, published: float
-) -> None:
-    assert round(chi_square_quantile(share, degrees), 3) == published
-
-
-@given(st.floats(0.001, 0.999), st.floats(0.2, 1500))
-@settings(max_examples=30)
-def test_a_quantile_has_the_share_below_it(share: float, degrees: float) -> None:
-    assert chi_square_share(chi_square_quantile(share, degrees), degrees) == pytest.approx(share)
-
-
-def test_a_quantile_that_does_not_exist_is_refused() -> None:
-    for share, degrees in ((0.0, 1.0), (1.0, 1.0), (0.5, 0.0), (float("nan"), 1.0)):
-        with pytest.raises(ValueError, match=r"share|degrees"):
-            chi_square_quantile(share, degrees)
 
 
 # ---- brute force -------------------------------------------------------------------------------
@@ -221,61 +138,6 @@ def test_a_frequency_offset_makes_mtie_grow_with_tau() -> None:
     assert found.value == pytest.approx(20.0 * found.tau_s)
 
 
-# ---- noise and intervals -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("sums", "alpha"), [(0, 2), (1, 0), (2, -2)])
-def test_white_and_random_walk_noise_are_recognised_at_every_factor(sums: int, alpha: int) -> None:
-    x = np.random.default_rng(1).normal(size=8000)
-    for _ in range(sums):
-        x = np.cumsum(x)
-    assert {noise_exponent(x, factor) for factor in (1, 2, 8, 32, 128)} == {alpha}
-
-
-def test_too_few_values_have_no_noise_exponent() -> None:
-    assert noise_exponent(np.arange(29.0), 1) is None
-    assert noise_exponent(np.arange(290.0), 11) is None
-
-
-def test_where_the_noise_is_not_known_the_interval_is_the_widest() -> None:
-    x = np.random.default_rng(2).normal(size=20)
-    unknown = adev(x, 1.0, [2])
-    assert unknown.high is not None
-    known = [adev(x, 1.0, [2], alpha=alpha).high for alpha in (2, 1, 0, -1, -2)]
-    assert unknown.high[0] == max(high[0] for high in known if high is not None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("measure", ["tdev", "adev"])
-@pytest.mark.parametrize("sums", [0, 1])
-def test_a_95_percent_interval_holds_the_truth_in_about_95_percent(measure: str, sums: int) -> None:
-    chance = np.random.default_rng(3)
-    factors = np.array([1, 4, 16, 40])
-    inside = np.zeros(factors.size)
-    rounds = 1000
-    for _ in range(rounds):
-        x = chance.normal(size=200)
-        x = np.cumsum(x) if sums else x
-        found = MEASURES[measure](x, 1.0, factors)
-        assert found.low is not None
-        assert found.high is not None
-        truth = _truth(measure, sums, factors)
-        inside += (found.low <= truth) & (truth <= found.high)
-    # Up to a tenth of the record 94 to 97 %; at a fifth of it, where the noise is hard to tell, 91.
-    assert np.all(inside[:3] / rounds > 0.91), inside
-    assert np.all(inside / rounds > 0.88), inside
-    assert np.all(inside / rounds < 0.99), inside
-
-
-def _truth(measure: str, sums: int, m: npt.NDArray[np.int_]) -> Floats:
-    """Of white phase noise (sums 0) and white frequency noise (1) of 1 ns a sample of 1 s."""
-    if measure == "adev":
-        return np.asarray((np.sqrt(3.0) / m if sums == 0 else 1 / np.sqrt(m)) / NS, np.float64)
-    if sums == 0:
-        return np.asarray(1 / np.sqrt(m), np.float64)
-    return np.asarray(np.sqrt((m + 1 / m) / 6), np.float64)
-
-
 # ---- what is asked for, and what is refused ----------------------------------------------------
 
 
@@ -325,11 +187,13 @@ def test_what_has_no_stability_is_refused(
         MEASURES[measure](x, tau0_s)
 
 
-def test_an_impossible_confidence_or_noise_is_refused() -> None:
-    with pytest.raises(ValueError, match="confidence"):
-        adev([1.0, 2.0, 4.0, 3.0], 1.0, confidence=1.0)
-    with pytest.raises(ValueError, match="alpha 3"):
-        adev([1.0, 2.0, 4.0, 3.0], 1.0, alpha=3)
+def test_mtie_of_a_long_record_finds_a_range_wherever_it_lies() -> None:
+    x = np.zeros(100_000)
+    for place in (0, 32_767, 32_768, 65_535, 99_990):
+        x[:] = 0
+        x[place], x[place + 9] = 7.0, -5.0
+        found = mtie(x, 1.0, [8, 9, 8192, 8193, 40_000])
+        assert found.value.tolist() == [7.0, 12.0, 12.0, 12.0, 12.0], place
 
 
 @pytest.mark.slow
@@ -342,12 +206,3 @@ def test_values_are_those_of_allantools_today(measure: str) -> None:
     ours = MEASURES[measure](x * NS, 0.25, np.array(factors) * 0.25)
     assert theirs["factors"] == factors
     assert ours.value * IN_SECONDS[measure] == pytest.approx(theirs["values"], rel=1e-8)
-
-
-def test_mtie_of_a_long_record_finds_a_range_wherever_it_lies() -> None:
-    x = np.zeros(100_000)
-    for place in (0, 32_767, 32_768, 65_535, 99_990):
-        x[:] = 0
-        x[place], x[place + 9] = 7.0, -5.0
-        found = mtie(x, 1.0, [8, 9, 8192, 8193, 40_000])
-        assert found.value.tolist() == [7.0, 12.0, 12.0, 12.0, 12.0], place
