@@ -92,7 +92,7 @@ def evenly(seconds: Floats, error_ns: Floats) -> Even:
             nearest = np.where(grid - at[right - 1] < at[right] - grid, right - 1, right)
         away_s = grid - at[nearest]
         parts.append(values[nearest] + away_s * _frequency(at, values))
-        used = np.unique(nearest).size
+        used = 1 + int(np.count_nonzero(np.diff(nearest)))
         left_out += at.size - used
         repeated += grid.size - used
         farthest_s = max(farthest_s, float(np.abs(away_s).max()))
