@@ -393,6 +393,11 @@ def test_no_proposal_is_made_where_there_is_nothing_to_compare(read: Read) -> No
         read({"a": [shot(CH1=wave(0), CH2=wave())]})
 
 
+def test_who_names_one_channel_of_several_files_is_told_to_name_the_others(read: Read) -> None:
+    with pytest.raises(CaptureError, match="name all of them: files whose names are equal but for"):
+        read({"T0001CH1.ISF": [shot(CH1=wave(0))]})
+
+
 def test_a_proposal_for_many_files_has_a_pattern(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,12 +65,19 @@ def _table(seen: Mapping[str, Seen]) -> list[str]:
 
 def _advice(paths: Sequence[Path], capture: Capture, seen: Mapping[str, Seen]) -> list[str]:
     with_edges = [name for name, each in seen.items() if each.edges]
+    if len(seen) < 2:
+        return [
+            "A measurement compares the edges of two channels or more, and this file holds one. "
+            "Where the instrument saves each channel in a file of its own, name all of them: files "
+            "whose names are equal but for the channel's number (T0001CH1, T0001CH2) are one "
+            "capture."
+        ]
     if len(with_edges) < 2:
         return [
-            "A measurement compares the edges of two channels or more, and there "
-            + ("is only one with edges." if with_edges else "is none with edges.")
+            "A measurement compares the edges of two channels or more, and there is "
+            + ("only one with edges." if with_edges else "none with edges.")
             + " Look whether the pins are driven, the probes connected, and the record long "
-            "enough; then save all channels of one capture."
+            f"enough. Amplitudes below {_LEAST_V:g} V count with --minimum-v."
         ]
     rising = [name for name in with_edges if any(edge.rising for edge in seen[name].edges)]
     slope = "" if len(rising) == len(with_edges) else " --edge both"
@@ -91,8 +98,9 @@ def _advice(paths: Sequence[Path], capture: Capture, seen: Mapping[str, Seen]) -
         f"  mqtick-report {files} --channels {shlex.quote(words)}{slope}",
         "",
         "For pps pins, compared with a reference's: --kind clock --channels "
-        f"reference={shlex.quote(_short(capture, ordered[0]))},"
-        f"{'NAME'}={shlex.quote(_short(capture, ordered[1]))}",
+        + shlex.quote(
+            f"reference={_short(capture, ordered[0])},NAME={_short(capture, ordered[1])}"
+        ),
     ]
 
 
