@@ -109,6 +109,13 @@ def test_every_version_is_read(magic: bytes, tmp_path: Path) -> None:
     assert file.notes == []
 
 
+def test_the_shorter_headers_of_mso7000_and_mso8000_are_read(tmp_path: Path) -> None:
+    whole = record((NORMAL, step()), frame="MSO8104:X", label="CH1")
+    short = struct.pack("<I", 128) + whole[4:128] + whole[140:]
+    (capture,) = captures(file_of(short, short.replace(b"CH1", b"CH2"), magic=b"RG01"), tmp_path)
+    assert list(capture.signals) == ["CH1", "CH2"]
+
+
 def test_segments_are_captures_with_their_own_times(tmp_path: Path) -> None:
     records = [
         record(

@@ -168,7 +168,7 @@ def test_what_is_no_session_is_refused_with_a_sentence(stream: io.BytesIO, says:
 def test_samples_that_are_no_numbers_are_refused() -> None:
     nan = np.array([1, np.nan], "<f4").tobytes()
     stream = session(METADATA + "analog9=A0\n", logic_1_1=b"\x00", analog_1_9_1=nan)
-    assert "no numbers" in refused(stream)
+    assert "no volts: sample 1 is nan" in refused(stream)
 
 
 def test_a_zip_that_swells_is_refused_before_it_is_unpacked() -> None:

@@ -80,11 +80,11 @@ def swapped(content: bytes) -> bytes:
 def test_version_1_and_the_other_order_of_octets_are_read_after_the_description(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "ch1.wfm"
+    path = tmp_path / "tek0003Ch1.wfm"
     path.write_bytes(swapped(WHOLE))
     (capture,) = open_capture(path).read()
     (first, *_) = open_capture(BIN / "tm_fastframe.wfm").read()
-    found, expected = capture.signals["ch1"], first.signals["tm_fastframe"]
+    found, expected = capture.signals["CH1"], first.signals["tm_fastframe"]
     assert isinstance(found, Waveform)
     assert isinstance(expected, Waveform)
     assert np.array_equal(found.codes, expected.codes)

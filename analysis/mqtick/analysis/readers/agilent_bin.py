@@ -1,9 +1,9 @@
 """Binary files of Agilent and Keysight InfiniiVision (AG01, AG03, AG10) and Rigol (RG01, RG03).
 
-A file header, then for each waveform a header of 140 octets and its buffers, each with a header
-of its own, all little endian (Agilent InfiniiVision 2000 X-Series User's Guide, "Binary Data
-(.bin) Format"; Rigol DHO1000 User Guide, 19.2.4). AG03 and RG03 count octets with 64 bits, the
-others with 32. Segments of one acquisition carry an index and a time tag. Volts are floats.
+A file header, then for each waveform a header of 140 octets (of MSO7000 and MSO8000: 128) and its
+buffers, each with a header of its own, all little endian (Agilent InfiniiVision 2000 X-Series
+User's Guide, "Binary Data (.bin) Format"; Rigol DHO1000 User Guide, 19.2.4). AG03 and RG03 count
+octets with 64 bits, the others with 32. Segments of one acquisition carry an index and a time tag. Volts are floats.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from mqtick.analysis.waveform import Waveform
 __all__ = ["FORMATS"]
 
 _HEADER: Final = struct.Struct("<5If3d2I16s16s24s16sdI")
+_SHORT: Final = 128
 _LONG: Final = (b"AG03", b"RG03")
 _AGILENT: Final = (b"AG01", b"AG03", b"AG10")
 _RIGOL: Final = (b"RG01", b"RG03")
@@ -92,16 +93,20 @@ def _records(file: Octets, notes: list[str]) -> list[_Record]:
     for index in range(count):
         what = f"waveform {index + 1} of {count}"
         try:
-            fields = _HEADER.unpack(file.take(at, _HEADER.size, f"the header of {what}"))
-            size, buffers = fields[0], fields[2]
-            if size < _HEADER.size:
+            head = file.take(at, _SHORT, f"the header of {what}")
+            size = int.from_bytes(head[:4], "little")
+            if size < _SHORT:
                 raise CaptureError(f"The header of {what} says it has {size} octets.")
+            tail = bytes(12)  # time tag and segment, which the MSO7000 and MSO8000 do not write
+            if size >= _HEADER.size:
+                tail = file.take(at + _SHORT, 12, f"the header of {what}")
+            fields = _HEADER.unpack(head + tail)
             if size == 144 and fields[7] == 1e-12:
                 raise CaptureError(
                     "It was written by a firmware of the MSO5000 that keeps neither the time "
                     "between samples nor their scale: update the firmware, or save as CSV."
                 )
-            at, found = _buffers(file, at + size, buffers, what)
+            at, found = _buffers(file, at + size, fields[2], what)
         except CaptureError as error:
             notes.append(f"Waveforms from {index + 1} on were left out. {error}")
             break

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.octets import Octets, add_waveform, interval_fs, start_fs
+from mqtick.analysis.readers.octets import Octets, add_waveform, channel_of, interval_fs, start_fs
 
 __all__ = ["FORMATS"]
 
@@ -115,7 +115,7 @@ def _preamble(octets: bytes) -> dict[str, str]:
 def _name(preamble: dict[str, str], path: Path) -> str:
     """Return the channel that the label begins with ("Ch1, DC coupling, ..."), else the file's."""
     label = preamble.get("label", "").split(",")[0].strip()
-    return label.upper() if re.fullmatch(r"(?i)ch\d", label) else label or path.stem
+    return label.upper() if re.fullmatch(r"(?i)ch\d", label) else label or channel_of(path)
 
 
 def _record(

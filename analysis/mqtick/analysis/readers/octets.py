@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,18 @@ from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.quantise import waveform_of_volts
 from mqtick.analysis.waveform import Waveform, femtoseconds
 
-__all__ = ["Octets", "add_waveform", "interval_fs", "short_decimal", "start_fs", "text"]
+__all__ = [
+    "Octets",
+    "add_waveform",
+    "channel_of",
+    "interval_fs",
+    "short_decimal",
+    "start_fs",
+    "text",
+]
 
-_LONGEST_S = 9_000.0
+_NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
+_LONGEST_S: Final = 9_000.0
 """Instants in fs beyond 2.5 hours do not fit into 64 bits."""
 
 
@@ -53,6 +63,15 @@ class Octets:
 def text(octets: bytes) -> str:
     """Return text that ends at the first NUL, without what cannot be printed."""
     return "".join(c for c in octets.split(b"\0")[0].decode("latin-1") if c.isprintable()).strip()
+
+
+def channel_of(path: Path) -> str:
+    """Return what a file of one channel is called by: CH1 for T0001CH1.ISF, else the whole stem.
+
+    Files of several shots have to have the same names for the same channels.
+    """
+    numbered = _NUMBERED.search(path.stem)
+    return f"CH{int(numbered[1])}" if numbered else path.stem
 
 
 def short_decimal(seconds: float) -> float:

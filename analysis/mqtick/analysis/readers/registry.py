@@ -42,7 +42,13 @@ def open_capture(path: Path) -> CaptureFile:
     head = _head(path)
     for known in FORMATS:
         if known.recognises(head):
-            return known.open(path)
+            file = known.open(path)
+            if not known.tested:
+                file.notes.append(
+                    f"{known.name} is read after a description and untested: no such file made by "
+                    "others was had. Compare the first edges with the instrument's screen."
+                )
+            return file
     raise CaptureError(
         f"{path} is {_kind(head)}; captures are read from files of oscilloscopes and logic "
         "analysers. Export it on the instrument as CSV, or as one of the formats of "

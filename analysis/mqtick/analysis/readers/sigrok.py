@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.quantise import waveform_of_volts
 from mqtick.analysis.waveform import FS_PER_SECOND, Waveform
 
 __all__ = ["LOGIC_V", "SigrokFileError", "logic_waveform", "read_sigrok", "uncertainty_fs"]
@@ -35,7 +36,6 @@ MAX_OCTETS: Final = 1 << 30
 
 _METADATA_OCTETS: Final = 1 << 20
 _PIECE: Final = 1 << 20
-_ANALOG_STEPS: Final = 65_000
 _UNITS: Final = {"": 1, "hz": 1, "khz": 10**3, "mhz": 10**6, "ghz": 10**9}
 
 
@@ -72,8 +72,9 @@ def read_sigrok(
 ) -> dict[str, Waveform]:
     """Read probes, all or those named, each as a waveform that starts at 0 fs.
 
-    Logic probes have the codes 0 and 1. Analogue ones are rounded to codes of 1/65,000 of the
-    range they cover. `interval_fs` is rounded to the nearest fs (8e-9 of it at 24 MHz).
+    Logic probes have the codes 0 and 1. Analogue ones are rounded to codes of the converter's
+    step, or of 1/65,000 of the range they cover. `interval_fs` is rounded to the nearest fs
+    (8e-9 of it at 24 MHz).
     SigrokFileError where it is none, is damaged, or is larger than `max_octets` in memory.
     """
     try:
@@ -251,10 +252,9 @@ def _analog(
 ) -> Waveform:
     pieces = [np.frombuffer(p, "<f4") for chunk in chunks for p in _pieces(archive, chunk, 4)]
     volts = np.concatenate(pieces) if pieces else np.empty(0, np.float32)
-    if not np.isfinite(volts).all():
-        raise SigrokFileError(f"Channel {name!r} has samples that are no numbers.")
-    lowest = float(volts.min()) if volts.size else 0.0
-    step = (float(volts.max()) - lowest) / _ANALOG_STEPS if volts.size else 0.0
-    step = step or max(abs(lowest), 1.0) / _ANALOG_STEPS
-    codes = np.rint((volts.astype(np.float64) - lowest) / step).astype(np.uint16)
-    return Waveform(codes, step, -lowest / step, interval_fs, 0)
+    try:
+        return waveform_of_volts(volts, interval_fs, 0)
+    except ValueError as error:
+        raise SigrokFileError(
+            f"Channel {name!r} has samples that are no volts: {error}."
+        ) from error

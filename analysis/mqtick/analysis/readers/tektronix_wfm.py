@@ -19,7 +19,14 @@ import numpy as np
 from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.logic_files import transitions_of_bits
-from mqtick.analysis.readers.octets import Octets, add_waveform, interval_fs, start_fs, text
+from mqtick.analysis.readers.octets import (
+    Octets,
+    add_waveform,
+    channel_of,
+    interval_fs,
+    start_fs,
+    text,
+)
 from mqtick.analysis.waveform import Waveform
 
 __all__ = ["FORMATS"]
@@ -119,7 +126,7 @@ def _header(file: Octets) -> _Header:
     more = file.take(curve_info + 30, 24 * (frames - 1), "the times of its frames")
     updates = (file.take(updates_at, 24, "its header"), *_pieces(more, 24))
     return _Header(
-        name=text(file.take(40, 32, "its header")) or file.path.stem,
+        name=text(file.take(40, 32, "its header")) or channel_of(file.path),
         kind=np.dtype(order + kind),
         scale=scale,
         offset=offset,
