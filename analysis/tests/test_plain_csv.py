@@ -61,6 +61,30 @@ def test_row_numbers_and_a_second_time_are_no_channels(tmp_path: Path) -> None:
     assert list(capture.signals) == ["ch1", "ch2"]
 
 
+@pytest.mark.parametrize(("name", "start", "interval_us"), [("csv", -0.16, 20), ("tsv", 3.04, 40)])
+def test_a_file_of_a_program_for_hanteks_dso2000_is_read(
+    name: str, start: float, interval_us: int
+) -> None:
+    opened, (capture,) = read_text(CSV / f"plain-dso-via-scpi.{name}")
+    assert opened.format == "CSV with named columns"
+    assert list(capture.signals)[:2] == ["ch1", "ch2"]
+    assert wave(capture, "ch1").interval_fs == interval_us * 1000 * NS
+    volts = wave(capture, "ch1").volts()
+    assert np.allclose((volts[0], volts[-1]), (start, start + 0.08), atol=1e-5)
+
+
+def test_what_numpy_writes_is_read(tmp_path: Path) -> None:
+    times = np.arange(-50, 50) * 4e-9
+    path = tmp_path / "saved by numpy.txt"
+    np.savetxt(path, np.c_[times, np.sin(times * 1e8), times > 0], header="time publisher first")
+    _, (capture,) = read_text(path)
+    assert (wave(capture, "publisher").start_fs, wave(capture, "first").interval_fs) == (
+        -200 * NS,
+        4 * NS,
+    )
+    assert np.allclose(wave(capture, "publisher").volts(), np.sin(times * 1e8), atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "text",
     [

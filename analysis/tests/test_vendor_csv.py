@@ -49,7 +49,7 @@ def test_a_file_of_an_instrument_has_its_time_base_and_volts(
     assert np.allclose(waveform.volts()[:2], volts, atol=2e-4 * np.ptp(waveform.volts()))
 
 
-@pytest.mark.parametrize("path", sorted(CSV.glob("*.csv")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(CSV.glob("[!p]*.csv")), ids=lambda path: path.stem)
 def test_a_file_is_recognised_by_its_own_format_before_plain_csv(path: Path) -> None:
     head = path.read_bytes()[: 1 << 14]
     names = [known.name for known in FORMATS if known.recognises(head)]
@@ -148,6 +148,20 @@ def test_saleaes_changes_are_exact_and_as_uncertain_as_the_sample_interval() -> 
     assert {edge.uncertainty_fs for edge in edges} == {2_000 * NS}  # 500 kS/s
     assert changes(capture, "Channel 0").edges() == []
     assert not capture.triggered
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "uncertainty_ns"), [(500e6, 2), (25e6, 40), (24e6, 41.666667), (3e6, 333.333333)]
+)
+def test_the_sample_interval_is_found_in_rounded_times_of_changes(
+    tmp_path: Path, rate_hz: float, uncertainty_ns: float
+) -> None:
+    samples = np.cumsum([700, 31, 1117, 2, 4099, 13, 977, 5, 8191, 3, 11, 640])
+    rows = "".join(f"{1 + n / rate_hz:.9f},{i % 2}\n" for i, n in enumerate(samples))
+    opened, (capture,) = read_written(tmp_path, "Time [s],publisher\n" + rows)
+    assert opened.format == "Saleae Logic CSV"
+    edges = changes(capture, "publisher").edges()
+    assert {round(edge.uncertainty_fs / NS, 6) for edge in edges} == {uncertainty_ns}
 
 
 def test_saleaes_analogue_channels_are_waveforms(tmp_path: Path) -> None:

@@ -219,5 +219,5 @@ def _recognises_rs(head: bytes) -> bool:
     return is_text(head) and head_lines(head)[0].startswith("in s,")
 
 
-PLAIN: Final = Format(_NAME, "made by hand, by spreadsheets and by numpy", _recognises, _open)
+PLAIN: Final = Format(_NAME, "numpy, dso-via-scpi (Hantek DSO2000)", _recognises, _open)
 ROHDE_SCHWARZ: Final = Format(_RS, "an RTB2000 or alike (model not noted)", _recognises_rs, _open)

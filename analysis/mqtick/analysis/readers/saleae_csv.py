@@ -7,6 +7,7 @@ say, nor does it keep the sample rate.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +25,14 @@ _NAME: Final = "Saleae Logic CSV"
 def _recognises(head: bytes) -> bool:
     if not is_text(head):
         return False
-    cells = cells_of(head_lines(head)[0])
-    named = any(cell.startswith("Channel ") for cell in cells)
-    return len(cells) > 1 and cells[0] in ("Time [s]", "Time[s]") and named
+    lines = head_lines(head)
+    cells = cells_of(lines[0])
+    if len(cells) < 2 or cells[0] not in ("Time [s]", "Time[s]"):
+        return False
+    if any(cell.startswith("Channel ") for cell in cells):
+        return True
+    # Channels that were given names: then nine decimals tell it from a file made by hand.
+    return len(lines) > 1 and re.match(r"-?\d+\.\d{9},[01](?:,[01])*$", lines[1]) is not None
 
 
 def _open(path: Path) -> CaptureFile:

@@ -20,6 +20,8 @@ __all__ = ["is_changes", "is_levels", "refuse_dates", "transitions_of"]
 _LONGEST_S: Final = 9000.0
 _ENOUGH: Final = 8
 """Changes out of whose distances the sample interval can be told."""
+_ODD_RATES_HZ: Final = (3e6, 6e6, 12e6, 24e6, 48e6, 96e6)
+"""Sample rates of logic analysers whose intervals are no whole ns, and are rounded in the file."""
 
 
 def is_levels(channels: Sequence[Floats]) -> bool:
@@ -64,8 +66,16 @@ def _interval_fs(times_s: Floats, resolution_s: float) -> int:
     resolution_fs = femtoseconds(resolution_s)
     if times_s.size < _ENOUGH or resolution_fs < 1:
         return resolution_fs
-    steps = np.rint((times_s - times_s[0]) / resolution_s).astype(np.int64)
-    return resolution_fs * max(int(np.gcd.reduce(steps)), 1)
+    digits = (times_s - times_s[0]) / resolution_s
+    common = int(np.gcd.reduce(np.rint(digits).astype(np.int64)))
+    if common > 1:
+        return resolution_fs * common
+    for rate_hz in _ODD_RATES_HZ:
+        interval = 1 / (rate_hz * resolution_s)
+        samples = digits / interval
+        if interval > 4 and (np.abs(samples - np.rint(samples)) * interval <= 1.001).all():
+            return femtoseconds(1 / rate_hz)
+    return resolution_fs
 
 
 def _of(
