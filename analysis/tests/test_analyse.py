@@ -319,6 +319,19 @@ def test_a_clock_is_judged_from_its_convergence_on() -> None:
     assert found.n == 950
 
 
+def test_numbers_that_no_run_can_have_are_left_out() -> None:
+    far = 10**400
+    shots = [
+        shot(1, 2, 462, 47),
+        shot(2, 2, 462, 47, skew_fs=far, started_ns=far),
+        shot(3, 2, 462, 47, latency_fs=-far, marks={"pub": Mark(far, True), "last": Mark(0, True)}),
+    ]
+    result = analyse(run(shots))
+    assert only(result, SKEW).values_us.tolist() == pytest.approx([47, 47])
+    assert only(result, LATENCY).values_us.tolist() == pytest.approx([462, 462])
+    assert np.isnan(only(result, LATENCY).seconds).tolist() == [False, True]
+
+
 @pytest.mark.parametrize("confidence", [0.0, 0.3, 1.0, 95.0, float("nan")])
 def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
     with pytest.raises(ValueError, match="usually"):

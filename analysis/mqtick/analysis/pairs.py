@@ -13,6 +13,7 @@ __all__ = ["pairs_of"]
 
 _FS_PER_US: Final = 1e9
 _LEAST: Final = 3
+_MOST_FS: Final = 1 << 63
 
 
 def pairs_of(measurement: Measurement) -> Pairs | None:
@@ -33,7 +34,9 @@ def pairs_of(measurement: Measurement) -> Pairs | None:
         origin_fs = next(iter(marks.values())).instant_fs
         for name, mark in marks.items():
             # Differences first: an instant may have more digits than a float.
-            instants[place[name], column] = (mark.instant_fs - origin_fs) / _FS_PER_US
+            distance_fs = mark.instant_fs - origin_fs
+            if abs(distance_fs) < _MOST_FS:
+                instants[place[name], column] = distance_fs / _FS_PER_US
     median = np.full((len(names), len(names)), np.nan)
     counts = np.zeros((len(names), len(names)), np.int64)
     for index, own in enumerate(instants):

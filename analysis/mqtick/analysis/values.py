@@ -28,6 +28,8 @@ _FS_PER_US: Final = 1e9
 _NS_PER_US: Final = 1e3
 _NS_PER_S: Final = 1e9
 _PER_PPM: Final = 1e-6
+_MOST: Final = 1 << 63
+"""No edge is so many fs (two and a half hours) away, and no instant so many ns after 1970."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +75,7 @@ def _from_shots(measurement: Measurement, quantity: str, node: str) -> Values:
     without: Counter[int] = Counter()
     for shot in measurement.shots:
         value_fs = _value_fs(shot, quantity, node) if shot.outcome == CAPTURED else None
-        if value_fs is None:
+        if value_fs is None or abs(value_fs) >= _MOST:
             without[shot.subscribers] += 1
         else:
             found.append((shot, value_fs))
@@ -101,10 +103,12 @@ def _value_fs(shot: Shot, quantity: str, node: str) -> int | None:
 
 
 def _seconds(started_ns: list[int | None]) -> Floats:
-    first = min((each for each in started_ns if each is not None), default=0)
-    return np.array(
-        [np.nan if each is None else (each - first) / _NS_PER_S for each in started_ns], np.float64
-    )
+    known = [each is not None and 0 <= each < _MOST for each in started_ns]
+    whole = np.array([each if fine else 0 for each, fine in zip(started_ns, known, strict=True)])
+    seconds = np.full(whole.size, np.nan)
+    if any(known):
+        seconds[known] = (whole[known] - whole[known].min()) / _NS_PER_S
+    return seconds
 
 
 def _uncertainty_us(

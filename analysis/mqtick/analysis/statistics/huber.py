@@ -16,7 +16,7 @@ TUNING: Final = 1.345
 _CONSISTENT: Final = 1.4826
 """Of the median absolute residual: makes it the standard deviation of normal values."""
 _ROUNDS: Final = 60
-_DONE: Final = 1e-9
+_DONE: Final = 1e-7
 _NOTHING: Final = 1e-12
 """Residuals of less than this share of the values' range are rounding, not noise."""
 
