@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from analysis.tests.report_samples import PATHOLOGICAL, mixed_result
+from analysis.tests.report_samples import PATHOLOGICAL, clock_result, skew_result
 from mqtick.analysis.result import Result
 from mqtick.analysis.statistics.limits import Limit
 
@@ -18,6 +18,7 @@ STEERS: Final = "\x1b[2J\x1b]0;owned\x07\u202etxt.exe\udcff\x00"
 LONG: Final = "x" * 500
 SLOW: Final = ("many shots", "many N", "many nodes", "clock over a day")
 """Of the pathological ones."""
+NODES: Final = ("publisher", "rpi1", "rpi2", "rpi3")
 NAMES: Final = (SCRIPT, IMAGE, FORMULA, STEERS, LONG)
 
 
@@ -29,7 +30,8 @@ ODD: Final = [
 
 def hostile_result() -> Result:
     """Return skew, latency, pairs and clocks; every name, reason and note is an attack."""
-    result = mixed_result()
+    skew, clock = skew_result(nodes=NODES, pairs=True), clock_result(40, clocks=("$<b>",), gap=None)
+    result = replace(skew, quantities=skew.quantities + clock.quantities, clocks=clock.clocks)
     measurement = replace(
         result.measurement,
         title=SCRIPT + STEERS + "$x_1^{2",

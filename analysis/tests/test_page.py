@@ -119,7 +119,7 @@ def test_what_was_left_out_is_said_on_the_first_screen_and_listed_below() -> Non
     measurement = replace(result.measurement, damaged=["shot 7 is half a file; it is left out."])
     page = page_of([replace(result, measurement=measurement)], PICTURES)
     first = page[: page.index("<figure")]
-    assert "3 of 163 shots were missed; 1 files or shots could not be read" in first
+    assert "Shots missed: 3 of 163. Files or shots left out as damaged: 1." in first
     assert "shot 7 is half a file" in page
     assert "no edge of last in its window" in page
 

@@ -119,11 +119,11 @@ def _left_out(results: Sequence[Result]) -> str:
     damaged = sum(len(result.measurement.damaged) for result in results)
     failed = sum(result.counts.missed + result.counts.refused for result in results)
     shots = sum(result.counts.shots for result in results)
-    said = [f"{failed:,} of {shots:,} shots were missed"] if failed else []
-    said += [f"{damaged:,} files or shots could not be read and were left out"] if damaged else []
+    said = [f"Shots missed: {failed:,} of {shots:,}."] if failed else []
+    said += [f"Files or shots left out as damaged: {damaged:,}."] if damaged else []
     if not said:
         return ""
-    return f'<p class="warning">{"; ".join(said)}: see below for the reasons.</p>'
+    return f'<p class="warning">{" ".join(said)} The reasons stand below.</p>'
 
 
 def _contents(sections: Iterable[Section], figures: bool) -> str:

@@ -113,8 +113,10 @@ def _notes(result: Result) -> list[Block]:
         )
     if measurement.damaged:
         count = len(measurement.damaged)
-        what = "One could not be read" if count == 1 else f"{count:,} could not be read"
-        blocks.append(Paragraph(f"{what} and is in no figure:"))
+        what = "One file or shot" if count == 1 else f"{count:,} files or shots"
+        blocks.append(
+            Paragraph(f"{what} could not be read, and nothing of this report holds them:")
+        )
         blocks.append(Listing(tuple(plain(each) for each in measurement.damaged)))
     if measurement.notes:
         blocks.append(Paragraph("Repaired or assumed while reading:"))
