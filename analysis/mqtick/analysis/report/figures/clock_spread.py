@@ -46,8 +46,8 @@ def clock_spread_picture(result: Result, clock: ClockSummary) -> Picture | None:
         f"Time errors {when}, {len(values):,} of them. The line is the constant part (their mean), "
         "the bar one standard deviation either way: averaging takes away the second, never the "
         "first.",
-        f"Histogram of {name}'s time error: constant part {number(clock.constant_us.value)} us, "
-        f"spread {number(clock.spread_us.value)} us.",
+        f"Histogram of {name}'s time error: constant part {number(clock.constant_us.value)} µs, "
+        f"spread {number(clock.spread_us.value)} µs.",
         lambda width: _draw(width, clock, simulated=result.measurement.simulated),
     )
 

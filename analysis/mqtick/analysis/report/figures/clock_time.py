@@ -65,8 +65,8 @@ def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
         f"clock-time-{clock.errors.name}",
         f"Time error of {clock.errors.name} over time",
         caption,
-        f"Time error of {clock.errors.name} over time: constant part {constant} us, spread "
-        f"{number(clock.spread_us.value)} us, largest {number(clock.most_us)} us.",
+        f"Time error of {clock.errors.name} over time: constant part {constant} µs, spread "
+        f"{number(clock.spread_us.value)} µs, largest {number(clock.most_us)} µs.",
         lambda width: _draw(width, clock, simulated=result.measurement.simulated),
     )
 

@@ -125,7 +125,7 @@ def _of_quantity(
     sloped = [one for one in own if one.quantity.growth is not None]
     if len(sloped) >= 2:
         told = "; ".join(
-            f"{one.name} {number(one.quantity.growth.b.value)} us"
+            f"{one.name} {number(one.quantity.growth.b.value)} µs"
             for one in sloped
             if one.quantity.growth
         )
@@ -144,7 +144,7 @@ def _of_quantity(
 
 def _told(quantity: QuantityResult) -> str:
     told = [
-        f"{number(row.signed.mean.value)} us at {row.subscribers}"
+        f"{number(row.signed.mean.value)} µs at {row.subscribers}"
         for row in quantity.rows
         if row.subscribers and row.signed
     ]

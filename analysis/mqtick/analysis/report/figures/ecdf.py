@@ -84,8 +84,8 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     alt = f"Distribution of {len(quantity.values_us)} values of {quantity.title.lower()}"
     if middle is not None:
         alt += (
-            f": median {number(middle.median.value)} us, 95 % below "
-            f"{number(middle.p95.value)} us, largest {number(middle.most)} us"
+            f": median {number(middle.median.value)} µs, 95 % below "
+            f"{number(middle.p95.value)} µs, largest {number(middle.most)} µs"
         )
     return Picture(
         f"ecdf-{quantity.quantity}{slug}",

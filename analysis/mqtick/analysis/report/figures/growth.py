@@ -81,8 +81,8 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     says = ""
     if line is not None:
         says = (
-            f" The line is {number(line.a.value)} us + {number(line.b.value)} us a subscriber,"
-            " with its band."
+            f" The robust line, with its band, is {number(line.a.value)} µs + "
+            f"{number(line.b.value)} µs a subscriber; of skewed values it is below the means."
         )
     percent = f"{result.confidence:.0%}"
     return Picture(
@@ -98,7 +98,7 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
 
 def _alt(quantity: QuantityResult) -> str:
     told = [
-        f"{number(row.signed.mean.value)} us at {row.subscribers} subscribers"
+        f"{number(row.signed.mean.value)} µs at {row.subscribers} subscribers"
         for row in quantity.rows
         if row.subscribers and row.signed
     ]

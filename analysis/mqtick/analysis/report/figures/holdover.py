@@ -51,7 +51,7 @@ def holdover_picture(result: Result, clock: ClockSummary) -> Picture | None:
         "Time error around the longest gaps without measurements: how far the clock had gone "
         "when they came again, and how it came back."
         + (f" {len(gaps)} of {len(clock.holdovers)} gaps." if len(clock.holdovers) > 1 else ""),
-        f"Time error of {clock.errors.name} changed by {number(longest.change_ns / 1000)} us over "
+        f"Time error of {clock.errors.name} changed by {number(longest.change_ns / 1000)} µs over "
         f"a gap of {number(seconds)} s.",
         lambda width: _draw_gaps(width, clock, gaps, simulated=result.measurement.simulated),
     )

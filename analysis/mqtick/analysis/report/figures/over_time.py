@@ -63,9 +63,9 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
     drift = quantity.drift
     alt = f"{len(quantity.values_us)} values of {quantity.quantity} over {over}"
     if drift is not None:
-        said = "" if drift.significant else ", which is within its interval of 0"
-        caption += f" Dashed: drift of {number(drift.us_per_hour.value)} us an hour{said}."
-        alt += f", drift {number(drift.us_per_hour.value)} us an hour"
+        said = "" if drift.significant else "; its interval holds 0"
+        caption += f" Dashed: drift of {_rate(drift)}, within each N{said}."
+        alt += f", drift {_rate(drift)}"
     return Picture(
         f"over-time-{quantity.quantity}",
         f"{quantity.title} over {over}",
@@ -73,6 +73,13 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
         f"{alt}.",
         lambda width: _draw(width, result, quantity, lost, limits, timed=timed),
     )
+
+
+def _rate(drift: Drift) -> str:
+    rate = drift.us_per_hour
+    if rate.low is None or rate.high is None:
+        return f"{number(rate.value)} µs/h"
+    return f"{number(rate.value)} ± {number((rate.high - rate.low) / 2)} µs/h"
 
 
 def _lost(result: Result, quantity: QuantityResult, timed: bool) -> Array:
@@ -155,7 +162,7 @@ def _draw(
             )
         if drift is not None:
             end = _drift_lines(axes, quantity, drift, at, size, factor)
-            text = f"drift {number(drift.us_per_hour.value)} µs/h"
+            text = f"drift {_rate(drift)}"
             labels.insert(0, Label(end, text, INK))
         beside(figure, axes, labels, room)
         return figure

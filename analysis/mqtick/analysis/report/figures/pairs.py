@@ -42,7 +42,7 @@ def pairs_picture(result: Result) -> Picture | None:
         "Median of the column's edge minus the row's, of the shots that have both "
         f"({least} at least): orange is positive, the column's node is later; purple is negative.",
         f"Pairwise median skew of {len(pairs.nodes)} nodes; the largest is "
-        f"{number(float(pairs.median_us[i, j]))} us, {pairs.nodes[j]} after {pairs.nodes[i]}.",
+        f"{number(float(pairs.median_us[i, j]))} µs, {pairs.nodes[j]} after {pairs.nodes[i]}.",
         lambda width: _draw(width, pairs, simulated=result.measurement.simulated),
     )
 

@@ -18,6 +18,9 @@ __all__ = ["Scale", "apply", "apply_numbers", "label_width", "scale_of", "time_u
 _LEAST_SPAN: Final = 1e-3
 """Of an axis, as a share of its values: below it, the numbers on it would all read the same."""
 
+_NOTHING: Final = 1e-13
+"""Of the largest value."""
+
 
 class Scale(NamedTuple):
     """How an axis runs; `linear_to` is where a symmetric logarithm begins to be one."""
@@ -41,6 +44,8 @@ def scale_of(
     array = array[np.isfinite(array)]
     if not len(array):
         return Scale("linear", 0.0, 1.0)
+    # What is nothing beside the largest, or in any unit, must not reach the logarithms.
+    array = np.where(np.abs(array) < max(_NOTHING * np.abs(array).max(), 1e-30), 0.0, array)
     low, high = float(array.min()), float(array.max())
     if low > 0 and high / low >= log_ratio:
         factor = (high / low) ** room

@@ -57,7 +57,7 @@ def waveforms_picture(result: Result) -> Picture | None:
     if len(shown) < len(nodes):
         caption += f" {len(shown)} of {len(nodes)} nodes are drawn."
     told = ", ".join(
-        f"{name} at {number(example.marks[name].instant_fs / _FS_PER_US, 5)} us"
+        f"{name} at {number(example.marks[name].instant_fs / _FS_PER_US, 5)} µs"
         for name in shown
         if name in example.marks
     )
