@@ -3,7 +3,8 @@
 A file header, then for each waveform a header of 140 octets (of MSO7000 and MSO8000: 128) and its
 buffers, each with a header of its own, all little endian (Agilent InfiniiVision 2000 X-Series
 User's Guide, "Binary Data (.bin) Format"; Rigol DHO1000 User Guide, 19.2.4). AG03 and RG03 count
-octets with 64 bits, the others with 32. Segments of one acquisition carry an index and a time tag. Volts are floats.
+octets with 64 bits, the others with 32. Segments of one acquisition carry an index and a time tag.
+Volts are floats.
 """
 
 from __future__ import annotations
