@@ -190,7 +190,8 @@ def test_a_maximum_fails_with_one_shot_and_holds_with_enough_that_keep_it() -> N
     assert verdict("clock.max<10us", [1.0, 20.0]).state == FAILS
     few, many = verdict("clock.max<10us", [1.0] * 58), verdict("clock.max<10us", [1.0] * 59)
     assert (few.state, many.state) == (NOT_PROVEN, HOLDS)
-    assert "59 such shots" in few.sentence
+    assert "none of 58 samples" in few.sentence
+    assert "59 such samples" in few.sentence
     assert "at most 4.95 % of all" in many.sentence
 
 

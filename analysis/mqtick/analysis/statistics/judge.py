@@ -80,6 +80,8 @@ def judge(
             f"; but single values may be off by {duration(uncertainty_us)} either way, and that "
             "leaves it open: it takes a more exact measurement, not more shots"
         )
+    if limit.quantity == "clock":
+        words = words.replace("shot", "sample")
     return Verdict(limit, of, state, value, n, confidence, f"{head}: {words}.")
 
 
