@@ -57,7 +57,7 @@ def run(tmp_path: Path) -> Path:
 def test_a_run_folder_is_read(run: Path) -> None:
     assert load(run).skew()["skew_us"].tolist() == [pytest.approx(30, abs=0.5)]
     assert load(str(run)).shots[0].subscribers == 2
-    assert mqtick.analysis.load(run).kind == "skew"
+    assert mqtick.analysis.load(run / "run.json").kind == "skew"
 
 
 def test_captures_are_read_with_what_they_do_not_say(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,14 +30,23 @@ from mqtick.analysis.provenance import provenance_of
 from mqtick.analysis.run_folder import Run, shot_path
 from mqtick.analysis.shot import DamagedShotError, ShotMeta, read_shot, read_waveforms
 from mqtick.analysis.typical import typical
+from mqtick.analysis.waveform import Waveform
 
 __all__ = ["measurement_from_run"]
 
 _NS_PER_S: Final = 10**9
-_WORKERS: Final = min(4, os.cpu_count() or 1)
-"""Threads: decompression and numpy let others run meanwhile."""
 _LARGE_OCTETS: Final = 4 << 20
-"""Shots whose files are larger are read one after the other, for the memory's sake."""
+"""Where a shot's file is larger, none is read ahead, for the memory's sake."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A shot with its waveforms, or why it cannot be read."""
+
+    path: Path
+    meta: ShotMeta | None
+    waveforms: dict[str, Waveform]
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,33 +123,34 @@ def _name_nodes(measurement: Measurement, run: Run, layout: Layout | None) -> No
 
 
 def _judged(paths: list[Path], layout: Layout | None) -> Iterator[_Judged]:
-    """Read and judge shots in their order, as many at a time as there are threads."""
+    """Read and judge shots in their order; a thread reads the next one while one is judged."""
     large = any(path.stat().st_size > _LARGE_OCTETS for path in paths if path.exists())
-    workers = 1 if large else _WORKERS
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[_Judged]] = deque()
-        try:
-            for path in paths:
-                waiting.append(pool.submit(_judge_file, path, layout))
-                if len(waiting) > workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for each in waiting:
-                each.cancel()
+    if large:
+        yield from (_judge(_read(path), layout) for path in paths)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        ahead: Future[_Read] | None = None
+        for path in [*paths, None]:
+            begun = None if path is None else pool.submit(_read, path)
+            if ahead is not None:
+                yield _judge(ahead.result(), layout)
+            ahead = begun
 
 
-def _judge_file(path: Path, layout: Layout | None) -> _Judged:
+def _read(path: Path) -> _Read:
     try:
         meta, waveforms = read_shot(path)
     except DamagedShotError as error:
-        return _Judged(path, None, None, str(error))
+        return _Read(path, None, {}, str(error))
     if path.name != shot_path(path, meta.number).name:
-        return _Judged(path, None, None, f"{path} says it is shot {meta.number}; it is left out.")
-    if layout is None or not waveforms or meta.outcome == REFUSED:
-        return _Judged(path, meta, None)
-    return _Judged(path, meta, judge(layout, waveforms))
+        return _Read(path, None, {}, f"{path} says it is shot {meta.number}; it is left out.")
+    return _Read(path, meta, waveforms)
+
+
+def _judge(read: _Read, layout: Layout | None) -> _Judged:
+    usable = read.meta is not None and read.meta.outcome != REFUSED and read.waveforms
+    finding = judge(layout, read.waveforms) if layout is not None and usable else None
+    return _Judged(read.path, read.meta, finding, read.damage)
 
 
 def _shot(judged: _Judged, meta: ShotMeta, nodes: tuple[str, ...], tally: Counter[str]) -> Shot:

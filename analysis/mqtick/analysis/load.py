@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
@@ -18,7 +18,7 @@ from mqtick.analysis.run_folder import load_run
 
 __all__ = ["load"]
 
-_RECORD = "run.json"
+_RECORD: Final = "run.json"
 
 
 def load(
@@ -34,6 +34,7 @@ def load(
     of how many were read. CaptureError and RunFolderError say what cannot be read, and what to do.
     """
     named = [Path(path) for path in paths]
+    named = [path.parent if path.name == _RECORD else path for path in named]
     if not named:
         raise CaptureError("No file was named; name a run folder, captures, or a sample log.")
     if any((path / _RECORD).exists() for path in named):
