@@ -141,7 +141,7 @@ def _verdicts(
     measured = [each for each in quantities if each.quantity == limit.quantity]
     if not measured:
         words = (
-            f"{limit.name}: {limit.quantity} was not measured, so nothing shows that it stays "
+            f"{limit.name}: no {limit.quantity} was measured, so nothing shows that it stays "
             f"below {duration(limit.bound_us)}."
         )
         yield Verdict(limit, ALL, NOT_PROVEN, Estimate(np.nan), 0, confidence, words)
