@@ -18,6 +18,7 @@ from mqtick.analysis.edges import (
     Edge,
     EdgeError,
     find_edges,
+    is_clipped,
     state_levels,
 )
 from mqtick.analysis.waveform import Waveform
@@ -258,17 +259,27 @@ def test_what_has_no_edge_is_a_sentence_that_says_where_to_look(
         find_edges(digitised(shares))
 
 
-@given(st.binary(min_size=2, max_size=400))
-def test_any_codes_give_edges_in_order_or_a_sentence(data: bytes) -> None:
-    waveform = Waveform(np.frombuffer(data, "i1"), 0.1, 0.0, 10**6, 0)
+@given(st.binary(min_size=8, max_size=400), st.sampled_from(["i1", "u1", "<i2", ">i2", "<u2"]))
+@settings(deadline=None)
+def test_any_codes_give_edges_in_order_or_a_sentence(data: bytes, dtype: str) -> None:
+    codes = np.frombuffer(data[: len(data) // 2 * 2], dtype)
+    waveform = Waveform(codes, 0.1, 0.0, 10**6, 0)
+    is_clipped(waveform)
     try:
         edges = find_edges(waveform)
     except EdgeError:
         return
     instants = [edge.instant_fs for edge in edges]
     assert instants == sorted(instants)
-    assert all(0 <= instant <= (len(data) - 1) * 10**6 for instant in instants)
+    assert all(0 <= instant <= (codes.size - 1) * 10**6 for instant in instants)
     assert all(one.rising != two.rising for one, two in itertools.pairwise(edges))
+    assert all(edge.uncertainty_fs > 0 and edge.samples_in_rise > 0 for edge in edges)
+
+
+def test_codes_of_more_than_sixteen_bits_take_no_memory() -> None:
+    codes = np.array([0, 0, 2**62, 2**62], np.int64)
+    with pytest.raises(EdgeError, match="more than 16 bits"):
+        find_edges(Waveform(codes, 1e-15, 0.0, 10**6, 0))
 
 
 def test_two_edges_are_equal_whatever_their_uncertainty() -> None:
@@ -277,6 +288,6 @@ def test_two_edges_are_equal_whatever_their_uncertainty() -> None:
 
 def test_a_long_record_with_many_edges_takes_no_time() -> None:
     waveform = digitised(np.arange(1_000_000) // 20 % 2 * 1.0)
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     assert len(find_edges(waveform)) == 49_999
-    assert time.perf_counter() - began_s < 1.0
+    assert time.process_time() - began_s < 1.0

@@ -24,10 +24,12 @@ _WIDTHS: Final = ((0.6, 3.0), (0.85, 1.5), (1.4, 1.0))
 with the one before within so many of its standard deviations: more samples, less noise, but a bend
 that no cubic describes may lie among them."""
 _LEAST_FIT: Final = 6
+_MOST_FIT: Final = 4096
 _CHI: Final = 1.1
 """A cubic describes an edge when its residuals are at most so many times the noise,
 and what three standard deviations of chance add."""
 _NEWTON: Final = 5
+_SIGMAS: Final = 4.0
 _SHAPE: Final = 0.7
 _MOST_SHAPE: Final = 0.5
 """What the shape between two samples can do, in samples: see bench/edges.py for those tried."""
@@ -38,9 +40,14 @@ _STRAIGHT: Final = 0.8
 _DURATION: Final = 0.9
 """From the slope in the middle to 10 to 90 %: a straight edge has 0.8, a Gaussian one 1.02."""
 _FIT_BIAS: Final = 0.002
-_FIT_NOISE_BIAS: Final = 0.5
+"""How far a cubic misses the middle of an edge that it describes: of the edge's length."""
+_UNSEEN: Final = 0.5
+"""What of that noise may hide, in standard deviations of the place."""
 _UNRESOLVED: Final = 0.75
 """An edge that does so much of its amplitude between two samples says little of its shape."""
+
+_LAGRANGE: Final = np.linalg.inv(np.vander(np.arange(-1.0, 3.0), increasing=True)).T
+"""From four samples at -1, 0, 1 and 2 to the coefficients of their cubic, the constant first."""
 
 Integers = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
@@ -118,9 +125,10 @@ def _interpolated(search: Search) -> Crossings:
     wider = np.abs(samples[:, 3] - samples[:, 0]) / 3
     slope = np.where(slow, np.minimum(steps[:, 1], wider), steps[:, 1])
     slope = np.maximum(slope, search.step / 3)
-    errors += (_quantum(search) + 4 * search.noise + 4 * search.level_noise) / slope
+    chance = _SIGMAS * (search.noise + search.level_noise)
+    errors += (_quantum(search) + chance) / slope
     # The true crossing lies between the two samples, but for noise; and noise may cross again.
-    errors = np.minimum(errors, np.maximum(share, 1 - share) + 4 * search.noise / slope)
+    errors = np.minimum(errors, np.maximum(share, 1 - share) + _SIGMAS * search.noise / slope)
     long = np.maximum(search.after - search.before - 1, 0) * _STRAIGHT / 2 / search.band
     return Crossings(
         places=at + share,
@@ -138,14 +146,8 @@ def _expected(search: Search) -> float:
 
 def _quantum(search: Search) -> float:
     """Return what rounding does to a sample and to the levels, in codes; noise dithers levels."""
-    if not search.step:
-        return 0.0
     dithered = min(max((0.7 - search.noise / search.step) / 0.3, 0.1), 1.0)
     return search.step * (0.5 + 0.5 * dithered)
-
-
-_LAGRANGE: Final = np.linalg.inv(np.vander(np.arange(-1.0, 3.0), increasing=True)).T
-"""From four samples at -1, 0, 1 and 2 to the coefficients of their cubic, the constant first."""
 
 
 def _root(cubic: Floats, start: Floats) -> Floats:
@@ -165,7 +167,7 @@ def _fit(search: Search, found: Crossings) -> None:
 
     The samples are chosen by their time, not by their code: that would bend the curve.
     """
-    rises = found.rises.copy()
+    rises = found.rises.copy()  # the fits below tell better ones
     if rises.max() * _WIDTHS[-1][0] < _LEAST_FIT:
         return
     # A fit may not reach into the neighbours.
@@ -175,12 +177,13 @@ def _fit(search: Search, found: Crossings) -> None:
     room = 2 * np.minimum(centre - low, high - centre)
     going, fitted = np.ones(centre.size, np.bool_), np.zeros(centre.size, np.bool_)
     for width, agree in _WIDTHS:
-        lengths = _rounded(np.minimum(rises * width, room))
+        lengths = _rounded(np.minimum(np.minimum(rises * width, room), _MOST_FIT))
         lengths[~going | (lengths < _LEAST_FIT)] = 0
         for length in np.unique(lengths[lengths > 0]).tolist():
             chosen = np.flatnonzero(lengths == length)
-            good = _fit_some(search, found, chosen, centre[chosen], length, agree)
-            going[chosen] = good | ~fitted[chosen]
+            known = fitted[chosen]
+            good = _fit_some(search, found, chosen, centre[chosen], length, agree, known)
+            going[chosen] = good | ~known
             fitted[chosen] |= good
 
 
@@ -206,7 +209,9 @@ def _fit_some(
     centre: Integers,
     length: int,
     agree: float,
+    fitted: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
+    """Fit a cubic to so many samples around each centre; return which edges it describes."""
     powers, inverse = _cubic(length)
     first = centre - length // 2 + 1
     samples = search.codes[first[:, None] + np.arange(length)] - search.middle[chosen, None]
@@ -225,14 +230,15 @@ def _fit_some(
     slope = np.abs(slopes)
     gains = root[:, None] ** np.arange(4) @ inverse
     reach = np.sqrt((gains**2).sum(axis=1))
-    level = max(_quantum(search) - 0.5 * search.step, 0.0) + 4 * search.level_noise
-    errors = level + (4 * expected + _FIT_NOISE_BIAS * expected) * reach
+    level = _quantum(search) - 0.5 * search.step + _SIGMAS * search.level_noise
+    errors = level + (_SIGMAS + _UNSEEN) * expected * reach
     errors += _FIT_BIAS * search.amplitude[chosen]
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = errors / slope
         chances = expected * reach / slope
-    crossed = search.last[chosen] != search.first[chosen]
-    good &= crossed | (np.abs(places - found.places[chosen]) <= agree * found.chances[chosen])
+    # Where noise crossed the middle more than once, one crossing is nothing to agree with.
+    loose = (search.last[chosen] != search.first[chosen]) & ~fitted
+    good &= loose | (np.abs(places - found.places[chosen]) <= agree * found.chances[chosen])
     for index in np.flatnonzero(good).tolist():
         edge = int(chosen[index])
         found.places[edge], found.errors[edge] = places[index], errors[index]

@@ -31,6 +31,7 @@ _TRIMMED_MEAN: Final = 0.657
 """Mean of the smaller 90 % of the absolute values of a normal distribution, in its sigmas."""
 _WANDERS: Final = 2.5
 _CLIPPINGS: Final = 5
+_MOST_CODES: Final = 0xFFFF
 _TELLS_NOISE: Final = 32
 _CUT_SHARE: Final = 0.1
 _DITHERED: Final = 0.6
@@ -112,6 +113,11 @@ def _levels(waveform: Waveform, minimum_v: float) -> tuple[StateLevels, _Histogr
             f"The waveform is flat: {(highest - lowest) * scale:.3g} V between its lowest and "
             f"highest sample, and an edge needs {max(minimum_v, 2 * scale):.3g} V; look at "
             "cable, probe factor and volts per division."
+        )
+    if highest - lowest > _MOST_CODES:
+        raise EdgeError(
+            f"The waveform's codes reach from {lowest} to {highest}, more than 16 bits; no "
+            "instrument that is read here has such a converter."
         )
     counts = _counted(codes, lowest, highest)
     half = (highest - lowest) // 2
