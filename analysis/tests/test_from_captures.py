@@ -214,6 +214,16 @@ def test_files_that_hold_all_channels_are_shots_of_their_own(read: Read) -> None
     assert len(found.shots) == 2
 
 
+def test_a_channel_that_cannot_be_opened_takes_its_capture_with_it(tmp_path: Path) -> None:
+    for name in ("T1CH1.csv", "T1CH2.csv"):
+        (tmp_path / name).write_text("Time (s),CH1\n0,0\n1e-6,0\n2e-6,3\n3e-6,3\n")
+    (tmp_path / "T1CH2.csv").write_bytes(b"")
+    with pytest.raises(CaptureError) as error:
+        measurement_from_captures(sorted(tmp_path.iterdir()), CaptureOptions(channels=THREE))
+    assert "T1CH2.csv is empty" in str(error.value)
+    assert "left out with it" in str(error.value)
+
+
 def test_words_that_end_like_a_channel_are_none(read: Read) -> None:
     found = read({f"search{n}.csv": [three()] for n in (1, 2)}, channels=THREE)
     assert len(found.shots) == 2

@@ -79,7 +79,14 @@ def read_group(group: Group, opened: list[CaptureFile]) -> Iterator[tuple[str, C
     `opened` gets the files, for what they say of themselves. Files that each hold several channels
     are captures of their own, whatever their names are.
     """
-    files = [(number, _open(path)) for number, path in group.files]
+    try:
+        files = [(number, _open(path)) for number, path in group.files]
+    except CaptureError as error:
+        if len(group.files) == 1:
+            raise
+        raise CaptureError(
+            f"{error} The other channels of that capture are left out with it ({shown(group)})."
+        ) from error
     opened += [file for _, file in files]
     if len(files) == 1:
         yield from _alone(files[0][1])

@@ -47,12 +47,13 @@ def late_note(parts: Parts, shots: Sequence[Shot], instants_fs: Sequence[int]) -
     late = [shot.latency_fs for shot in shots if shot.latency_fs is not None]
     if parts.symmetric or len(instants_fs) < _ENOUGH or not late:
         return ""
-    share = float(np.median(late)) / float(np.median(np.diff(instants_fs)))
-    if share < _LATE:
+    period_fs = float(np.median(np.diff(instants_fs)))
+    if float(np.median(late)) < period_fs * _LATE:
         return ""
     return (
-        f"The latency is {share:.0%} of the time between two events: either the pins toggle (then "
-        "say --edge both), or edges were taken for another event's."
+        f"The latency is {float(np.median(late)) / 1e9:,.0f} us and the events are "
+        f"{period_fs / 1e9:,.0f} us apart: either the pins toggle (then say --edge both), or edges "
+        "were taken for another event's."
     )
 
 

@@ -82,7 +82,9 @@ def measurement_from_run(
             "bench found."
         )
     _name_nodes(measurement, run, layout)
-    paths = sorted((run.folder / "shots").glob("[0-9]*.npz"))
+    paths = sorted(
+        (run.folder / "shots").glob("[0-9]*.npz"), key=lambda path: (len(path.name), path)
+    )
     tally: Counter[str] = Counter()
     sources: dict[int, Path] = {}
     for done, judged in enumerate(_judged(paths, layout), start=1):
