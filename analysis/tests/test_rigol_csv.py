@@ -109,6 +109,11 @@ def test_missing_rows_are_refused_instead_of_moving_the_others_up(tmp_path: Path
         read_written(tmp_path, NUMBERED + "0,1,1,\r\n1,1,1,\r\n3,1,1,\r\n")
 
 
+def test_a_row_without_its_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="rows are missing"):
+        read_written(tmp_path, NUMBERED + ",1,1,\r\n")
+
+
 def test_half_a_file_is_read_up_to_its_last_whole_row(tmp_path: Path) -> None:
     opened, (capture,) = read_written(
         tmp_path, NUMBERED + "0,1.00e+00,1.00e+00,\r\n1,1.00e+00,2.00e+00,\r\n2,1.00e+00,2.0"

@@ -83,6 +83,13 @@ def test_keysights_segments_are_captures_of_their_own(tmp_path: Path) -> None:
     assert {wave(each, "2").start_fs for each in captures} == {-1000 * NS}
 
 
+def test_a_thousand_segments_are_read_as_fast_as_one(tmp_path: Path) -> None:
+    rows = "".join(f"{n * 1e-6:.1E},{n % 7}\n" for n in range(20))
+    _, captures = read_written(tmp_path, "x-axis,1\nsecond,Volt\n" + 1000 * rows)
+    assert len(captures) == 1000
+    assert np.allclose(wave(captures[-1], "1").volts(), np.arange(20) % 7, atol=1e-3)
+
+
 def test_keysights_spectra_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="'Hertz' and not in seconds"):
         read_written(tmp_path, "x-axis,FFT\nHertz,dB\n0,1\n1,2\n")

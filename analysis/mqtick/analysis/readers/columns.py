@@ -129,10 +129,17 @@ class Rows:
     first_lines: list[str] = field(default_factory=list)
     last_lines: list[str] = field(default_factory=list)
 
-    def column(self, column: int) -> Floats:
-        """Return one column of the file, all rows."""
+    def column(self, column: int, first: int = 0, last: int | None = None) -> Floats:
+        """Return one column of the file: all rows, or those from `first` to before `last`."""
         place = self.layout.columns.index(column)
-        return np.concatenate([part[:, place] for part in self.parts])
+        last = self.count if last is None else last
+        pieces = []
+        at = 0
+        for part in self.parts:
+            if at < last and at + len(part) > first:
+                pieces.append(part[max(first - at, 0) : last - at, place])
+            at += len(part)
+        return np.concatenate(pieces) if pieces else np.empty(0)
 
     def resolution(self, column: int) -> float:
         """Return what the last digit of a column stands for, where it is coarsest."""

@@ -137,9 +137,9 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
     found = False
     for first, last, grid in _segments(path, plan, rows, notes):
         if grid is None:
-            signals = _changes(path, plan, rows, slice(first, last))
+            signals = _changes(path, plan, rows)
         else:
-            signals = _waveforms(plan, rows, slice(first, last), grid, notes)
+            signals = _waveforms(plan, rows, (first, last), grid, notes)
         if signals:
             found = True
             yield Capture(signals, _triggered(plan, grid, last - first))
@@ -155,7 +155,7 @@ def _segments(
         grid = plan.grid
         if plan.index_column is not None:
             numbers = rows.column(plan.index_column)
-            if not (np.diff(numbers) == 1).all():
+            if not (np.isfinite(numbers).all() and (np.diff(numbers) == 1).all()):
                 raise CaptureError(
                     f"{path}: the samples are numbered {numbers[0]:.0f} to {numbers[-1]:.0f} and "
                     f"there are {rows.count} rows, not all in turn: rows are missing or doubled, "
@@ -170,9 +170,10 @@ def _segments(
     with np.errstate(invalid="ignore"):
         back = np.flatnonzero(np.diff(times) < -2 * resolution) + 1
     ends = [*back.tolist(), rows.count]
-    if not back.size:
+    # One column after the other: of samples in volts, the first one settles it.
+    if not back.size and is_levels(rows.column(each.column) for each in plan.channels):
         levels = [rows.column(each.column) for each in plan.channels]
-        if is_levels(levels) and (is_changes(levels) or not even_times(times, resolution)):
+        if is_changes(levels) or not even_times(times, resolution):
             yield 0, rows.count, None
             return
     if back.size > rows.count / 4:
@@ -227,20 +228,20 @@ def _triggered(plan: Plan, grid: Grid | None, count: int) -> bool:
     return grid is not None and grid.start_fs < 0 <= grid.start_fs + count * grid.interval_fs
 
 
-def _changes(path: Path, plan: Plan, rows: Rows, within: slice) -> dict[str, Signal]:
+def _changes(path: Path, plan: Plan, rows: Rows) -> dict[str, Signal]:
     assert plan.time_column is not None
-    times = rows.column(plan.time_column)[within] * plan.to_seconds
+    times = rows.column(plan.time_column) * plan.to_seconds
     resolution = rows.resolution(plan.time_column) * plan.to_seconds
-    levels = {each.name: rows.column(each.column)[within] for each in plan.channels}
+    levels = {each.name: rows.column(each.column) for each in plan.channels}
     return dict(transitions_of(path, times, resolution, levels))
 
 
 def _waveforms(
-    plan: Plan, rows: Rows, within: slice, grid: Grid, notes: list[str]
+    plan: Plan, rows: Rows, within: tuple[int, int], grid: Grid, notes: list[str]
 ) -> dict[str, Signal]:
     signals: dict[str, Signal] = {}
     for channel in plan.channels:
-        values = rows.column(channel.column)[within]
+        values = rows.column(channel.column, *within)
         if channel.to_volts != 1.0:
             values = values * channel.to_volts
         waveform = _waveform(channel.name, values, grid, notes)

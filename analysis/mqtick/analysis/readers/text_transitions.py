@@ -24,10 +24,13 @@ _ODD_RATES_HZ: Final = (3e6, 6e6, 12e6, 24e6, 48e6, 96e6)
 """Sample rates of logic analysers whose intervals are no whole ns, and are rounded in the file."""
 
 
-def is_levels(channels: Sequence[Floats]) -> bool:
+def is_levels(channels: Iterable[Floats]) -> bool:
     """Whether these are levels, 0 or 1, as logic analysers write them."""
-    known = [levels[~np.isnan(levels)] for levels in channels]
-    return all(levels.size and np.isin(levels, (0.0, 1.0)).all() for levels in known)
+    for values in channels:
+        levels = values[~np.isnan(values)]
+        if not levels.size or not ((levels == 0) | (levels == 1)).all():
+            return False
+    return True
 
 
 def is_changes(channels: Sequence[Floats]) -> bool:
