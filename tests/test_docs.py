@@ -42,7 +42,10 @@ MODULES = {
     "mqtick-client": "mqtick.client.cli",
     "mqtick-timeserver": "mqtick.timeserver.cli",
     "mqtick-lab": "mqtick.lab.cli",
+    "mqtick-report": "mqtick.analysis.cli",
 }
+DEFAULTS = {"mqtick-report": "report"}
+"""The command that may be left out, where it is not run."""
 PROGRAM = re.compile(rf"(?:^|[\s=/(;&|])({'|'.join(MODULES)}|make)(?=\s|$)")
 KEY = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*(?:\.[a-z][a-z0-9_]*)?")
 ASSIGNMENT = re.compile(rf"({KEY.pattern}) = (.+)")
@@ -117,8 +120,11 @@ def flags_of(program: str, *command: str) -> set[str]:
 def faults_of(program: str, words: list[str]) -> list[str]:
     """What --help does not know."""
     known = subcommands_of(program)
-    assert "run" in known
-    command = words[0] if words and not words[0].startswith("-") else "run"
+    default = DEFAULTS.get(program, "run")
+    assert default in known
+    command = words[0] if words and not words[0].startswith("-") else default
+    if program == "mqtick-report" and command not in known:
+        command = default  # it is a path
     if command not in known:
         return [f"there is no command {command}"]
     flags = flags_of(program, command)
