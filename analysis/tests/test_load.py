@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import mqtick.analysis
 from analysis.tests.wave_parts import SKEW_LAYOUT, record_of, wave
 from mqtick.analysis import CaptureOptions, load
 from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.propose import propose
 from mqtick.analysis.run_folder import RunFolderError, create_run, shot_path
 from mqtick.analysis.shot import CAPTURED, ShotMeta, write_shot
 
@@ -147,3 +151,27 @@ def test_what_is_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(RunFolderError):
         load(tmp_path)
+
+
+HEADS = (
+    b"",
+    b"PK\x03\x04",
+    b"AG10",
+    b"<SALEAE>",
+    b"$date",
+    b"X,CH1,\n",
+    b"Time (s),CH1,CH2\n",
+    b"{",
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(HEADS), st.binary(max_size=200) | st.text("0123456789.,-e\n", max_size=200))
+def test_whatever_a_file_holds_it_is_read_or_refused(
+    tmp_path: Path, head: bytes, rest: bytes | str
+) -> None:
+    path = tmp_path / "any"
+    path.write_bytes(head + (rest.encode() if isinstance(rest, str) else rest))
+    with contextlib.suppress(CaptureError):
+        load(path, channels={"publisher": "1", "first": "2"})
+    assert propose([path])
