@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -19,8 +20,10 @@ from analysis.tests.report_samples import (
     skew_result,
 )
 from mqtick.analysis.report.headline import headline_of, headlines_of
+from mqtick.analysis.report.numbers import interval_of, number
 from mqtick.analysis.report.page import Drawn, page_of
 from mqtick.analysis.result import Result
+from mqtick.analysis.statistics.estimate import Estimate
 
 SVG = '<svg role="img" aria-label="a line"></svg>'
 PICTURES = [Drawn("Skew over N", "The means.", SVG, SVG), Drawn("Shots", "All.", SVG, SVG)]
@@ -109,6 +112,12 @@ def test_a_simulated_run_says_so_first_and_a_real_one_never() -> None:
     assert "SIMULATED" not in page_of([latency_result()], PICTURES)
 
 
+def test_a_title_that_speaks_of_simulation_itself_is_no_label() -> None:
+    assert "<title>SIMULATED: simulated bench" in page_of(
+        [skew_result(title="simulated bench")], PICTURES
+    )
+
+
 def test_of_simulated_and_real_side_by_side_each_says_what_it_is() -> None:
     page = outline(skew_result(simulated=True), skew_result(simulated=False, title="Real")).said
     assert "SIMULATED: Mosquitto on the simulated bench beside Real" in page
@@ -189,3 +198,29 @@ def test_the_command_that_made_it_is_there_to_be_copied() -> None:
     assert "<pre>mqtick-report runs/today</pre>" in page_of(
         [skew_result()], PICTURES, "mqtick-report runs/today"
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(18.7, 21.1, "18.7 to 21.1"), (130.0, None, "above 130.0"), (None, 7.5, "below 7.500")],
+)
+def test_an_interval_of_which_one_end_is_unknown_says_so(
+    low: float | None, high: float | None, said: str
+) -> None:
+    assert interval_of(Estimate(20.0, low, high)) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1404.2, "1,404"),
+        (-0.05678, "−0.05678"),
+        (1.5e-12, "1.50·10⁻¹²"),
+        (math.nan, "–"),
+        (math.inf, "–"),
+    ],
+)
+def test_numbers_are_written_as_people_read_them(value: float, said: str) -> None:
+    assert number(value) == said

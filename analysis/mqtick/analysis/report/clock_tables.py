@@ -138,7 +138,8 @@ def _masks(clocks: Sequence[ClockSummary]) -> Table:
                 )
             )
     return Table(
-        "Masks of standards; the worst ratio is measure / mask, below 1 it is kept",
+        "Masks of standards, for the time that was watched; the worst ratio is measure / mask, "
+        "below 1 it is kept",
         ("clock", "mask", "measure", "verdict", "worst ratio", "at τ, s"),
         tuple(rows),
         frozenset({0, 1, 2, 3}),

@@ -31,11 +31,11 @@ def method_blocks(results: Sequence[Result]) -> list[Block]:
 def _edges() -> list[Block]:
     return [
         Paragraph(
-            "Edges. The low and the high state of a record are the two most frequent levels of its "
-            "histogram; an edge is where the waveform crosses half way between them (IEEE 181), "
-            "interpolated between samples. A crossing counts only when the waveform has left a "
-            "band around the middle, so that noise makes no second one. Missing, doubled and "
-            "clipped edges are counted, not dropped in silence."
+            "Edges. The low and the high state level of a record are the modes of its histogram; "
+            "an edge is where the waveform passes half way between them (IEEE 181), found between "
+            "two samples by a cubic, or by one fitted to more samples where the edge takes more. "
+            "The next edge counts only when the waveform has left a band around the middle, so "
+            "that noise makes none. Missing, doubled and clipped edges are counted."
         )
     ]
 
@@ -57,8 +57,9 @@ def _shots(kinds: set[str]) -> list[Block]:
         blocks += [
             Formula("skew(N) = a + b · N"),
             Paragraph(
-                "A robust line through all shots: a is what the receivers and the network add "
-                "whatever N is, b what the broker adds for each further subscriber."
+                "A robust line (Huber) through all shots: a is what the receivers and the network "
+                "add whatever N is, b what the broker adds for each further subscriber. It passes "
+                "through the bulk of the values, which of skewed ones is below their mean."
             ),
         ]
     return blocks
@@ -82,9 +83,11 @@ def _clocks() -> list[Block]:
 def _intervals(confidence: str) -> list[Block]:
     return [
         Paragraph(
-            f"Intervals. Each holds the true value with {confidence} confidence. They come from "
-            "resampling the shots (bootstrap), in blocks where neighbouring shots hang together; "
-            "“worth” is how many independent shots they amount to."
+            f"Intervals. Each holds the true value with {confidence} confidence. Those of mean and "
+            "standard deviation come from a block bootstrap, those of quantiles from the order of "
+            "the values and the exact binomial chance. Where no value bounds a quantile, one end "
+            "is unknown: “above 130” is all that can be said. Shots that hang together count less: "
+            "“worth” is how many independent ones they amount to."
         ),
         Paragraph(
             "Verdicts. A limit of a mean holds when the whole one-sided interval lies below it; "

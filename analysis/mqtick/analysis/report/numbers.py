@@ -104,15 +104,17 @@ def value_of(estimate: Estimate | None, per_us: float = 1.0) -> str:
 
 
 def interval_of(estimate: Estimate | None, per_us: float = 1.0) -> str:
-    """Return "18.7 to 21.1", or "" where there is no interval."""
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return ""
-    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
+    """Return "18.7 to 21.1", "above 18.7" where no other end is known, or "" without interval."""
+    if estimate is None:
         return ""
     decimals = _decimals_of(estimate, per_us)
-    return (
-        f"{number(estimate.low * per_us, decimals)} to {number(estimate.high * per_us, decimals)}"
+    low, high = (
+        None if end is None or not math.isfinite(end) else number(end * per_us, decimals)
+        for end in (estimate.low, estimate.high)
     )
+    if low is not None and high is not None:
+        return f"{low} to {high}"
+    return f"above {low}" if low is not None else f"below {high}" if high is not None else ""
 
 
 def _decimals_of(estimate: Estimate, per_us: float) -> int | None:

@@ -57,7 +57,7 @@ def _verdicts(result: Result) -> list[Block]:
         rows.append(
             (
                 Cell(verdict.state, state=verdict.state),
-                Cell(plain(limit.name), plain(limit.source)),
+                Cell(plain(limit.name)),
                 Cell(plain(verdict.of)),
                 Cell(f"{limit.statistic} |{limit.quantity}|"),
                 Cell(short(limit.bound_us)),
@@ -68,7 +68,10 @@ def _verdicts(result: Result) -> list[Block]:
         )
     caption = f"Limits and what the measurement says of them, in µs, at {level(result)} confidence"
     headings = ("verdict", "limit", "of", "statistic", "below", "measured", "n", "in words")
-    return [Table(caption, headings, tuple(rows), frozenset({0, 1, 2, 3, 7}))]
+    table = Table(caption, headings, tuple(rows), frozenset({0, 1, 2, 3, 7}))
+    limits = dict.fromkeys(verdict.limit for verdict in result.verdicts)
+    sources = [f"{limit.name}: {limit.source}." for limit in limits if limit.source]
+    return [table, Listing(tuple(sources))] if sources else [table]
 
 
 def _counts(counts: Counts) -> list[Block]:

@@ -17,7 +17,7 @@ _TITLES_SHOWN: Final = 3
 def title_of(result: Result) -> str:
     """Return the measurement's title; what was simulated begins with SIMULATED."""
     title = plain(result.measurement.title).strip() or result.measurement.kind.capitalize()
-    if result.measurement.simulated and not title.upper().startswith("SIMULATED"):
+    if result.measurement.simulated and not title.startswith(_SIMULATED):
         return f"{_SIMULATED}{title}"
     return title
 
