@@ -274,6 +274,7 @@ def test_every_edge_of_the_publisher_is_an_event_of_a_long_record(read: Read) ->
     assert skews_us(found) == [40, None, 50]
     assert [each.outcome for each in found.shots] == [CAPTURED, MISSED, CAPTURED]
     assert found.shots[0].marks["last"].uncertainty_fs == 4_000_000
+    assert "did not answer this time" in found.shots[1].reason
 
 
 def _lines() -> dict[str, str]:

@@ -152,6 +152,11 @@ def _missing(parts: Parts, seen: Mapping[str, Seen], marks: Mapping[str, Mark]) 
         needed = [name for name in (parts.first, parts.last) if name]
     for name in needed:
         if name not in marks:
-            why = seen[name].why_not or "Its edge may lie outside the record: record longer."
+            why = seen[name].why_not or (
+                "It has edges elsewhere: it did not answer this time, or in the other direction "
+                "(--edge both)."
+                if seen[name].edges
+                else "Its edge may lie outside the record: record longer."
+            )
             return f"{name} has no edge that belongs to the one of {parts.reference}. {why}"
     return ""
