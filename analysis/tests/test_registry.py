@@ -172,7 +172,15 @@ def test_a_damaged_file_raises_nothing_else(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [*FILES, "lecroy_4.trc", "SDS814X-zoom-z1.bin", "MSO5074-A.bin", "rs_rtp_03.bin"]
+    "name",
+    [
+        *FILES,
+        "lecroy_4.trc",
+        "SDS814X-zoom-z1.bin",
+        "MSO5074-A.bin",
+        "rs_rtp_03.bin",
+        "DS1052E.wfm",
+    ],
 )
 def test_a_file_damaged_in_many_ways_raises_nothing_else(name: str, tmp_path: Path) -> None:
     (tmp_path / "rs_rtp_03.Wfm.bin").write_bytes((BIN / "rs_rtp_03.Wfm.bin").read_bytes())

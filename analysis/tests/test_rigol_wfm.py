@@ -58,6 +58,24 @@ def test_volts_of_the_siglent_are_those_that_were_put_in() -> None:
 
 
 @pytest.mark.slow
+def test_the_rigol_wfm_has_what_rigols_own_converter_says_of_it() -> None:
+    pytest.importorskip("RigolWFM")
+    (capture,) = open_capture(BIN / "DS1052E.wfm").read()
+    first, second = capture.signals["CH1"], capture.signals["CH2"]
+    assert isinstance(first, Waveform)
+    assert isinstance(second, Waveform)
+    # The head of its CSV (rigol-ds1052e.csv): 500 MHz, delay 0, least and greatest volts.
+    assert (first.interval_fs, first.start_fs) == (2_000_000, -8_192_000_000)
+    assert (first.volts().min(), first.volts().max()) == pytest.approx((-2.04, 1.88))
+    assert (second.volts().min(), second.volts().max()) == pytest.approx((-0.24, 5.12))
+    assert first.codes.dtype == np.uint8
+    name, slow = only(BIN / "DS1102E.wfm")
+    # 73.2421892 us a sample in 32 bits: a second of 13,653 samples
+    assert (name, slow.codes.size) == ("CH1", 16_384)
+    assert slow.interval_fs == pytest.approx(73.2421892e9, rel=1e-7)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SDS814X-zoom-z1.bin", "lecroy_4.trc", "rs_rtp_03.bin"])
 def test_half_a_file_is_refused(name: str, tmp_path: Path) -> None:
     pytest.importorskip("RigolWFM")
