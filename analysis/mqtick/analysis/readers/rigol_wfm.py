@@ -184,7 +184,13 @@ def _is_rohde_schwarz(head: bytes) -> bool:
 
 
 FORMATS: Final = (
-    Format("Rigol WFM", "", lambda h: h[:4] in _RIGOL, _opener("Rigol WFM", _rigol_model), _NEEDS),
+    Format(
+        "Rigol WFM",
+        "DS1052E, DS1102E",
+        lambda h: h[:4] in _RIGOL,
+        _opener("Rigol WFM", _rigol_model),
+        _NEEDS,
+    ),
     Format(
         "Siglent binary",
         "SDS814X HD",
