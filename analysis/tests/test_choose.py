@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.tests.wave_parts import (
@@ -69,6 +69,7 @@ def test_the_end_of_an_earlier_pulse_is_not_the_edge() -> None:
     assert judge(SKEW_LAYOUT, waves).latency_fs == pytest.approx(50 * US, abs=US)
 
 
+@settings(max_examples=25)
 @given(st.integers(-5000, 5000), st.integers(-20_000, 20_000))
 def test_cable_delays_are_taken_off(publisher_ns: int, last_ns: int) -> None:
     longer = dict(CHANNELS)
