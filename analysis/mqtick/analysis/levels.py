@@ -33,7 +33,9 @@ _WANDERS: Final = 2.5
 _CLIPPINGS: Final = 5
 _MOST_CODES: Final = 0xFFFF
 _TELLS_NOISE: Final = 32
+_LEAST_CUT: Final = 4
 _CUT_SHARE: Final = 0.1
+"""A level of which so many samples stand at an outermost code may be cut off there."""
 _DITHERED: Final = 0.6
 
 
@@ -134,7 +136,9 @@ def _levels(waveform: Waveform, minimum_v: float) -> tuple[StateLevels, _Histogr
             f"{noise * scale:.3g} V, so that no edge can be told; look at cable, probe factor and "
             "volts per division."
         )
-    step = int(np.gcd.reduce(np.flatnonzero(counts)))
+    apart = np.diff(np.flatnonzero(counts))
+    # The common divisor takes long to find where there are many codes; then it is 1.
+    step = 1 if apart.min() == 1 else int(np.gcd.reduce(apart))
     step = step if step <= _COARSEST_STEP else 1
     limits = np.iinfo(codes.dtype)
     clipped = int(counts[0]) if lowest - step < limits.min else 0
@@ -155,13 +159,19 @@ def is_clipped(waveform: Waveform) -> bool:
     """Whether a level stands where the converter ends, so that the real one lies beyond.
 
     Either at the limit of the codes' type, or at an outermost code that has no noise while the
-    other level has (an input driven out of its range shows none). False where there are no levels.
+    other level has (an input driven out of its range shows none). False where there are no levels,
+    and where fewer than 4 samples stand there: noise does that too.
     """
+    codes = waveform.codes
+    if not codes.size or not any(
+        np.count_nonzero(codes == extreme) >= _LEAST_CUT for extreme in (codes.min(), codes.max())
+    ):
+        return False
     try:
         levels, histogram = _levels(waveform, 0.0)
     except EdgeError:
         return False
-    counts, limits = histogram.counts, np.iinfo(waveform.codes.dtype)
+    counts, limits = histogram.counts, np.iinfo(codes.dtype)
     amplitude, lowest = levels.amplitude, histogram.lowest
     if amplitude <= 1:
         return False
@@ -173,11 +183,12 @@ def is_clipped(waveform: Waveform) -> bool:
         noise, near = _spread(counts, level - lowest, amplitude)
         other_noise, _ = _spread(counts, other - lowest, amplitude)
         # Codes made of a text file's volts begin at 0 wherever the converter's did.
-        certain = waveform.codes.dtype.itemsize == 1 or levels.step > 1 or limit != 0
+        certain = codes.dtype.itemsize == 1 or levels.step > 1 or limit != 0
         at_limit = certain and abs(extreme - limit) < levels.step
         silent = other_noise > _DITHERED * levels.step and noise < other_noise / 4
         outermost = abs(level - extreme) < levels.step
-        if held > 1 and held > _CUT_SHARE * near and (at_limit or (silent and outermost)):
+        cut = at_limit or (silent and outermost)
+        if cut and held >= _LEAST_CUT and held > _CUT_SHARE * near:
             return True
     return False
 
