@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -69,8 +70,12 @@ def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
             )
         with path.open("rb") as stream:
             model = model_of(stream.read(256))
-        # It prints what it doubts.
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        # It prints what it doubts, and warns of numbers that overflow.
+        with (
+            warnings.catch_warnings(action="ignore"),
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
             return Wfm.from_file(str(path), model)
     except CaptureError:
         raise
