@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.clocks.sample_log import open_sample_log, read_sample_log, recognises
+from mqtick.analysis.clocks.sample_track import Sample as Sampled
+from mqtick.analysis.clocks.sample_track import Track
 from mqtick.analysis.measurement import TimeErrors
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Sample, Verdict
@@ -294,3 +296,26 @@ def test_one_wrong_octet_ends_in_a_reading_or_a_sentence(
     line[place] = octet
     with contextlib.suppress(CaptureError):
         open_sample_log(written(tmp_path, bytes(line)))
+
+
+ANY_NS = st.integers(-(1 << 62) + 1, (1 << 62) - 1) | st.integers(-(10**10), 10**10)
+
+
+@given(st.lists(st.tuples(ANY_NS, ANY_NS, ANY_NS, ANY_NS), min_size=1, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_log_says_time_increases_and_every_sample_is_accounted_for(
+    rows: list[tuple[int, int, int, int]],
+) -> None:
+    track = Track()
+    for realtime_ns, local_ns, offset_ns, delay_ns in rows:
+        track.add(
+            Sampled(0, "echo", "used", "", realtime_ns, local_ns, offset_ns, None, 5, delay_ns)
+        )
+    found, notes = track.finish("node")
+    if found is None:
+        assert "samples are left out" in " ".join(notes)
+        return
+    assert np.all(np.diff(found.seconds) > 0)
+    assert found.seconds[0] == 0
+    assert found.seconds.size == found.error_ns.size <= len(rows)
+    assert set(found.error_ns) <= {float(row[2]) for row in rows}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analysis.tests.clock_vectors import MEASURES, NS, Floats, vectors
 from mqtick.analysis.clocks.chi_square import chi_square_quantile, chi_square_share
-from mqtick.analysis.clocks.noise import degrees_of_freedom, noise_exponent
+from mqtick.analysis.clocks.noise import degrees_of_freedom, noise_exponents
 from mqtick.analysis.clocks.stability import adev
 
 
@@ -64,12 +64,14 @@ def test_white_and_random_walk_noise_are_recognised_at_every_factor(sums: int, a
     x = np.random.default_rng(1).normal(size=8000)
     for _ in range(sums):
         x = np.cumsum(x)
-    assert {noise_exponent(x, factor) for factor in (1, 2, 8, 32, 128)} == {alpha}
+    for factor in (1, 2, 8, 32, 128):
+        assert alpha in noise_exponents(x, factor)
+    assert noise_exponents(x, 1) == (alpha,)
 
 
 def test_too_few_values_have_no_noise_exponent() -> None:
-    assert noise_exponent(np.arange(29.0), 1) is None
-    assert noise_exponent(np.arange(290.0), 11) is None
+    assert noise_exponents(np.arange(29.0), 1) == ()
+    assert noise_exponents(np.arange(290.0), 11) == ()
 
 
 def test_where_the_noise_is_not_known_the_interval_is_the_widest() -> None:
@@ -96,9 +98,7 @@ def test_a_95_percent_interval_holds_the_truth_in_about_95_percent(measure: str,
         assert found.high is not None
         truth = _truth(measure, sums, factors)
         inside += (found.low <= truth) & (truth <= found.high)
-    # Up to a tenth of the record 94 to 97 %; at a fifth of it, where the noise is hard to tell, 91.
-    assert np.all(inside[:3] / rounds > 0.91), inside
-    assert np.all(inside / rounds > 0.88), inside
+    assert np.all(inside / rounds > 0.91), inside  # found: 93 to 97 %
     assert np.all(inside / rounds < 0.99), inside
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.clocks.products import product
 
-__all__ = ["ALPHAS", "degrees_of_freedom", "noise_exponent"]
+__all__ = ["ALPHAS", "degrees_of_freedom", "noise_exponents"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,32 +22,41 @@ ALPHAS: Final = (2, 1, 0, -1, -2)
 FEWEST: Final = 30
 """Fewer values do not tell what kind of noise they are."""
 _DIFFERENCES: Final = 2
+_REACH: Final = 1.64
+"""Standard errors to either side that hold nine tenths of all estimates."""
 _LAGS: Final = 100
 """So many lags make the sum of the autocovariances; more do not change its first three digits."""
 
 
-def noise_exponent(x: Floats, factor: int) -> int | None:
-    """Return alpha of a time error at an averaging factor, None with too few values.
+def noise_exponents(x: Floats, factor: int) -> tuple[int, ...]:
+    """Return every alpha that a time error may have at an averaging factor, ascending.
 
     From the autocorrelation of neighbours: Riley and Greenhall, "Power law noise identification
-    using the lag 1 autocorrelation" (EFTF 2004), which NIST SP 1065 takes up.
+    using the lag 1 autocorrelation" (EFTF 2004), which NIST SP 1065 takes up. Few values do not
+    tell one noise from the next: all are returned that lie within the error of the estimate. None
+    with fewer than 30 values that are `factor` apart.
     """
     values = x[::factor]
     if values.size < FEWEST:
-        return None
+        return ()
     values = _without_parabola(values)
     for differences in range(_DIFFERENCES + 1):
         values = values - values.mean()
         power = product(values, values)
         if not power > 0:
-            return 2 - 2 * differences  # no noise at all: rounding decides
+            return (max(ALPHAS),)  # no noise at all: any does
         lag = product(values[1:], values[:-1]) / power
         delta = lag / (1 + lag)
         if delta < 0.25 or differences == _DIFFERENCES:
             break
         values = np.diff(values)
-    alpha = 2 - 2 * differences - round(2 * delta)
-    return max(-2, min(2, alpha))
+    alpha = 2 - 2 * differences - 2 * delta
+    # The autocorrelation of n values without memory has a standard error of 1 / sqrt(n).
+    reach = _REACH * 2 / (1 + lag) ** 2 / math.sqrt(values.size)
+    low, high = (
+        max(min(ALPHAS), min(max(ALPHAS), round(end))) for end in (alpha - reach, alpha + reach)
+    )
+    return tuple(range(low, high + 1))
 
 
 def _without_parabola(values: Floats) -> Floats:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.clocks.chi_square import chi_square_quantile
 from mqtick.analysis.clocks.deviation import Deviation
-from mqtick.analysis.clocks.noise import ALPHAS, degrees_of_freedom, noise_exponent
+from mqtick.analysis.clocks.noise import ALPHAS, degrees_of_freedom, noise_exponents
 from mqtick.analysis.clocks.products import product
 
 __all__ = ["adev", "default_factors", "mdev", "mtie", "tdev"]
@@ -199,21 +199,24 @@ def _deviation(
 
 
 class _NoiseOf:
-    """Which noise a time error shows at one factor after the other, ascending."""
+    """Which noise a time error may have at one factor after the other, ascending."""
 
     def __init__(self, x: Floats, alpha: int | None) -> None:
         self._x = x
-        self._given = alpha
-        self._last: int | None = alpha
+        self._given = alpha is not None
+        self._alphas: tuple[int, ...] = ALPHAS if alpha is None else (alpha,)
 
     def degrees(self, factor: int, terms: int, *, modified: bool) -> float:
-        """Return equivalent degrees of freedom; the least of any noise where it is not known."""
-        if self._given is None:
-            found = noise_exponent(self._x, factor)
-            self._last = self._last if found is None else found
-        if self._last is not None:
-            return degrees_of_freedom(self._last, factor, terms, modified=modified)
-        return min(degrees_of_freedom(a, factor, terms, modified=modified) for a in ALPHAS)
+        """Return the least equivalent degrees of freedom of any noise that it may be.
+
+        Where there are too few values to tell, that is the noise of the factor before; any, if
+        there was none.
+        """
+        if not self._given:
+            self._alphas = noise_exponents(self._x, factor) or self._alphas
+        return min(
+            degrees_of_freedom(alpha, factor, terms, modified=modified) for alpha in self._alphas
+        )
 
 
 def _squares(x: Floats, factor: int) -> tuple[float, int]:
