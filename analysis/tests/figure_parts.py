@@ -30,13 +30,13 @@ def _shown(figure: Figure) -> list[Text]:
 
 def texts_of(figure: Figure) -> list[str]:
     """Return every text that is seen."""
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     return [text.get_text() for text in _shown(figure)]
 
 
 def misplaced(figure: Figure) -> list[str]:
     """Return a sentence for each text that leaves the figure or lies on another one."""
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     full = figure.bbox
     boxes = [(text.get_text(), Text.get_window_extent(text, renderer)) for text in _shown(figure)]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from analysis.tests.report_samples import (
     mixed_result,
     skew_result,
 )
+from mqtick.analysis.clocks.summary import Holdover
 from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.figures.labels import spread
 from mqtick.analysis.report.figures.scales import scale_of
@@ -31,10 +33,48 @@ WIDE, PHONE = 7.6, 3.7
 
 pytestmark = pytest.mark.filterwarnings("error")
 
+ODD: Final = ("a b", "a/b", "../$x_1$", "<&>", "line\nbreak\x1b", "ラズパイ", "n" * 90)
+
+
+def _odd_clock() -> Result:
+    """Return a clock of whose samples some have no bound, and gaps beyond its samples."""
+    result = clock_result(60, gap=None)
+    clock = result.clocks[0]
+    lower, upper = clock.errors.lower_ns, clock.errors.upper_ns
+    assert lower is not None
+    assert upper is not None
+    lower, upper = lower.copy(), upper.copy()
+    lower[::3], upper[::4] = -np.inf, np.inf
+    errors = replace(clock.errors, lower_ns=lower, upper_ns=upper)
+    gaps = (Holdover(-5.0, 900.0, 1.0), Holdover(2.0, 3.0, 0.0))
+    return replace(result, clocks=(replace(clock, errors=errors, holdovers=gaps),))
+
+
+def _odd_shots() -> Result:
+    """Return shots without an edge in the example, with holes in pairs and traces."""
+    result = skew_result(5, nodes=("publisher", *ODD), pairs=True)
+    example, pairs = result.measurement.example, result.pairs
+    assert example is not None
+    assert pairs is not None
+    traces = dict(example.traces)
+    traces["a b"] = (np.array([0.0, np.nan, 2.0]), np.array([1.0, 1.0, np.nan]))
+    traces["a/b"] = (np.array([]), np.array([]))
+    marks = {name: mark for name, mark in example.marks.items() if name != "<&>"}
+    example = replace(example, traces=traces, marks=marks)
+    median = pairs.median_us.copy()
+    median[0, :], median[2, 1] = np.nan, np.nan
+    measurement = replace(result.measurement, example=example)
+    return replace(result, measurement=measurement, pairs=replace(pairs, median_us=median))
+
+
 SAMPLES: Final[dict[str, Callable[[], list[Result]]]] = {
     **{name: lambda make=make: [make()] for name, make in PATHOLOGICAL.items()},  # type: ignore[misc]
     "usual": lambda: [mixed_result()],
     "latency": lambda: [latency_result()],
+    "odd names": lambda: [clock_result(40, gap=None, clocks=ODD[-4:])],
+    "odd shots": lambda: [_odd_shots()],
+    "odd clock": lambda: [_odd_clock()],
+    "odd titles": lambda: [skew_result(5, title=title) for title in ODD[-4:]],
     "compared": compare_results,
     "compared clocks": lambda: [clock_result(title="one"), clock_result(title="two", seed=3)],
     "compared with itself": lambda: [skew_result(title="same"), skew_result(title="same")],
@@ -54,8 +94,10 @@ def test_whatever_was_measured_its_figures_can_be_read(name: str, width: float) 
     for picture in pictures_of(SAMPLES[name]()):
         figure = picture.draw(width)
         assert figure.get_size_inches()[0] == width
-        assert not misplaced(figure), picture.name
-        assert svg_of(figure).startswith("<svg")
+        with drawing():
+            assert not misplaced(figure), picture.name
+        if width == WIDE:
+            assert svg_of(figure, picture.alt).startswith("<svg")
 
 
 def test_no_label_of_a_usual_run_lies_on_another_on_a_phone() -> None:
@@ -175,6 +217,13 @@ def test_twenty_thousand_shots_are_an_image_within_the_figure_and_few_are_not() 
     assert "<image" in many
     assert len(many) < 400_000
     assert "<image" not in drawn(skew_result())
+
+
+def test_a_picture_can_be_a_file_whatever_a_node_is_called() -> None:
+    pictures = pictures_of([clock_result(20, gap=None, clocks=("../a", "..-a", "a", "é µ"))])
+    names = [picture.name for picture in pictures]
+    assert all(re.fullmatch(r"[A-Za-z0-9.-]+", name) for name in names)
+    assert len({name.lower() for name in names}) == len(names)
 
 
 def test_a_drawn_figure_leaves_no_settings_behind() -> None:

@@ -77,7 +77,7 @@ def test_the_same_figure_is_the_same_text() -> None:
 
 
 def test_what_a_title_says_cannot_leave_its_place() -> None:
-    result = skew_result(nodes=("publisher", '<script>"&', "last</text>"))
+    result = skew_result(nodes=("publisher", '<script>"&', "last</text>\x1b\ud800"))
     picture = next(p for p in pictures_of([result]) if p.name == "waveforms")
     text = svg_of(picture.draw(7.6), '"><script>')
     assert "<script" not in text

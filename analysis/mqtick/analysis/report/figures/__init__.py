@@ -14,7 +14,7 @@ from mqtick.analysis.report.figures.growth import growth_picture
 from mqtick.analysis.report.figures.holdover import holdover_picture
 from mqtick.analysis.report.figures.over_time import over_time_picture
 from mqtick.analysis.report.figures.pairs import pairs_picture
-from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.picture import Picture, with_own_names
 from mqtick.analysis.report.figures.stability import stability_picture
 from mqtick.analysis.report.figures.waveforms import waveforms_picture
 from mqtick.analysis.result import QuantityResult, Result
@@ -40,7 +40,7 @@ def pictures_of(results: Sequence[Result]) -> list[Picture]:
         for clock in _worst(result):
             found += _of_clock(result, clock)
         found += [waveforms_picture(result), pairs_picture(result)]
-    return [picture for picture in found if picture is not None]
+    return with_own_names(picture for picture in found if picture is not None)
 
 
 def _of_quantity(result: Result, quantity: QuantityResult) -> list[Picture | None]:

@@ -157,9 +157,10 @@ def _scale(clock: ClockSummary, chosen: npt.NDArray[np.bool_], factor: float) ->
     error = clock.errors.error_ns[chosen] / 1000.0
     values = [error]
     if clock.errors.lower_ns is not None and clock.errors.upper_ns is not None:
-        around = np.percentile(clock.errors.lower_ns[chosen] / 1000.0, 1)
-        above = np.percentile(clock.errors.upper_ns[chosen] / 1000.0, 99)
-        values.append(np.array([around, above]))
+        for bound, share in ((clock.errors.lower_ns, 1), (clock.errors.upper_ns, 99)):
+            own = bound[chosen] / 1000.0
+            own = own[np.isfinite(own)]
+            values.append(np.percentile(own, [share]) if len(own) else own)
     every = np.concatenate(values) * factor
     return scale_of(every, log_ratio=np.inf, room=0.08, from_zero=True)
 
@@ -201,6 +202,11 @@ def _panel(axes: Axes, clock: ClockSummary, begin: float, factor: float, size: f
         at, low, high = columns(
             seconds, errors.lower_ns[chosen] * scale, errors.upper_ns[chosen] * scale
         )
+        # A bound may be infinite: it ends beyond the axis.
+        least, most = axes.get_ylim()
+        beyond = most - least
+        low = np.clip(low, least - beyond, most + beyond)
+        high = np.clip(high, least - beyond, most + beyond)
         at, low, high = _broken(at, clock, low, high)
         axes.fill_between(at / size, low, high, color=BLUE.light, alpha=0.18, linewidth=0)
     own = errors.error_ns[chosen] * scale

@@ -27,6 +27,7 @@ from mqtick.analysis.report.style import (
     paper_axes,
     place,
     unit_of,
+    wrapped,
 )
 from mqtick.analysis.result import QuantityResult, Result
 from mqtick.analysis.statistics.limits import Limit
@@ -141,7 +142,8 @@ def draw_ecdf(
         place(figure, lower, left, 0.15, top + height + gap, bottom)
         for axes in (upper, lower):
             apply(axes, "x", x, width - left - 0.15)
-        lower.set_xlabel(f"{title} in {unit}")
+        name = " ".join(f"{title} in {unit}".split())
+        lower.set_xlabel(wrapped(name, width - left - 0.15, lines=1))
         upper.tick_params(labelbottom=False)
         figure.text(
             0.06 / width,

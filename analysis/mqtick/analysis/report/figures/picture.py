@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from matplotlib.figure import Figure
 
-__all__ = ["Picture"]
+__all__ = ["Picture", "with_own_names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class Picture:
     """One figure of a report.
 
     Attributes:
-        name: of its files, unique within a report: "growth-skew".
+        name: of its files, without ending, unique within a report: "growth-skew".
         title: a few words.
         caption: how to read it, in sentences.
         alt: what it shows, in words, for whoever does not see it.
@@ -27,3 +28,19 @@ class Picture:
     caption: str
     alt: str
     draw: Callable[[float], Figure]
+
+
+def with_own_names(pictures: Iterable[Picture]) -> list[Picture]:
+    """Give pictures names that can be files' names: letters, digits, dots and dashes, each once.
+
+    A node may be called anything, `../a` and `a b` too.
+    """
+    found: dict[str, Picture] = {}
+    for picture in pictures:
+        plain = re.sub(r"[^A-Za-z0-9.-]+", "-", picture.name).strip("-.")[:80]
+        name, count = plain, 1
+        while name.lower() in found:
+            count += 1
+            name = f"{plain}-{count}"
+        found[name.lower()] = replace(picture, name=name)
+    return list(found.values())

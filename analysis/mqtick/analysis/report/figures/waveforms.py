@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -41,9 +42,12 @@ _NEAR: Final = 4
 def waveforms_picture(result: Result) -> Picture | None:
     """Return the picture of the measurement's example, None where it has none."""
     example = result.measurement.example
-    if example is None or not any(len(us) for us, _ in example.traces.values()):
+    if example is None:
         return None
+    example = _finite(example)
     nodes = [name for name, (us, _) in example.traces.items() if len(us)]
+    if not nodes:
+        return None
     shown = nodes[:_MOST]
     far = _far_apart(example, shown)
     caption = (
@@ -68,6 +72,15 @@ def waveforms_picture(result: Result) -> Picture | None:
         f"Waveforms of shot {example.number}: {told or 'no edge found'}.",
         lambda width: _draw(width, example, shown, far=far, simulated=result.measurement.simulated),
     )
+
+
+def _finite(example: Example) -> Example:
+    """Leave out what is not a number: it has no place in a figure."""
+    traces = {}
+    for name, (us, volts) in example.traces.items():
+        known = np.isfinite(us) & np.isfinite(volts)
+        traces[name] = (us[known], volts[known])
+    return replace(example, traces=traces)
 
 
 def _instants(example: Example, nodes: Sequence[str]) -> dict[str, Mark]:
