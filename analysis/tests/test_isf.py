@@ -28,7 +28,7 @@ SHORT = (
     '"Ch2, DC coupling, 1.000V/div";NR_P 100;PT_F {points};XUN "s";XIN 4.0E-9;XZE -2.0E-7;'
     'PT_O {offset};YUN "V";YMU {step};YOF {at};YZE {zero};:CURV '
 )
-BARE = LONG.replace(":WFMOUTPRE:", "").replace(":CURVE", "CURVE").replace(";", ";\n", 3)
+BARE = LONG.replace(":WFMOUTPRE:", "").replace(":CURVE ", "CURVE").replace(";", ";\n", 3)
 
 
 def isf(
@@ -162,7 +162,7 @@ def test_the_second_record_may_be_damaged(tmp_path: Path) -> None:
         (b"BYT_NR 1", b"BYT_NR 7", "in '7' octets"),
         (b"#3100", b"#9999999999", ""),
         (b"#3100", b"#3abc", "a block of b'abc'"),
-        (b"#3100", b"3100", "no block of samples"),
+        (b"#3100", b"-3100", "no block of samples"),
         (b"ENCDG BIN", b"ENCDG ASC", "no numbers"),
         (b"#3100", b"#10", "no complete record"),
     ],

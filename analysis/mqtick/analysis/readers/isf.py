@@ -23,7 +23,7 @@ from mqtick.analysis.readers.octets import Octets, add_waveform, channel_of, int
 __all__ = ["FORMATS"]
 
 _PREAMBLE: Final = 1 << 14
-_CURVE: Final = re.compile(rb":?CURVE?[ \t\r\n]+", re.IGNORECASE)
+_CURVE: Final = re.compile(rb":?CURVE?[ \t\r\n]*(?=[#\d+-])", re.IGNORECASE)
 _ITEM: Final = re.compile(r'(?:[^;"]|"[^"]*"?)+')
 _WORDS: Final = {
     # A word's shortest form, and what it is called here; longer forms begin with it.
