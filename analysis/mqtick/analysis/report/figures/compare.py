@@ -164,7 +164,9 @@ def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[R
         "Above: the share of samples at or below a time error. Below: the share beyond it, on a "
         f"logarithm.{more}",
         f"Distribution of the time error of {', '.join(curve.name for curve in curves)}.",
-        lambda width: draw_ecdf(width, "Time error", curves, limits, simulated=_simulated(results)),
+        lambda width: draw_ecdf(
+            width, "Time error", curves, limits, simulated=_simulated(results), of="samples"
+        ),
     )
 
 
