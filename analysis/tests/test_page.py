@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analysis.tests.report_hostile import ODD, hostile_result
 from analysis.tests.report_samples import (
@@ -224,3 +226,13 @@ def test_an_interval_of_which_one_end_is_unknown_says_so(
 )
 def test_numbers_are_written_as_people_read_them(value: float, said: str) -> None:
     assert number(value) == said
+
+
+@given(st.floats(-1e9, 1e9))
+def test_a_number_that_is_shown_is_the_number_to_a_thousandth(value: float) -> None:
+    text = number(value).replace("−", "-").replace(",", "")
+    found = re.fullmatch("(-?[0-9.]+)(?:·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?", text)
+    assert found is not None
+    exponent = (found[2] or "0").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
+    shown = float(f"{found[1]}e{exponent}")
+    assert shown == pytest.approx(value, rel=6e-3 if found[2] else 6e-4, abs=1e-300)

@@ -59,6 +59,19 @@ def test_a_figure_or_table_of_an_earlier_report_does_not_stay_beside_a_new_one(
     assert left == {tmp_path / "figures" / "mine.png"}
 
 
+def test_no_file_outside_the_report_is_taken_for_its_own(tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    (out / "figures").mkdir(parents=True)
+    mine = [tmp_path / "mine.svg", out / "mine.svg", out / "figures" / "mine.txt"]
+    for path in mine:
+        path.write_text("mine")
+    names = ["figures/../../mine.svg", "../mine.svg", "report/mine.svg", "figures/mine.txt", 7]
+    for text in (json.dumps({"format": "mqtick-report", "files": names}), "[]", "[" * 9999, "{"):
+        (out / "report.json").write_text(text)
+        write_report([PATHOLOGICAL["nothing captured"]()], out)
+        assert all(path.read_text() == "mine" for path in mine)
+
+
 def test_a_disk_that_is_full_leaves_the_old_page_whole_and_no_half_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

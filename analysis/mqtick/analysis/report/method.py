@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
 from mqtick.analysis.published import SOURCE
 from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph
-from mqtick.analysis.report.numbers import plain, short, unit_of
+from mqtick.analysis.report.numbers import Unit, plain, short, unit_of
 from mqtick.analysis.report.titles import level
 from mqtick.analysis.result import QuantityResult, Result
 
@@ -49,7 +50,7 @@ def _shots(kinds: set[str]) -> list[Block]:
     blocks.append(
         Paragraph(
             "Positive means late: the edge named first came after the other one. Skew of two "
-            "clocks has both signs, so its size is told by the absolute value, |skew|. N is the "
+            "nodes has both signs, so its size is told by the absolute value, |skew|. N is the "
             "number of subscribers."
         )
     )
@@ -107,7 +108,7 @@ def _uncertainty(results: Sequence[Result]) -> list[Block]:
         deskew_us = measurement.channel_uncertainty_fs / 1e9
         unit = unit_of([deskew_us])
         deskew = (
-            f"{short(deskew_us * unit.per_us)} {unit.name} between two channels after deskew"
+            f"{_rough(deskew_us, unit)} between two channels after deskew"
             if deskew_us
             else "nothing stated for the difference of two channels"
         )
@@ -117,11 +118,18 @@ def _uncertainty(results: Sequence[Result]) -> list[Block]:
             own = unit_of([quantity.uncertainty_us])
             items.append(
                 f"{title}A single value of {_name(quantity)} may be off by "
-                f"{short(quantity.uncertainty_us * own.per_us)} {own.name} either way: both "
+                f"{_rough(quantity.uncertainty_us, own)} either way: both "
                 f"edges, {deskew}, and a time base of {measurement.timebase_ppm:g} ppm."
             )
     text = "Instrument uncertainty. It is the same in every shot, so no mean removes it."
     return [Paragraph(text), Listing(tuple(items))] if items else []
+
+
+def _rough(value_us: float, unit: Unit) -> str:
+    """Say an uncertainty with two digits: more of them would claim to know it."""
+    value = value_us * unit.per_us
+    known = float(f"{value:.2g}") if math.isfinite(value) else value
+    return f"{short(known)} {unit.name}"
 
 
 def _name(quantity: QuantityResult) -> str:
