@@ -50,8 +50,8 @@ class Edge:
         rising: its direction.
         uncertainty_fs: how far the instant may be from the true one, in fs: what quantisation,
             noise (four standard deviations) and the shape between two samples can do, for a
-            straight, Gaussian or exponential edge and one that rings. Not the instrument's time
-            base, nor its trigger.
+            straight, Gaussian or exponential edge and one that rings (not faster than it is
+            sampled). Not the instrument's time base, nor its trigger.
         quality: how the instant was found: `INTERPOLATED` between the samples around it, `FITTED`
             to more of them, or `BETWEEN`: it changed so quickly that nothing more can be told.
         samples_in_rise: the transition duration (10 to 90 %) in samples; at most what a straight
