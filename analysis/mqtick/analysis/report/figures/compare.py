@@ -157,6 +157,7 @@ def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[R
         for (name, each), look in zip(clocks, SERIES, strict=False)
     ]
     limits = limits_of(results, "clock")
+    simulated = _simulated(results)
     more = f" {len(curves)} of {len(clocks)} clocks." if len(clocks) > len(curves) else ""
     return Picture(
         "compare-ecdf-clock",
