@@ -18,7 +18,14 @@ import numpy.typing as npt
 
 from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.octets import Octets, add_waveform, channel_of, interval_fs, start_fs
+from mqtick.analysis.readers.octets import (
+    Octets,
+    add_waveform,
+    channel_of,
+    interval_fs,
+    start_fs,
+    text,
+)
 
 __all__ = ["FORMATS"]
 
@@ -114,7 +121,7 @@ def _preamble(octets: bytes) -> dict[str, str]:
 
 def _name(preamble: dict[str, str], path: Path) -> str:
     """Return the channel that the label begins with ("Ch1, DC coupling, ..."), else the file's."""
-    label = preamble.get("label", "").split(",")[0].strip()
+    label = text(preamble.get("label", "").split(",")[0].encode("latin-1"))
     return label.upper() if re.fullmatch(r"(?i)ch\d", label) else label or channel_of(path)
 
 
@@ -161,14 +168,14 @@ def _record(
 
 
 def _number(preamble: dict[str, str], word: str, file: Octets) -> float:
-    text = preamble.get(word, "" if word in ("XINCR", "YMULT") else "0")
+    told = preamble.get(word, "" if word in ("XINCR", "YMULT") else "0")
     try:
-        number = float(text)
+        number = float(told)
     except ValueError:
         number = float("nan")
     if not abs(number) < 1e30:
         raise CaptureError(
-            f"{file.path}: the preamble has the {word} {text[:40]!r}, which is no number. It is "
+            f"{file.path}: the preamble has the {word} {told[:40]!r}, which is no number. It is "
             "damaged; save it again."
         )
     return number
@@ -209,14 +216,14 @@ def _samples(
 
 
 def _words(file: Octets, at: int, what: str) -> tuple[npt.NDArray[Any], int]:
-    text = file.take(at, min(file.size - at, _ASCII_OCTETS), what).split(b":")[0]
+    words = file.take(at, min(file.size - at, _ASCII_OCTETS), what).split(b":")[0]
     try:
-        codes = np.array([int(float(word)) for word in text.split(b",")], np.int64)
+        codes = np.array([int(float(word)) for word in words.split(b",")], np.int64)
     except (ValueError, OverflowError) as error:
         raise CaptureError(f"{file.path}: {what} has samples that are no numbers.") from error
     if codes.size and not -(1 << 15) <= codes.min() <= codes.max() < 1 << 15:
         raise CaptureError(f"{file.path}: {what} has codes beyond 16 bits.")
-    return codes.astype(np.int16), at + len(text)
+    return codes.astype(np.int16), at + len(words)
 
 
 FORMATS: Final = (Format("Tektronix ISF", "an oscilloscope (model not noted)", _is_isf, _open),)
