@@ -159,17 +159,17 @@ class Track:
             )
         if self._restarts:
             notes.append(
-                f"{name}: the local timeline began anew {self._restarts} times (a restart, or a "
+                f"{name}: the local timeline began anew {_times(self._restarts)} (a restart, or a "
                 "machine that slept); the reference says how much time went by."
             )
         if self._steps:
             notes.append(
-                f"{name}: the system clock was stepped {self._steps} times, by up to "
+                f"{name}: the system clock was stepped {_times(self._steps)}, by up to "
                 f"{self._largest_step_ns / _SECOND_NS:.3g} s."
             )
         if moved:
             notes.append(
-                f"{name}: time runs backwards in the log {moved} times; the samples were put in "
+                f"{name}: time runs backwards in the log {_times(moved)}; the samples were put in "
                 f"order, and {doubled} of them left out that share an instant with another."
             )
         return notes
@@ -181,3 +181,7 @@ def _reference_ns(sample: Sample) -> int:
 
 def _merit(sample: Sample) -> tuple[int, int]:
     return _RANKS.get(sample.kind, -1), -sample.delay_ns
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

@@ -154,8 +154,8 @@ def _deviations(
     notes = [even.note] if even.note else []
     if len(even.parts) > 1:
         notes.append(
-            f"There are {len(even.parts) - 1} gaps of more than five median intervals; MTIE, TDEV "
-            "and ADEV are computed of the parts between them, never across one."
+            "MTIE, TDEV and ADEV are computed of parts between gaps, never across one; gaps, of "
+            f"more than five median intervals: {len(even.parts) - 1}."
         )
     parts = list(even.parts)
     return (
