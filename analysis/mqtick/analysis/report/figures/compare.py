@@ -166,7 +166,7 @@ def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[R
         f"logarithm.{more}",
         f"Distribution of the time error of {', '.join(curve.name for curve in curves)}.",
         lambda width: draw_ecdf(
-            width, "Time error", curves, limits, simulated=_simulated(results), of="samples"
+            width, "Time error", curves, limits, simulated=simulated, of="samples"
         ),
     )
 
