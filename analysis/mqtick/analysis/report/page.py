@@ -77,27 +77,27 @@ def _first_screen(results: Sequence[Result], title: str) -> str:
         head, _, tail = shown.partition(":")
         shown = f'<span class="simulated">{head}:</span>{tail}'
     heading = f"<h1>{shown}</h1>"
-    headlines = headlines_of(results)
+    headlines, sure = headlines_of(results), level(results[0])
     if len(results) == 1:
-        return f"<header>{heading}{_answer(headlines[0])}{_left_out(results)}</header>"
+        return f"<header>{heading}{_answer(headlines[0], sure)}{_left_out(results)}</header>"
     runs = "".join(
-        f"<article><h2>{_text(headline.title)}</h2>{_answer(headline)}</article>"
+        f"<article><h2>{_text(headline.title)}</h2>{_answer(headline, sure)}</article>"
         for headline in headlines
     )
     return f'<header>{heading}<div class="runs">{runs}</div>{_left_out(results)}</header>'
 
 
-def _answer(headline: Headline) -> str:
-    numbers = "".join(map(_number, headline.numbers))
+def _answer(headline: Headline, confidence: str) -> str:
+    numbers = "".join(_number(number, confidence) for number in headline.numbers)
     verdicts = "".join(map(_verdict, headline.verdicts))
     listed = f'<ul class="verdicts">{verdicts}</ul>' if verdicts else ""
     sentence = f'<p class="answer">{_text(headline.sentence)}</p>'
     return f'{sentence}<dl class="numbers">{numbers}</dl>{listed}'
 
 
-def _number(number: Number) -> str:
+def _number(number: Number, confidence: str) -> str:
     unit = f" <small>{_text(number.unit)}</small>" if number.unit else ""
-    interval = f"<dd>{_text(number.interval)} {_text(number.unit)}</dd>" if number.interval else ""
+    interval = f"<dd>{confidence}: {_text(number.interval)}</dd>" if number.interval else ""
     state = _state(number.state) + (" " if number.note else "") if number.state else ""
     note = f"<dd>{state}{_text(number.note)}</dd>" if state or number.note else ""
     return (

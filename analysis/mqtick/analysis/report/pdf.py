@@ -64,8 +64,7 @@ def _first(paper: Paper, results: Sequence[Result], title: str) -> None:
         if several:
             paper.need(1.5)
             paper.write(headline.title, 11, bold=True)
-        _headline(paper, headline, 10.5 if several else 14)
-    paper.write(f"Intervals have {level(results[0])} confidence.", _SMALL, ink=MUTED.light)
+        _headline(paper, headline, 10.5 if several else 14, level(results[0]))
     damaged = sum(len(result.measurement.damaged) for result in results)
     failed = sum(result.counts.missed + result.counts.refused for result in results)
     if failed or damaged:
@@ -73,12 +72,12 @@ def _first(paper: Paper, results: Sequence[Result], title: str) -> None:
         paper.write(f"{said} The reasons stand below.", _TEXT)
 
 
-def _headline(paper: Paper, headline: Headline, size: float) -> None:
+def _headline(paper: Paper, headline: Headline, size: float, confidence: str) -> None:
     paper.write(headline.sentence, size)
     paper.down(0.1)
     paper.rule(weight=1.0, ink=INK.light)
     paper.down(0.04)
-    cells = [_cell(number) for number in headline.numbers]
+    cells = [_cell(number, confidence) for number in headline.numbers]
     labels = max(len(cell.labels) for cell in cells)
     rows: list[list[_Line | None]] = [
         [*[None] * (labels - len(cell.labels)), *cell.labels, cell.value, *cell.below]
@@ -116,14 +115,14 @@ class _Cell(NamedTuple):
     below: list[_Line]
 
 
-def _cell(number: Number) -> _Cell:
+def _cell(number: Number, confidence: str) -> _Cell:
     width = _COLUMN - 0.15
     labels = [_Line(line) for line in lines_of(number.label, width, _SMALL)]
     text = f"{number.value} {number.unit}".strip()
     size = 15.0
     while size > _SMALL and len(lines_of(text, width, size, bold=True)) > 1:
         size -= 0.5
-    below = [_Line(f"{number.interval} {number.unit}")] if number.interval else []
+    below = [_Line(f"{confidence}: {number.interval}")] if number.interval else []
     if number.state:
         mark = f"{MARKS[number.state]} {number.state}"
         below.append(_Line(mark, bold=True, ink=STATE_INKS[number.state]))
