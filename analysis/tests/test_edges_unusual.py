@@ -179,3 +179,17 @@ def test_codes_of_a_text_file_begin_at_zero_and_are_not_clipped_there() -> None:
     codes = np.rint(3000 * (edge(9000.3, 2.0) + noise(0.02)))
     codes = (codes - codes.min()).astype(np.uint16)
     assert not is_clipped(Waveform(codes, 0.001, 0.0, 10**9, 0))
+
+
+def test_trains_of_pulses_that_hardly_rest_keep_every_edge_within_what_is_stated() -> None:
+    random = np.random.default_rng(8)
+    for _ in range(40):
+        rise = 10 ** random.uniform(-1, 1)
+        apart = max(2, 3 * rise) * random.uniform(1, 2)
+        places = 20 + 2 * rise + np.arange(int(min(900 / apart, 60))) * apart
+        places += random.uniform(-0.2, 0.2, places.size)
+        shares = sum(edge(at, rise, 1000) * (-1) ** index for index, at in enumerate(places))
+        edges = found(np.asarray(shares) + random.normal(0, 0.02, 1000))
+        assert len(edges) == places.size
+        for (_, place, stated), at in zip(edges, places, strict=True):
+            assert abs(place - at) <= stated

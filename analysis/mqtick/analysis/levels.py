@@ -127,8 +127,9 @@ def _levels(waveform: Waveform, minimum_v: float) -> tuple[StateLevels, _Histogr
     (low_noise, at_low), (high_noise, at_high) = (
         _spread(counts, level, high - low) for level in (low, high)
     )
-    # A level of a few samples, as a short pulse has, shows its shape rather than its noise.
-    told = [n for n, at in ((low_noise, at_low), (high_noise, at_high)) if at >= _TELLS_NOISE]
+    # A level of a few samples, as short pulses have, shows their shape rather than its noise.
+    least = max(_TELLS_NOISE, (at_low + at_high) // 10)
+    told = [n for n, at in ((low_noise, at_low), (high_noise, at_high)) if at >= least]
     noise = max(told or (low_noise, high_noise))
     if (high - low) < SIGMAS * noise or (high - low) * scale < minimum_v:
         raise EdgeError(
