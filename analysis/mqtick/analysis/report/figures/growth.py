@@ -80,11 +80,12 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     line = quantity.growth
     says = ""
     if line is not None:
+        sign = "−" if line.b.value < 0 else "+"
         says = (
-            f" The robust line, with its band, is {number(line.a.value)} µs + "
-            f"{number(line.b.value)} µs a subscriber; of skewed values it is below the means."
+            f" The robust line, with its band, is {number(line.a.value)} µs {sign} "
+            f"{number(abs(line.b.value))} µs a subscriber; of skewed values it is below the means."
         )
-    percent = f"{result.confidence:.0%}"
+    percent = f"{100 * result.confidence:g}{_NBSP}%"
     return Picture(
         f"growth-{name}",
         f"{quantity.title} over the number of subscribers",
