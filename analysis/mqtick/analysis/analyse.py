@@ -76,8 +76,14 @@ def analyse(
         quantities=quantities,
         pairs=pairs_of(measurement),
         clocks=clocks,
-        verdicts=tuple(sorted(verdicts, key=lambda each: _WORST.index(each.state))),
+        verdicts=tuple(sorted(verdicts, key=_badness)),
     )
+
+
+def _badness(verdict: Verdict) -> tuple[int, float]:
+    """Sort key: first what fails, and in it what exceeds its limit by the largest factor."""
+    factor = verdict.value.value / verdict.limit.bound_us
+    return _WORST.index(verdict.state), -factor if np.isfinite(factor) else 0.0
 
 
 def _quantity(measurement: Measurement, taken: Values, confidence: float) -> QuantityResult:
@@ -189,7 +195,7 @@ def _counts(measurement: Measurement) -> Counts:
         missing_edges=sum(
             name not in shot.marks
             for shot in shots
-            if shot.outcome == CAPTURED and shot.marks
+            if shot.outcome != REFUSED and shot.marks
             for name in measurement.nodes
         ),
         reasons=dict(

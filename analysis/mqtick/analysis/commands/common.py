@@ -1,0 +1,124 @@
+"""What both commands share: flags, limits, progress, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mqtick.analysis.analyse import analyse
+from mqtick.analysis.measurement import Measurement
+from mqtick.analysis.result import Result
+from mqtick.analysis.statistics.limits import HOLDS, Limit, LimitError, parse_limit
+from mqtick.service.commandline import Exit, fail
+
+__all__ = ["WrongUseError", "add_output_flags", "finish", "limits_of", "results_of", "watch"]
+
+_PERIOD_S = 0.1
+
+
+class WrongUseError(ValueError):
+    """What was asked for cannot be done; the text says why, and what to ask for instead."""
+
+
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what says which limits count, and where the report goes."""
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report is written")
+    parser.add_argument(
+        "--limit",
+        action="append",
+        metavar="LIMIT",
+        help="limit that decides the exit code, instead of the usual ones; again for more: a name "
+        "(c37.118-60) or QUANTITY.STATISTIC<VALUE (skew.p99<100us)",
+    )
+    parser.add_argument("--no-limits", action="store_true", help="judge nothing; exit code 0")
+    parser.add_argument(
+        "--confidence",
+        type=_confidence,
+        default=0.95,
+        metavar="SHARE",
+        help="of intervals and verdicts (default 0.95)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _confidence(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0.5 <= share <= 0.9999:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 0.5 and 0.9999, such as 0.95")
+    return share
+
+
+def limits_of(args: argparse.Namespace) -> list[Limit] | None:
+    """Return the limits that count, None for the usual ones of what was measured."""
+    if args.no_limits:
+        if args.limit:
+            raise WrongUseError("--limit and --no-limits contradict each other; leave one out.")
+        return []
+    if args.limit is None:
+        return None
+    try:
+        return [limit for text in args.limit for limit in parse_limit(text)]
+    except LimitError as error:
+        raise WrongUseError(str(error)) from error
+
+
+def watch(args: argparse.Namespace) -> Callable[[int, int], None] | None:
+    """Return what shows progress on a terminal, None where there is none."""
+    if args.quiet or not sys.stderr.isatty():
+        return None
+    shown = 0.0
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if done < total and now - shown < _PERIOD_S:
+            return
+        shown = now
+        filled = 30 * done // max(total, 1)
+        line = f"{'#' * filled:<30} {done:,} of {total:,}" if done < total else ""
+        print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def results_of(
+    measurements: Sequence[Measurement], limits: list[Limit] | None, confidence: float
+) -> list[Result]:
+    """Work the numbers out; WrongUseError where nothing was measured."""
+    for measurement in measurements:
+        if not measurement.shots and not measurement.time_errors:
+            damaged = f" {measurement.damaged[0]}" if measurement.damaged else ""
+            raise WrongUseError(f"{measurement.title}: there is no shot in it.{damaged}")
+    return [analyse(measurement, limits, confidence) for measurement in measurements]
+
+
+def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, command: str) -> int:
+    """Write the report, print the result, and return the exit code."""
+    # matplotlib takes a second to import: whoever made a mistake need not wait for it
+    from mqtick.analysis.report.as_json import as_json  # noqa: PLC0415
+    from mqtick.analysis.report.as_text import as_text  # noqa: PLC0415
+    from mqtick.analysis.report.write import write_report  # noqa: PLC0415
+
+    try:
+        written = write_report(results, out, command)
+    except OSError as error:
+        return fail(
+            f"the report cannot be written to {out} ({error.strerror or error}); name another "
+            "folder by --out FOLDER"
+        )
+    if args.json:
+        # a machine wants to know where the page is, too
+        print(json.dumps({**as_json(results), "report": str(written.html)}, indent=1))
+    elif not args.quiet:
+        print(as_text(results))
+        print(f"\nreport: {written.html}")
+    proven = all(verdict.state == HOLDS for result in results for verdict in result.verdicts)
+    return Exit.GOOD if proven else Exit.LIMIT_NOT_MET

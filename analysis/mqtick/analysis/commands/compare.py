@@ -1,0 +1,65 @@
+"""mqtick-report compare: several runs, brokers above all, in one report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from mqtick.analysis.commands.common import (
+    WrongUseError,
+    add_output_flags,
+    finish,
+    limits_of,
+    results_of,
+    watch,
+)
+from mqtick.analysis.commands.report import command_line
+from mqtick.analysis.load import load
+from mqtick.service.commandline import Exit, fail
+
+__all__ = ["add"]
+
+_EPILOG = """\
+examples:
+  mqtick-report compare runs/software runs/hardware
+  mqtick-report compare runs/brokers/* --out comparison --limit skew.mean<52us
+
+exit codes: 0 every limit holds in every run, 1 it failed, 2 wrong use, 4 a limit is not met or
+not proven"""
+
+
+def add(commands: Any) -> None:
+    """Add the parser of `compare`."""
+    parser = commands.add_parser(
+        "compare",
+        help="overlay several runs",
+        description="Overlay several runs, such as those of two brokers, in one report.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="two or more run folders or sample logs"
+    )
+    add_output_flags(parser)
+    parser.set_defaults(call=_call)
+
+
+def _call(args: argparse.Namespace) -> int:
+    try:
+        if len(args.paths) < 2:
+            raise WrongUseError(
+                f"there is nothing to compare {args.paths[0]} with; name a second run, or leave "
+                "`compare` out."
+            )
+        limits = limits_of(args)
+        measurements = [load(path, progress=watch(args)) for path in args.paths]
+        titles = [measurement.title for measurement in measurements]
+        for path, measurement in zip(args.paths, measurements, strict=True):
+            # Runs of one experiment have one title; their folders tell them apart.
+            if titles.count(measurement.title) > 1 or not measurement.title:
+                measurement.title = path.resolve().name
+        results = results_of(measurements, limits, args.confidence)
+    except WrongUseError as error:
+        return fail(str(error), Exit.WRONG_USE)
+    return finish(args, results, args.out or Path("comparison"), command_line())

@@ -1,0 +1,180 @@
+"""mqtick-report report: a run folder, captures or a sample log become a report."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from mqtick.analysis.commands.common import (
+    WrongUseError,
+    add_output_flags,
+    finish,
+    limits_of,
+    results_of,
+    watch,
+)
+from mqtick.analysis.from_captures import CaptureOptions
+from mqtick.analysis.load import load
+from mqtick.analysis.readers.registry import FORMATS
+from mqtick.analysis.waveform import femtoseconds
+from mqtick.service.commandline import Exit, fail
+
+__all__ = ["add", "command_line"]
+
+_EPILOG = """\
+examples:
+  mqtick-report runs/today
+  mqtick-report scope/*.csv --channels publisher=1,first=2,last=3
+  mqtick-report scope/*.csv --channels publisher=1,first=2 --limit 'latency.p95<500us'
+  mqtick-report pps.sr --kind clock --channels reference=D0,pi4=D1,pi5=D2
+  mqtick-report samples.jsonl
+
+Without --channels it says what is in the files, and which command to give.
+
+files that are recognised by their content (untested: no file of such an instrument was at hand):
+{formats}
+
+exit codes: 0 every limit holds, 1 it failed, 2 wrong use, 4 a limit is not met or not proven"""
+
+
+def add(commands: Any) -> None:
+    """Add the parser of `report`."""
+    parser = commands.add_parser(
+        "report",
+        help="make a report of a run folder, of captures, or of a sample log (may be left out)",
+        description="Make a report of a run folder, of captures of an oscilloscope or logic "
+        "analyser, or of a client's sample log.",
+        epilog=_EPILOG.format(formats="\n".join(f"  {line}" for line in _formats())),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="folder or files")
+    parser.add_argument(
+        "--channels",
+        type=_table,
+        default={},
+        metavar="NAME=CHANNEL,...",
+        help="which channel of the files is whose: publisher (or reference), first, last, and any "
+        "other name",
+    )
+    parser.add_argument(
+        "--kind", choices=("latency", "skew", "clock"), default="", help="what was measured"
+    )
+    parser.add_argument(
+        "--subscribers",
+        action="append",
+        type=_subscribers,
+        default=[],
+        metavar="[PATTERN=]N",
+        help="how many subscribed, of all files or of those whose name matches: '*n100*=100'",
+    )
+    parser.add_argument(
+        "--cable-delay",
+        type=_delays,
+        default={},
+        metavar="NAME=NS,...",
+        help="delay of a channel's cable and probe in ns, to be taken off",
+    )
+    parser.add_argument(
+        "--edge",
+        choices=("rising", "falling", "both"),
+        default="rising",
+        help="which edges of the publisher are events (default rising)",
+    )
+    parser.add_argument(
+        "--minimum-v",
+        type=_positive,
+        default=0.5,
+        metavar="V",
+        help="least amplitude of a signal in volts (default 0.5)",
+    )
+    parser.add_argument(
+        "--timebase-ppm",
+        type=_positive,
+        default=25.0,
+        metavar="PPM",
+        help="how far the instrument's time base may be off (default 25)",
+    )
+    parser.add_argument("--title", default="", help="title of the report")
+    add_output_flags(parser)
+    parser.set_defaults(call=_call)
+
+
+def _formats() -> list[str]:
+    return [
+        each.name
+        + ("" if each.tested else " (untested)")
+        + (f" (needs {each.needs}: pip install 'mqtick[captures]')" if each.needs else "")
+        for each in FORMATS
+    ]
+
+
+def _table(text: str) -> dict[str, str]:
+    pairs = [word.partition("=") for word in text.split(",")]
+    for name, _, value in pairs:
+        if not name.strip() or not value.strip():
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not NAME=VALUE,NAME=VALUE, such as publisher=1,first=2,last=3"
+            )
+    table = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(table) < len(pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} has a name twice")
+    return table
+
+
+def _delays(text: str) -> dict[str, int]:
+    try:
+        return {name: femtoseconds(float(ns) * 1e-9) for name, ns in _table(text).items()}
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NANOSECONDS,...") from None
+
+
+def _subscribers(text: str) -> tuple[str, int]:
+    pattern, _, number = text.rpartition("=")
+    if not number.isdecimal() or not 0 < int(number) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not N or PATTERN=N, such as '*n100*=100'")
+    return pattern or "*", int(number)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return value
+
+
+def command_line() -> str:
+    """Return the command as it was given, for the report."""
+    return shlex.join(["mqtick-report", *sys.argv[1:]])
+
+
+def _out(args: argparse.Namespace) -> Path:
+    first: Path = args.paths[0]
+    if args.out is not None:
+        return Path(args.out)
+    return first / "report" if first.is_dir() else Path(f"report-{first.stem}")
+
+
+def _call(args: argparse.Namespace) -> int:
+    try:
+        limits = limits_of(args)
+        options = CaptureOptions(
+            channels=args.channels,
+            kind=args.kind,
+            subscribers=args.subscribers,
+            cable_delay_fs=args.cable_delay,
+            edge=args.edge,
+            minimum_v=args.minimum_v,
+            timebase_ppm=args.timebase_ppm,
+            title=args.title,
+        )
+        measurement = load(*args.paths, options=options, progress=watch(args))
+        results = results_of([measurement], limits, args.confidence)
+    except WrongUseError as error:
+        return fail(str(error), Exit.WRONG_USE)
+    return finish(args, results, _out(args), command_line())

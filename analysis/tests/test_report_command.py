@@ -1,0 +1,348 @@
+"""mqtick-report as a user has it: from files to exit codes and sentences."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from analysis.tests.wave_parts import channel, record_of
+from mqtick.analysis.cli import main
+from mqtick.analysis.layout import Layout, Trigger
+from mqtick.analysis.result import Result
+from mqtick.analysis.run_folder import create_run, shot_path
+from mqtick.analysis.shot import CAPTURED, MISSED, ShotMeta, write_shot
+from mqtick.analysis.waveform import Waveform, femtoseconds
+
+US = 10**9
+Say = pytest.CaptureFixture[str]
+
+
+def levels(edge_us: float, points: int = 1000, span_us: float = 1000.0) -> Waveform:
+    """A pin that rises once, between 0 and 3.3 V, in a record that begins 100 us before 0."""
+    times = np.arange(points) * span_us / points - 100.0
+    codes = (10 + 200 * np.clip((times - edge_us) / 2 + 0.5, 0, 1)).astype(np.uint8)
+    return Waveform(codes, 3.3 / 200, 10.0, femtoseconds(span_us / points * 1e-6), -100 * US)
+
+
+def csv(path: Path, edges_us: Sequence[float], points: int = 1000, cut: int = 0) -> Path:
+    """A plain CSV with one column of volts for each edge."""
+    waves = [levels(edge, points) for edge in edges_us]
+    lines = ["time [us]," + ",".join(f"CH{number + 1}" for number in range(len(waves)))]
+    for index in range(points):
+        volts = ",".join(f"{wave.volts()[index]:.4f}" for wave in waves)
+        lines.append(f"{waves[0].instant_fs(index) / US:.3f},{volts}")
+    text = "\n".join(lines) + "\n"
+    path.write_text(text[: len(text) - cut])
+    return path
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
+    """What a report would have been written of; its figures take their time elsewhere."""
+    seen: list[Result] = []
+
+    def keep(results: Sequence[Result], out: Path, command: str = "") -> SimpleNamespace:
+        seen.extend(results)
+        return SimpleNamespace(html=out / "report.html")
+
+    monkeypatch.setattr("mqtick.analysis.report.write.write_report", keep)
+    return seen
+
+
+@pytest.fixture
+def captures(tmp_path: Path) -> Callable[..., list[str]]:
+    """Four captures: latency 100 to 103 us, skew 20 to 26 us."""
+
+    def make(**more: int) -> list[str]:
+        return [
+            str(csv(tmp_path / f"shot {n}.csv", (0, 100 + n, 120 + 3 * n), **more))
+            for n in range(4)
+        ]
+
+    return make
+
+
+LAYOUT = Layout(
+    "skew",
+    {
+        "publisher": channel(1, "server:0", "time"),
+        "first": channel(2, "client:first"),
+        "last": channel(3, "client:last"),
+    },
+    {"scope": Trigger("publisher", "rising")},
+    *("publisher", "first", "last"),
+)
+ORDER = ("--channels", "publisher=1,first=2,last=3")
+
+
+# ---- no configuration at all --------------------------------------------------------------------
+
+
+def test_without_channels_it_says_what_is_there_and_which_command_to_give(
+    tmp_path: Path, capsys: Say
+) -> None:
+    path = csv(tmp_path / "my scope.csv", (0, 100, 130))
+    assert main([str(path)]) in (1, 2)
+    said = capsys.readouterr().err
+    for word in ("CH1", "CH2", "CH3", "--channels publisher=", f"'{path}'"):
+        assert word in said
+
+
+def test_the_proposed_command_works(tmp_path: Path, capsys: Say, results: list[Result]) -> None:
+    csv(tmp_path / "scope.csv", (0, 100, 130))
+    main([str(tmp_path / "scope.csv")])
+    said = capsys.readouterr().err
+    words = said[said.index("--channels") :].split()[1].strip("'`.,")
+    main([str(tmp_path / "scope.csv"), "--channels", words])
+    assert results[0].measurement.shots[0].latency_fs == pytest.approx(100 * US, abs=US)
+    assert results[0].measurement.shots[0].skew_fs == pytest.approx(30 * US, abs=US)
+
+
+def test_captures_become_latency_and_skew(
+    captures: Callable[..., list[str]], results: list[Result]
+) -> None:
+    main([*captures(), *ORDER, "--subscribers", "3", "--cable-delay", "first=1000"])
+    (result,) = results
+    skew, latency = result.quantities
+    assert (skew.quantity, latency.quantity) == ("skew", "latency")
+    assert skew.overall.subscribers == 3
+    # 1 us of cable makes the first one's edge seem late
+    assert sorted(skew.values_us) == pytest.approx([21, 23, 25, 27], abs=0.1)
+    assert sorted(latency.values_us) == pytest.approx([99, 100, 101, 102], abs=0.1)
+
+
+# ---- exit codes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        (["--limit", "skew.mean<100us"], 0),
+        (["--limit", "skew.mean<10us"], 4),
+        (["--limit", "skew.mean<100us", "--limit", "latency.mean<100us"], 4),
+        (["--limit", "skew.p99<100us"], 4),  # not proven by four shots
+        (["--limit", "clock.max<1s"], 4),  # was not measured
+        (["--no-limits"], 0),
+    ],
+)
+def test_the_exit_code_says_whether_the_limits_are_shown_to_hold(
+    captures: Callable[..., list[str]], results: list[Result], limits: list[str], code: int
+) -> None:
+    assert main([*captures(), *ORDER, "--quiet", *limits]) == code
+    assert len(results) == 1
+
+
+def test_a_machine_gets_json_and_nothing_else(
+    captures: Callable[..., list[str]], results: list[Result], capsys: Say, tmp_path: Path
+) -> None:
+    main([*captures(), *ORDER, "--json", "--no-limits", "--out", str(tmp_path / "out")])
+    said = capsys.readouterr()
+    assert json.loads(said.out)["report"] == str(tmp_path / "out" / "report.html")
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        (["--limit", "skew.p98<1us"], "p99"),
+        (["--limit", "c37.118-6"], "c37.118-60"),
+        (["--limit", "skew.mean<1us", "--no-limits"], "--no-limits"),
+        (["--channels", "publisher"], "publisher=1"),
+        (["--channels", "a=1,a=2"], "twice"),
+        (["--confidence", "95"], "0.95"),
+        (["--subscribers", "many"], "PATTERN=N"),
+        (["--cable-delay", "first=long"], "NANOSECONDS"),
+        (["--minimum-v", "nan"], "above 0"),
+        (["--edge", "up"], "rising"),
+    ],
+)
+def test_a_wrong_flag_is_told_with_what_would_be_right(
+    tmp_path: Path, capsys: Say, flags: list[str], names: str
+) -> None:
+    path = csv(tmp_path / "a.csv", (0, 100, 130))
+    try:
+        code = main([str(path), *flags])
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2
+    assert names in capsys.readouterr().err
+
+
+# ---- bad input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("octets", "names"),
+    [
+        (b"", "empty"),
+        (b"\0" * 5000, ""),
+        (b"hello\n", ""),
+        (b"%PDF-1.4\n" + b"x" * 100, ""),
+        ("Gerät;µs\n".encode("latin-1") * 3, ""),
+    ],
+)
+def test_what_is_no_capture_is_refused_with_a_sentence(
+    tmp_path: Path, capsys: Say, octets: bytes, names: str
+) -> None:
+    path = tmp_path / "capture one.csv"
+    path.write_bytes(octets)
+    assert main([str(path), *ORDER]) in (1, 2)
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert "capture one.csv" in said
+    assert names in said
+    assert "Traceback" not in said
+
+
+def test_what_is_not_there_is_named(tmp_path: Path, capsys: Say) -> None:
+    assert main([str(tmp_path / "gone.csv")]) in (1, 2)
+    assert "gone.csv" in capsys.readouterr().err
+
+
+def test_half_a_file_counts_as_far_as_it_goes(
+    captures: Callable[..., list[str]], results: list[Result]
+) -> None:
+    main([*captures(cut=2000), *ORDER, "--no-limits", "--quiet"])
+    assert len(results[0].quantities[0].values_us) == 4
+    assert results[0].measurement.notes
+
+
+def test_a_damaged_file_is_left_out_and_reported(
+    captures: Callable[..., list[str]], results: list[Result], capsys: Say, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_bytes(b"")
+    main([*captures(), str(bad), *ORDER, "--no-limits"])
+    assert len(results[0].quantities[0].values_us) == 4
+    assert "bad.csv" in results[0].measurement.damaged[0]
+    assert "bad.csv" in capsys.readouterr().out
+
+
+def test_a_constant_channel_and_an_edge_before_the_record_are_missed_edges(
+    tmp_path: Path, results: list[Result], capsys: Say
+) -> None:
+    files = [
+        csv(tmp_path / "good.csv", (0, 100, 130)),
+        csv(tmp_path / "before.csv", (0, 100, -150)),  # high from the beginning
+        csv(tmp_path / "never.csv", (0, 100, 5000)),
+    ]
+    main([*map(str, files), *ORDER, "--no-limits"])
+    assert list(results[0].quantities[0].values_us) == pytest.approx([30], abs=0.1)
+    assert results[0].counts.missing_edges == 2
+    assert "2" in capsys.readouterr().out
+
+
+def test_captures_of_different_lengths_and_with_more_channels_than_named_are_fine(
+    tmp_path: Path, results: list[Result]
+) -> None:
+    files = [
+        csv(tmp_path / "a.csv", (0, 100, 130, 140)),
+        csv(tmp_path / "b.csv", (0, 100, 130), points=500),
+    ]
+    main([*map(str, files), *ORDER, "--no-limits", "--quiet"])
+    assert list(results[0].quantities[0].values_us) == pytest.approx([30, 30], abs=0.5)
+    assert any("CH4" in note for note in results[0].measurement.notes)
+
+
+def test_a_channel_that_is_not_there_is_told_with_those_that_are(
+    tmp_path: Path, capsys: Say
+) -> None:
+    path = csv(tmp_path / "a.csv", (0, 100))
+    assert main([str(path), *ORDER]) in (1, 2)
+    said = capsys.readouterr().err
+    assert "last" in said
+    assert "CH2" in said
+
+
+# ---- run folders --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Twenty shots at N = 2 and at N = 100, one of them missed, one damaged."""
+    chance = np.random.default_rng(1)
+    folder = tmp_path / "runs" / "to day"
+    create_run(folder, record_of(LAYOUT, title="a run", simulated=True))
+    for number in range(1, 41):
+        many = 2 if number <= 20 else 100
+        first = 200 + 10 * chance.random()
+        edges = {"publisher": 0.0, "first": first, "last": first + 10 + many * 0.1}
+        meta = ShotMeta(
+            number,
+            1,
+            many,
+            MISSED if number == 7 else CAPTURED,
+            reason="nothing came" if number == 7 else "",
+            started_ns=1_700_000_000 * 10**9 + number * 10**9,
+            simulated=True,
+        )
+        waves = {} if number == 7 else {name: levels(edge) for name, edge in edges.items()}
+        write_shot(shot_path(folder, number), meta, waves)
+    shot_path(folder, 30).write_bytes(b"PK\x03\x04 damaged")
+    return folder
+
+
+def test_a_run_becomes_numbers_with_nothing_left_out_silently(
+    run: Path, results: list[Result], capsys: Say
+) -> None:
+    assert main([str(run)]) == 0
+    (result,) = results
+    skew = result.quantities[0]
+    assert [(row.subscribers, row.signed.n if row.signed else 0) for row in skew.rows] == [
+        (2, 19),
+        (100, 19),
+        (None, 38),
+    ]
+    assert skew.growth is not None
+    assert skew.growth.b.value == pytest.approx(0.1, abs=0.01)
+    assert result.counts.missed == 1
+    said = capsys.readouterr().out
+    for words in ("SIMULATED", "nothing came", "000030.npz", f"{run}/report/report.html"):
+        assert words in said
+
+
+def test_a_folder_that_is_no_run_is_told(tmp_path: Path, capsys: Say) -> None:
+    assert main([str(tmp_path)]) in (1, 2)
+    assert "run.json" in capsys.readouterr().err
+
+
+def test_two_runs_are_compared_under_the_names_of_their_folders(
+    run: Path, results: list[Result]
+) -> None:
+    other = run.with_name("hardware")
+    run.rename(other)
+    main(["compare", str(other), str(other), "--quiet"])
+    assert [result.measurement.title for result in results] == ["hardware", "hardware"]
+
+
+def test_one_run_cannot_be_compared(run: Path, capsys: Say) -> None:
+    assert main(["compare", str(run)]) == 2
+    assert "second" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_report_of_a_run_lies_in_its_folder(run: Path) -> None:
+    command = [sys.executable, "-m", "mqtick.analysis.cli", str(run), "--limit", "skew.mean<5us"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (4, "")
+    page = (run / "report" / "report.html").read_text()
+    assert "SIMULATED" in page
+    assert "skew.mean&lt;5us" in page
+    assert (run / "report" / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_told(run: Path) -> None:
+    (run / "report").write_text("in the way")
+    command = [sys.executable, "-m", "mqtick.analysis.cli", str(run), "--no-limits"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "--out" in done.stderr
+    assert "Traceback" not in done.stderr
