@@ -51,8 +51,8 @@ def stability_picture(result: Result, clock: ClockSummary) -> Picture | None:
         f"stability-{name}",
         f"Stability of {name}",
         f"Over the observation interval; bars: {100 * result.confidence:g}\N{NO-BREAK SPACE}% "
-        "intervals (MTIE is a maximum and has none). Dashed: masks of standards, the two nearest to each measure. "
-        "Samples of a client hold its network's noise too.",
+        "intervals (MTIE is a maximum and has none). Dashed: masks of standards, the two nearest "
+        "to each measure. Samples of a client hold its network's noise too.",
         f"Stability of {name}: {told}.",
         lambda width: _draw(width, clock, drawn, simulated=result.measurement.simulated),
     )
