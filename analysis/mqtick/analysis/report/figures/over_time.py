@@ -225,7 +225,7 @@ def _points(
             marker=look.marker,
             markersize=2.2 if many else 4,
             color=look.ink.light,
-            alpha=0.35 if many else 0.75,
+            alpha=0.6 if many else 0.75,
             markeredgewidth=0,
             rasterized=many,
             zorder=2,
