@@ -1,6 +1,7 @@
 """From a run folder to a measurement: 1,000 shots of four channels of 100,000 points in one pass.
 
-Ours finds every edge anew (levels, hysteresis, sub-sample time, uncertainty). The peers read the
+Ours finds every edge anew (levels, hysteresis, sub-sample time, uncertainty), in as many processes
+as the command has. The peers read the
 same files: a plain numpy loop that loads each shot and takes the first sample beyond the middle;
 one that only reads and decompresses; and one that only reads the octets, which is what the disk
 takes. Before each pass the files are dropped from the page cache.
@@ -26,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.harness import Ratio, Report, Row, progress
+from mqtick.analysis.commands.common import PROCESSES
 from mqtick.analysis.from_run import measurement_from_run
 from mqtick.analysis.measurement import CAPTURED
 from mqtick.analysis.run_folder import create_run, load_run, shot_path
@@ -110,7 +112,7 @@ def forget(folder: Path) -> list[Path]:
 
 def ours(folder: Path, _paths: list[Path]) -> list[float]:
     """Return the skews in us, by ourselves."""
-    shots = measurement_from_run(load_run(folder)).shots
+    shots = measurement_from_run(load_run(folder), processes=PROCESSES).shots
     return [shot.skew_fs / 1e9 for shot in shots if shot.skew_fs is not None]
 
 
@@ -143,19 +145,24 @@ def disk(_folder: Path, paths: list[Path]) -> list[float]:
 
 
 def peak_mb(folder: Path) -> tuple[float, float]:
-    """Return the peak memory in MB of a process that imports, and of one that also reads."""
+    """Return the peak memory in MB of a process that imports, and of all that read together."""
     program = (
-        "import json, re, sys\n"
+        "import json, re, resource, sys\n"
         "from mqtick.analysis.from_run import measurement_from_run\n"
         "from mqtick.analysis.run_folder import load_run\n"
         # not getrusage: that counts what was there before this program was begun
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
         "before = peak()\n"
-        "measurement_from_run(load_run(sys.argv[1]))\n"
-        "print(json.dumps([before, peak()]))\n"
+        "processes = int(sys.argv[2])\n"
+        "measurement_from_run(load_run(sys.argv[1]), processes=processes)\n"
+        "largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n"
+        "print(json.dumps([before, peak() + processes * largest]))\n"
     )
     found = subprocess.run(
-        [sys.executable, "-c", program, str(folder)], capture_output=True, check=True, text=True
+        [sys.executable, "-c", program, str(folder), str(PROCESSES)],
+        capture_output=True,
+        check=True,
+        text=True,
     )
     before, after = json.loads(found.stdout)
     return round(before / 1024, 1), round(after / 1024, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from mqtick.analysis.choose import judge
 from mqtick.analysis.from_run import measurement_from_run
 from mqtick.analysis.layout import Layout
 from mqtick.analysis.measurement import CAPTURED, MISSED, REFUSED, Measurement
-from mqtick.analysis.run_folder import Run, create_run, load_run, shot_path
-from mqtick.analysis.shot import ShotMeta, read_shot, write_shot
+from mqtick.analysis.run_folder import Run, RunFolderError, create_run, load_run, shot_path
+from mqtick.analysis.shot import ShotMeta, write_shot
 from mqtick.analysis.waveform import Waveform
 
 BEGUN_NS = 1_790_000_000 * 10**9
@@ -190,24 +191,26 @@ def test_progress_is_told(folder: Folder) -> None:
     assert seen == [(number, 5) for number in range(1, 6)]
 
 
-@pytest.mark.parametrize(("large_octets", "most"), [(1 << 20, 1), (1, 0)])
-def test_one_shot_is_read_ahead_and_none_where_they_are_large(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch, large_octets: int, most: int
+@pytest.mark.parametrize("large_octets", [1 << 20, 1])
+def test_several_processes_find_what_one_does(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, large_octets: int
 ) -> None:
-    for _ in range(8):
+    for _ in range(40):
         folder.add(three())
-    begun: list[Path] = []
-
-    def watched(path: Path) -> Any:
-        begun.append(path)
-        return read_shot(path)
-
-    monkeypatch.setattr(from_run, "read_shot", watched)
+    shot_path(folder.path, 17).write_bytes(b"damaged")
     monkeypatch.setattr(from_run, "_LARGE_OCTETS", large_octets)
-    ahead: list[int] = []
-    found = folder.read(progress=lambda done, _: ahead.append(len(begun) - done))
-    assert max(ahead) <= most
-    assert [each.number for each in found.shots] == list(range(1, 9))
+    one, two = folder.read(), folder.read(processes=2)
+    assert one.shots == two.shots
+    assert one.damaged == two.damaged
+    assert [each.number for each in two.shots] == [*range(1, 17), *range(18, 41)]
+
+
+def test_a_process_that_is_killed_is_told(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(40):
+        folder.add(three())
+    monkeypatch.setattr(from_run, "read_shot", lambda _path: os._exit(9))
+    with pytest.raises(RunFolderError, match="killed"):
+        folder.read(processes=2)
 
 
 def test_a_run_without_shots_has_none(folder: Folder) -> None:

@@ -25,13 +25,15 @@ def load(
     *paths: str | os.PathLike[str],
     options: CaptureOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
+    processes: int = 1,
     **more: Any,
 ) -> Measurement:
     """Read what was measured: `load("runs/today")`, or captures with what they do not say.
 
     `load("a.csv", channels={"publisher": "1", "first": "2", "last": "3"})`: every field of
     `CaptureOptions` may be given by name, or all of them as `options`. `progress` is told how many
-    of how many were read. CaptureError and RunFolderError say what cannot be read, and what to do.
+    of how many were read; a run folder is read by so many `processes`. CaptureError and
+    RunFolderError say what cannot be read, and what to do.
     """
     named = [Path(path) for path in paths]
     named = [path.parent if path.name == _RECORD else path for path in named]
@@ -43,7 +45,7 @@ def load(
                 f"{len(named)} paths are named, and a run folder among them; read one run at a "
                 "time (`mqtick-report compare` puts several side by side)."
             )
-        return measurement_from_run(load_run(named[0]), progress)
+        return measurement_from_run(load_run(named[0]), progress, processes)
     files = _files(named)
     options = replace(options or CaptureOptions(), **more)
     logs = [path for path in files if _is_sample_log(path)]

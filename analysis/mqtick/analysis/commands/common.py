@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +16,18 @@ from mqtick.analysis.result import Result
 from mqtick.analysis.statistics.limits import HOLDS, Limit, LimitError, parse_limit
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["WrongUseError", "add_output_flags", "finish", "limits_of", "results_of", "watch"]
+__all__ = [
+    "PROCESSES",
+    "WrongUseError",
+    "add_output_flags",
+    "finish",
+    "limits_of",
+    "results_of",
+    "watch",
+]
 
+PROCESSES = min(os.cpu_count() or 1, 4)
+"""That read a run: more only wait for the disk."""
 _PERIOD_S = 0.1
 
 

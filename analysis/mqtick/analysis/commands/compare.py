@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtick.analysis.commands.common import (
+    PROCESSES,
     WrongUseError,
     add_output_flags,
     finish,
@@ -53,7 +54,9 @@ def _call(args: argparse.Namespace) -> int:
                 "`compare` out."
             )
         limits = limits_of(args)
-        measurements = [load(path, progress=watch(args)) for path in args.paths]
+        measurements = [
+            load(path, progress=watch(args), processes=PROCESSES) for path in args.paths
+        ]
         titles = [measurement.title for measurement in measurements]
         for path, measurement in zip(args.paths, measurements, strict=True):
             # Runs of one experiment have one title; their folders tell them apart.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtick.analysis.commands.common import (
+    PROCESSES,
     WrongUseError,
     add_output_flags,
     finish,
@@ -173,7 +174,7 @@ def _call(args: argparse.Namespace) -> int:
             timebase_ppm=args.timebase_ppm,
             title=args.title,
         )
-        measurement = load(*args.paths, options=options, progress=watch(args))
+        measurement = load(*args.paths, options=options, progress=watch(args), processes=PROCESSES)
         results = results_of([measurement], limits, args.confidence)
     except WrongUseError as error:
         return fail(str(error), Exit.WRONG_USE)
