@@ -9,7 +9,8 @@ PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol pins service timeserver client analysis lab
 # folders of programs that are no room
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
-BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator
+BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
+  report-speed mtie
 FUZZ_SECONDS ?= 60
 
 # Two set-ups at once would write to one .venv.
@@ -34,7 +35,7 @@ setup: setup-check setup-test ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-check: setup-%:
 	@scripts/setup.sh $*
-setup-drivers: ## drivers that others wrote, in .venv-drivers, for the slow tests of the lab
+setup-drivers: ## what others wrote (drivers, allantools), in .venv-drivers, to compare with
 	@scripts/drivers.sh
 
 # ---- check and test -----------------------------------------------------------------------------
@@ -76,6 +77,7 @@ fuzz: setup-test ## throw bytes at the decoders for FUZZ_SECONDS (60)
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
 bench: $(BENCHES:%=bench-%) ## all benchmarks, one after the other
+bench-mtie: setup-drivers
 bench-%: setup-test ## one benchmark: bench/NAME.py, with - for _
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*)
 
