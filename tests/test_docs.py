@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import io
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 from urllib.parse import unquote
 
 import pytest
@@ -99,14 +101,14 @@ def words_of(command: str) -> list[str]:
 @functools.cache
 def help_of(program: str, *command: str) -> str:
     """What --help says."""
-    done = subprocess.run(
-        [sys.executable, "-m", MODULES[program], *command, "--help"],
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+    said = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": "200"}),
+        contextlib.redirect_stdout(said),
+        pytest.raises(SystemExit, match="0"),
+    ):
+        importlib.import_module(MODULES[program]).main([*command, "--help"])
+    return said.getvalue()
 
 
 def subcommands_of(program: str, *command: str) -> set[str]:

@@ -142,6 +142,7 @@ def test_with_keys_the_time_is_authenticated(worlds: Callable[..., World]) -> No
     client.assert_truth_in_bound()
 
 
+@pytest.mark.slow
 def test_a_server_with_other_keys_is_not_believed(worlds: Callable[..., World]) -> None:
     world = worlds(KEYS)
     world.serve(keyring=OTHER_KEYS)
@@ -176,6 +177,7 @@ def test_two_servers_are_two_tracks_and_the_better_one_is_used(
 # -- coming and going ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_and_comes_back_is_found_again(
     worlds: Callable[..., World],
 ) -> None:
@@ -378,6 +380,7 @@ def test_a_client_name_with_a_wildcard_is_refused_before_anything_is_published()
         )
 
 
+@pytest.mark.slow
 def test_a_broker_that_accepts_and_stalls_is_tried_again_and_holds_up_nothing() -> None:
     loop = Loop()
     latest_ns = 0

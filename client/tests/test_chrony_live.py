@@ -84,6 +84,7 @@ def test_reach_moves_with_the_samples(chronyds: Rigs) -> None:
     assert after.error_ns >= 1 * MS, "half of the delay is the error that is assumed"
 
 
+@pytest.mark.slow
 def test_chronyd_reports_the_offset_with_the_value_and_the_sign_that_was_sent(
     chronyds: Rigs,
 ) -> None:
@@ -274,6 +275,7 @@ def test_chronyds_own_check_finds_a_line_that_it_cannot_read(chronyds: Rigs) -> 
     assert "refclock" in rig.log
 
 
+@pytest.mark.slow
 def test_without_filter_1_an_old_chrony_misses_most_polls(chronyds: Rigs) -> None:
     if chronyd.version() >= (4, 7):
         pytest.skip("from chrony 4.7 on one sample a poll is enough")

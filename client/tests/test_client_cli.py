@@ -592,6 +592,7 @@ def test_control_c_ends_a_wait_without_a_traceback(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_watch_goes_on_while_the_client_comes_and_goes(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:

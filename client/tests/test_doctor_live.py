@@ -61,6 +61,7 @@ def world(tmp_path: Path) -> Iterator[Callable[..., World]]:
         each.close()
 
 
+@pytest.mark.slow
 def test_a_server_is_heard_and_answers(world: Callable[..., World]) -> None:
     here = world()
     here.serve(number=4)
@@ -81,6 +82,7 @@ def test_a_server_is_heard_and_answers(world: Callable[..., World]) -> None:
     assert [check.line() for check in checks if check.result != "OK"] == []
 
 
+@pytest.mark.slow
 def test_keys_that_differ_are_found(world: Callable[..., World]) -> None:
     here = world(KEYS)
     here.serve()

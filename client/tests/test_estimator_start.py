@@ -84,6 +84,7 @@ shares = st.floats(-1, 1)
 ppms = st.floats(-99, 99)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     ppms,

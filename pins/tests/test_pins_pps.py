@@ -99,6 +99,7 @@ def test_it_begins_with_a_second_that_leaves_the_whole_lead() -> None:
         assert world.due(world.pps()) == second_ns - LEAD_NS
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2 * SECOND_NS),
     st.integers(-500, 500),

@@ -99,6 +99,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(["id", "do", "a", "b"]), JSON))
 def test_no_json_raises(fields: dict[str, Any]) -> None:
     node = Node()

@@ -83,6 +83,7 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 8.0) -> None:
 # -- systemd, metrics, status ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_systemd_is_told_that_it_is_ready_alive_and_ending(
     broker: Mosquitto, tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_step_of_the_clock_begins_a_new_generation(broker: Mosquitto, served: 
 # -- the status ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_status_is_retained_and_says_gone_after_a_goodbye(
     broker: Mosquitto, request: Any
 ) -> None:
