@@ -238,7 +238,9 @@ def main() -> int:
             if args.hold:
                 return hold(experiment)
             tools = Path(sys.executable).parent
-            code = subprocess.call([tools / "mqtick-lab", "run", experiment, "--out", out])
+            # The report says the same as the table at the run's end, and more.
+            call = [tools / "mqtick-lab", "run", experiment, "--out", out]
+            code = subprocess.call(call, stdout=subprocess.DEVNULL)
     except KeyboardInterrupt:
         print("\nstopped")
         return 130
