@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.harness import Ratio, Report, Row, progress
-from mqtick.analysis.edges import Edge, find_edges
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.edges import Edge, find_edges
+from mqtick.analysis.signals.waveform import Waveform
 
 Floats = npt.NDArray[np.float64]
 

@@ -28,11 +28,11 @@ import numpy as np
 
 from bench.harness import Ratio, Report, Row, progress
 from mqtick.analysis.commands.common import PROCESSES
-from mqtick.analysis.from_run import measurement_from_run
 from mqtick.analysis.measurement import CAPTURED
-from mqtick.analysis.run_folder import create_run, load_run, shot_path
-from mqtick.analysis.shot import ShotMeta, read_shot, write_shot
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.runs.from_run import measurement_from_run
+from mqtick.analysis.runs.run_folder import create_run, load_run, shot_path
+from mqtick.analysis.runs.shot import ShotMeta, read_shot, write_shot
+from mqtick.analysis.signals.waveform import Waveform
 
 CHANNELS = ("publisher", "first", "last", "other")
 POINTS = 100_000
@@ -148,8 +148,8 @@ def peak_mb(folder: Path) -> tuple[float, float]:
     """Return the peak memory in MB of a process that imports, and of all that read together."""
     program = (
         "import json, re, resource, sys\n"
-        "from mqtick.analysis.from_run import measurement_from_run\n"
-        "from mqtick.analysis.run_folder import load_run\n"
+        "from mqtick.analysis.runs.from_run import measurement_from_run\n"
+        "from mqtick.analysis.runs.run_folder import load_run\n"
         # not getrusage: that counts what was there before this program was begun
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
         "before = peak()\n"

@@ -18,7 +18,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from bench.harness import Report, Row, progress
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.block import read_block
 from mqtick.lab.conversation import Block, Pause, Query, Reply, Step
 from mqtick.lab.dialects import Dialect, Identity, dialect_for

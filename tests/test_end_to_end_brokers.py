@@ -12,7 +12,7 @@ import pytest
 
 from demo.local_broker import Mosquitto, Nats, program, running
 from demo.simulated_bench import bench, experiment_text
-from mqtick.analysis.run_folder import load_run
+from mqtick.analysis.runs.run_folder import load_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 from rig import US, Rig, needs_mosquitto, wait_until

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from analysis.tests.report_samples import PATHOLOGICAL, clock_result, skew_result
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limits import Limit
 
 SCRIPT: Final = "<script>alert(1)</script>"

@@ -18,8 +18,8 @@ from mqtick.analysis.measurement import (
     Shot,
     TimeErrors,
 )
-from mqtick.analysis.published import PUBLISHED
-from mqtick.analysis.result import Counts, Pairs, QuantityResult, Result, Row
+from mqtick.analysis.results.published import PUBLISHED
+from mqtick.analysis.results.result import Counts, Pairs, QuantityResult, Result, Row
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.growth import Line

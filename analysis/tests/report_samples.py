@@ -29,8 +29,8 @@ from mqtick.analysis.measurement import (
     Shot,
     TimeErrors,
 )
-from mqtick.analysis.published import PUBLISHED
-from mqtick.analysis.result import Counts, QuantityResult, Result, Row
+from mqtick.analysis.results.published import PUBLISHED
+from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
 from mqtick.analysis.statistics.limits import Limit
 
 SKEW_LIMIT: Final = Limit("published-skew", SKEW, "mean", 52.0, "IEEJ Trans. 17(2), 2022")

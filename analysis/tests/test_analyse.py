@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mqtick.analysis.analyse import analyse
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
@@ -21,8 +20,9 @@ from mqtick.analysis.measurement import (
     Shot,
     TimeErrors,
 )
-from mqtick.analysis.published import PUBLISHED
-from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.results.analyse import analyse
+from mqtick.analysis.results.published import PUBLISHED
+from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, parse_limit
 
 US = 10**9

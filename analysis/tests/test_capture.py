@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mqtick.analysis.capture import find_signal
-from mqtick.analysis.transitions import Transitions
+from mqtick.analysis.signals.capture import find_signal
+from mqtick.analysis.signals.transitions import Transitions
 
 NOTHING = Transitions("", 0, np.empty(0, np.int64), np.empty(0, np.int8))
 

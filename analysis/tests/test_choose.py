@@ -22,9 +22,9 @@ from analysis.tests.wave_parts import (
     record_of,
     wave,
 )
-from mqtick.analysis.choose import judge
-from mqtick.analysis.layout import Layout, LayoutError, Trigger, layout_of
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.runs.choose import judge
+from mqtick.analysis.runs.layout import Layout, LayoutError, Trigger, layout_of
+from mqtick.analysis.signals.waveform import Waveform
 
 PUBLISHED = {"pub": wave(0), "near": wave(50), "far": wave(80)}
 

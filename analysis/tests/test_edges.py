@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.edges import (
+from mqtick.analysis.signals.edges import (
     BETWEEN,
     FITTED,
     INTERPOLATED,
@@ -21,7 +21,7 @@ from mqtick.analysis.edges import (
     is_clipped,
     state_levels,
 )
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 
 _SIGMAS = np.linspace(-5, 5, 1001)
 _SHARES = np.array([NormalDist().cdf(x) for x in _SIGMAS])

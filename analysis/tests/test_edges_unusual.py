@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mqtick.analysis.edges import BETWEEN, EdgeError, find_edges, is_clipped, state_levels
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.edges import BETWEEN, EdgeError, find_edges, is_clipped, state_levels
+from mqtick.analysis.signals.waveform import Waveform
 
 _SIZE = 20_000
 _AMPLITUDE = 150

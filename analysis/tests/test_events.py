@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.edges import Edge
-from mqtick.analysis.events import Parts, Seen, events_of
+from mqtick.analysis.captures.events import Parts, Seen, events_of
+from mqtick.analysis.signals.edges import Edge
 
 ORDER = Parts("latency", ("publisher", "first"), "publisher", "first")
 CLOCK = Parts("clock", ("reference", "pi"), "reference")

@@ -23,7 +23,7 @@ from mqtick.analysis.clocks.summary import Holdover
 from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.style import drawing
 from mqtick.analysis.report.svg import save_figure, svg_of
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 
 WIDE, PHONE = 7.6, 3.7
 

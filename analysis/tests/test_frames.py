@@ -105,6 +105,6 @@ def test_a_bench_host_needs_no_pandas() -> None:
     program = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(('pandas', 'matplotlib', 'scipy', 'h5py', 'RigolWFM')))\n"
-        "import mqtick.analysis, mqtick.analysis.measurement, mqtick.analysis.choose\n"
+        "import mqtick.analysis, mqtick.analysis.measurement, mqtick.analysis.runs.choose\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

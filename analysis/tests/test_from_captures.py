@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from analysis.tests.wave_parts import US, wave
-from mqtick.analysis import capture_groups
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
-from mqtick.analysis.from_captures import (
+from mqtick.analysis.captures import groups as capture_groups
+from mqtick.analysis.captures.from_captures import (
     CaptureOptions,
     measurement_from_captures,
     propose,
 )
 from mqtick.analysis.measurement import CAPTURED, MISSED, Measurement
-from mqtick.analysis.transitions import Transitions
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.analysis.signals.transitions import Transitions
 
 THREE = {"publisher": "1", "first": "2", "last": "3"}
 S = 10**15

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from analysis.tests.wave_parts import PPS_LAYOUT, SKEW_LAYOUT, US, channel, record_of, wave
-from mqtick.analysis import from_run
-from mqtick.analysis.choose import judge
-from mqtick.analysis.from_run import measurement_from_run
-from mqtick.analysis.layout import Layout
 from mqtick.analysis.measurement import CAPTURED, MISSED, REFUSED, Measurement
-from mqtick.analysis.run_folder import Run, RunFolderError, create_run, load_run, shot_path
-from mqtick.analysis.shot import ShotMeta, write_shot
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.runs import from_run
+from mqtick.analysis.runs.choose import judge
+from mqtick.analysis.runs.from_run import measurement_from_run
+from mqtick.analysis.runs.layout import Layout
+from mqtick.analysis.runs.run_folder import Run, RunFolderError, create_run, load_run, shot_path
+from mqtick.analysis.runs.shot import ShotMeta, write_shot
+from mqtick.analysis.signals.waveform import Waveform
 
 BEGUN_NS = 1_790_000_000 * 10**9
 

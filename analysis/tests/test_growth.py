@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.published import PUBLISHED
+from mqtick.analysis.results.published import PUBLISHED
 from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.growth import Line, fit_line
 

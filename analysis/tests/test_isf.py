@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile
-from mqtick.analysis.edges import find_edges
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
+from mqtick.analysis.signals.edges import find_edges
+from mqtick.analysis.signals.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 CODES = np.array([-100] * 50 + [100] * 50, np.int16)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.edges import find_edges
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.edges import find_edges
+from mqtick.analysis.signals.waveform import Waveform
 
 h5py = pytest.importorskip("h5py")
 

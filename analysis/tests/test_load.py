@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import mqtick.analysis
 from analysis.tests.wave_parts import SKEW_LAYOUT, record_of, wave
 from mqtick.analysis import CaptureOptions, load
-from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.propose import propose
-from mqtick.analysis.run_folder import RunFolderError, create_run, shot_path
-from mqtick.analysis.shot import CAPTURED, ShotMeta, write_shot
+from mqtick.analysis.captures.propose import propose
+from mqtick.analysis.runs.run_folder import RunFolderError, create_run, shot_path
+from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, write_shot
+from mqtick.analysis.signals.capture import CaptureError
 
 
 def sample(at_s: int, offset_ns: int) -> dict[str, object]:

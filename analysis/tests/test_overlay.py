@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.edges import find_edges
-from mqtick.analysis.overlay import LOGIC_V, thinned
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.edges import find_edges
+from mqtick.analysis.signals.overlay import LOGIC_V, thinned
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import Waveform
 
 
 def waveform(codes: np.ndarray, interval_fs: int = 10**8) -> Waveform:

@@ -24,7 +24,7 @@ from analysis.tests.report_samples import (
 from mqtick.analysis.report.headline import headline_of, headlines_of
 from mqtick.analysis.report.numbers import interval_of, number
 from mqtick.analysis.report.page import Drawn, page_of
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.estimate import Estimate
 
 SVG = '<svg role="img" aria-label="a line"></svg>'

@@ -20,7 +20,7 @@ from analysis.tests.report_samples import (
     mixed_result,
 )
 from mqtick.analysis.report.write import write_report
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 
 pytestmark = [
     pytest.mark.slow,

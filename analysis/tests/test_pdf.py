@@ -16,7 +16,7 @@ from analysis.tests.report_samples import compare_results, latency_result, skew_
 from mqtick.analysis.report.paper import ROOM, any_letters, lines_of
 from mqtick.analysis.report.pdf import PrintedPicture, pdf_of
 from mqtick.analysis.report.style import text_inches
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 
 A4 = re.compile(rb"/MediaBox \[ ?0 0 (595\.\d+|595) (841\.\d+|842|841) ?\]")
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.tests.text_files import CSV, changes, read_text, read_written, wave
-from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.edges import is_clipped
 from mqtick.analysis.readers import columns
 from mqtick.analysis.readers.time_column import even_times
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.edges import is_clipped
 
 NS = 10**6
 ROWS = [(-1.0, 0.1, 3.3), (0.0, 0.2, 3.2), (1.0, 3.0, 0.1), (2.0, 3.1, 0.2)]

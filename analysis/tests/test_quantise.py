@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.edges import find_edges, state_levels
-from mqtick.analysis.quantise import waveform_of_volts
+from mqtick.analysis.signals.edges import find_edges, state_levels
+from mqtick.analysis.signals.quantise import waveform_of_volts
 
 # What is noisy has neighbouring codes somewhere.
 RECORDS = st.lists(st.integers(0, 254), min_size=30, max_size=200).map(

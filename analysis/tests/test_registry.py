@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mqtick.analysis.capture import Capture, CaptureError
 from mqtick.analysis.readers.registry import FORMATS, open_capture
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import Capture, CaptureError
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 

@@ -14,11 +14,11 @@ import pytest
 
 from analysis.tests.wave_parts import channel, record_of
 from mqtick.analysis.cli import main
-from mqtick.analysis.layout import Layout, Trigger
-from mqtick.analysis.result import Result
-from mqtick.analysis.run_folder import create_run, shot_path
-from mqtick.analysis.shot import CAPTURED, MISSED, ShotMeta, write_shot
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.results.result import Result
+from mqtick.analysis.runs.layout import Layout, Trigger
+from mqtick.analysis.runs.run_folder import create_run, shot_path
+from mqtick.analysis.runs.shot import CAPTURED, MISSED, ShotMeta, write_shot
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 
 US = 10**9
 Say = pytest.CaptureFixture[str]

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.readers import rigol_wfm
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 

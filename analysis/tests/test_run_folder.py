@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtick.analysis.run_folder import (
+from mqtick.analysis.runs.run_folder import (
     FORMAT_VERSION,
     RunFolderError,
     create_run,
@@ -17,8 +17,8 @@ from mqtick.analysis.run_folder import (
     shot_path,
     write_record,
 )
-from mqtick.analysis.shot import CAPTURED, ShotMeta, write_shot
-from mqtick.analysis.summary import summarise
+from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, write_shot
+from mqtick.analysis.runs.summary import summarise
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "run-folder.md"
 

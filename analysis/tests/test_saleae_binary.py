@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.capture import CaptureError, CaptureFile
-from mqtick.analysis.edges import find_edges
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import CaptureError, CaptureFile
+from mqtick.analysis.signals.edges import find_edges
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.shot import (
+from mqtick.analysis.runs.shot import (
     CAPTURED,
     MISSED,
     DamagedShotError,
@@ -23,7 +23,7 @@ from mqtick.analysis.shot import (
     read_waveforms,
     write_shot,
 )
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 
 
 def waveform(codes: list[int], dtype: str = "int16") -> Waveform:

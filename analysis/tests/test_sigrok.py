@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mqtick.analysis.edges import Edge, EdgeError, find_edges
 from mqtick.analysis.readers.sigrok import (
     SigrokFileError,
     logic_waveform,
@@ -21,6 +20,7 @@ from mqtick.analysis.readers.sigrok import (
     uncertainty_fs,
 )
 from mqtick.analysis.readers.vcd import read_vcd
+from mqtick.analysis.signals.edges import Edge, EdgeError, find_edges
 
 METADATA = """[global]
 sigrok version=0.5.2

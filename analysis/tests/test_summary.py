@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.analysis.published import PUBLISHED
-from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, ShotMeta
-from mqtick.analysis.summary import Statistics, Summary, summarise_shots
+from mqtick.analysis.results.published import PUBLISHED
+from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, ShotMeta
+from mqtick.analysis.runs.summary import Statistics, Summary, summarise_shots
 
 US = 10**9
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.edges import find_edges
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.edges import find_edges
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 WHOLE = (BIN / "tm_fastframe.wfm").read_bytes()

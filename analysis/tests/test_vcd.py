@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.analysis.edges import Edge
 from mqtick.analysis.readers.vcd import VcdError, read_vcd
-from mqtick.analysis.transitions import Transitions
+from mqtick.analysis.signals.edges import Edge
+from mqtick.analysis.signals.transitions import Transitions
 
 HEAD = (
     "$date today $end $timescale 1 ns $end $scope module top $end "

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from analysis.tests.text_files import CSV, changes, read_text, read_written, wave
-from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.edges import find_edges
 from mqtick.analysis.readers.text_formats import FORMATS
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.edges import find_edges
 
 MS = 10**12
 NS = 10**6

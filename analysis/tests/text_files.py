@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile
 from mqtick.analysis.readers.text_formats import FORMATS
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import Waveform
 
 CSV: Final = Path(__file__).parent / "files" / "csv"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mqtick.analysis.layout import Channel, Layout, Trigger
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.runs.layout import Channel, Layout, Trigger
+from mqtick.analysis.signals.waveform import Waveform
 
 US = 10**9
 POINTS, INTERVAL_FS, START_FS = 4000, US // 4, -100 * US

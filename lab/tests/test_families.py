@@ -10,7 +10,7 @@ import socket
 import pytest
 from scope_rig import setup, simulated
 
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.simulator import FRONTS, KINDS

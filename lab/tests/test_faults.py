@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from scope_rig import Simulated, setup, simulated
 
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.conversation import InstrumentError, Query
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Channel, Setup, Trigger

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scope_rig import converse, setup, simulated
 
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import Identity
 from mqtick.lab.dialects.keysight import Keysight

@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 from logic_analyser_rig import analyser, needs_sigrok, setup
 
-from mqtick.analysis.edges import Edge, find_edges
 from mqtick.analysis.readers.sigrok import uncertainty_fs
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.edges import Edge, find_edges
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.instrument import Instrument, open_instrument
 from mqtick.lab.logic_analyser import LogicAnalyser

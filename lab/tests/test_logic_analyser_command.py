@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from logic_analyser_rig import needs_sigrok
 
-from mqtick.analysis.shot import read_meta, read_waveforms
+from mqtick.analysis.runs.shot import read_meta, read_waveforms
 from mqtick.lab.cli import main
 
 pytestmark = needs_sigrok

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from run_rig import Bench, FakeNodes, wired
 
-from mqtick.analysis.run_folder import load_run
-from mqtick.analysis.shot import CAPTURED
+from mqtick.analysis.runs.run_folder import load_run
+from mqtick.analysis.runs.shot import CAPTURED
 from mqtick.lab.experiment import InstrumentKeys
 
 pytestmark = pytest.mark.skipif(

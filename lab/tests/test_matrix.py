@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from run_rig import Told, bench, wired
 
-from mqtick.analysis.run_folder import RunFolderError, create_run, load_run
-from mqtick.analysis.shot import CAPTURED, REFUSED, ShotMeta, write_shot
+from mqtick.analysis.runs.run_folder import RunFolderError, create_run, load_run
+from mqtick.analysis.runs.shot import CAPTURED, REFUSED, ShotMeta, write_shot
 from mqtick.lab import cli
 from mqtick.lab.commands import run_matrix as command
 from mqtick.lab.experiment import Experiment, flat

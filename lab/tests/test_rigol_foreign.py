@@ -12,7 +12,7 @@ import pytest
 from foreign_rig import read_with
 from scope_rig import Simulated, setup, simulated
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.simulator.rigol import RigolFront
 from mqtick.lab.simulator.rigol_series import (

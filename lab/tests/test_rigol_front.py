@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scope_rig import Simulated, setup, simulated
 
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.dialects import rigol
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.simulator import EdgeFeed, Model

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scope_rig import Simulated, setup, simulated
 
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import rigol, rigol_record
 from mqtick.lab.oscilloscope import Oscilloscope

@@ -17,9 +17,9 @@ import pytest
 from run_rig import EACH_NS, LATENCY_NS, Bench, bench, scheduled, wired
 from scope_rig import Simulated, simulated
 
-from mqtick.analysis.run_folder import RunFolderError, load_run
-from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, read_waveforms
-from mqtick.analysis.summary import summarise
+from mqtick.analysis.runs.run_folder import RunFolderError, load_run
+from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, read_waveforms
+from mqtick.analysis.runs.summary import summarise
 from mqtick.lab import run_loop, run_subscribers
 from mqtick.lab.control import NodeError
 from mqtick.lab.conversation import InstrumentError

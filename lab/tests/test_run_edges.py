@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from run_rig import wired
 
-from mqtick.analysis.layout import layout_of as layout_of_record
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.runs.layout import layout_of as layout_of_record
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.experiment import ChannelKeys, Experiment, InstrumentKeys, OrderKeys
 from mqtick.lab.plan import plan_of
 from mqtick.lab.run_edges import judge, layout_of

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_rig import wired
 
-from mqtick.analysis.run_folder import create_run
-from mqtick.analysis.shot import CAPTURED, MISSED, ShotMeta
+from mqtick.analysis.runs.run_folder import create_run
+from mqtick.analysis.runs.shot import CAPTURED, MISSED, ShotMeta
 from mqtick.lab.bring_up import share
 from mqtick.lab.cli import main
 from mqtick.lab.experiment import CrowdKeys, example

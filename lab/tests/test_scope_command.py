@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from scope_rig import Simulated, simulated
 
-from mqtick.analysis.edges import find_edges
-from mqtick.analysis.shot import read_meta, read_waveforms
+from mqtick.analysis.runs.shot import read_meta, read_waveforms
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.cli import main
 from mqtick.lab.simulator.keysight import KeysightFront
 

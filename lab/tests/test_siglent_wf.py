@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scope_rig import converse, setup, simulated
 
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.block import read_block
 from mqtick.lab.conversation import Block, InstrumentError, Step
 from mqtick.lab.dialects import Identity

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.cli import main
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Channel, Setup, Trigger

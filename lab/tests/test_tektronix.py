@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scope_rig import converse, setup
 from tektronix_rig import FIELDS, MANUAL, MSO, dialect, mso, select, tds
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import Dialect
 from mqtick.lab.dialects.tektronix import Tektronix

@@ -7,7 +7,7 @@ import pytest
 from foreign_rig import read_with
 from scope_rig import setup, simulated
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.simulator import Front
 from mqtick.lab.simulator.tektronix import TektronixMsoFront

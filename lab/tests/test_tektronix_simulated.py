@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scope_rig import Simulated, setup, simulated
 
-from mqtick.analysis.edges import find_edges
+from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import Identity, dialect_for
 from mqtick.lab.oscilloscope import Oscilloscope

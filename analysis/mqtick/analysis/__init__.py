@@ -1,13 +1,13 @@
 """mqtick: the analysis room, from captures to reports. `load(path)` reads whatever was measured."""
 
-from mqtick.analysis.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
-from mqtick.analysis.from_captures import CaptureOptions
+from mqtick.analysis.captures.from_captures import CaptureOptions
 from mqtick.analysis.load import load
 from mqtick.analysis.measurement import Measurement
 from mqtick.analysis.readers.sigrok import SigrokFileError, read_sigrok
 from mqtick.analysis.readers.vcd import VcdError, read_vcd
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.signals.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 
 __all__ = [
     "CaptureOptions",

@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.commands import compare, report
-from mqtick.analysis.run_folder import RunFolderError
+from mqtick.analysis.runs.run_folder import RunFolderError
+from mqtick.analysis.signals.capture import CaptureError
 from mqtick.service.commandline import Exit, fail, make_parser
 
 __all__ = ["main"]

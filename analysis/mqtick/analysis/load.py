@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.captures.from_captures import CaptureOptions, measurement_from_captures
 from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
-from mqtick.analysis.from_captures import CaptureOptions, measurement_from_captures
-from mqtick.analysis.from_run import measurement_from_run
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
 from mqtick.analysis.readers.registry import HEAD_OCTETS
-from mqtick.analysis.run_folder import load_run
+from mqtick.analysis.runs.from_run import measurement_from_run
+from mqtick.analysis.runs.run_folder import load_run
+from mqtick.analysis.signals.capture import CaptureError
 
 __all__ = ["load"]
 

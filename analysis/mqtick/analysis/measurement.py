@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED
+from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mqtick.analysis.result import Result
+    from mqtick.analysis.results.result import Result
     from mqtick.analysis.statistics.limits import Limit
 
 __all__ = [
@@ -164,7 +164,7 @@ class Measurement:
 
     def skew(self) -> pd.DataFrame:
         """Return one row a shot: `skew_us`, the last subscriber's edge minus the first one's."""
-        from mqtick.analysis.frames import skew_frame  # noqa: PLC0415
+        from mqtick.analysis.results.frames import skew_frame  # noqa: PLC0415
 
         return skew_frame(self)
 
@@ -173,30 +173,30 @@ class Measurement:
 
         Positive: the subscriber's is later.
         """
-        from mqtick.analysis.frames import latency_frame  # noqa: PLC0415
+        from mqtick.analysis.results.frames import latency_frame  # noqa: PLC0415
 
         return latency_frame(self)
 
     def clock(self) -> pd.DataFrame:
         """Return one row a time error of a clock: `time_error_us`, reference minus local."""
-        from mqtick.analysis.frames import clock_frame  # noqa: PLC0415
+        from mqtick.analysis.results.frames import clock_frame  # noqa: PLC0415
 
         return clock_frame(self)
 
     def edges(self) -> pd.DataFrame:
         """Return one row an edge: `instant_us` after its shot's origin."""
-        from mqtick.analysis.frames import edges_frame  # noqa: PLC0415
+        from mqtick.analysis.results.frames import edges_frame  # noqa: PLC0415
 
         return edges_frame(self)
 
     def pairs(self) -> pd.DataFrame:
         """Return one row a shot, one column a pair of nodes: `B-A_us`, B's edge minus A's."""
-        from mqtick.analysis.frames import pairs_frame  # noqa: PLC0415
+        from mqtick.analysis.results.frames import pairs_frame  # noqa: PLC0415
 
         return pairs_frame(self)
 
     def result(self, limits: Sequence[Limit] | None = None, confidence: float = 0.95) -> Result:
         """Work out statistics and verdicts; `limits` None: the usual ones of its kind."""
-        from mqtick.analysis.analyse import analyse  # noqa: PLC0415
+        from mqtick.analysis.results.analyse import analyse  # noqa: PLC0415
 
         return analyse(self, limits, confidence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.logic_analyser import LogicAnalyser
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Setup

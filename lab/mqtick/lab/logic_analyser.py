@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqtick.analysis.readers.sigrok import logic_waveform
-from mqtick.analysis.waveform import FS_PER_SECOND, Waveform, femtoseconds
+from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform, femtoseconds
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.logic_analyser_capture import Acquisition, FileAcquisition, StreamAcquisition
 from mqtick.lab.logic_analyser_device import Resource, ask, program_version

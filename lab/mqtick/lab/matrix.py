@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from mqtick.analysis.run_folder import RunFolderError, load_run, refuse_used
-from mqtick.analysis.shot import REFUSED
-from mqtick.analysis.summary import Row, Summary, summarise
+from mqtick.analysis.runs.run_folder import RunFolderError, load_run, refuse_used
+from mqtick.analysis.runs.shot import REFUSED
+from mqtick.analysis.runs.summary import Row, Summary, summarise
 from mqtick.lab.experiment import Experiment, load_experiment
 from mqtick.lab.progress import Progress
 from mqtick.lab.run import INTERRUPTED, RunOutcome

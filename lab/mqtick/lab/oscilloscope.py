@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.conversation import Conversation, InstrumentError, Query, Reply
 from mqtick.lab.dialects import Dialect, Identity, Segment, dialect_for
 from mqtick.lab.setup import Setup, State

@@ -9,8 +9,8 @@ import time
 from collections import defaultdict
 from typing import Final, Protocol, TextIO
 
-from mqtick.analysis.shot import CAPTURED, ShotMeta
-from mqtick.analysis.summary import quantities
+from mqtick.analysis.runs.shot import CAPTURED, ShotMeta
+from mqtick.analysis.runs.summary import quantities
 from mqtick.lab.live import Live
 
 __all__ = ["Progress", "Quiet", "Watch"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.run_folder import RunFolderError, load_run, refuse_used
-from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED
+from mqtick.analysis.runs.run_folder import RunFolderError, load_run, refuse_used
+from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED
 from mqtick.lab.bring_up import Nodes
 from mqtick.lab.control import Control, NodeError
 from mqtick.lab.conversation import InstrumentError

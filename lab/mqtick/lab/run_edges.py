@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mqtick.analysis import choose
-from mqtick.analysis.choose import Finding
-from mqtick.analysis.layout import Channel, Layout, Trigger
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.runs import choose
+from mqtick.analysis.runs.choose import Finding
+from mqtick.analysis.runs.layout import Channel, Layout, Trigger
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 from mqtick.lab.experiment import Experiment
 
 __all__ = ["judge", "layout_of"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.experiment import Experiment
 from mqtick.lab.instrument import Instrument

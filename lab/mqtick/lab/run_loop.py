@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mqtick.analysis.run_folder import (
+from mqtick.analysis.runs.run_folder import (
     Run,
     RunFolderError,
     create_run,
@@ -18,8 +18,8 @@ from mqtick.analysis.run_folder import (
     shot_path,
     write_record,
 )
-from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, ShotMeta, write_shot
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, ShotMeta, write_shot
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.bring_up import Nodes
 from mqtick.lab.control import NodeError, NodeSilentError
 from mqtick.lab.conversation import InstrumentError

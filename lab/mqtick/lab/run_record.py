@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from mqtick.analysis.waveform import femtoseconds
+from mqtick.analysis.signals.waveform import femtoseconds
 from mqtick.lab.experiment import Experiment, flat
 from mqtick.lab.instrument import Instrument
 from mqtick.lab.plan import Block, plan_to_json

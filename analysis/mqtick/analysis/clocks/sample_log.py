@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.clocks.sample_track import Sample, Track
 from mqtick.analysis.measurement import TimeErrors
+from mqtick.analysis.signals.capture import CaptureError
 
 __all__ = ["SampleLog", "open_sample_log", "read_sample_log", "recognises"]
 

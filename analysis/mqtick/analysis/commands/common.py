@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mqtick.analysis.analyse import analyse
 from mqtick.analysis.measurement import Measurement
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.analyse import analyse
+from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limits import HOLDS, Limit, LimitError, parse_limit
 from mqtick.service.commandline import Exit, fail
 

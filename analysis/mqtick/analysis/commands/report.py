@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mqtick.analysis.captures.from_captures import CaptureOptions
 from mqtick.analysis.commands.common import (
     PROCESSES,
     WrongUseError,
@@ -17,10 +18,9 @@ from mqtick.analysis.commands.common import (
     results_of,
     watch,
 )
-from mqtick.analysis.from_captures import CaptureOptions
 from mqtick.analysis.load import load
 from mqtick.analysis.readers.registry import FORMATS
-from mqtick.analysis.waveform import femtoseconds
+from mqtick.analysis.signals.waveform import femtoseconds
 from mqtick.service.commandline import Exit, fail
 
 __all__ = ["add", "command_line"]

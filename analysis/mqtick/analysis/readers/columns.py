@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.capture import CaptureError
+from mqtick.analysis.signals.capture import CaptureError
 
 __all__ = [
     "Floats",

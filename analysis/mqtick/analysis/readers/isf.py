@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.octets import (
     Octets,
@@ -26,6 +25,7 @@ from mqtick.analysis.readers.octets import (
     start_fs,
     text,
 )
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
 
 __all__ = ["FORMATS"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import CaptureError, CaptureFile
 from mqtick.analysis.readers.columns import cells_of, head_lines, is_text, number, read_head
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.text_capture import Channel, Grid, Plan, open_plan, unit_of
-from mqtick.analysis.waveform import femtoseconds
+from mqtick.analysis.signals.capture import CaptureError, CaptureFile
+from mqtick.analysis.signals.waveform import femtoseconds
 
 __all__ = ["INFINIIUM", "INFINIIVISION"]
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.octets import add_waveform, interval_fs, short_decimal, start_fs
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
 
 __all__ = ["FORMATS"]
 

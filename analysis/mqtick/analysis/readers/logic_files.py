@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.capture import Capture, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.sigrok import read_sigrok, uncertainty_fs
 from mqtick.analysis.readers.vcd import VcdError, read_vcd
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import FS_PER_SECOND, Waveform
+from mqtick.analysis.signals.capture import Capture, CaptureFile, Signal
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform
 
 __all__ = ["FORMATS", "transitions_of_bits"]
 

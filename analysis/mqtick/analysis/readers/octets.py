@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.quantise import waveform_of_volts
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.quantise import waveform_of_volts
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 
 __all__ = [
     "Octets",

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import CaptureError, CaptureFile
 from mqtick.analysis.readers.columns import cells_of, head_lines, is_number, is_text, read_head
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.text_capture import (
@@ -24,6 +23,7 @@ from mqtick.analysis.readers.text_capture import (
     unit_of,
 )
 from mqtick.analysis.readers.text_transitions import refuse_dates
+from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 
 __all__ = ["PLAIN", "ROHDE_SCHWARZ"]
 

@@ -6,7 +6,6 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import CaptureError, CaptureFile
 from mqtick.analysis.readers import (
     agilent_bin,
     isf,
@@ -18,6 +17,7 @@ from mqtick.analysis.readers import (
     text_formats,
 )
 from mqtick.analysis.readers.format import Format
+from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 
 __all__ = ["FORMATS", "HEAD_OCTETS", "Format", "open_capture"]
 

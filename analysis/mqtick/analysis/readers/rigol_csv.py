@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import CaptureError, CaptureFile
 from mqtick.analysis.readers.columns import (
     cells_of,
     head_lines,
@@ -30,7 +29,8 @@ from mqtick.analysis.readers.text_capture import (
     split_unit,
     unit_of,
 )
-from mqtick.analysis.waveform import femtoseconds
+from mqtick.analysis.signals.capture import CaptureError, CaptureFile
+from mqtick.analysis.signals.waveform import femtoseconds
 
 __all__ = ["FORMAT"]
 

@@ -17,11 +17,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.logic_files import transitions_of_bits
 from mqtick.analysis.readers.octets import add_waveform, interval_fs, short_decimal, start_fs
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["FORMATS"]
 

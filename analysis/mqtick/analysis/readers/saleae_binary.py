@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.octets import Octets, add_waveform, interval_fs, start_fs
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import FS_PER_SECOND
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import FS_PER_SECOND
 
 __all__ = ["FORMATS"]
 

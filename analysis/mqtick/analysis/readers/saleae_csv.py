@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import CaptureFile
 from mqtick.analysis.readers.columns import cells_of, head_lines, is_text, read_head
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.text_capture import Channel, Plan, open_plan
 from mqtick.analysis.readers.text_transitions import refuse_dates
+from mqtick.analysis.signals.capture import CaptureFile
 
 __all__ = ["FORMAT"]
 

@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import CaptureError, CaptureFile
 from mqtick.analysis.readers.columns import cells_of, head_lines, is_text, number, read_head
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.text_capture import Channel, Plan, open_plan, unit_of
+from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 
 __all__ = ["FORMAT"]
 

@@ -22,9 +22,9 @@ from typing import BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.quantise import waveform_of_volts
-from mqtick.analysis.waveform import FS_PER_SECOND, Waveform
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.quantise import waveform_of_volts
+from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform
 
 __all__ = ["LOGIC_V", "SigrokFileError", "logic_waveform", "read_sigrok", "uncertainty_fs"]
 

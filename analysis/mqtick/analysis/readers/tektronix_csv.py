@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import CaptureError, CaptureFile
 from mqtick.analysis.readers.columns import (
     cells_of,
     head_lines,
@@ -21,6 +20,7 @@ from mqtick.analysis.readers.columns import (
 )
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.text_capture import Channel, Plan, open_plan, unit_of
+from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 
 __all__ = ["FORMAT"]
 

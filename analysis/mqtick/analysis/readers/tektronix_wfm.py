@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.logic_files import transitions_of_bits
 from mqtick.analysis.readers.octets import (
@@ -27,7 +26,8 @@ from mqtick.analysis.readers.octets import (
     start_fs,
     text,
 )
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["FORMATS"]
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, Signal
-from mqtick.analysis.quantise import waveform_of_volts
 from mqtick.analysis.readers.columns import Floats, Layout, Rows, read_rows
 from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
 from mqtick.analysis.readers.time_column import even_times
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.analysis.signals.quantise import waveform_of_volts
+from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["Channel", "Grid", "Plan", "open_plan", "split_unit", "unit_of"]
 

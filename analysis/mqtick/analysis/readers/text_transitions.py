@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.capture import CaptureError
 from mqtick.analysis.readers.columns import Floats
-from mqtick.analysis.transitions import UNKNOWN, Transitions
-from mqtick.analysis.waveform import femtoseconds
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
+from mqtick.analysis.signals.waveform import femtoseconds
 
 __all__ = ["is_changes", "is_levels", "refuse_dates", "transitions_of"]
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.readers.columns import Floats
-from mqtick.analysis.waveform import femtoseconds
+from mqtick.analysis.signals.waveform import femtoseconds
 
 __all__ = ["Even", "even_times"]
 

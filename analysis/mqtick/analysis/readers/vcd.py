@@ -16,8 +16,8 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from mqtick.analysis.capture import CaptureError
-from mqtick.analysis.transitions import UNKNOWN, Transitions
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
 
 __all__ = ["VcdError", "read_vcd"]
 

@@ -32,7 +32,7 @@ from typing import Any, Final
 from mqtick.analysis.clocks.summary import ClockSummary, Deviation
 from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import plain
-from mqtick.analysis.result import Counts, QuantityResult, Result, Row
+from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limits import HOLDS, Verdict
 

@@ -10,7 +10,7 @@ from typing import Final
 from mqtick.analysis.report.headline import Headline, headlines_of
 from mqtick.analysis.report.numbers import NOTHING, SPACE, number, plain, unit_of, value_of
 from mqtick.analysis.report.titles import level, title_of_all
-from mqtick.analysis.result import QuantityResult, Result, Row
+from mqtick.analysis.results.result import QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution
 
 __all__ = ["WIDTH", "as_text"]

@@ -20,7 +20,7 @@ from mqtick.analysis.report.numbers import (
     value_of,
 )
 from mqtick.analysis.report.titles import level, names_of, title_of
-from mqtick.analysis.result import QuantityResult, Result, Row
+from mqtick.analysis.results.result import QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, Verdict
 

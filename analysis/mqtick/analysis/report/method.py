@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
-from mqtick.analysis.published import SOURCE
 from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph
 from mqtick.analysis.report.numbers import Unit, plain, short, unit_of
 from mqtick.analysis.report.titles import level
-from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.results.published import SOURCE
+from mqtick.analysis.results.result import QuantityResult, Result
 
 __all__ = ["method_blocks"]
 

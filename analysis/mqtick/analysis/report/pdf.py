@@ -17,7 +17,7 @@ from mqtick.analysis.report.pdf_table import MARKS, STATE_INKS, put_table
 from mqtick.analysis.report.sections import sections_of
 from mqtick.analysis.report.style import INK, MUTED, drawing
 from mqtick.analysis.report.titles import level, title_of_all
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 
 __all__ = ["PrintedPicture", "pdf_of"]
 

@@ -11,7 +11,7 @@ from mqtick.analysis.report.method import method_blocks
 from mqtick.analysis.report.numbers import interval_of, plain, short, value_of
 from mqtick.analysis.report.statistics_tables import pairs_blocks, quantity_blocks, side_by_side
 from mqtick.analysis.report.titles import level, names_of
-from mqtick.analysis.result import Counts, Result
+from mqtick.analysis.results.result import Counts, Result
 
 __all__ = ["sections_of"]
 

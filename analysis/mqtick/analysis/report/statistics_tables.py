@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mqtick.analysis.measurement import CLOCK, SKEW
-from mqtick.analysis.published import Published
 from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table
 from mqtick.analysis.report.numbers import (
     NOTHING,
@@ -17,7 +16,8 @@ from mqtick.analysis.report.numbers import (
     value_of,
 )
 from mqtick.analysis.report.titles import level, names_of
-from mqtick.analysis.result import Pairs, QuantityResult, Result, Row
+from mqtick.analysis.results.published import Published
+from mqtick.analysis.results.result import Pairs, QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 
 __all__ = ["pairs_blocks", "quantity_blocks", "side_by_side"]

@@ -12,7 +12,7 @@ from typing import Final
 from mqtick.analysis.measurement import Shot
 from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.report.titles import names_of
-from mqtick.analysis.result import Result, Row
+from mqtick.analysis.results.result import Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 
 __all__ = ["tables_of"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqtick.analysis.report.numbers import SPACE, plain
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 
 __all__ = ["level", "names_of", "title_of", "title_of_all"]
 

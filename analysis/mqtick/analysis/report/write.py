@@ -17,8 +17,8 @@ from mqtick.analysis.report.paper import ROOM, any_letters
 from mqtick.analysis.report.pdf import PrintedPicture, pdf_of
 from mqtick.analysis.report.svg import save_figure, svg_of
 from mqtick.analysis.report.tables import tables_of
-from mqtick.analysis.result import Result
-from mqtick.analysis.shot import replace_file
+from mqtick.analysis.results.result import Result
+from mqtick.analysis.runs.shot import replace_file
 
 __all__ = ["Written", "write_report"]
 

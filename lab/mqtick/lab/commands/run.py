@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.run_folder import RunFolderError, load_run
-from mqtick.analysis.summary import summarise
+from mqtick.analysis.runs.run_folder import RunFolderError, load_run
+from mqtick.analysis.runs.summary import summarise
 from mqtick.lab.commands.run_matrix import call_matrix
 from mqtick.lab.experiment import Experiment, example, load_experiment
 from mqtick.lab.plan import describe_plan, plan_of, plan_to_json

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping
 
-from mqtick.analysis.run_folder import RunFolderError
+from mqtick.analysis.runs.run_folder import RunFolderError
 from mqtick.lab.matrix import experiments_of, result_json, result_text, run_matrix
 from mqtick.lab.plan import describe_plan, plan_of, plan_to_json
 from mqtick.lab.progress import Quiet, Watch

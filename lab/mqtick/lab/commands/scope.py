@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.shot import replace_file
+from mqtick.analysis.runs.shot import replace_file
 from mqtick.client.cli import parse_duration_ns
 from mqtick.lab.commands.scope_analyser import with_analyser
 from mqtick.lab.commands.scope_record import show, write

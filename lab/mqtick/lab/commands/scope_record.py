@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
-from mqtick.analysis.shot import CAPTURED, ShotMeta, replace_file, write_shot
-from mqtick.analysis.waveform import FS_PER_SECOND, Waveform
+from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, replace_file, write_shot
+from mqtick.analysis.signals.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
+from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform
 from mqtick.lab.logic_analyser import LogicAnalyser
 from mqtick.lab.oscilloscope import Oscilloscope
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from mqtick.analysis.edges import EdgeError, find_edges
+from mqtick.analysis.signals.edges import EdgeError, find_edges
 from mqtick.lab.commands.scope_record import write
 from mqtick.lab.dialects import Segment
 from mqtick.lab.oscilloscope import Oscilloscope

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 from mqtick.lab.conversation import Conversation, InstrumentError, block, query, write
 from mqtick.lab.dialects.base import Dialect, Segment, number, numbers
 from mqtick.lab.setup import Setup, State

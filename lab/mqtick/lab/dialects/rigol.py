@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 from mqtick.lab.conversation import Conversation, InstrumentError, block, pause, query, write
 from mqtick.lab.dialects.base import Dialect, Identity, number, numbers
 from mqtick.lab.dialects.rigol_record import Recording

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.conversation import Conversation, InstrumentError, pause, query, write
 from mqtick.lab.dialects.base import Dialect, Segment, number
 from mqtick.lab.setup import State

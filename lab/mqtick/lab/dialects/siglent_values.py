@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mqtick.analysis.waveform import Codes, Waveform, femtoseconds
+from mqtick.analysis.signals.waveform import Codes, Waveform, femtoseconds
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects.base import number
 from mqtick.lab.setup import State

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.conversation import Conversation, InstrumentError, block, query, write
 from mqtick.lab.dialects.base import Dialect, Identity
 from mqtick.lab.dialects.siglent_values import (

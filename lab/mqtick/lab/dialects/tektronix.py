@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 from mqtick.lab.conversation import Conversation, InstrumentError, block, query, write
 from mqtick.lab.dialects.base import Identity, Segment, number
 from mqtick.lab.dialects.tektronix_common import TektronixBase, step_up

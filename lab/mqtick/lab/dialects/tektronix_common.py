@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 from mqtick.lab.conversation import Conversation, InstrumentError, block, query, write
 from mqtick.lab.dialects.base import Dialect, Identity, number
 from mqtick.lab.setup import Setup, State

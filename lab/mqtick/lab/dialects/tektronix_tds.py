@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.conversation import Conversation, InstrumentError, block, query, write
 from mqtick.lab.dialects.base import number
 from mqtick.lab.dialects.tektronix_common import TektronixBase, step_up

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.waveform import Codes
+from mqtick.analysis.signals.waveform import Codes
 from mqtick.lab.setup import State
 from mqtick.lab.simulator.feed import EdgeFeed
 from mqtick.lab.simulator.physics import Frame, Input, Physics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqtick.analysis.waveform import Codes
+from mqtick.analysis.signals.waveform import Codes
 from mqtick.lab.simulator.model import Frame, Model, Physics
 from mqtick.lab.simulator.rigol import RigolFront
 

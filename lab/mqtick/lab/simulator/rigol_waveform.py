@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mqtick.analysis.waveform import Codes
+from mqtick.analysis.signals.waveform import Codes
 from mqtick.lab.setup import State
 from mqtick.lab.simulator.front import Front
 from mqtick.lab.simulator.model import Frame, Model

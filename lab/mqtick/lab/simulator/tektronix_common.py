@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mqtick.analysis.waveform import Codes
+from mqtick.analysis.signals.waveform import Codes
 from mqtick.lab.block import definite_block
 from mqtick.lab.setup import State
 from mqtick.lab.simulator.front import Front, boolean

@@ -17,7 +17,7 @@ from mqtick.analysis.report.figures.pairs import pairs_picture
 from mqtick.analysis.report.figures.picture import Picture, with_own_names
 from mqtick.analysis.report.figures.stability import stability_picture
 from mqtick.analysis.report.figures.waveforms import waveforms_picture
-from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.results.result import QuantityResult, Result
 
 __all__ = ["Picture", "pictures_of"]
 

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from mqtick.analysis.published import PUBLISHED
 from mqtick.analysis.report.figures.ecdf import Curve, draw_ecdf
 from mqtick.analysis.report.figures.growth import Grown, draw_growth, limits_of
 from mqtick.analysis.report.figures.picture import Picture
@@ -30,7 +29,8 @@ from mqtick.analysis.report.style import (
     unit_of,
     wrapped,
 )
-from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.results.published import PUBLISHED
+from mqtick.analysis.results.result import QuantityResult, Result
 
 __all__ = ["compare_pictures"]
 

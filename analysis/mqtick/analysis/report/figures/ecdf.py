@@ -29,7 +29,7 @@ from mqtick.analysis.report.style import (
     unit_of,
     wrapped,
 )
-from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limits import Limit
 
 __all__ = ["Curve", "draw_ecdf", "ecdf_picture", "looks_by_number"]

@@ -40,7 +40,7 @@ from mqtick.analysis.report.style import (
     place,
     unit_of,
 )
-from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limits import Limit
 
 __all__ = ["Grown", "draw_growth", "growth_picture", "limits_of"]

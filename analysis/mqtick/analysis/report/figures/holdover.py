@@ -25,7 +25,7 @@ from mqtick.analysis.report.style import (
     place,
     unit_of,
 )
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 
 __all__ = ["holdover_picture"]
 

@@ -36,7 +36,7 @@ from mqtick.analysis.report.style import (
     place,
     unit_of,
 )
-from mqtick.analysis.result import QuantityResult, Result
+from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.limits import Limit
 

@@ -22,7 +22,7 @@ from mqtick.analysis.report.style import (
     unit_of,
     wrapped,
 )
-from mqtick.analysis.result import Pairs, Result
+from mqtick.analysis.results.result import Pairs, Result
 
 __all__ = ["pairs_picture"]
 

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from mqtick.analysis.published import PUBLISHED
 from mqtick.analysis.report.figures.labels import Label
 from mqtick.analysis.report.style import MUTED, PAPER
+from mqtick.analysis.results.published import PUBLISHED
 
 __all__ = [
     "ASIDE_POINTS",

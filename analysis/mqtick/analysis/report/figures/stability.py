@@ -27,7 +27,7 @@ from mqtick.analysis.report.style import (
     paper_axes,
     place,
 )
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 
 __all__ = ["stability_picture"]
 

@@ -28,7 +28,7 @@ from mqtick.analysis.report.style import (
     unit_of,
     wrapped,
 )
-from mqtick.analysis.result import Result
+from mqtick.analysis.results.result import Result
 
 __all__ = ["waveforms_picture"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mqtick.analysis.shot import DamagedShotError, ShotMeta, read_meta, replace_file
+from mqtick.analysis.runs.shot import DamagedShotError, ShotMeta, read_meta, replace_file
 
 __all__ = [
     "FORMAT_VERSION",

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mqtick.analysis.capture import Signal
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.capture import Signal
+from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["cut"]
 

@@ -8,12 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile
-from mqtick.analysis.capture_groups import Group, group_files, read_group, shown
-from mqtick.analysis.capture_notes import late_note, notes_of, provenance_of_captures
-from mqtick.analysis.capture_options import CaptureOptions
-from mqtick.analysis.cut import cut
-from mqtick.analysis.events import Event, Parts, events_of, look
+from mqtick.analysis.captures.events import Event, Parts, events_of, look
+from mqtick.analysis.captures.groups import Group, group_files, read_group, shown
+from mqtick.analysis.captures.naming import (
+    NamingError,
+    UnknownChannelError,
+    channels_of,
+    parts_of,
+    resolve,
+)
+from mqtick.analysis.captures.notes import late_note, notes_of, provenance_of_captures
+from mqtick.analysis.captures.options import CaptureOptions
+from mqtick.analysis.captures.propose import propose
+from mqtick.analysis.clocks.pps import time_errors_of
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
@@ -23,17 +30,10 @@ from mqtick.analysis.measurement import (
     Shot,
     TimeErrors,
 )
-from mqtick.analysis.naming import (
-    NamingError,
-    UnknownChannelError,
-    channels_of,
-    parts_of,
-    resolve,
-)
-from mqtick.analysis.overlay import thinned
-from mqtick.analysis.pps_errors import time_errors_of
-from mqtick.analysis.propose import propose
-from mqtick.analysis.typical import typical
+from mqtick.analysis.results.typical import typical
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
+from mqtick.analysis.signals.cut import cut
+from mqtick.analysis.signals.overlay import thinned
 
 __all__ = ["CaptureOptions", "measurement_from_captures", "propose"]
 

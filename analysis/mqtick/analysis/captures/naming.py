@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mqtick.analysis.capture import Capture, CaptureError, find_signal
-from mqtick.analysis.events import Parts
+from mqtick.analysis.captures.events import Parts
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
+from mqtick.analysis.signals.capture import Capture, CaptureError, find_signal
 
 __all__ = [
     "FIRST",

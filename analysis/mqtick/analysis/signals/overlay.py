@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["LOGIC_V", "thinned"]
 

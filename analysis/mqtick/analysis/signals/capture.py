@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mqtick.analysis.transitions import Transitions
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["Capture", "CaptureError", "CaptureFile", "Signal", "find_signal"]
 

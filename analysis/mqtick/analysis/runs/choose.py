@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.edges import Edge, EdgeError, find_edges, is_clipped
-from mqtick.analysis.layout import Layout
 from mqtick.analysis.measurement import CLOCK, Mark
-from mqtick.analysis.waveform import Waveform, femtoseconds
+from mqtick.analysis.runs.layout import Layout
+from mqtick.analysis.signals.edges import Edge, EdgeError, find_edges, is_clipped
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 
 __all__ = ["Finding", "alike", "directions", "judge", "nearest"]
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.capture import CaptureFile
-from mqtick.analysis.capture_options import matches
-from mqtick.analysis.events import Parts
+from mqtick.analysis.captures.events import Parts
+from mqtick.analysis.captures.options import matches
 from mqtick.analysis.measurement import Shot
-from mqtick.analysis.provenance import instant_text
+from mqtick.analysis.runs.provenance import instant_text
+from mqtick.analysis.signals.capture import CaptureFile
 
 __all__ = ["late_note", "notes_of", "provenance_of_captures"]
 

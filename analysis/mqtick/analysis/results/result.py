@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.measurement import Measurement
-from mqtick.analysis.published import Published
+from mqtick.analysis.results.published import Published
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.estimate import Distribution
 from mqtick.analysis.statistics.growth import Line

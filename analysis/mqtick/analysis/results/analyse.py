@@ -17,9 +17,10 @@ from mqtick.analysis.measurement import (
     REFUSED,
     Measurement,
 )
-from mqtick.analysis.pairs import pairs_of
-from mqtick.analysis.published import PUBLISHED
-from mqtick.analysis.result import Counts, QuantityResult, Result, Row
+from mqtick.analysis.results.pairs import pairs_of
+from mqtick.analysis.results.published import PUBLISHED
+from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
+from mqtick.analysis.results.values import Values, values_of
 from mqtick.analysis.statistics.describe import describe, describe_absolute
 from mqtick.analysis.statistics.drift import fit_drift
 from mqtick.analysis.statistics.estimate import Estimate
@@ -27,7 +28,6 @@ from mqtick.analysis.statistics.growth import fit_line, time_within
 from mqtick.analysis.statistics.judge import ALL, judge
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict, duration
 from mqtick.analysis.statistics.limits import default_limits
-from mqtick.analysis.values import Values, values_of
 
 __all__ = ["analyse"]
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqtick.analysis.capture import Signal
-from mqtick.analysis.choose import alike, directions, nearest
-from mqtick.analysis.edges import Edge, EdgeError, find_edges, is_clipped
 from mqtick.analysis.measurement import CLOCK, Mark
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.runs.choose import alike, directions, nearest
+from mqtick.analysis.signals.capture import Signal
+from mqtick.analysis.signals.edges import Edge, EdgeError, find_edges, is_clipped
+from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["Event", "Parts", "Seen", "events_of", "look"]
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.crossing import Search
+from mqtick.analysis.signals.crossing import Search
 
 __all__ = ["own_levels"]
 

@@ -12,9 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.crossing import BETWEEN, FITTED, INTERPOLATED, Search, crossings
-from mqtick.analysis.drift import own_levels
-from mqtick.analysis.levels import (
+from mqtick.analysis.signals.crossing import BETWEEN, FITTED, INTERPOLATED, Search, crossings
+from mqtick.analysis.signals.levels import (
     HYSTERESIS,
     SIGMAS,
     EdgeError,
@@ -22,7 +21,8 @@ from mqtick.analysis.levels import (
     is_clipped,
     state_levels,
 )
-from mqtick.analysis.waveform import Codes, Waveform
+from mqtick.analysis.signals.own_levels import own_levels
+from mqtick.analysis.signals.waveform import Codes, Waveform
 
 __all__ = [
     "BETWEEN",

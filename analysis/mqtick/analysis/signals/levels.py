@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.waveform import Codes, Waveform
+from mqtick.analysis.signals.waveform import Codes, Waveform
 
 __all__ = ["HYSTERESIS", "SIGMAS", "EdgeError", "StateLevels", "is_clipped", "state_levels"]
 

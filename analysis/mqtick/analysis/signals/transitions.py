@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.edges import Edge
+from mqtick.analysis.signals.edges import Edge
 
 __all__ = ["UNKNOWN", "Transitions"]
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.measurement import CAPTURED, Measurement
-from mqtick.analysis.result import Pairs
+from mqtick.analysis.results.result import Pairs
 
 __all__ = ["pairs_of"]
 

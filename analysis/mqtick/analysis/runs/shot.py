@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mqtick.analysis.waveform import Codes, Waveform
+from mqtick.analysis.signals.waveform import Codes, Waveform
 
 __all__ = [
     "CAPTURED",

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from mqtick.analysis.published import PUBLISHED, Published
-from mqtick.analysis.run_folder import Run
-from mqtick.analysis.shot import CAPTURED, MISSED, REFUSED, ShotMeta
+from mqtick.analysis.results.published import PUBLISHED, Published
+from mqtick.analysis.runs.run_folder import Run
+from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, ShotMeta
 
 __all__ = ["Row", "Statistics", "Summary", "summarise"]
 

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.choose import Finding, judge
-from mqtick.analysis.layout import Layout, LayoutError, layout_of
+from mqtick.analysis.clocks.pps import time_errors_of
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
@@ -28,13 +27,14 @@ from mqtick.analysis.measurement import (
     Shot,
     TimeErrors,
 )
-from mqtick.analysis.overlay import thinned
-from mqtick.analysis.pps_errors import time_errors_of
-from mqtick.analysis.provenance import provenance_of
-from mqtick.analysis.run_folder import Run, RunFolderError, shot_path
-from mqtick.analysis.shot import DamagedShotError, ShotMeta, read_shot, read_waveforms
-from mqtick.analysis.typical import typical
-from mqtick.analysis.waveform import Waveform
+from mqtick.analysis.results.typical import typical
+from mqtick.analysis.runs.choose import Finding, judge
+from mqtick.analysis.runs.layout import Layout, LayoutError, layout_of
+from mqtick.analysis.runs.provenance import provenance_of
+from mqtick.analysis.runs.run_folder import Run, RunFolderError, shot_path
+from mqtick.analysis.runs.shot import DamagedShotError, ShotMeta, read_shot, read_waveforms
+from mqtick.analysis.signals.overlay import thinned
+from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["measurement_from_run"]
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.capture import Capture, CaptureError, CaptureFile, find_signal
-from mqtick.analysis.capture_groups import group_files, in_order, read_group
-from mqtick.analysis.events import Seen, look
-from mqtick.analysis.naming import FIRST, LAST, PUBLISHER
+from mqtick.analysis.captures.events import Seen, look
+from mqtick.analysis.captures.groups import group_files, in_order, read_group
+from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
+from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, find_signal
 
 __all__ = ["propose"]
 

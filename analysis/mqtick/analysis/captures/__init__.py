@@ -1,0 +1,1 @@
+"""Files saved by hand: put together, named, and turned into a measurement."""

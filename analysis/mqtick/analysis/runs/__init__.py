@@ -1,0 +1,1 @@
+"""The bench's run folder: written, read, judged anew."""

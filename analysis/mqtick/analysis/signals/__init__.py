@@ -1,0 +1,1 @@
+"""What an instrument saw, and the edges in it."""
