@@ -53,6 +53,8 @@ class Mark:
         uncertainty_fs: how far it may be off, either way (see `edges.Edge`), in fs.
         found: edges of its direction in its window; above 1: doubled.
         clipped: whether the record stands at the converter's limits.
+        quality: how the instant was found (see `edges.Edge`), "" where that is not known.
+        samples_in_rise: its transition duration (10 to 90 %) in samples, 0 where it is not known.
     """
 
     instant_fs: int
@@ -60,6 +62,8 @@ class Mark:
     uncertainty_fs: int = 0
     found: int = 1
     clipped: bool = False
+    quality: str = ""
+    samples_in_rise: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,9 @@ class Measurement:
         provenance: what was measured with what: label and text, to be shown as they stand.
         timebase_ppm: how far the instrument's time base may be off, in parts per million.
         channel_uncertainty_fs: by how much two channels of the instrument may differ after deskew.
+        instruments: how many recorded each shot. Of several, each instant counts from the
+            instrument's own trigger edge, so that the time base of each acts on the whole of it,
+            not on the difference of two.
     """
 
     title: str
@@ -159,6 +166,7 @@ class Measurement:
     provenance: list[tuple[str, str]] = field(default_factory=list)
     timebase_ppm: float = 25.0
     channel_uncertainty_fs: int = 0
+    instruments: int = 1
 
     # Imported where they are needed: a bench's host has no pandas, and needs none.
 
