@@ -65,7 +65,7 @@ class MaskVerdict:
     """Whether a measure stays below a mask of a standard.
 
     `worst_ratio` is the largest measure / mask, at `worst_tau_s`; None where they share no tau,
-    and no tau where the mask has none.
+    and no tau where the mask has none. `source` is the mask's document and clause.
     """
 
     mask: str
@@ -73,6 +73,7 @@ class MaskVerdict:
     holds: bool | None
     worst_ratio: float | None
     worst_tau_s: float | None
+    source: str = ""
 
 
 _G811 = "ITU-T G.811 (09/97) with Amendment 1 (04/16), clause 6"

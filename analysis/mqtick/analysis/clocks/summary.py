@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -27,10 +27,11 @@ _NS_PER_US: Final = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Holdover:
-    """A gap without measurements, in s since the begin, and the error with which it ended.
+    """A gap without measurements, and what the error changed by meanwhile.
 
-    `change_ns` is the error after the gap minus the one before; per second of gap it is a
-    frequency error.
+    `begin_s` and `end_s` are instants of `TimeErrors.seconds`: of the last sample before the gap
+    and the first one after it. `change_ns` is the error after the gap minus the one before; per
+    second of gap it is a frequency error.
     """
 
     begin_s: float
@@ -48,8 +49,8 @@ class ClockSummary:
         spread_us: standard deviation of what remains (dTE) after convergence; NaN of one sample.
         most_us: max|TE| after convergence.
         absolute: distribution of |TE| after convergence, in us.
-        converged_after_s: since the begin; None where it never stayed within its own spread, and
-            everything then counts as after convergence.
+        converged_after_s: since the first sample, which need not be at second 0; None where it
+            never stayed within its own spread, and everything then counts as after convergence.
         interval_s: the median distance of the samples.
         deviations: MTIE, TDEV, ADEV after convergence; empty with too few samples.
         masks: verdicts against masks of standards.
@@ -71,6 +72,20 @@ class ClockSummary:
     holdovers: tuple[Holdover, ...]
     outside: int | None
     notes: tuple[str, ...] = ()
+
+    @property
+    def after(self) -> TimeErrors:
+        """Return the time errors from convergence on; all of them where it never converged."""
+        errors = self.errors
+        # The same subtraction as that of `converged_after_s`, so that its own sample is in.
+        chosen = errors.seconds - errors.seconds[0] >= (self.converged_after_s or 0.0)
+        return replace(
+            errors,
+            seconds=errors.seconds[chosen],
+            error_ns=errors.error_ns[chosen],
+            lower_ns=None if errors.lower_ns is None else errors.lower_ns[chosen],
+            upper_ns=None if errors.upper_ns is None else errors.upper_ns[chosen],
+        )
 
 
 def summarise_clock(errors: TimeErrors, confidence: float = 0.95) -> ClockSummary:
@@ -168,8 +183,8 @@ def _deviations(
 def _holdovers(seconds: Floats, error_ns: Floats) -> tuple[Holdover, ...]:
     found = [
         Holdover(
-            float(seconds[last] - seconds[0]),
-            float(seconds[last + 1] - seconds[0]),
+            float(seconds[last]),
+            float(seconds[last + 1]),
             float(error_ns[last + 1] - error_ns[last]),
         )
         for last in gaps(seconds)
