@@ -9,7 +9,7 @@ import pytest
 
 from analysis.tests.report_samples import PATHOLOGICAL, clock_result, skew_result
 from mqtick.analysis.results.result import Result
-from mqtick.analysis.statistics.limits import Limit
+from mqtick.analysis.statistics.limit import Limit
 
 SCRIPT: Final = "<script>alert(1)</script>"
 IMAGE: Final = '"><img src=http://attacker.example/x onerror=alert(2)>'

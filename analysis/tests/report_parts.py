@@ -8,7 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.clocks.summary import ClockSummary, Deviation, Holdover, MaskVerdict
+from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.masks import MaskVerdict
+from mqtick.analysis.clocks.summary import ClockSummary, Holdover
 from mqtick.analysis.measurement import (
     CAPTURED,
     MISSED,
@@ -23,7 +25,7 @@ from mqtick.analysis.results.result import Counts, Pairs, QuantityResult, Result
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.growth import Line
-from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict
+from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict
 
 Array = npt.NDArray[np.float64]
 STARTED_NS: Final = 1_795_000_000_000_000_000

@@ -31,7 +31,7 @@ from mqtick.analysis.measurement import (
 )
 from mqtick.analysis.results.published import PUBLISHED
 from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
-from mqtick.analysis.statistics.limits import Limit
+from mqtick.analysis.statistics.limit import Limit
 
 SKEW_LIMIT: Final = Limit("published-skew", SKEW, "mean", 52.0, "IEEJ Trans. 17(2), 2022")
 LATENCY_LIMIT: Final = Limit("published-latency", LATENCY, "mean", 300.0, "IEEJ Trans. 17(2), 2022")

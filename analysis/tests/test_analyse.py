@@ -23,7 +23,8 @@ from mqtick.analysis.measurement import (
 from mqtick.analysis.results.analyse import analyse
 from mqtick.analysis.results.published import PUBLISHED
 from mqtick.analysis.results.result import QuantityResult, Result
-from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, parse_limit
+from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
+from mqtick.analysis.statistics.limits import parse_limit
 
 US = 10**9
 NODES = ("pub", "first", "last")

@@ -11,18 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.statistics.limit import duration
+from mqtick.analysis.statistics.judge import judge
+from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict, duration
 from mqtick.analysis.statistics.limits import (
-    FAILS,
-    HOLDS,
-    NOT_PROVEN,
     PRESETS,
     STATISTICS,
-    Limit,
     LimitError,
-    Verdict,
     default_limits,
-    judge,
     parse_limit,
 )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mqtick.analysis.results.result import Result
-    from mqtick.analysis.statistics.limits import Limit
+    from mqtick.analysis.statistics.limit import Limit
 
 __all__ = [
     "CAPTURED",

@@ -17,7 +17,7 @@ from mqtick.analysis.measurement import TimeErrors
 from mqtick.analysis.statistics.describe import describe
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 
-__all__ = ["ClockSummary", "Deviation", "Holdover", "MaskVerdict", "summarise_clock"]
+__all__ = ["ClockSummary", "Holdover", "summarise_clock"]
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from mqtick.analysis.measurement import Measurement
 from mqtick.analysis.results.analyse import analyse
 from mqtick.analysis.results.result import Result
-from mqtick.analysis.statistics.limits import HOLDS, Limit, LimitError, parse_limit
+from mqtick.analysis.statistics.limit import HOLDS, Limit
+from mqtick.analysis.statistics.limits import LimitError, parse_limit
 from mqtick.service.commandline import Exit, fail
 
 __all__ = [

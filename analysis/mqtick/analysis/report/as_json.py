@@ -29,12 +29,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mqtick.analysis.clocks.summary import ClockSummary, Deviation
+from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
-from mqtick.analysis.statistics.limits import HOLDS, Verdict
+from mqtick.analysis.statistics.limit import HOLDS, Verdict
 
 __all__ = ["FORMAT", "VERSION", "as_json"]
 

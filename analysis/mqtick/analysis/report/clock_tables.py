@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.clocks.summary import ClockSummary, Deviation
+from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table
 from mqtick.analysis.report.numbers import (
     NOTHING,
@@ -20,7 +21,7 @@ from mqtick.analysis.report.numbers import (
     unit_of,
     value_of,
 )
-from mqtick.analysis.statistics.limits import FAILS, HOLDS
+from mqtick.analysis.statistics.limit import FAILS, HOLDS
 
 __all__ = ["clock_blocks"]
 

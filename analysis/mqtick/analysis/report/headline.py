@@ -22,7 +22,7 @@ from mqtick.analysis.report.numbers import (
 from mqtick.analysis.report.titles import level, names_of, title_of
 from mqtick.analysis.results.result import QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
-from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, Verdict
+from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Verdict
 
 __all__ = ["Headline", "Number", "headline_of", "headlines_of", "worst_of_each_limit"]
 

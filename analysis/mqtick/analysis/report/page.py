@@ -17,7 +17,7 @@ from mqtick.analysis.report.sections import sections_of
 from mqtick.analysis.report.style import CSS
 from mqtick.analysis.report.titles import level, title_of_all
 from mqtick.analysis.results.result import Result
-from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN, Verdict
+from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Verdict
 
 __all__ = ["Drawn", "page_of"]
 

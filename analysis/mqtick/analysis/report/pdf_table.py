@@ -9,7 +9,7 @@ from mqtick.analysis.report.blocks import Cell, Table
 from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.report.paper import ROOM, Paper, lines_of
 from mqtick.analysis.report.style import GRID, INK, MUTED, text_inches
-from mqtick.analysis.statistics.limits import FAILS, HOLDS, NOT_PROVEN
+from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 
 __all__ = ["MARKS", "STATE_INKS", "put_table"]
 

@@ -13,7 +13,7 @@ from mqtick.analysis.results.published import Published
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.estimate import Distribution
 from mqtick.analysis.statistics.growth import Line
-from mqtick.analysis.statistics.limits import Verdict
+from mqtick.analysis.statistics.limit import Verdict
 
 __all__ = ["Counts", "Pairs", "QuantityResult", "Result", "Row"]
 

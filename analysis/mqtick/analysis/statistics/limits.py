@@ -7,21 +7,14 @@ import difflib
 import re
 from typing import Final
 
-from mqtick.analysis.statistics.judge import judge
-from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict
+from mqtick.analysis.statistics.limit import Limit
 
 __all__ = [
-    "FAILS",
-    "HOLDS",
-    "NOT_PROVEN",
     "PRESETS",
     "QUANTITIES",
     "STATISTICS",
-    "Limit",
     "LimitError",
-    "Verdict",
     "default_limits",
-    "judge",
     "parse_limit",
 ]
 

@@ -30,7 +30,7 @@ from mqtick.analysis.report.style import (
     wrapped,
 )
 from mqtick.analysis.results.result import QuantityResult, Result
-from mqtick.analysis.statistics.limits import Limit
+from mqtick.analysis.statistics.limit import Limit
 
 __all__ = ["Curve", "draw_ecdf", "ecdf_picture", "looks_by_number"]
 

@@ -41,7 +41,7 @@ from mqtick.analysis.report.style import (
     unit_of,
 )
 from mqtick.analysis.results.result import QuantityResult, Result
-from mqtick.analysis.statistics.limits import Limit
+from mqtick.analysis.statistics.limit import Limit
 
 __all__ = ["Grown", "draw_growth", "growth_picture", "limits_of"]
 

@@ -38,7 +38,7 @@ from mqtick.analysis.report.style import (
 )
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.drift import Drift
-from mqtick.analysis.statistics.limits import Limit
+from mqtick.analysis.statistics.limit import Limit
 
 __all__ = ["over_time_picture"]
 

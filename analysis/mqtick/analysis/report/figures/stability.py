@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.masks import MASKS, Mask
-from mqtick.analysis.clocks.summary import ClockSummary, Deviation
+from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.figures.scales import Scale, apply, label_width, scale_of
