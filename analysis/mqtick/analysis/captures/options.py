@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Final
 
-__all__ = ["CaptureOptions", "matches"]
+__all__ = ["MINIMUM_V", "CaptureOptions", "matches"]
+
+MINIMUM_V: Final = 0.5
+"""Amplitude in volts below which a signal is taken for none, where nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class CaptureOptions:
     subscribers: list[tuple[str, int]] = field(default_factory=list)
     cable_delay_fs: dict[str, int] = field(default_factory=dict)
     edge: str = "rising"
-    minimum_v: float = 0.5
+    minimum_v: float = MINIMUM_V
     timebase_ppm: float = 25.0
     title: str = ""
     channel_uncertainty_fs: int = 0

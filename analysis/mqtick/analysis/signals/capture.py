@@ -27,11 +27,14 @@ class Capture:
         signals: the channels in the file's order; their instants have one origin.
         triggered: whether that origin is the trigger; False where it is only the record's begin.
         started_ns: when it was taken, in ns of the Unix epoch; None where the file does not say.
+        timebase_ppm: how far the interval between samples may be off because the file rounds its
+            times, in parts per million; 0 where the file has it exactly.
     """
 
     signals: Mapping[str, Signal]
     triggered: bool = True
     started_ns: int | None = None
+    timebase_ppm: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
