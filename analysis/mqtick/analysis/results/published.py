@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PUBLISHED", "SOURCE", "Published"]
+__all__ = ["PUBLISHED", "SHORT", "SOURCE", "Published", "published_growth"]
 
+SHORT: Final = "IEEJ Transactions 17(2), 2022"
 SOURCE: Final = (
     "Yamamoto, Fukuhara, Nishi: Hardware MQTT broker and MQTT time synchronisation, "
-    "IEEJ Transactions 17(2), 2022; means of 20 shots"
+    f"{SHORT}; means of 20 shots"
 )
 
 
@@ -30,3 +31,17 @@ PUBLISHED: Final = {
     ("skew", 2): Published(47.43, 51.37, 13.78, 8.601),
     ("skew", 100): Published(340.0, 86.32, 19.92, 13.62),
 }
+
+
+def published_growth(quantity: str) -> tuple[float, float] | None:
+    """Return what a subscriber more costs by software and hardware broker, in us.
+
+    From the published means at 2 and 100 subscribers; None where these are not known.
+    """
+    two, hundred = PUBLISHED.get((quantity, 2)), PUBLISHED.get((quantity, 100))
+    if two is None or hundred is None:
+        return None
+    return (
+        (hundred.software_mean_us - two.software_mean_us) / 98,
+        (hundred.hardware_mean_us - two.hardware_mean_us) / 98,
+    )
