@@ -204,7 +204,9 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
     ]
     files = reading.opened
     measurement.simulated = options.simulated or any(
-        file.format.startswith("sigrok") and "demo" in file.instrument.casefold() for file in files
+        file.simulated
+        or (file.format.startswith("sigrok") and "demo" in file.instrument.casefold())
+        for file in files
     )
     names = [path for group in groups for _, path in group.files]
     measurement.title = options.title or names[0].stem + (

@@ -11,6 +11,7 @@ from mqtick.analysis.readers import (
     isf,
     keysight_h5,
     logic_files,
+    mqtick_shot,
     rigol_wfm,
     saleae_binary,
     tektronix_wfm,
@@ -26,6 +27,7 @@ HEAD_OCTETS: Final = 1 << 14
 
 # The more a format's head says, the earlier it stands: plain CSV recognises nearly everything.
 FORMATS: Final[tuple[Format, ...]] = (
+    *mqtick_shot.FORMATS,
     *logic_files.FORMATS,
     *agilent_bin.FORMATS,
     *tektronix_wfm.FORMATS,

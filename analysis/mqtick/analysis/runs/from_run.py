@@ -30,30 +30,26 @@ from mqtick.analysis.measurement import (
 from mqtick.analysis.results.typical import typical
 from mqtick.analysis.runs.choose import Finding, judge
 from mqtick.analysis.runs.layout import Layout, LayoutError, layout_of
+from mqtick.analysis.runs.missing import missing_note
 from mqtick.analysis.runs.provenance import provenance_of
 from mqtick.analysis.runs.run_folder import Run, RunFolderError, shot_path
-from mqtick.analysis.runs.shot import DamagedShotError, ShotMeta, read_shot, read_waveforms
+from mqtick.analysis.runs.shot import (
+    DamagedShotError,
+    ShotMeta,
+    expanded_octets,
+    read_shot,
+    read_waveforms,
+)
 from mqtick.analysis.signals.overlay import thinned
-from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["measurement_from_run"]
 
 _NS_PER_S: Final = 10**9
-_LARGE_OCTETS: Final = 4 << 20
-"""Where a shot's file is larger, one process reads them, for the memory's sake."""
+_LARGE_OCTETS: Final = 16 << 20
+"""Where a shot is larger when it is expanded, one process reads them, for the memory's sake."""
 _WORTH_A_PROCESS: Final = 16
 """Shots that it takes to be faster by another process."""
 _CHUNK: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A shot with its waveforms, or why it cannot be read."""
-
-    path: Path
-    meta: ShotMeta | None
-    waveforms: dict[str, Waveform]
-    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +86,15 @@ def measurement_from_run(
             f"run.json does not say what was wired to what ({error}): the edges are those that the "
             "bench found."
         )
+    else:
+        measurement.instruments = len(layout.triggers)
     _name_nodes(measurement, run, layout)
     paths = sorted(
         (run.folder / "shots").glob("[0-9]*.npz"), key=lambda path: (len(path.name), path)
     )
     tally: Counter[str] = Counter()
     sources: dict[int, Path] = {}
-    for done, judged in enumerate(_judged(paths, layout, processes), start=1):
+    for done, judged in enumerate(_all_judged(paths, layout, processes), start=1):
         if progress is not None:
             progress(done, len(paths))
         if judged.meta is None:
@@ -108,6 +106,8 @@ def measurement_from_run(
         if judged.finding is not None:
             sources[shot.number] = judged.path
     _say(measurement, tally)
+    if missing := missing_note(run.record, paths):
+        measurement.notes.append(missing)
     measurement.time_errors = _time_errors(measurement)
     drawn = typical([shot for shot in measurement.shots if shot.number in sources])
     if drawn is not None and layout is not None:
@@ -133,47 +133,46 @@ def _name_nodes(measurement: Measurement, run: Run, layout: Layout | None) -> No
     measurement.nodes = tuple(dict.fromkeys(name for name in (*parts, *others) if name))
 
 
-def _judged(paths: list[Path], layout: Layout | None, processes: int) -> Iterator[_Judged]:
+def _all_judged(paths: list[Path], layout: Layout | None, processes: int) -> Iterator[_Judged]:
     """Read and judge shots in their order, in as many processes."""
-    work = partial(_read_and_judge, layout)
-    large = any(path.stat().st_size > _LARGE_OCTETS for path in paths if path.exists())
-    if processes < 2 or large or len(paths) < _WORTH_A_PROCESS * processes:
+    work = partial(_judged, layout)
+    alone = processes < 2 or len(paths) < _WORTH_A_PROCESS * processes
+    if alone or any(expanded_octets(path) > _LARGE_OCTETS for path in paths):
         yield from map(work, paths)
         return
-    with ProcessPoolExecutor(
+    pool = ProcessPoolExecutor(
         processes,
         multiprocessing.get_context("fork"),  # others would run a user's script once more
-        # Ctrl-C is for the process that was begun by the user
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
-    ) as pool:
-        try:
-            yield from pool.map(work, paths, chunksize=_CHUNK)
-        except BrokenProcessPool as error:
-            raise RunFolderError(
-                "A process that read shots was killed, so the rest of them is not known; the "
-                "memory may have run out: end other programs, then give the same command again."
-            ) from error
+    )
+    # Ctrl-C is for the process that was begun by the user: the others are born without it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        found = pool.map(work, paths, chunksize=_CHUNK)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield from found
+    except BrokenProcessPool as error:
+        raise RunFolderError(
+            "A process that read shots was killed, so the rest of them is not known; the memory "
+            "may have run out: end other programs, then give the same command again."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _read_and_judge(layout: Layout | None, path: Path) -> _Judged:
-    return _judge(_read(path), layout)
-
-
-def _read(path: Path) -> _Read:
+def _judged(layout: Layout | None, path: Path) -> _Judged:
+    """Read one shot and find its edges."""
     try:
         meta, waveforms = read_shot(path)
     except DamagedShotError as error:
-        return _Read(path, None, {}, str(error))
+        return _Judged(path, None, None, str(error))
     if path.name != shot_path(path, meta.number).name:
-        return _Read(path, None, {}, f"{path} says it is shot {meta.number}; it is left out.")
-    return _Read(path, meta, waveforms)
-
-
-def _judge(read: _Read, layout: Layout | None) -> _Judged:
-    usable = read.meta is not None and read.meta.outcome != REFUSED and read.waveforms
-    finding = judge(layout, read.waveforms) if layout is not None and usable else None
-    return _Judged(read.path, read.meta, finding, read.damage)
+        damage = f"{path} says it is shot {meta.number}; it is left out."
+        return _Judged(path, None, None, damage)
+    if layout is None or meta.outcome == REFUSED or not waveforms:
+        return _Judged(path, meta, None)
+    return _Judged(path, meta, judge(layout, waveforms))
 
 
 def _shot(judged: _Judged, meta: ShotMeta, nodes: tuple[str, ...], tally: Counter[str]) -> Shot:
@@ -181,7 +180,7 @@ def _shot(judged: _Judged, meta: ShotMeta, nodes: tuple[str, ...], tally: Counte
     if finding is None:
         tally["without waveforms"] += meta.outcome == CAPTURED
         marks = {
-            name: Mark(instant_fs, True, found=max(int(meta.edges_found.get(name) or 1), 1))
+            name: Mark(instant_fs, True, found=max(meta.edges_found.get(name, 1), 1))
             for name, instant_fs in meta.edges_fs.items()
         }
         return Shot(

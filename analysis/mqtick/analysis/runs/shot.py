@@ -23,6 +23,7 @@ __all__ = [
     "REFUSED",
     "DamagedShotError",
     "ShotMeta",
+    "expanded_octets",
     "read_meta",
     "read_shot",
     "read_waveforms",
@@ -38,6 +39,10 @@ REFUSED: Final = "refused"
 
 _LEVEL: Final = 1
 """Of compression: two levels have a seventh of the size after 5 ms a megabyte; 6 takes 30 ms."""
+_LARGEST: Final = 1 << 30
+"""Octets, expanded, above which a file is refused: four channels of 128 million points of 16 bits."""
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Of compression: what others expand to at once has no bound."""
 _META: Final = "meta"
 _CODES: Final = "codes/"
 
@@ -88,7 +93,16 @@ class ShotMeta:
 
 
 _FIELDS: Final = {each.name for each in dataclasses.fields(ShotMeta)}
-_WHOLE: Final = ("number", "round", "subscribers", "started_ns")
+_MOST: Final = 1 << 63
+"""No edge is so many fs (two and a half hours) away, and no instant so many ns after 1970."""
+_MOST_SHOTS: Final = 1 << 31
+_WHOLE: Final = (
+    ("number", 1, _MOST_SHOTS),
+    ("round", 0, _MOST_SHOTS),
+    ("subscribers", 0, _MOST_SHOTS),
+    ("started_ns", 0, _MOST),
+)
+"""Numbers that have to be there, the least that each may be, and what it has to be below."""
 _TABLES: Final = ("clock_fs", "edges_fs", "edges_found", "nodes")
 
 
@@ -149,44 +163,73 @@ def read_shot(path: Path) -> tuple[ShotMeta, dict[str, Waveform]]:
     return _meta(path, said), _waveforms(path, said, codes)
 
 
+def expanded_octets(path: Path) -> int:
+    """Return how large a shot's file says it is when expanded, 0 where it cannot be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _expanded(archive)
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):
+        return 0  # whoever reads it says why
+
+
 def _meta(path: Path, said: dict[str, Any]) -> ShotMeta:
     known = {name: value for name, value in said.items() if name in _FIELDS}
     try:
-        if not all(type(known[name]) is int for name in _WHOLE):
-            raise ValueError("a number is none")
-        if not all(isinstance(known.get(name, {}), dict) for name in _TABLES):
-            raise ValueError("a table is none")
-        durations = [known.get("latency_fs"), known.get("skew_fs")]
-        for name in ("clock_fs", "edges_fs"):
-            durations += known.get(name, {}).values()
-        if not all(value is None or type(value) is int for value in durations):
-            raise ValueError("a duration is none")
+        for name, least, most in _WHOLE:
+            _check(name, known[name], least, most)
+        for name in _TABLES:
+            if not isinstance(known.get(name, {}), dict):
+                raise ValueError(f"{name} is no table")
+        for name in ("latency_fs", "skew_fs"):
+            if known.get(name) is not None:
+                _check(name, known[name], 1 - _MOST, _MOST)
+        for name, least, most in (
+            ("clock_fs", 1 - _MOST, _MOST),
+            ("edges_fs", 1 - _MOST, _MOST),
+            ("edges_found", 0, _MOST_SHOTS),
+        ):
+            for channel, value in known.get(name, {}).items():
+                _check(f"{name} of {channel[:40]!r}", value, least, most)
         if not isinstance(known.get("reason", ""), str):
             raise ValueError("its reason is no text")
+        if not isinstance(known.get("simulated", False), bool):
+            raise ValueError("simulated is neither true nor false")
         return ShotMeta(**known)
     except (TypeError, ValueError, KeyError) as error:
         raise DamagedShotError(_sentence(path, error)) from error
 
 
+def _check(name: str, value: object, least: int, most: int) -> int:
+    """Return a whole number from `least` to below `most`; ValueError."""
+    if type(value) is not int:
+        raise ValueError(f"{name} is no whole number")
+    if not least <= value < most:
+        raise ValueError(f"{name} is not from {least} to {most - 1}")
+    return value
+
+
 def _waveforms(path: Path, said: dict[str, Any], codes: dict[str, Codes]) -> dict[str, Waveform]:
     try:
-        return {
-            name: Waveform(
-                codes=array,
-                volts_per_code=float(said["scales"][name]["volts_per_code"]),
-                code_at_zero=float(said["scales"][name]["code_at_zero"]),
-                interval_fs=int(said["scales"][name]["interval_fs"]),
-                start_fs=int(said["scales"][name]["start_fs"]),
-            )
-            for name, array in codes.items()
-        }
+        return {name: _waveform(said["scales"][name], array) for name, array in codes.items()}
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise DamagedShotError(_sentence(path, error)) from error
+
+
+def _waveform(scale: Mapping[str, Any], codes: Codes) -> Waveform:
+    return Waveform(
+        codes=codes,
+        volts_per_code=float(scale["volts_per_code"]),
+        code_at_zero=float(scale["code_at_zero"]),
+        interval_fs=_check("interval_fs", scale["interval_fs"], 1, _MOST),
+        start_fs=_check("start_fs", scale["start_fs"], 1 - _MOST, _MOST),
+    )
 
 
 def _read(path: Path, names: list[str] | None) -> tuple[dict[str, Any], dict[str, Codes]]:
     try:
         with zipfile.ZipFile(path) as archive:
+            if (octets := _expanded(archive)) > _LARGEST:
+                raise ValueError(f"{octets} octets when expanded, more than {_LARGEST}")
             meta = json.loads(_array(archive, _META).tobytes())
             if names is None:
                 names = [
@@ -214,9 +257,17 @@ def _read(path: Path, names: list[str] | None) -> tuple[dict[str, Any], dict[str
     return meta, codes
 
 
+def _expanded(archive: zipfile.ZipFile) -> int:
+    return sum(entry.file_size for entry in archive.infolist())
+
+
 def _array(archive: zipfile.ZipFile, name: str) -> Codes:
     """Read one array. numpy's own way through an archive copies every octet twice more."""
-    octets = archive.read(f"{name}.npy")
+    entry = archive.getinfo(f"{name}.npy")
+    if entry.compress_type not in _METHODS:
+        raise ValueError(f"{name} is compressed by method {entry.compress_type}")
+    with archive.open(entry) as member:
+        octets = member.read(entry.file_size)  # and no more, whatever it expands to
     stream = io.BytesIO(octets)
     version = np.lib.format.read_magic(stream)
     if version != (1, 0):

@@ -47,6 +47,7 @@ class CaptureFile:
         instrument: maker, model and whatever else the file says of what recorded it, or "".
         read: yields its captures, one a segment, one at a time; CaptureError.
         notes: sentences on what had to be repaired or left out, complete once it was read.
+        simulated: whether the file says that what was recorded was simulated.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class CaptureFile:
     instrument: str
     read: Callable[[], Iterator[Capture]]
     notes: list[str] = field(default_factory=list)
+    simulated: bool = False
 
 
 _INPUT = re.compile(r"(?:ch|chan|channel|c|in|input|analog|d|dio|digital)[ _.-]*(\d+)$")
