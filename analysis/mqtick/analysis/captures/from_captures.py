@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from mqtick.analysis.captures.events import Event, Parts, events_of, look
 from mqtick.analysis.captures.groups import Group, group_files, read_group, shown
@@ -20,7 +22,7 @@ from mqtick.analysis.captures.naming import (
 from mqtick.analysis.captures.notes import late_note, notes_of, provenance_of_captures
 from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.captures.propose import propose
-from mqtick.analysis.clocks.pps import time_errors_of
+from mqtick.analysis.clocks.pps import one_after_another, time_errors_of
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
@@ -35,11 +37,20 @@ from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
 from mqtick.analysis.signals.cut import cut
 from mqtick.analysis.signals.overlay import thinned
 
-__all__ = ["CaptureOptions", "measurement_from_captures", "propose"]
+__all__ = ["measurement_from_captures"]
 
 _FS_PER_NS: Final = 10**6
-_FS_PER_S: Final = 10**15
+_FS_PER_S: Final = 1e15
 _LEAST_SPAN_FS: Final = 10**9
+
+
+class _Origin(NamedTuple):
+    """Where a shot came from: the how manieth capture of all, and of its group, and when in it."""
+
+    capture: int
+    group: Group
+    count: int
+    instant_fs: int
 
 
 @dataclass(slots=True)
@@ -51,12 +62,10 @@ class _Reading:
     parts: Parts | None = None
     channels: dict[str, str] = field(default_factory=dict)
     opened: list[CaptureFile] = field(default_factory=list)
-    origins: list[tuple[Group, int, int]] = field(default_factory=list)
-    instants_fs: list[int] = field(default_factory=list)
+    origins: list[_Origin] = field(default_factory=list)
     captures: int = 0
     unused: dict[str, None] = field(default_factory=dict)
     further: int = 0
-    undated: int = 0
     unknown: str = ""
 
 
@@ -91,7 +100,7 @@ def measurement_from_captures(
         if progress is not None:
             progress(done, len(groups))
     if reading.parts is None or not measurement.shots:
-        raise CaptureError(_nothing(reading, paths))
+        raise (NamingError if reading.unknown else CaptureError)(_nothing(reading, paths))
     _finish(reading, groups)
     return measurement
 
@@ -101,7 +110,7 @@ def _name(reading: _Reading, capture: Capture, paths: Sequence[Path]) -> None:
     options, measurement = reading.options, reading.measurement
     channels = options.channels or channels_of(capture)
     if not channels:
-        raise NamingError(propose(paths))
+        raise NamingError(_proposal(options, paths))
     parts, notes = parts_of(channels, options.kind)
     unknown = [name for name in options.cable_delay_fs if name not in parts.nodes]
     if unknown:
@@ -116,6 +125,10 @@ def _name(reading: _Reading, capture: Capture, paths: Sequence[Path]) -> None:
     measurement.timebase_ppm = options.timebase_ppm
     measurement.channel_uncertainty_fs = options.channel_uncertainty_fs
     measurement.notes += notes
+
+
+def _proposal(options: CaptureOptions, paths: Sequence[Path]) -> str:
+    return propose(paths, options.minimum_v, options.cable_delay_fs)
 
 
 def _take(reading: _Reading, group: Group, count: int, source: str, capture: Capture) -> None:
@@ -133,10 +146,8 @@ def _take(reading: _Reading, group: Group, count: int, source: str, capture: Cap
     reading.further += others > 0
     reading.captures += 1
     subscribers = options.subscribers_of([path for _, path in group.files])
+    measurement.timebase_ppm = max(measurement.timebase_ppm, capture.timebase_ppm)
     begin_ns = capture.started_ns
-    if begin_ns is None and len(events) > 1:
-        begin_ns = _saved_ns(group)
-        reading.undated += begin_ns is not None
     for event in events:
         started_ns = begin_ns
         if started_ns is not None and not capture.triggered:
@@ -144,16 +155,7 @@ def _take(reading: _Reading, group: Group, count: int, source: str, capture: Cap
         measurement.shots.append(
             _shot(parts, event, len(measurement.shots) + 1, subscribers, started_ns, source)
         )
-        reading.origins.append((group, count, event.origin_fs))
-        reading.instants_fs.append(event.origin_fs)
-
-
-def _saved_ns(group: Group) -> int | None:
-    """Return the date of a file: of a long record it serves to place its events in time."""
-    try:
-        return group.path.stat().st_mtime_ns
-    except OSError:
-        return None
+        reading.origins.append(_Origin(reading.captures, group, count, event.origin_fs))
 
 
 def _shot(
@@ -185,7 +187,7 @@ def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
     """Say why there is not one shot, and what to do."""
     damaged = reading.measurement.damaged
     if reading.unknown:
-        return f"{reading.unknown[0].upper()}{reading.unknown[1:]}\n\n{propose(paths)}"
+        return f"{reading.unknown[0].upper()}{reading.unknown[1:]}\n\n{_proposal(reading.options, paths)}"
     if not damaged:
         return f"{paths[0]} holds no capture: save it again." if paths else "No file was named."
     more = f"\nand {len(damaged) - 1} more files that cannot be read" if len(damaged) > 1 else ""
@@ -196,12 +198,13 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
     """Bring the shots into the order of time, and say what they were made of."""
     measurement, options, parts = reading.measurement, reading.options, reading.parts
     assert parts is not None
-    rows = list(zip(measurement.shots, reading.origins, reading.instants_fs, strict=True))
-    if all(shot.started_ns is not None for shot, _, _ in rows):
+    rows = list(zip(measurement.shots, reading.origins, strict=True))
+    if all(shot.started_ns is not None for shot, _ in rows):
         rows.sort(key=lambda row: row[0].started_ns or 0)
     measurement.shots = [
-        replace(shot, number=number) for number, (shot, _, _) in enumerate(rows, start=1)
+        replace(shot, number=number) for number, (shot, _) in enumerate(rows, start=1)
     ]
+    origins = [origin for _, origin in rows]
     files = reading.opened
     measurement.simulated = options.simulated or any(
         file.simulated
@@ -220,43 +223,62 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
             f"{count} of {reading.captures} captures hold more than one such edge of "
             f"{parts.reference}: only the one nearest to the trigger was taken for an event."
         )
-    if reading.undated:
-        measurement.notes.append(
-            "The record does not say when it began: the file's date stands for that. How far its "
-            "events are apart is exact."
-        )
-    instants_fs = [row[2] for row in rows] if reading.captures == 1 else []
+    instants_fs = [origin.instant_fs for origin in origins] if reading.captures == 1 else []
+    if len(instants_fs) > 1 and measurement.shots[0].started_ns is None:
+        _date(measurement, origins)
     if late := late_note(parts, measurement.shots, instants_fs):
         measurement.notes.append(late)
     measurement.provenance = provenance_of_captures(
         files, names, measurement.shots, reading.channels, options.cable_delay_fs, options.edge
     )
     if parts.kind == CLOCK:
-        measurement.time_errors = _time_errors(measurement, instants_fs)
+        measurement.time_errors = _time_errors(measurement, origins)
     drawn = typical(measurement.shots)
     if drawn is not None:
-        measurement.example = _example(reading, drawn, rows[drawn.number - 1][1])
+        measurement.example = _example(reading, drawn, origins[drawn.number - 1])
 
 
-def _time_errors(measurement: Measurement, instants_fs: list[int]) -> list[TimeErrors]:
-    """Return the clocks' time errors; `instants_fs` are the events', of one record, else none."""
+def _date(measurement: Measurement, origins: Sequence[_Origin]) -> None:
+    """Let the file's date stand for the begin of the only record."""
+    try:
+        saved_ns = origins[0].group.path.stat().st_mtime_ns
+    except OSError:
+        return
+    measurement.shots = [
+        replace(shot, started_ns=saved_ns + origin.instant_fs // _FS_PER_NS)
+        for shot, origin in zip(measurement.shots, origins, strict=True)
+    ]
+    measurement.notes.append(
+        "The record does not say when it began: the file's date stands for that. How far its "
+        "events are apart is exact."
+    )
+
+
+def _time_errors(measurement: Measurement, origins: Sequence[_Origin]) -> list[TimeErrors]:
+    """Return the clocks' time errors over time, as far as the files say when they were taken."""
     shots, started_ns = measurement.shots, measurement.shots[0].started_ns
-    if instants_fs:
-        seconds = [(instant - instants_fs[0]) / _FS_PER_S for instant in instants_fs]
-    elif all(shot.started_ns is not None for shot in shots):
-        seconds = [((shot.started_ns or 0) - (started_ns or 0)) * 1e-9 for shot in shots]
+    records = [
+        np.array([origin.instant_fs for origin in of], np.float64) / _FS_PER_S
+        for _, of in itertools.groupby(origins, key=lambda origin: origin.capture)
+    ]
+    begun_ns = [shot.started_ns for shot in shots if shot.started_ns is not None]
+    if len(records) == 1:
+        seconds = records[0] - records[0][0]
+    elif len(set(begun_ns)) == len(shots):
+        seconds = (np.array(begun_ns, np.int64) - begun_ns[0]) * 1e-9
     else:
-        seconds, started_ns = [float(number) for number in range(len(shots))], None
+        seconds, started_ns = one_after_another(records), None
         measurement.notes.append(
-            "The files do not say when they were taken: they are counted as one a second, and "
-            "everything over time (MTIE, TDEV, drift) is as good as that."
+            "The files do not say when they were taken: they are laid one after another in the "
+            "order of their names, as if nothing lay between them (captures of one event each: "
+            "one a second), and everything over time (MTIE, TDEV, drift) is as good as that."
         )
-    return time_errors_of(measurement.nodes, shots, seconds, started_ns)
+    return time_errors_of(measurement.nodes, shots, seconds.tolist(), started_ns)
 
 
-def _example(reading: _Reading, shot: Shot, origin: tuple[Group, int, int]) -> Example | None:
+def _example(reading: _Reading, shot: Shot, origin: _Origin) -> Example | None:
     """Read the capture of a shot once more, to draw it."""
-    group, count, origin_fs = origin
+    _, group, count, origin_fs = origin
     try:
         _, capture = next(itertools.islice(read_group(group, []), count, None))
     except (CaptureError, StopIteration):
