@@ -314,10 +314,127 @@ def test_a_sample_log_is_a_clock_whose_stated_interval_is_its_uncertainty() -> N
 def test_a_clock_is_judged_from_its_convergence_on() -> None:
     noise = np.random.default_rng(4).normal(5_000, 500, 1000)
     noise[:50] += 1e6
-    (found,) = analyse(log(noise)).verdicts
+    (found,) = analyse(log(noise, 2_000)).verdicts
     assert found.state == HOLDS
     assert "200 s until it had converged are left out" in found.sentence
     assert found.n == 950
+
+
+@pytest.mark.parametrize("begin_s", [0.0, 3.0, 1e6])
+def test_a_clock_whose_first_sample_is_late_is_judged_all_the_same(begin_s: float) -> None:
+    """As with a clock whose first shot was missed: its seconds count from the first shot."""
+    noise = np.random.default_rng(4).normal(0, 500, 1000)
+    noise[:50] += 40e3
+    measurement = log(noise, 2_000)
+    (errors,) = measurement.time_errors
+    moved = dataclasses.replace(errors, seconds=errors.seconds + begin_s)
+    (found,) = analyse(dataclasses.replace(measurement, time_errors=[moved])).verdicts
+    assert (found.state, found.n) == (HOLDS, 950)
+    assert "the 200 s until" in found.sentence
+
+
+@pytest.mark.parametrize("bound", ["lower_ns", "upper_ns"])
+def test_a_log_that_bounds_no_error_from_both_sides_proves_nothing(bound: str) -> None:
+    """One-way samples have a lower bound only: how late the clock really is, nobody knows."""
+    noise = np.random.default_rng(3).normal(0, 500, 1000)
+    measurement = log(noise)
+    assert [each.state for each in analyse(measurement).verdicts] == [NOT_PROVEN]
+    (errors,) = measurement.time_errors
+    half = dataclasses.replace(errors, **{bound: noise})
+    (found,) = analyse(dataclasses.replace(measurement, time_errors=[half])).verdicts
+    assert found.state == NOT_PROVEN
+    assert "nothing bounds the error of 1,000 of 1,000 samples" in found.sentence
+    assert {each.holds for each in analyse(measurement).clocks[0].masks} == {None}
+
+
+def test_missed_shots_keep_a_limit_from_holding_but_refused_ones_do_not() -> None:
+    shots = [shot(place, 2, 100, 20 + place % 3) for place in range(1, 101)]
+
+    def with_others(outcome: str) -> list[str]:
+        others = [Shot(place, 2, outcome, "No trigger.") for place in range(101, 1001)]
+        limits = [parse_limit(f"skew.{each}<52us")[0] for each in ("p95", "max", "mean", "sd")]
+        return [each.state for each in analyse(run([*shots, *others]), limits).verdicts]
+
+    assert with_others(MISSED) == [NOT_PROVEN] * 4
+    assert with_others(REFUSED) == [HOLDS] * 4
+
+
+def test_a_shot_without_the_edge_in_question_was_missed_for_it_alone() -> None:
+    shots = [shot(place, 2, 100, 20 + place % 3) for place in range(1, 101)]
+    shots += [shot(place, 2, 100, 0, skew_fs=None) for place in range(101, 111)]
+    limits = [parse_limit(text)[0] for text in ("skew.max<52us", "latency.max<300us")]
+    found = {each.limit.quantity: each for each in analyse(run(shots), limits).verdicts}
+    assert (found[SKEW].state, found[LATENCY].state) == (NOT_PROVEN, HOLDS)
+    assert "10 of 110 shots were missed" in found[SKEW].sentence
+
+
+def test_shots_are_missed_at_their_own_n_only() -> None:
+    shots = [shot(place, 2 + place % 2, 100, 20) for place in range(1, 201)]
+    shots += [Shot(place, 3, MISSED, "No trigger.") for place in range(201, 301)]
+    found = {
+        each.of: each.state for each in analyse(run(shots), parse_limit("skew.p95<52us")).verdicts
+    }
+    assert found == {"N = 2": HOLDS, "N = 3": NOT_PROVEN}
+
+
+def test_what_holds_says_how_many_damaged_files_it_knows_nothing_of() -> None:
+    shots = [shot(place, 2, 100, 20) for place in range(1, 101)]
+    for damaged, words in (([], ""), (["a"], "1 damaged file "), (["a", "b"], "2 damaged files ")):
+        (found,) = analyse(run(shots, damaged=damaged), parse_limit("skew.max<52us")).verdicts
+        assert found.state == HOLDS
+        assert words in found.sentence
+        assert ("damaged" in found.sentence) == bool(words)
+
+
+def test_a_clock_that_never_answered_is_not_proven() -> None:
+    measurement = Measurement("pps", CLOCK, nodes=("ref", "pi4", "pi5"), reference="ref")
+    measurement.shots = pps("pi4", 5)
+    states = {each.of: each.state for each in analyse(measurement).verdicts}
+    assert states == {"pi4": HOLDS, "pi5": NOT_PROVEN}
+    measurement.shots = [Shot(1, 0, MISSED, "No trigger.")]
+    states = {each.of: each.state for each in analyse(measurement).verdicts}
+    assert states == {"pi4": NOT_PROVEN, "pi5": NOT_PROVEN}
+
+
+def clocked(offsets_us: Sequence[float], **more: float) -> Measurement:
+    """Shots of one clock, one a second, None where its edge is missing."""
+    made = Measurement("pps", CLOCK, nodes=("ref", "a"), reference="ref", **more)  # type: ignore[arg-type]
+    known = np.isfinite(offsets_us)
+    made.shots = [
+        Shot(place, clock_fs={"a": round(each * US)}) if fine else Shot(place, 0, MISSED, "None.")
+        for place, (each, fine) in enumerate(zip(offsets_us, known, strict=True), 1)
+    ]
+    seconds = np.arange(len(offsets_us), dtype=np.float64)[known]
+    errors_ns = np.asarray(offsets_us)[known] * 1e3
+    made.time_errors = [TimeErrors("a", seconds, errors_ns, source="pps edges")]
+    return made
+
+
+def test_a_time_base_is_as_wrong_as_what_is_judged_is_long() -> None:
+    """Half a second before convergence is 12.5 us at 25 ppm; of 20 us it is half a nanosecond."""
+    offsets = np.random.default_rng(5).normal(20, 0.1, 400)
+    offsets[:20] = 500_000.0
+    measurement = clocked(offsets)
+    (found,) = analyse(measurement).verdicts
+    assert (found.state, found.n) == (HOLDS, 380)
+    assert analyse(measurement).quantities[0].uncertainty_us == pytest.approx(12.5)
+
+
+def test_what_a_clock_missed_before_it_converged_is_left_out_too() -> None:
+    offsets = np.random.default_rng(5).normal(20, 0.1, 400)
+    offsets[:20] = 500_000.0
+    offsets[3:8] = np.nan
+    assert [each.state for each in analyse(clocked(offsets)).verdicts] == [HOLDS]
+    offsets[100:105] = np.nan
+    (found,) = analyse(clocked(offsets)).verdicts
+    assert found.state == NOT_PROVEN
+    assert "5 more samples were missed" in found.sentence
+
+
+def test_a_clock_seen_by_its_pps_is_told_to_have_no_whole_seconds() -> None:
+    assert "whole seconds reads 0" in analyse(clocked([1.0] * 30)).clocks[0].notes[-1]
+    notes = analyse(log([1.0] * 30)).clocks[0].notes
+    assert not any("whole seconds" in each for each in notes)
 
 
 def test_numbers_that_no_run_can_have_are_left_out() -> None:

@@ -90,9 +90,11 @@ def test_what_is_simulated_says_so_and_what_is_not_does_not() -> None:
     assert "SIMULATED" not in summary(skew(1, 2, 1)).as_text()
 
 
-def test_twenty_shots_do_not_prove_a_p99() -> None:
-    assert "p99 of 20 shots" in summary(*(skew(n, 2, n) for n in range(20))).as_text()
-    assert "p99 of" not in summary(*(skew(n, 2, n) for n in range(100))).as_text()
+def test_it_takes_as_many_shots_to_bound_a_p99_as_the_report_says() -> None:
+    told = summary(*(skew(n, 2, n) for n in range(298))).as_text()
+    assert "p99 of 298 shots" in told
+    assert "takes 299 or more" in told
+    assert "p99 of" not in summary(*(skew(n, 2, n) for n in range(299))).as_text()
 
 
 def test_a_run_of_missed_shots_only_can_be_told() -> None:

@@ -18,10 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.statistics.shots import shots_with
 
 __all__ = ["MASKS", "MAXIMUM", "Mask", "MaskVerdict", "judge_masks"]
 
+Floats = npt.NDArray[np.float64]
+
 MAXIMUM: Final = "max|TE|"
+FEWEST_FOR_MASKS: Final = shots_with(0.05, 0, 0.95)
+"""Of fewer samples, all of which keep a mask, more than 5 % may be beyond it (95 % confidence)."""
+_AMPLIFIED: Final = {MAXIMUM: 1.0, "MTIE": 2.0, "TDEV": 4 / math.sqrt(6)}
+"""By how much a measure may be off at the most, where each sample may be off by 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class Mask:
     end_s: float
     source: str
 
-    def at(self, tau_s: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def at(self, tau_s: npt.ArrayLike) -> Floats:
         """Return the limit in ns at each tau in s; NaN where the standard says nothing."""
         tau = np.asarray(tau_s, np.float64)
         limit = np.full(tau.shape, np.nan)
@@ -64,6 +71,7 @@ class Mask:
 class MaskVerdict:
     """Whether a measure stays below a mask of a standard.
 
+    `holds` is None where the samples do not tell: too few, too uncertain, or no tau in common.
     `worst_ratio` is the largest measure / mask, at `worst_tau_s`; None where they share no tau,
     and no tau where the mask has none. `source` is the mask's document and clause.
     """
@@ -79,7 +87,6 @@ class MaskVerdict:
 _G811 = "ITU-T G.811 (09/97) with Amendment 1 (04/16), clause 6"
 _G8272 = "ITU-T G.8272/Y.1367 (11/18), clause 6"
 _G8272_1 = "ITU-T G.8272.1/Y.1367.1 (11/16) with Amendment 1 (08/17), clause 6"
-_C37 = "IEEE C37.118.1: TVE of 1 % by phase alone, 0.01 rad"
 
 
 def _most(name: str, limit_ns: float, source: str) -> Mask:
@@ -87,8 +94,6 @@ def _most(name: str, limit_ns: float, source: str) -> Mask:
 
 
 MASKS: Final[tuple[Mask, ...]] = (
-    _most("C37.118 at 60 Hz", 26_530.0, _C37),
-    _most("C37.118 at 50 Hz", 31_830.0, _C37),
     _most("G.8272 PRTC-A", 100.0, f"{_G8272}.1"),
     Mask(
         "G.8272 PRTC-A",
@@ -157,29 +162,45 @@ MASKS: Final[tuple[Mask, ...]] = (
 
 
 def judge_masks(
-    deviations: Iterable[Deviation], most_ns: float | None = None, masks: Iterable[Mask] = MASKS
+    deviations: Iterable[Deviation],
+    most_ns: float | None,
+    masks: Iterable[Mask] = MASKS,
+    *,
+    samples: int,
+    uncertainty_ns: float = 0.0,
 ) -> tuple[MaskVerdict, ...]:
     """Compare MTIE and TDEV, and the largest |time error| `most_ns`, with masks, in their order.
 
-    A mask holds where the measure itself is nowhere above it; its confidence interval is not
-    counted. Measures that are not given are not judged.
+    A mask holds where the measure is nowhere above it, and would not be if every sample were off by
+    `uncertainty_ns`; it does not where the measure is above it whatever that makes of it. Of fewer
+    `samples` than FEWEST_FOR_MASKS none holds. Otherwise it is not told. Measures that are not
+    given are not judged. Confidence intervals of TDEV are not counted.
     """
-    measures = {deviation.name: deviation for deviation in deviations}
-    verdicts = []
-    for mask in masks:
-        if mask.measure == MAXIMUM:
-            if most_ns is not None:
-                ratio = most_ns / float(mask.at(1.0))
-                verdicts.append(MaskVerdict(mask.name, mask.measure, ratio <= 1, ratio, None))
-        elif (deviation := measures.get(mask.measure)) is not None:
-            verdicts.append(_judge(mask, deviation))
-    return tuple(verdicts)
+    found = {each.name: (each.tau_s, each.value) for each in deviations}
+    if most_ns is not None:
+        found[MAXIMUM] = np.ones(1), np.array([most_ns])
+    return tuple(
+        _judge(mask, *found[mask.measure], samples, uncertainty_ns)
+        for mask in masks
+        if mask.measure in found
+    )
 
 
-def _judge(mask: Mask, deviation: Deviation) -> MaskVerdict:
-    ratios = deviation.value / mask.at(deviation.tau_s)
-    if not np.isfinite(ratios).any():
-        return MaskVerdict(mask.name, mask.measure, None, None, None)
-    worst = int(np.nanargmax(ratios))
-    ratio = float(ratios[worst])
-    return MaskVerdict(mask.name, mask.measure, ratio <= 1, ratio, float(deviation.tau_s[worst]))
+def _judge(
+    mask: Mask, tau_s: Floats, measure: Floats, samples: int, uncertainty_ns: float
+) -> MaskVerdict:
+    allowed = mask.at(tau_s)
+    judged = np.isfinite(allowed)
+    if not judged.any():
+        return MaskVerdict(mask.name, mask.measure, None, None, None, mask.source)
+    tau_s, measure, allowed = tau_s[judged], measure[judged], allowed[judged]
+    off = _AMPLIFIED[mask.measure] * uncertainty_ns
+    holds = None
+    if (measure - off > allowed).any():
+        holds = False
+    elif samples >= FEWEST_FOR_MASKS and (measure + off <= allowed).all():
+        holds = True
+    ratios = measure / allowed
+    worst = int(ratios.argmax())
+    tau = None if mask.measure == MAXIMUM else float(tau_s[worst])
+    return MaskVerdict(mask.name, mask.measure, holds, float(ratios[worst]), tau, mask.source)

@@ -88,7 +88,9 @@ class ClockSummary:
         )
 
 
-def summarise_clock(errors: TimeErrors, confidence: float = 0.95) -> ClockSummary:
+def summarise_clock(
+    errors: TimeErrors, confidence: float = 0.95, uncertainty_ns: npt.ArrayLike = 0.0
+) -> ClockSummary:
     """Say what a clock's time error is like.
 
     When it converged is told by `convergence.converged_from`; everything but the holdovers is about
@@ -97,6 +99,8 @@ def summarise_clock(errors: TimeErrors, confidence: float = 0.95) -> ClockSummar
     Args:
         errors: at least one sample; instants increasing.
         confidence: of every interval, 0 to 1.
+        uncertainty_ns: how far each sample may be off, or all of them, either way; infinite where
+            nothing bounds it. Masks are judged by it.
 
     Raises:
         ValueError: no sample, values that are no numbers, instants that do not increase.
@@ -123,7 +127,12 @@ def summarise_clock(errors: TimeErrors, confidence: float = 0.95) -> ClockSummar
         converged_after_s=None if first is None else float(seconds[first] - seconds[0]),
         interval_s=median_interval(seconds),
         deviations=deviations,
-        masks=judge_masks(deviations, most_us * _NS_PER_US),
+        masks=judge_masks(
+            deviations,
+            most_us * _NS_PER_US,
+            samples=after_ns.size,
+            uncertainty_ns=float(np.broadcast_to(uncertainty_ns, error_ns.shape)[begin:].max()),
+        ),
         holdovers=_holdovers(seconds, error_ns),
         outside=_outside(errors, begin),
         notes=notes,

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.clocks.summary import ClockSummary
+from mqtick.analysis.clocks.summary import ClockSummary, summarise_clock
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
@@ -32,6 +32,10 @@ from mqtick.analysis.statistics.limits import default_limits
 __all__ = ["analyse"]
 
 _NS_PER_US: Final = 1e3
+_NO_WHOLE_SECONDS: Final = (
+    "Edges of pps do not say which second they begin: this is the error within a second, and a "
+    "clock that is wrong by whole seconds reads 0."
+)
 _WORST: Final = (FAILS, NOT_PROVEN, HOLDS)
 
 
@@ -42,23 +46,14 @@ def analyse(
 
     Rows are of signed and of absolute values. Growth is of absolute values, because the published
     skew has no sign; drift is of signed ones, each less the median of its N. Verdicts are of
-    absolute values, for each N; those of a clock leave its convergence out. ValueError where
-    `confidence` is not between 0.5 and 1.
+    absolute values, for each N; those of a clock leave its convergence out, and a clock that is
+    named and has no value has one too. ValueError where `confidence` is not between 0.5 and 1.
     """
     if not 0.5 <= confidence < 1:
         raise ValueError(f"A confidence of {confidence} is none: take 0.5 to 0.999, usually 0.95.")
-    quantities = tuple(
-        _quantity(measurement, taken, confidence) for taken in values_of(measurement)
-    )
-    clocks: tuple[ClockSummary, ...] = ()
-    if measurement.time_errors:
-        from mqtick.analysis.clocks.summary import summarise_clock  # noqa: PLC0415
-
-        clocks = tuple(
-            summarise_clock(each, confidence)
-            for each in measurement.time_errors
-            if each.error_ns.size
-        )
+    values = tuple(values_of(measurement))
+    quantities = tuple(_quantity(taken, confidence) for taken in values)
+    clocks = _clocks(measurement, values, confidence)
     if limits is None:
         limits = [
             limit
@@ -67,7 +62,9 @@ def analyse(
             or any(each.quantity == limit.quantity for each in quantities)
         ]
     verdicts = [
-        verdict for limit in limits for verdict in _verdicts(limit, quantities, clocks, confidence)
+        _with_damaged(verdict, len(measurement.damaged))
+        for limit in limits
+        for verdict in _verdicts(limit, measurement, values, clocks, confidence)
     ]
     return Result(
         measurement=measurement,
@@ -86,7 +83,26 @@ def _badness(verdict: Verdict) -> tuple[int, float]:
     return _WORST.index(verdict.state), -factor if np.isfinite(factor) else 0.0
 
 
-def _quantity(measurement: Measurement, taken: Values, confidence: float) -> QuantityResult:
+def _clocks(
+    measurement: Measurement, values: Sequence[Values], confidence: float
+) -> tuple[ClockSummary, ...]:
+    of_node = {taken.node: taken for taken in values if taken.quantity == CLOCK}
+    clocks = []
+    for errors in measurement.time_errors:
+        if not errors.error_ns.size:
+            continue
+        taken = of_node.get(errors.name)
+        off_ns = np.zeros(1) if taken is None else taken.off_us * _NS_PER_US
+        if off_ns.size != errors.error_ns.size:  # of shots at the same time one counts
+            off_ns = off_ns.max(keepdims=True)
+        summary = summarise_clock(errors, confidence, off_ns)
+        if any(errors.name in shot.clock_fs for shot in measurement.shots):
+            summary = dataclasses.replace(summary, notes=(*summary.notes, _NO_WHOLE_SECONDS))
+        clocks.append(summary)
+    return tuple(clocks)
+
+
+def _quantity(taken: Values, confidence: float) -> QuantityResult:
     values, subscribers = taken.values_us, taken.subscribers
     known = subscribers > 0
     growth = None
@@ -140,44 +156,64 @@ def _rows(taken: Values, confidence: float) -> tuple[Row, ...]:
 
 def _verdicts(
     limit: Limit,
-    quantities: Sequence[QuantityResult],
+    measurement: Measurement,
+    values: Sequence[Values],
     clocks: Sequence[ClockSummary],
     confidence: float,
 ) -> Iterator[Verdict]:
-    measured = [each for each in quantities if each.quantity == limit.quantity]
-    if not measured:
+    measured = [each for each in values if each.quantity == limit.quantity]
+    silent = []
+    if limit.quantity == measurement.kind == CLOCK:
+        heard = {measurement.reference, *(each.node for each in measured)}
+        silent = [name for name in measurement.nodes if name not in heard]
+    if not measured and not silent:
         words = (
             f"{limit.name}: no {limit.quantity} was measured, so nothing shows that it stays "
             f"below {duration(limit.bound_us)}."
         )
         yield Verdict(limit, ALL, NOT_PROVEN, Estimate(np.nan), 0, confidence, words)
-    for quantity in measured:
-        if quantity.quantity == CLOCK:
-            yield _clock_verdict(limit, quantity, clocks, confidence)
+    for name in silent:
+        yield judge(limit, [], name, confidence)
+    for taken in measured:
+        if taken.quantity == CLOCK:
+            yield _clock_verdict(limit, taken, clocks, confidence)
             continue
-        for row in quantity.rows:
-            number, values = row.subscribers, quantity.values_us
-            if number is not None:
-                values = values[quantity.subscribers == number]
-            elif len(quantity.rows) > 1:
-                continue
-            of = ALL if number is None else f"N = {number}"
-            yield judge(limit, values, of, confidence, quantity.uncertainty_us)
+        numbers = sorted({*taken.subscribers.tolist(), *(+taken.without)})
+        for number in numbers:
+            chosen = taken.subscribers == number
+            low, high = taken.within_us
+            missed = sum(shot.subscribers == number for shot in taken.missed)
+            of = ALL if numbers == [0] else f"N = {number}"
+            own, within = taken.values_us[chosen], (low[chosen], high[chosen])
+            yield judge(limit, own, of, confidence, within, missed)
 
 
 def _clock_verdict(
-    limit: Limit, quantity: QuantityResult, clocks: Sequence[ClockSummary], confidence: float
+    limit: Limit, taken: Values, clocks: Sequence[ClockSummary], confidence: float
 ) -> Verdict:
     """Judge a clock from its convergence on."""
-    values, uncertainty_us = quantity.values_us, quantity.uncertainty_us
-    summary = next((each for each in clocks if each.errors.name == quantity.node), None)
-    after_s = None if summary is None else summary.converged_after_s
-    if summary is None or not after_s:
-        return judge(limit, values, quantity.node, confidence, uncertainty_us)
-    chosen = summary.errors.seconds >= after_s
-    values = summary.errors.error_ns[chosen] / _NS_PER_US
-    verdict = judge(limit, values, quantity.node, confidence, uncertainty_us)
+    summary = next((each for each in clocks if each.errors.name == taken.node), None)
+    after_s, first = 0.0, 0
+    if summary is not None and summary.converged_after_s:
+        after_s = summary.converged_after_s
+        first = summary.errors.error_ns.size - summary.after.error_ns.size
+    missed = [shot for shot in taken.missed if not first or shot.number > taken.numbers[first]]
+    low, high = taken.within_us
+    within = low[first:], high[first:]
+    values = taken.values_us[first:]
+    verdict = judge(limit, values, taken.node, confidence, within, len(missed))
+    if not first:
+        return verdict
     words = verdict.sentence[:-1] + f"; the {after_s:.4g} s until it had converged are left out."
+    return dataclasses.replace(verdict, sentence=words)
+
+
+def _with_damaged(verdict: Verdict, damaged: int) -> Verdict:
+    """Say so where a limit holds and nobody knows what was in damaged files."""
+    if verdict.state != HOLDS or not damaged:
+        return verdict
+    files = "1 damaged file" if damaged == 1 else f"{damaged} damaged files"
+    words = f"{verdict.sentence[:-1]}; what {files} would have said is not counted."
     return dataclasses.replace(verdict, sentence=words)
 
 

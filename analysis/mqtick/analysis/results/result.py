@@ -20,7 +20,18 @@ __all__ = ["Counts", "Pairs", "QuantityResult", "Result", "Row"]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the shots, and what their edges were like."""
+    """What became of the shots, and what their edges were like.
+
+    Attributes:
+        shots: all of them: captured, missed and refused.
+        captured: with every edge that its kind needs.
+        missed: tried, and an edge was not in the record.
+        refused: not tried, because the bench was not ready.
+        doubled_edges: nodes' edges that were not the only ones in their window.
+        clipped_edges: nodes' edges in a record at the converter's limits.
+        missing_edges: nodes without an edge in shots that were tried and have an edge of another.
+        reasons: how many shots were missed or refused for which reason, the most frequent first.
+    """
 
     shots: int = 0
     captured: int = 0
@@ -36,7 +47,9 @@ class Counts:
 class Row:
     """One quantity at one N, or over all (`subscribers` None); None where nothing was captured.
 
-    `signed` is of the values as they are, `absolute` of their absolute values.
+    `missed` counts every shot without a value, those that were refused too: they were not tried,
+    and no verdict counts them. `signed` is of the values as they are, `absolute` of their absolute
+    values.
     """
 
     subscribers: int | None
@@ -57,7 +70,8 @@ class QuantityResult:
         growth: the line over N, None with fewer than two N.
         drift: None where instants are not known or too few.
         uncertainty_us: how far a single value may be off, either way: two edges' median
-            uncertainty, deskew, and the time base's error over the largest value.
+            uncertainty, deskew, and the time base's error over the largest value; of a sample log
+            the median of the stated ones, infinite where most samples state none.
         values_us: every captured value, in the order of the shots.
         subscribers: N of each.
         seconds: when each was taken, in s since the first; NaN where it is not known.

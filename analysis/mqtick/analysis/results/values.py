@@ -14,6 +14,7 @@ from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
     LATENCY,
+    REFUSED,
     SKEW,
     Measurement,
     Shot,
@@ -41,8 +42,12 @@ class Values:
         values_us: positive is late.
         subscribers, seconds, numbers: N, instant (in s since the first, NaN where it is not known)
             and shot number of each.
+        within_us: the least and the most that each value may truly be; infinite where nothing
+            bounds it.
         without: of how many shots there is no value, by N.
-        uncertainty_us: how far a single value may be off, either way.
+        missed: those of them that were tried (none was REFUSED), in the order of the shots.
+        uncertainty_us: how far a single value may be off, either way; infinite where nothing
+            bounds most of them.
     """
 
     quantity: str
@@ -51,8 +56,16 @@ class Values:
     subscribers: npt.NDArray[np.int64]
     seconds: Floats
     numbers: npt.NDArray[np.int64]
+    within_us: tuple[Floats, Floats]
     without: Counter[int]
+    missed: tuple[Shot, ...]
     uncertainty_us: float
+
+    @property
+    def off_us(self) -> Floats:
+        """Return how far each value may be off at the most, either way."""
+        low, high = self.within_us
+        return np.maximum(self.values_us - low, high - self.values_us)
 
 
 def values_of(measurement: Measurement) -> Iterator[Values]:
@@ -72,11 +85,11 @@ def values_of(measurement: Measurement) -> Iterator[Values]:
 
 def _from_shots(measurement: Measurement, quantity: str, node: str) -> Values:
     found: list[tuple[Shot, int]] = []
-    without: Counter[int] = Counter()
+    without: list[Shot] = []
     for shot in measurement.shots:
         value_fs = _value_fs(shot, quantity, node) if shot.outcome == CAPTURED else None
         if value_fs is None or abs(value_fs) >= _MOST:
-            without[shot.subscribers] += 1
+            without.append(shot)
         else:
             found.append((shot, value_fs))
     values = np.array([value_fs for _, value_fs in found], np.float64) / _FS_PER_US
@@ -84,6 +97,9 @@ def _from_shots(measurement: Measurement, quantity: str, node: str) -> Values:
         LATENCY: (measurement.reference, measurement.first),
         SKEW: (measurement.first, measurement.last),
     }.get(quantity, (measurement.reference, node))
+    edges = _edges_us(measurement, [shot for shot, _ in found], ends)
+    timebase = measurement.timebase_ppm * _PER_PPM * np.abs(values)
+    steady = float(np.median(edges)) if edges.size else 0.0
     return Values(
         quantity,
         node,
@@ -91,8 +107,10 @@ def _from_shots(measurement: Measurement, quantity: str, node: str) -> Values:
         np.array([shot.subscribers for shot, _ in found], np.int64),
         _seconds([shot.started_ns for shot, _ in found]),
         np.array([shot.number for shot, _ in found], np.int64),
-        without,
-        _uncertainty_us(measurement, [shot for shot, _ in found], ends, values),
+        (values - edges - timebase, values + edges + timebase),
+        Counter(shot.subscribers for shot in without),
+        tuple(shot for shot in without if shot.outcome != REFUSED),
+        steady + float(timebase.max(initial=0.0)),
     )
 
 
@@ -111,26 +129,22 @@ def _seconds(started_ns: list[int | None]) -> Floats:
     return seconds
 
 
-def _uncertainty_us(
-    measurement: Measurement, shots: list[Shot], ends: tuple[str, str], values: Floats
-) -> float:
-    """Both edges' uncertainty, the channels' deskew, and the time base over the largest value."""
+def _edges_us(measurement: Measurement, shots: list[Shot], ends: tuple[str, str]) -> Floats:
+    """Both edges' uncertainty in each shot, and the channels' deskew."""
     pairs = [[shot.marks.get(name) for name in ends] for shot in shots]
     edges = [sum(mark.uncertainty_fs for mark in pair if mark is not None) for pair in pairs]
-    fs = float(np.median(edges)) + measurement.channel_uncertainty_fs if edges else 0.0
-    largest = float(np.abs(values).max(initial=0.0))
-    return fs / _FS_PER_US + measurement.timebase_ppm * _PER_PPM * largest
+    return (np.array(edges, np.float64) + measurement.channel_uncertainty_fs) / _FS_PER_US
 
 
 def _from_log(errors: TimeErrors) -> Values:
-    """A clock of which there are samples and no edges; half its stated interval is uncertain."""
+    """A clock of which there are samples and no edges; each is uncertain within its interval."""
     known = np.isfinite(errors.error_ns)
-    half = 0.0
-    if errors.lower_ns is not None and errors.upper_ns is not None:
-        widths = (errors.upper_ns - errors.lower_ns)[known]
-        widths = widths[np.isfinite(widths)]
-        half = float(np.median(widths)) / 2 / _NS_PER_US if widths.size else 0.0
     values = errors.error_ns[known] / _NS_PER_US
+    bounds = []
+    for bound_ns, nothing in ((errors.lower_ns, -np.inf), (errors.upper_ns, np.inf)):
+        stated = np.full(values.size, nothing) if bound_ns is None else bound_ns[known] / _NS_PER_US
+        bounds.append(np.where(np.isnan(stated), nothing, stated))
+    off = np.maximum(values - bounds[0], bounds[1] - values)
     return Values(
         CLOCK,
         errors.name,
@@ -138,6 +152,8 @@ def _from_log(errors: TimeErrors) -> Values:
         np.zeros(values.size, np.int64),
         errors.seconds[known] - float(errors.seconds[known][:1].sum()),
         np.arange(1, values.size + 1),
+        (bounds[0], bounds[1]),
         Counter({0: int(errors.error_ns.size - values.size)}),
-        half,
+        (),
+        float(np.median(off)) if off.size else 0.0,
     )

@@ -12,13 +12,14 @@ import numpy as np
 from mqtick.analysis.results.published import PUBLISHED, Published
 from mqtick.analysis.runs.run_folder import Run
 from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, ShotMeta
+from mqtick.analysis.statistics.shots import shots_with
 
 __all__ = ["Row", "Statistics", "Summary", "summarise"]
 
 _FS_PER_US: Final = 1e9
 _REASONS_SHOWN: Final = 5
-ENOUGH_FOR_P99: Final = 100
-"""Of fewer values, p99 is an interpolation towards the largest one and proves little."""
+ENOUGH_FOR_P99: Final = shots_with(0.01, 0, 0.95)
+"""Of fewer values not even the largest one bounds p99 (with 95 % confidence)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def _text(summary: Summary) -> list[str]:
         lines += [
             "",
             f"p99 of {min(counts)} shots is hardly more than their largest value: it takes "
-            f"{ENOUGH_FOR_P99} or more to say something about it.",
+            f"{ENOUGH_FOR_P99} or more to bound it.",
         ]
     if any(row.published for row in summary.rows):
         lines.append(

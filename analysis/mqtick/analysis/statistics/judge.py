@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.statistics.bootstrap import LEAST, Studentised, studentise
 from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
-from mqtick.analysis.statistics.describe import QUANTILES, describe_absolute, finite
+from mqtick.analysis.statistics.describe import QUANTILES, describe_absolute
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.exact import (
     MOST_SHOTS,
@@ -37,6 +37,8 @@ Judged = tuple[str, str]
 ALL: Final = "all N"
 MAX_SHARE: Final = 0.05
 """A maximum of which fewer shots prove no more than that this share is beyond proves too little."""
+MISSED_SHARE: Final = 0.01
+"""Of more missed shots, nobody knows what mean and deviation would be with them."""
 _NAMES: Final = {"latency": "|latency|", "skew": "|skew|", "clock": "|time error|"}
 
 
@@ -45,44 +47,103 @@ def judge(
     values_us: npt.ArrayLike,
     of: str,
     confidence: float = 0.95,
-    uncertainty_us: float = 0.0,
+    within_us: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    missed: int = 0,
 ) -> Verdict:
     """Judge the absolute values, taken in this order, with a one-sided confidence.
 
-    Mean and deviation: bound of the studentised bootstrap. Quantiles: Clopper and Pearson's bound
-    of the share that is beyond the limit. A maximum fails with the first value beyond it, and holds
-    where so many keep it that no more than 5 % can be beyond. Values that hang together count as
-    what they are worth. What holds or fails only because of the measurement's own uncertainty,
-    which no number of shots takes away, is not proven (a guard band as in ISO 14253-1).
+    Mean and deviation: bound of the studentised bootstrap, from 8 values on. Quantiles: Clopper and
+    Pearson's bound of the share that is beyond the limit. A maximum fails with the first value
+    beyond it, and holds where so many keep it that no more than 5 % can be beyond. Values that hang
+    together count as what they are worth. What holds or fails only because of the measurement's own
+    uncertainty, which no number of shots takes away, is not proven (a guard band as in ISO
+    14253-1). A missed shot may be missed because it was late: before a quantile or a maximum holds,
+    it counts as beyond; a mean or deviation holds only with at most 1 % of them. What fails, fails
+    by the values alone.
+
+    Args:
+        limit: with its bound in us.
+        values_us: signed or not, in us; those that are no numbers are left out.
+        of: of what, as in `Verdict.of`.
+        confidence: 0.5 to 1.
+        within_us: the least and the most that each value may truly be, signed, in us; infinite
+            where nothing bounds it. None: the values are exact.
+        missed: how many more shots were tried and have no value.
     """
-    values = np.abs(finite(values_us))
+    given = np.asarray(values_us, np.float64).ravel()
+    known = np.isfinite(given)
+    values = np.abs(given[known])
     n = int(values.size)
     time = autocorrelation_time(values) if n else 1.0
     found = describe_absolute(values, confidence, time)
     head = "all shots" if of == ALL else of
     if found is None:
-        words = f"{head}: nothing was measured, so nothing is shown."
+        without = f" ({_number(missed)} missed)" if missed else ""
+        words = f"{head}: nothing was measured{without}, so nothing is shown."
         return Verdict(limit, of, NOT_PROVEN, Estimate(math.nan), 0, confidence, words)
     value = _value(limit.statistic, found)
 
-    def against(bound_us: float) -> Judged:
+    def against(bound_us: float, of_values: Floats) -> Judged:
         moved = dataclasses.replace(limit, bound_us=bound_us)
         if limit.statistic in ("mean", "sd"):
-            return _bounded(moved, values, value.value, time, confidence)
-        return _counted(moved, values, effective_number(n, time), confidence)
+            return _bounded(moved, of_values, time, missed, confidence)
+        return _counted(moved, of_values, effective_number(n, time), missed, confidence)
 
-    state, words = against(limit.bound_us)
-    guarded = uncertainty_us > 0 and limit.statistic != "sd"
-    towards = {HOLDS: -uncertainty_us, FAILS: uncertainty_us}.get(state, 0.0)
-    if guarded and towards and against(limit.bound_us + towards)[0] != state:
-        state = NOT_PROVEN
-        words += (
-            f"; but single values may be off by {duration(uncertainty_us)} either way, and that "
-            "leaves it open: it takes a more exact measurement, not more shots"
+    state, words = against(limit.bound_us, values)
+    if within_us is not None and state != NOT_PROVEN:
+        low, high = (
+            np.broadcast_to(np.asarray(each, np.float64), given.shape) for each in within_us
         )
+        reach = _Reach.of(values, low[known], high[known])
+        if limit.statistic == "sd":
+            towards = -reach.deviation_us if state == HOLDS else reach.deviation_us
+            stays = math.isfinite(towards) and against(limit.bound_us + towards, values)[0] == state
+        else:
+            truly = reach.most if state == HOLDS else reach.least
+            able = limit.statistic != "mean" or bool(np.isfinite(truly).all())
+            stays = able and against(limit.bound_us, truly)[0] == state
+        if not stays:
+            state, words = NOT_PROVEN, f"{words}; {reach.in_words()}"
     if limit.quantity == "clock":
         words = words.replace("shot", "sample")
     return Verdict(limit, of, state, value, n, confidence, f"{head}: {words}.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Reach:
+    """The least and the most that absolute values may truly be, and how far each is off, in us."""
+
+    least: Floats
+    most: Floats
+    off: Floats
+
+    @classmethod
+    def of(cls, values: Floats, low: Floats, high: Floats) -> _Reach:
+        """Of absolute values between signed ends; an end that is no number is none."""
+        low = np.where(np.isnan(low), -np.inf, low)
+        high = np.where(np.isnan(high), np.inf, high)
+        most = np.maximum(np.maximum(np.abs(low), np.abs(high)), values)
+        least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
+        least = np.minimum(least, values)
+        return cls(least, most, np.maximum(most - values, values - least))
+
+    @property
+    def deviation_us(self) -> float:
+        """By how much the values' standard deviation may be off at the most."""
+        n = self.off.size
+        return math.sqrt(float((self.off**2).sum()) / max(n - 1, 1))
+
+    def in_words(self) -> str:
+        unbounded = int(np.count_nonzero(~np.isfinite(self.off)))
+        if unbounded:
+            return (
+                f"but nothing bounds the error of {_number(unbounded)} of {_number(self.off.size)} "
+                "shots, and that leaves it open: it takes a more exact measurement, not more shots"
+            )
+        return (
+            f"but single values may be off by {duration(float(self.off.max()))} either way, and "
+            "that leaves it open: it takes a more exact measurement, not more shots"
+        )
 
 
 def _value(statistic: str, found: Distribution) -> Estimate:
@@ -99,26 +160,36 @@ def _value(statistic: str, found: Distribution) -> Estimate:
     return known[statistic]
 
 
-def _bounded(limit: Limit, values: Floats, value: float, time: float, confidence: float) -> Judged:
+def _bounded(limit: Limit, values: Floats, time: float, missed: int, confidence: float) -> Judged:
     """Mean or deviation against the bounds that a bootstrap gives."""
     n, bound = values.size, limit.bound_us
     name = "the mean " if limit.statistic == "mean" else "the standard deviation of "
     name += _NAMES[limit.quantity]
-    replicates = studentise(values, time) if n > 1 else None
-    low, high = _ends(limit.statistic, replicates, confidence)
-    told = f"{name} is {duration(value)}"
-    if replicates is None:
+    if n == 1:
         what = "is that of one shot" if limit.statistic == "mean" else "of one shot is unknown"
         return NOT_PROVEN, f"{name} {what}: how far shots scatter takes at least {LEAST}"
-    sure, limit_words = f"with {_percent(confidence)} confidence", f"the limit is {duration(bound)}"
-    if high is not None and _keeps(high, limit):
-        return HOLDS, f"{told} and {sure} below {duration(high)}; {limit_words}"
-    if low is not None and not _keeps(low, limit):
-        return FAILS, f"{told} and {sure} above {duration(low)}; {limit_words}"
-    if low is None or (high is None and n < LEAST):
+    replicates = studentise(values, time)
+    value = replicates.mean if limit.statistic == "mean" else replicates.deviation
+    told, limit_words = f"{name} is {duration(value)}", f"the limit is {duration(bound)}"
+    if n < LEAST:
         return NOT_PROVEN, f"{told} of only {n} shots; {limit_words}: it takes at least {LEAST}"
+    low, high = _ends(limit.statistic, replicates, confidence)
+    sure = f"with {_percent(confidence)} confidence"
+    share = missed / (n + missed)
+    lost = f"; {_number(missed)} of {_number(n + missed)} shots were missed" if missed else ""
+    if high is not None and _keeps(high, limit):
+        told += f" and {sure} below {duration(high)}; {limit_words}{lost}"
+        if share <= MISSED_SHARE:
+            return HOLDS, told
+        return NOT_PROVEN, (
+            f"{told}, perhaps because they were late: it takes a run in which at most "
+            f"{_percent(MISSED_SHARE)} are"
+        )
+    if low is not None and not _keeps(low, limit):
+        return FAILS, f"{told} and {sure} above {duration(low)}; {limit_words}{lost}"
+    lower = "anything" if low is None else duration(low)
     upper = "anything" if high is None else duration(high)
-    told += f" and {sure} between {duration(low)} and {upper}; {limit_words}"
+    told += f" and {sure} between {lower} and {upper}; {limit_words}{lost}"
     end = low if value > bound else high
     if end is None or value == bound:
         return NOT_PROVEN, f"{told}: it takes more shots"
@@ -127,27 +198,33 @@ def _bounded(limit: Limit, values: Floats, value: float, time: float, confidence
 
 
 def _ends(
-    statistic: str, replicates: Studentised | None, confidence: float
+    statistic: str, replicates: Studentised, confidence: float
 ) -> tuple[float | None, float | None]:
-    if replicates is None:
-        return None, None
     if statistic == "mean":
         return replicates.mean_bound(1 - confidence), replicates.mean_bound(confidence)
     return replicates.deviation_bound(1 - confidence), replicates.deviation_bound(confidence)
 
 
-def _counted(limit: Limit, values: Floats, effective: float, confidence: float) -> Judged:
+def _counted(
+    limit: Limit, values: Floats, effective: float, missed: int, confidence: float
+) -> Judged:
     """Quantile or maximum, by the share of the values that is beyond the limit."""
     n = values.size
     kept = values <= limit.bound_us if limit.inclusive else values < limit.bound_us
     beyond = n - int(np.count_nonzero(kept))
     weight = effective / n
-    most = share_at_most(beyond * weight, effective, confidence)
+    most = share_at_most((beyond + missed) * weight, (n + missed) * weight, confidence)
     told = _told(limit, beyond, n, effective)
+    sure = f"with {_percent(confidence)} confidence"
     if limit.statistic == "max":
         if beyond:
             return FAILS, f"{told}; the largest is {duration(float(values.max()))}"
-        told += f": with {_percent(confidence)} confidence, at most {_percent(most)} of all are"
+        if missed:
+            return NOT_PROVEN, (
+                f"{told}, but {_number(missed)} of {_number(n + missed)} shots were missed, "
+                "perhaps because they were late: it takes a run in which none is"
+            )
+        told += f": {sure}, at most {_percent(most)} of all are"
         if most <= MAX_SHARE:
             return HOLDS, told
         needed = shots_to_tell(MAX_SHARE, 0.0, confidence)
@@ -155,18 +232,19 @@ def _counted(limit: Limit, values: Floats, effective: float, confidence: float) 
     allowed = 1 - QUANTILES[limit.statistic]
     name = "the median" if limit.statistic == "median" else limit.statistic
     allows = f"{name} allows {_percent(allowed)}"
-    sure = f"with {_percent(confidence)} confidence"
-    if most <= allowed:
-        return HOLDS, f"{told}: {sure} at most {_percent(most)} of all are, and {allows}"
     least = share_at_least(beyond * weight, effective, confidence)
     if least > allowed:
         return FAILS, f"{told}: {sure} at least {_percent(least)} of all are, and {allows}"
-    needed = shots_to_tell(allowed, beyond / n, confidence)
-    return (
-        NOT_PROVEN,
-        f"{told}: {sure} {_percent(least)} to {_percent(most)} of all are, and {allows}; "
-        f"it takes {_takes(needed, weight)}",
-    )
+    if missed:
+        told += f", and {_number(missed)} more shots were missed, which count as beyond"
+    if most <= allowed:
+        return HOLDS, f"{told}: {sure} at most {_percent(most)} of all are, and {allows}"
+    told += f": {sure} {_percent(least)} to {_percent(most)} of all are, and {allows}; it takes "
+    seen, at_worst = beyond / n, (beyond + missed) / (n + missed)
+    if missed and at_worst >= allowed >= seen:
+        return NOT_PROVEN, f"{told}a run in which fewer are missed"
+    needed = shots_to_tell(allowed, seen if seen > allowed else at_worst, confidence)
+    return NOT_PROVEN, told + _takes(needed, weight)
 
 
 def _told(limit: Limit, beyond: int, n: int, effective: float) -> str:
