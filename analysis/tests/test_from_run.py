@@ -15,7 +15,7 @@ from mqtick.analysis.measurement import CAPTURED, MISSED, REFUSED, Measurement
 from mqtick.analysis.runs import from_run
 from mqtick.analysis.runs.choose import judge
 from mqtick.analysis.runs.from_run import measurement_from_run
-from mqtick.analysis.runs.layout import Layout
+from mqtick.analysis.runs.layout import Layout, Trigger
 from mqtick.analysis.runs.run_folder import Run, RunFolderError, create_run, load_run, shot_path
 from mqtick.analysis.runs.shot import ShotMeta, write_shot
 from mqtick.analysis.signals.waveform import Waveform
@@ -211,6 +211,50 @@ def test_a_process_that_is_killed_is_told(folder: Folder, monkeypatch: pytest.Mo
     monkeypatch.setattr(from_run, "read_shot", lambda _path: os._exit(9))
     with pytest.raises(RunFolderError, match="killed"):
         folder.read(processes=2)
+
+
+@pytest.mark.parametrize(
+    ("ended", "why"),
+    [
+        ({"at_ns": 1, "early_because": ""}, "the run was carried out to its end, so they were"),
+        ({"at_ns": 1, "early_because": "The disk is full."}, "the run ended early. The disk is"),
+        (None, "no end of the run is recorded"),
+    ],
+)
+def test_shots_of_the_plan_without_a_file_are_said(tmp_path: Path, ended: object, why: str) -> None:
+    blocks = [{"round": 1, "subscribers": 2, "shots": 6, "first": first} for first in (1, 7)]
+    folder = Folder(tmp_path / "run", SKEW_LAYOUT, plan=blocks, ended=ended)
+    for number in range(1, 6):
+        path = folder.add(three())
+        if number in (2, 4):
+            path.unlink()
+    shot_path(folder.path, 3).write_bytes(b"damaged, and not missing")
+    (note,) = folder.read().notes
+    assert note.startswith(
+        "9 of the 12 shots of the plan have no file (2, 4, 6, 7, 8 and 4 more): "
+    )
+    assert why in note
+
+
+def test_a_gap_is_seen_without_a_plan_and_a_huge_plan_does_no_harm(folder: Folder) -> None:
+    for number in range(1, 4):
+        path = folder.add(three())
+        if number == 2:
+            path.unlink()
+    assert "1 of the 3 shots of the plan have no file (2)" in folder.read().notes[0]
+    record = load_run(folder.path).record
+    for shots in ([1 << 30] * 1000, [1 << 40], [-1], ["x"], [True]):
+        plan = [{"shots": each, "first": 1} for each in shots]
+        found = measurement_from_run(Run(folder.path, record | {"plan": plan}))
+        assert "have no file (2" in found.notes[0]
+
+
+def test_the_number_of_instruments_is_known(folder: Folder, tmp_path: Path) -> None:
+    assert folder.read().instruments == 1
+    channels = {**SKEW_LAYOUT.channels, "pub2": channel(1, "server:0", "time", "second")}
+    triggers = {**SKEW_LAYOUT.triggers, "second": Trigger("pub2", "rising")}
+    layout = replace(SKEW_LAYOUT, channels=channels, triggers=triggers)
+    assert Folder(tmp_path / "two", layout).read().instruments == 2
 
 
 def test_a_run_without_shots_has_none(folder: Folder) -> None:

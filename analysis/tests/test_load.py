@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,29 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mqtick.analysis
+from analysis.tests.sample_lines import sample, written
 from analysis.tests.wave_parts import SKEW_LAYOUT, record_of, wave
 from mqtick.analysis import CaptureOptions, load
 from mqtick.analysis.captures.propose import propose
+from mqtick.analysis.load import LoadError
 from mqtick.analysis.runs.run_folder import RunFolderError, create_run, shot_path
 from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, write_shot
 from mqtick.analysis.signals.capture import CaptureError
-
-
-def sample(at_s: int, offset_ns: int) -> dict[str, object]:
-    """Make a line of the log that the client writes."""
-    at_ns = at_s * 10**9
-    return {
-        "server": 0,
-        "kind": "echo",
-        "realtime_ns": 1_795_208_084 * 10**9 + at_ns - offset_ns,
-        "local_ns": at_ns,
-        "offset_ns": offset_ns,
-        "lower_ns": offset_ns - 20_000,
-        "upper_ns": offset_ns + 20_000,
-        "delay_ns": 17_000,
-        "verdict": "used",
-        "reason": "selected",
-    }
 
 
 def write_csv(path: Path, *late_us: int) -> None:
@@ -122,8 +107,7 @@ def test_without_any_configuration_the_next_step_is_said(tmp_path: Path) -> None
 
 
 def test_a_sample_log_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    path.write_text("".join(json.dumps(sample(number, 1500)) + "\n" for number in range(50)))
+    path = written(tmp_path, *(sample(number, 1500) for number in range(50)))
     found = load(path)
     assert found.kind == "clock"
     assert len(found.time_errors) == 1
@@ -131,6 +115,55 @@ def test_a_sample_log_is_read(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", 0, 300)
     with pytest.raises(CaptureError, match="is none"):
         load(path, tmp_path / "a.csv")
+
+
+def test_a_log_without_a_used_sample_is_a_clock_of_which_nothing_is_known(tmp_path: Path) -> None:
+    logs = []
+    for name in ("pi4", "pi5"):
+        (tmp_path / name).mkdir()
+        verdict = {"verdict": "refused", "reason": "stale"} if name == "pi5" else {}
+        logs.append(written(tmp_path / name, *(sample(n, 9, **verdict) for n in range(20))))
+    found = load(*logs)
+    assert found.nodes == ("pi4/node 1", "pi5/node 1")
+    assert [each.name for each in found.time_errors] == ["pi4/node 1"]
+    assert "20 refused (stale)" in found.damaged[0]
+    assert "Of the clock of pi5/node 1 nothing is known" in " ".join(found.notes)
+
+
+def test_what_is_said_of_a_run_counts(run: Path) -> None:
+    found = load(run, title="Monday", timebase_ppm=1.0, channel_uncertainty_fs=7)
+    assert (found.title, found.timebase_ppm, found.channel_uncertainty_fs) == ("Monday", 1.0, 7)
+    assert dict(found.provenance)["Time base"] == "right to within 1 ppm: as was given"
+    assumed = load(run)
+    assert assumed.title == "µs"
+    assert "25 ppm: assumed" in dict(assumed.provenance)["Time base"]
+
+
+SAID: dict[str, Any] = {
+    "channels": {"publisher": "1"},
+    "kind": "clock",
+    "subscribers": [("*", 9)],
+    "cable_delay_fs": {"first": 1},
+    "edge": "both",
+    "minimum_v": 0.2,
+}
+
+
+@pytest.mark.parametrize("name", [*SAID, "simulated", "timebase_ppm", "channel_uncertainty_fs"])
+def test_what_a_run_or_a_log_says_itself_is_refused(run: Path, tmp_path: Path, name: str) -> None:
+    said = {name: SAID.get(name, 7)}
+    log = written(tmp_path, *(sample(number) for number in range(3)))
+    if name in SAID or name == "simulated":
+        with pytest.raises(LoadError, match=f"run folder.*leave .*{name[:4]}"):
+            load(run, **said)
+    if name != "simulated":
+        with pytest.raises(LoadError, match="sample log.*leave --"):
+            load(log, **said)
+
+
+def test_an_option_that_there_is_not_is_told(run: Path) -> None:
+    with pytest.raises(TypeError, match=r"no option 'titel'; there are channels, .*title"):
+        load(run, titel="x")
 
 
 def test_two_runs_are_not_one(run: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -14,12 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqtick.analysis.runs import shot
 from mqtick.analysis.runs.shot import (
     CAPTURED,
     MISSED,
     DamagedShotError,
     ShotMeta,
+    expanded_octets,
     read_meta,
+    read_shot,
     read_waveforms,
     write_shot,
 )
@@ -103,6 +108,87 @@ def test_a_meta_of_another_kind_is_damage(tmp_path: Path, meta: object) -> None:
     np.savez(tmp_path / "1.npz", meta=np.frombuffer(json.dumps(meta).encode(), np.uint8))
     with pytest.raises(DamagedShotError):
         read_meta(tmp_path / "1.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("number", 0),
+        ("number", 10**20),
+        ("subscribers", 1 << 63),
+        ("subscribers", -1),
+        ("started_ns", 1 << 63),
+        ("skew_fs", 10**400),
+        ("clock_fs", {"p": 10**400}),
+        ("edges_fs", {"p": None}),
+        ("edges_found", {"p": "x"}),
+        ("edges_found", {"p": 1 << 64}),
+        ("simulated", "no"),
+        ("reason", 7),
+    ],
+)
+def test_a_value_that_cannot_be_is_damage(tmp_path: Path, name: str, value: object) -> None:
+    meta = {**dataclasses.asdict(META), name: value}
+    np.savez(tmp_path / "1.npz", meta=np.frombuffer(json.dumps(meta).encode(), np.uint8))
+    with pytest.raises(DamagedShotError, match=name):
+        read_meta(tmp_path / "1.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("interval_fs", 10**400),
+        ("interval_fs", 1.5),
+        ("start_fs", -(1 << 63)),
+        ("start_fs", None),
+        ("volts_per_code", 10**400),
+        ("code_at_zero", "x"),
+    ],
+)
+def test_a_scale_that_cannot_be_is_damage(tmp_path: Path, name: str, value: object) -> None:
+    scale = {"volts_per_code": 1.0, "code_at_zero": 0.0, "interval_fs": 1, "start_fs": 0}
+    said = {**dataclasses.asdict(META), "scales": {"a": {**scale, name: value}}}
+    meta = np.frombuffer(json.dumps(said).encode(), np.uint8)
+    np.savez(tmp_path / "1.npz", **{"meta": meta, "codes/a": np.zeros(9, np.uint8)})
+    with pytest.raises(DamagedShotError):
+        read_shot(tmp_path / "1.npz")
+
+
+def bomb(path: Path, octets: int, said: int | None = None, method: int = 8) -> Path:
+    """Write a shot whose waveform expands to so many octets; `said` is what the directory says."""
+    array = io.BytesIO()
+    np.save(array, np.zeros(octets, np.uint8))
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.writestr("meta.npy", b"")
+        file.writestr("codes/a.npy", array.getvalue())
+    if said is not None:
+        whole = len(array.getvalue()).to_bytes(4, "little")
+        path.write_bytes(path.read_bytes().replace(whole, said.to_bytes(4, "little")))
+    return path
+
+
+def test_what_expands_to_more_than_the_bound_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bomb(tmp_path / "1.npz", 1 << 20)
+    assert path.stat().st_size < 1 << 12
+    assert expanded_octets(path) > 1 << 20
+    monkeypatch.setattr(shot, "_LARGEST", 1 << 19)
+    with pytest.raises(DamagedShotError, match="octets when expanded, more than 524288"):
+        read_shot(path)
+
+
+@pytest.mark.parametrize(
+    ("said", "method"), [(1000, zipfile.ZIP_DEFLATED), (None, zipfile.ZIP_BZIP2)]
+)
+def test_no_more_is_expanded_than_was_said(tmp_path: Path, said: int | None, method: int) -> None:
+    path = bomb(tmp_path / "1.npz", 20 << 20, said, method)
+    with zipfile.ZipFile(path) as archive:
+        tracemalloc.start()
+        with pytest.raises((ValueError, zipfile.BadZipFile)):
+            shot._array(archive, "codes/a")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        tracemalloc.stop()
 
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:

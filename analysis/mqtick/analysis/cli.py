@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mqtick.analysis.captures.naming import NamingError
 from mqtick.analysis.commands import compare, report
+from mqtick.analysis.load import LoadError
 from mqtick.analysis.runs.run_folder import RunFolderError
 from mqtick.analysis.signals.capture import CaptureError
 from mqtick.service.commandline import Exit, fail, make_parser
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = args.call(args)
         sys.stdout.flush()
+    except (NamingError, LoadError) as error:
+        return fail(str(error), Exit.WRONG_USE)
     except (CaptureError, RunFolderError) as error:
         return fail(str(error))
     except KeyboardInterrupt:

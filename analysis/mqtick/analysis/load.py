@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mqtick.analysis.captures.from_captures import CaptureOptions, measurement_from_captures
+from mqtick.analysis.captures.from_captures import measurement_from_captures
+from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
 from mqtick.analysis.readers.registry import HEAD_OCTETS
@@ -16,9 +17,22 @@ from mqtick.analysis.runs.from_run import measurement_from_run
 from mqtick.analysis.runs.run_folder import load_run
 from mqtick.analysis.signals.capture import CaptureError
 
-__all__ = ["load"]
+__all__ = ["LoadError", "load"]
 
 _RECORD: Final = "run.json"
+_OPTIONS: Final = tuple(each.name for each in fields(CaptureOptions))
+_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs")
+_OF_LOGS: Final = ("title", "simulated")
+"""What may be said of a run folder, and of a sample log; the rest they say themselves."""
+_FLAGS: Final = {
+    "cable_delay_fs": "--cable-delay",
+    "channel_uncertainty_fs": "--deskew-uncertainty",
+    "simulated": "simulated",
+}
+
+
+class LoadError(CaptureError):
+    """What was asked for cannot be, whatever is in the files; the text says what to ask for."""
 
 
 def load(
@@ -31,33 +45,67 @@ def load(
     """Read what was measured: `load("runs/today")`, or captures with what they do not say.
 
     `load("a.csv", channels={"publisher": "1", "first": "2", "last": "3"})`: every field of
-    `CaptureOptions` may be given by name, or all of them as `options`. `progress` is told how many
-    of how many were read; a run folder is read by so many `processes`. CaptureError and
-    RunFolderError say what cannot be read, and what to do.
+    `CaptureOptions` may be given by name, or all of them as `options`. Of a run folder, title,
+    timebase_ppm and channel_uncertainty_fs count, of a sample log title and simulated; they say
+    the rest themselves, and LoadError says so. `progress` is told how many of how many were read;
+    a run folder is read by so many `processes`. CaptureError and RunFolderError say what cannot be
+    read, and what to do; TypeError that there is no such option.
     """
+    if unknown := [name for name in more if name not in _OPTIONS]:
+        raise TypeError(f"There is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}.")
+    options = replace(options or CaptureOptions(), **more)
     named = [Path(path) for path in paths]
     named = [path.parent if path.name == _RECORD else path for path in named]
     if not named:
-        raise CaptureError("No file was named; name a run folder, captures, or a sample log.")
+        raise LoadError("No file was named; name a run folder, captures, or a sample log.")
     if any((path / _RECORD).exists() for path in named):
         if len(named) > 1:
-            raise CaptureError(
+            raise LoadError(
                 f"{len(named)} paths are named, and a run folder among them; read one run at a "
                 "time (`mqtick-report compare` puts several side by side)."
             )
-        return measurement_from_run(load_run(named[0]), progress, processes)
+        return _of_run(named[0], options, progress, processes)
     files = _files(named)
-    options = replace(options or CaptureOptions(), **more)
     logs = [path for path in files if _is_sample_log(path)]
     if not logs:
         return measurement_from_captures(files, options, progress)
     if len(logs) < len(files):
         other = next(path for path in files if path not in logs)
-        raise CaptureError(
+        raise LoadError(
             f"{logs[0]} is a client's sample log and {other} is none; a report is of one or the "
             "other: name them in two commands."
         )
-    return _of_logs(logs, options, progress)
+    _refuse(options, _OF_LOGS, f"{logs[0]} is a client's sample log, which")
+    return _of_logs(list(dict.fromkeys(logs)), options, progress)
+
+
+def _refuse(options: CaptureOptions, may: Sequence[str], what: str) -> None:
+    """LoadError where something is said that counts for captures only."""
+    default = CaptureOptions()
+    for name in _OPTIONS:
+        if name not in may and getattr(options, name) != getattr(default, name):
+            flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+            raise LoadError(
+                f"{what} says itself what {flag} would say, or has no use for it; leave {flag} out."
+            )
+
+
+def _of_run(
+    folder: Path,
+    options: CaptureOptions,
+    progress: Callable[[int, int], None] | None,
+    processes: int,
+) -> Measurement:
+    _refuse(options, _OF_RUNS, f"{folder} is a run folder, which")
+    measurement = measurement_from_run(load_run(folder), progress, processes)
+    measurement.title = options.title or measurement.title
+    measurement.timebase_ppm = options.timebase_ppm
+    measurement.channel_uncertainty_fs = options.channel_uncertainty_fs
+    assumed = options.timebase_ppm == CaptureOptions().timebase_ppm
+    how = "assumed, as a run does not say it (--timebase-ppm)" if assumed else "as was given"
+    line = f"right to within {options.timebase_ppm:g} ppm: {how}"
+    measurement.provenance.append(("Time base", line))
+    return measurement
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
@@ -102,26 +150,39 @@ def _of_logs(
         timebase_ppm=0.0,
         provenance=[("Sample log", str(path)) for path in paths],
     )
-    clocks: list[tuple[Path, TimeErrors]] = []
+    clocks: list[TimeErrors] = []
+    nodes: list[str] = []
     for done, path in enumerate(paths, start=1):
+        name = _node_of(path, paths)
         try:
             log = open_sample_log(path)
-            clocks += [(path, each) for each in log.errors]
+            errors = [replace(each, name=name + each.name[len(path.stem) :]) for each in log.errors]
+            clocks += errors
+            nodes += [each.name for each in errors]
             measurement.notes += log.notes
             measurement.damaged += log.damaged
         except CaptureError as error:
+            # Its clock was to be judged too, and is not: whoever judges has to know.
+            nodes.append(name)
             measurement.damaged.append(str(error))
+            measurement.notes.append(f"Of the clock of {name} nothing is known: {error}")
         if progress is not None:
             progress(done, len(paths))
     if not clocks:
-        raise CaptureError(
-            measurement.damaged[0]
-            if measurement.damaged
-            else f"{paths[0]} holds no sample that was used; let the client run for a while."
-        )
-    names = [each.name for _, each in clocks]
-    for path, each in clocks:
-        name = each.name if names.count(each.name) == 1 else f"{path.stem}: {each.name}"
-        measurement.time_errors.append(replace(each, name=name))
-    measurement.nodes = tuple(each.name for each in measurement.time_errors)
+        raise CaptureError(measurement.damaged[0])
+    measurement.time_errors = clocks
+    measurement.nodes = tuple(nodes)
     return measurement
+
+
+def _node_of(path: Path, paths: Sequence[Path]) -> str:
+    """Return what a log's clock is called: as its file, with its folder where files are namesakes.
+
+    Clients of several nodes call their logs alike.
+    """
+    if sum(each.stem == path.stem for each in paths) == 1:
+        return path.stem
+    name = f"{path.parent.name}/{path.stem}"
+    if sum(f"{each.parent.name}/{each.stem}" == name for each in paths) == 1:
+        return name
+    return str(path)

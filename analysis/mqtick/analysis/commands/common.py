@@ -82,8 +82,8 @@ def limits_of(args: argparse.Namespace) -> list[Limit] | None:
         raise WrongUseError(str(error)) from error
 
 
-def watch(args: argparse.Namespace) -> Callable[[int, int], None] | None:
-    """Return what shows progress on a terminal, None where there is none."""
+def watch(args: argparse.Namespace, what: str = "") -> Callable[[int, int], None] | None:
+    """Return what shows how much of `what` was read on a terminal, None where there is none."""
     if args.quiet or not sys.stderr.isatty():
         return None
     shown = 0.0
@@ -95,7 +95,7 @@ def watch(args: argparse.Namespace) -> Callable[[int, int], None] | None:
             return
         shown = now
         filled = 30 * done // max(total, 1)
-        line = f"{'#' * filled:<30} {done:,} of {total:,}" if done < total else ""
+        line = f"{'#' * filled:<30} {done:,} of {total:,} {what}" if done < total else ""
         print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
 
     return show

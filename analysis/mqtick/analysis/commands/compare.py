@@ -55,7 +55,7 @@ def _call(args: argparse.Namespace) -> int:
             )
         limits = limits_of(args)
         measurements = [
-            load(path, progress=watch(args), processes=PROCESSES) for path in args.paths
+            load(path, progress=watch(args, path.name), processes=PROCESSES) for path in args.paths
         ]
         titles = [measurement.title for measurement in measurements]
         for path, measurement in zip(args.paths, measurements, strict=True):

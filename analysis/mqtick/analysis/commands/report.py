@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.captures.from_captures import CaptureOptions
+from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.commands.common import (
     PROCESSES,
     WrongUseError,
@@ -98,6 +98,13 @@ def add(commands: Any) -> None:
         metavar="PPM",
         help="how far the instrument's time base may be off (default 25)",
     )
+    parser.add_argument(
+        "--deskew-uncertainty",
+        type=_nanoseconds,
+        default=0,
+        metavar="NS",
+        help="by how much two channels may still differ after deskew, in ns (default 0)",
+    )
     parser.add_argument("--title", default="", help="title of the report")
     add_output_flags(parser)
     parser.set_defaults(call=_call)
@@ -130,6 +137,16 @@ def _delays(text: str) -> dict[str, int]:
         return {name: femtoseconds(float(ns) * 1e-9) for name, ns in _table(text).items()}
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NANOSECONDS,...") from None
+
+
+def _nanoseconds(text: str) -> int:
+    try:
+        ns = float(text)
+    except ValueError:
+        ns = -1.0
+    if not 0 <= ns < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ns from 0 to 1e9")
+    return femtoseconds(ns * 1e-9)
 
 
 def _subscribers(text: str) -> tuple[str, int]:
@@ -173,6 +190,7 @@ def _call(args: argparse.Namespace) -> int:
             minimum_v=args.minimum_v,
             timebase_ppm=args.timebase_ppm,
             title=args.title,
+            channel_uncertainty_fs=args.deskew_uncertainty,
         )
         measurement = load(*args.paths, options=options, progress=watch(args), processes=PROCESSES)
         results = results_of([measurement], limits, args.confidence)
