@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mqtick.analysis
+from analysis.tests.csv_parts import write_csv
 from analysis.tests.sample_lines import sample, written
 from analysis.tests.wave_parts import SKEW_LAYOUT, record_of, wave
 from mqtick.analysis import CaptureOptions, load
@@ -20,18 +21,6 @@ from mqtick.analysis.load import LoadError
 from mqtick.analysis.runs.run_folder import RunFolderError, create_run, shot_path
 from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, write_shot
 from mqtick.analysis.signals.capture import CaptureError
-
-
-def write_csv(path: Path, *late_us: int) -> None:
-    """Write 1 ms of 1 us a sample, a pulse at each instant, columns named as the channels are."""
-    us = np.arange(-200, 800)
-    columns = [np.where((us >= at) & (us < at + 100), 3.3, 0.0) for at in late_us]
-    head = ["Time (s)", *(f"CH{number}" for number in range(1, len(late_us) + 1))]
-    rows = [
-        f"{at * 1e-6:.6f}," + ",".join(f"{column[index]:.2f}" for column in columns)
-        for index, at in enumerate(us)
-    ]
-    path.write_text("\n".join([",".join(head), *rows]) + "\n")
 
 
 @pytest.fixture
@@ -52,7 +41,7 @@ def test_a_run_folder_is_read(run: Path) -> None:
 def test_captures_are_read_with_what_they_do_not_say(tmp_path: Path) -> None:
     paths = [tmp_path / f"my capture {number}.csv" for number in (1, 2, 10)]
     for number, path in enumerate(paths):
-        write_csv(path, 0, 300, 400 + number)
+        write_csv(path, (0, 300, 400 + number))
     channels = {"publisher": "1", "first": "2", "last": "3"}
     found = load(*reversed(paths), channels=channels, subscribers=[("*", 10)])
     assert found.skew()["skew_us"].tolist() == pytest.approx([100, 101, 102], abs=1)
@@ -90,7 +79,7 @@ def test_the_events_of_a_long_record_have_their_place_in_time(tmp_path: Path) ->
 
 def test_a_folder_of_captures_is_all_of_them(tmp_path: Path) -> None:
     for number in range(3):
-        write_csv(tmp_path / f"{number}.csv", 0, 300)
+        write_csv(tmp_path / f"{number}.csv", (0, 300))
     (tmp_path / ".hidden").write_text("nothing")
     (tmp_path / "readme.txt").write_text("What I measured on Monday.\n")
     found = load(tmp_path, channels={"publisher": "CH1", "first": "CH2"})
@@ -99,7 +88,7 @@ def test_a_folder_of_captures_is_all_of_them(tmp_path: Path) -> None:
 
 
 def test_without_any_configuration_the_next_step_is_said(tmp_path: Path) -> None:
-    write_csv(tmp_path / "a b.csv", 0, 300, 400)
+    write_csv(tmp_path / "a b.csv", (0, 300, 400))
     with pytest.raises(CaptureError) as error:
         load(tmp_path / "a b.csv")
     command = f"mqtick-report '{tmp_path}/a b.csv' --channels publisher=1,first=2,last=3"
@@ -112,7 +101,7 @@ def test_a_sample_log_is_read(tmp_path: Path) -> None:
     assert found.kind == "clock"
     assert len(found.time_errors) == 1
     assert found.time_errors[0].error_ns == pytest.approx(np.full(50, 1500.0), abs=1)
-    write_csv(tmp_path / "a.csv", 0, 300)
+    write_csv(tmp_path / "a.csv", (0, 300))
     with pytest.raises(CaptureError, match="is none"):
         load(path, tmp_path / "a.csv")
 
@@ -157,7 +146,7 @@ def test_what_a_run_or_a_log_says_itself_is_refused(run: Path, tmp_path: Path, n
         with pytest.raises(LoadError, match=f"run folder.*leave .*{name[:4]}"):
             load(run, **said)
     if name != "simulated":
-        with pytest.raises(LoadError, match="sample log.*leave --"):
+        with pytest.raises(LoadError, match=r"sample log.*leave --"):
             load(log, **said)
 
 

@@ -16,35 +16,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from analysis.tests.csv_parts import levels, write_csv
 from analysis.tests.wave_parts import channel, record_of
 from mqtick.analysis.cli import main
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.runs.layout import Layout, Trigger
 from mqtick.analysis.runs.run_folder import create_run, shot_path
 from mqtick.analysis.runs.shot import CAPTURED, MISSED, ShotMeta, write_shot
-from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 
 US = 10**9
 Say = pytest.CaptureFixture[str]
-
-
-def levels(edge_us: float, points: int = 1000, span_us: float = 1000.0) -> Waveform:
-    """A pin that rises once, between 0 and 3.3 V, in a record that begins 100 us before 0."""
-    times = np.arange(points) * span_us / points - 100.0
-    codes = (10 + 200 * np.clip((times - edge_us) / 2 + 0.5, 0, 1)).astype(np.uint8)
-    return Waveform(codes, 3.3 / 200, 10.0, femtoseconds(span_us / points * 1e-6), -100 * US)
-
-
-def csv(path: Path, edges_us: Sequence[float], points: int = 1000, cut: int = 0) -> Path:
-    """A plain CSV with one column of volts for each edge."""
-    waves = [levels(edge, points) for edge in edges_us]
-    lines = ["time [us]," + ",".join(f"CH{number + 1}" for number in range(len(waves)))]
-    for index in range(points):
-        volts = ",".join(f"{wave.volts()[index]:.4f}" for wave in waves)
-        lines.append(f"{waves[0].instant_fs(index) / US:.3f},{volts}")
-    text = "\n".join(lines) + "\n"
-    path.write_text(text[: len(text) - cut])
-    return path
 
 
 def code_of(words: list[str]) -> int:
@@ -74,7 +55,7 @@ def captures(tmp_path: Path) -> Callable[..., list[str]]:
 
     def make(**more: int) -> list[str]:
         return [
-            str(csv(tmp_path / f"shot {n}.csv", (0, 100 + n, 120 + 3 * n), **more))
+            str(write_csv(tmp_path / f"shot {n}.csv", (0, 100 + n, 120 + 3 * n), **more))
             for n in range(8)
         ]
 
@@ -100,7 +81,7 @@ ORDER = ("--channels", "publisher=1,first=2,last=3")
 def test_without_channels_it_says_what_is_there_and_which_command_to_give(
     tmp_path: Path, capsys: Say
 ) -> None:
-    path = csv(tmp_path / "my scope.csv", (0, 100, 130))
+    path = write_csv(tmp_path / "my scope.csv", (0, 100, 130))
     assert main([str(path)]) == 2
     said = capsys.readouterr().err
     for word in ("CH1", "CH2", "CH3", "--channels publisher=", f"'{path}'"):
@@ -108,7 +89,7 @@ def test_without_channels_it_says_what_is_there_and_which_command_to_give(
 
 
 def test_the_proposed_command_works(tmp_path: Path, capsys: Say, results: list[Result]) -> None:
-    csv(tmp_path / "scope.csv", (0, 100, 130))
+    write_csv(tmp_path / "scope.csv", (0, 100, 130))
     main([str(tmp_path / "scope.csv")])
     said = capsys.readouterr().err
     words = said[said.index("--channels") :].split()[1].strip("'`.,")
@@ -181,7 +162,7 @@ def test_a_machine_gets_json_and_nothing_else(
 def test_a_wrong_flag_is_told_with_what_would_be_right(
     tmp_path: Path, capsys: Say, flags: list[str], names: str
 ) -> None:
-    path = csv(tmp_path / "a.csv", (0, 100, 130))
+    path = write_csv(tmp_path / "a.csv", (0, 100, 130))
     assert code_of([str(path), *flags]) == 2
     assert names in capsys.readouterr().err
 
@@ -240,9 +221,9 @@ def test_a_constant_channel_and_an_edge_before_the_record_are_missed_edges(
     tmp_path: Path, results: list[Result], capsys: Say
 ) -> None:
     files = [
-        csv(tmp_path / "good.csv", (0, 100, 130)),
-        csv(tmp_path / "before.csv", (0, 100, -150)),  # high from the beginning
-        csv(tmp_path / "never.csv", (0, 100, 5000)),
+        write_csv(tmp_path / "good.csv", (0, 100, 130)),
+        write_csv(tmp_path / "before.csv", (0, 100, -150)),  # high from the beginning
+        write_csv(tmp_path / "never.csv", (0, 100, 5000)),
     ]
     main([*map(str, files), *ORDER, "--no-limits"])
     assert list(results[0].quantities[0].values_us) == pytest.approx([30], abs=0.1)
@@ -254,8 +235,8 @@ def test_captures_of_different_lengths_and_with_more_channels_than_named_are_fin
     tmp_path: Path, results: list[Result]
 ) -> None:
     files = [
-        csv(tmp_path / "a.csv", (0, 100, 130, 140)),
-        csv(tmp_path / "b.csv", (0, 100, 130), points=500),
+        write_csv(tmp_path / "a.csv", (0, 100, 130, 140)),
+        write_csv(tmp_path / "b.csv", (0, 100, 130), points=500),
     ]
     main([*map(str, files), *ORDER, "--no-limits", "--quiet"])
     assert list(results[0].quantities[0].values_us) == pytest.approx([30, 30], abs=0.5)
@@ -265,7 +246,7 @@ def test_captures_of_different_lengths_and_with_more_channels_than_named_are_fin
 def test_a_channel_that_is_not_there_is_told_with_those_that_are(
     tmp_path: Path, capsys: Say
 ) -> None:
-    path = csv(tmp_path / "a.csv", (0, 100))
+    path = write_csv(tmp_path / "a.csv", (0, 100))
     assert main([str(path), *ORDER]) == 2
     said = capsys.readouterr().err
     assert "last" in said

@@ -40,7 +40,7 @@ REFUSED: Final = "refused"
 _LEVEL: Final = 1
 """Of compression: two levels have a seventh of the size after 5 ms a megabyte; 6 takes 30 ms."""
 _LARGEST: Final = 1 << 30
-"""Octets, expanded, above which a file is refused: four channels of 128 million points of 16 bits."""
+"""Octets, expanded, above which a file is refused: 4 channels of 128 million codes of 16 bits."""
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Of compression: what others expand to at once has no bound."""
 _META: Final = "meta"
