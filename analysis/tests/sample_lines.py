@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.clocks.sample_log import read_sample_log
+from mqtick.analysis.clocks.sample_log import open_sample_log
 from mqtick.analysis.measurement import TimeErrors
 
 SECOND = 1_000_000_000
@@ -51,5 +51,5 @@ def written(folder: Path, *lines: Any) -> Path:
 
 
 def only(path: Path) -> TimeErrors:
-    (found,) = read_sample_log(path)
+    (found,) = open_sample_log(path).errors
     return found

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.tests.sample_lines import EPOCH, REAL, SECOND, only, sample, written
-from mqtick.analysis.clocks.sample_log import open_sample_log, read_sample_log, recognises
+from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Sample, Verdict
 from mqtick.client.sample_log import SampleLog
@@ -61,7 +61,6 @@ def test_only_used_samples_count_and_the_others_are_told(tmp_path: Path) -> None
         "2 of 4 samples of node 1.jsonl were used; the others are left out: "
         "1 kept (better-kind), 1 refused (stale)."
     ]
-    assert log.counts["refused", "stale"] == 1
 
 
 def test_of_a_burst_the_best_sample_is_taken(tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ def test_samples_without_a_pause_are_no_endless_burst(tmp_path: Path) -> None:
 
 def test_every_server_has_its_own_time_errors(tmp_path: Path) -> None:
     path = written(tmp_path, sample(0, 1, server=3), sample(1, 2), sample(16, 3, server=3))
-    found = read_sample_log(path)
+    found = open_sample_log(path).errors
     assert [each.name for each in found] == ["node 1, server 0", "node 1, server 3"]
     assert [each.error_ns.tolist() for each in found] == [[2.0], [1.0, 3.0]]
 

@@ -100,7 +100,9 @@ def test_numbers_at_the_limits_do_no_harm(tmp_path: Path) -> None:
 
 def test_endless_words_and_servers_do_not_fill_the_memory(tmp_path: Path) -> None:
     words = [sample(n, verdict=f"v{n}", reason=f"r{n}", kind=f"k{n}") for n in range(200)]
-    assert len(open_sample_log(written(tmp_path, sample(999), *words)).counts) == 51
+    (told,) = open_sample_log(written(tmp_path, sample(999), *words)).notes
+    assert told.count(" v") == 49
+    assert "151 other" in told
     servers = [sample(0, server=n) for n in range(1001)]
     with pytest.raises(CaptureError, match="more than 1000 servers"):
         open_sample_log(written(tmp_path, *servers))

@@ -17,7 +17,7 @@ from mqtick.analysis.clocks.sample_track import Sample, Track
 from mqtick.analysis.measurement import TimeErrors
 from mqtick.analysis.signals.capture import CaptureError
 
-__all__ = ["SampleLog", "open_sample_log", "read_sample_log", "recognises"]
+__all__ = ["SampleLog", "open_sample_log", "recognises"]
 
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_NS: Final = 1 << 62
@@ -36,13 +36,11 @@ class SampleLog:
         errors: one for each server whose samples were used, in the order of their numbers.
         notes: sentences on what was chosen, repaired or assumed.
         damaged: a sentence on lines that could not be read and were left out; empty if all could.
-        counts: how many samples met which verdict for which reason: ("refused", "stale").
     """
 
     errors: list[TimeErrors]
     notes: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def recognises(head: bytes) -> bool:
@@ -51,11 +49,6 @@ def recognises(head: bytes) -> bool:
         if line.lstrip().startswith(b"{") and all(mark in line for mark in _MARKS):
             return True
     return False
-
-
-def read_sample_log(path: Path) -> list[TimeErrors]:
-    """Return the time errors of a sample log, one for each server; CaptureError."""
-    return open_sample_log(path).errors
 
 
 def open_sample_log(path: Path) -> SampleLog:
@@ -86,7 +79,7 @@ def open_sample_log(path: Path) -> SampleLog:
             f"{path}: none of its {counts.total()} samples was used ({_in_words(counts)}), so it "
             "holds no time error. `mqtick-client doctor` says why a client uses none."
         )
-    log = SampleLog([], counts=counts)
+    log = SampleLog([])
     if used < counts.total():
         log.notes.append(
             f"{used} of {counts.total()} samples of {path.name} were used; the others are left "
