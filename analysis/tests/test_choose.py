@@ -43,6 +43,7 @@ def test_a_mark_says_how_far_it_may_be_off_and_how_many_edges_were_like_it() -> 
     assert {name: mark.found for name, mark in marks.items()} == {"pub": 1, "near": 2, "far": 1}
     assert all(0 < mark.uncertainty_fs <= INTERVAL_FS for mark in marks.values())
     assert all(mark.rising and not mark.clipped for mark in marks.values())
+    assert all(mark.quality and mark.samples_in_rise > 0 for mark in marks.values())
 
 
 def test_a_short_pulse_that_is_cut_off_is_marked_as_clipped() -> None:
@@ -54,9 +55,57 @@ def test_a_short_pulse_that_is_cut_off_is_marked_as_clipped() -> None:
     assert found.marks["far"].clipped
 
 
-def test_a_pin_that_toggles_may_fall() -> None:
+def test_a_pin_that_toggles_may_fall_where_either_direction_triggers() -> None:
     waves = {"pub": wave(0), "near": wave(50, level=True), "far": wave(80)}
-    assert judge(SKEW_LAYOUT, waves).skew_fs == pytest.approx(30 * US, abs=US)
+    toggling = replace(SKEW_LAYOUT, triggers={"scope": Trigger("pub", "either")})
+    assert judge(toggling, waves).skew_fs == pytest.approx(30 * US, abs=US)
+
+
+def test_the_end_of_an_old_pulse_is_no_answer() -> None:
+    waves = PUBLISHED | {"near": wave(2, level=True)}
+    found = judge(SKEW_LAYOUT, waves)
+    assert "near (input 2, pin arrival of client:first) has none that belongs" in found.reason
+    assert "falling at 2." in found.reason
+    assert found.latency_fs is None
+    assert set(found.marks) == {"pub", "far"}
+
+
+@pytest.mark.parametrize("start_us", [-500, -8_000])
+def test_an_answer_to_an_earlier_event_is_not_taken(start_us: int) -> None:
+    """However long the record is: the answer that is nearer to the event counts."""
+
+    def at(*edges_us: float) -> Waveform:
+        codes = np.full(40_000, 120, np.uint8)
+        for number, edge_us in enumerate(edges_us):
+            codes[round((edge_us - start_us) * 4) :] = 120 if number % 2 else 200
+        return Waveform(codes, 0.04, 120, INTERVAL_FS, start_us * US)
+
+    waves = {"pub": at(0, 50), "near": at(-300, -200, 80, 180), "far": at(90, 190)}
+    found = judge(SKEW_LAYOUT, waves)
+    assert found.latency_fs == pytest.approx(80 * US, abs=US)
+
+
+def test_a_shot_of_no_use_keeps_the_edges_that_it_has() -> None:
+    cut = judge(SKEW_LAYOUT, PUBLISHED | {"far": wave(80, high=255)})
+    assert {name: mark.clipped for name, mark in cut.marks.items()} == {
+        "pub": False,
+        "near": False,
+        "far": True,
+    }
+    assert set(judge(SKEW_LAYOUT, PUBLISHED | {"far": wave()}).marks) == {"pub", "near"}
+    assert set(judge(SKEW_LAYOUT, PUBLISHED | {"pub": wave()}).marks) == {"near", "far"}
+    assert set(judge(SKEW_LAYOUT, PUBLISHED | {"pub": wave(300)}).marks) == {"near", "far"}
+    assert judge(SKEW_LAYOUT, {}).reason
+
+
+def test_a_level_cut_flat_below_the_codes_limits_is_marked_too() -> None:
+    random = np.random.default_rng(5)
+    codes = np.asarray(wave(80).codes, float) * 100 + random.normal(0, 40, POINTS)
+    flat = np.minimum(np.rint(codes), 19_850).astype(np.uint16)
+    waves = PUBLISHED | {"far": Waveform(flat, 0.0004, 12_000, INTERVAL_FS, START_FS)}
+    found = judge(SKEW_LAYOUT, waves)
+    assert found.reason == ""
+    assert {name for name, mark in found.marks.items() if mark.clipped} == {"far"}
 
 
 def test_a_subscriber_may_be_faster_than_the_publishers_own_pin() -> None:
@@ -97,7 +146,6 @@ def test_each_fault_has_its_sentence(waves: dict[str, Waveform], said: str) -> N
     assert said in found.reason
     assert found.latency_fs is None
     assert found.skew_fs is None
-    assert not found.marks
 
 
 def test_a_record_that_is_missing_is_said_and_one_that_nobody_knows_is_left() -> None:
@@ -137,6 +185,12 @@ def test_two_instruments_compare_by_the_edge_that_triggered_both() -> None:
     found = judge(two, waves)
     assert found.reason == ""
     assert found.skew_fs == pytest.approx(30 * US, abs=US)
+    alone = judge(SKEW_LAYOUT, {"pub": wave(0), "near": wave(50), "far": wave(80)}).marks
+    for name, trigger in (("near", "pub"), ("far", "pub2")):
+        stated_fs = found.marks[name].uncertainty_fs
+        assert stated_fs > found.marks[trigger].uncertainty_fs
+    trigger_fs = found.marks["pub"].uncertainty_fs
+    assert found.marks["near"].uncertainty_fs == alone["near"].uncertainty_fs + trigger_fs
 
 
 def test_clocks_compare_with_the_reference_by_the_nearest_edge_alike() -> None:

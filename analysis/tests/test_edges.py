@@ -230,6 +230,7 @@ def test_clipped_samples_are_counted_in_the_upper_half_of_a_word_too(
     assert state_levels(clipped).clipped == pytest.approx(1000, abs=10)
     assert state_levels(digitised(pulses(500.0))).clipped == 0
     (edge,) = find_edges(clipped)
+    assert edge.clipped
     assert edge.instant_fs / 1e6 == pytest.approx(499.5, abs=0.6)
 
 

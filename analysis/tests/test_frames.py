@@ -19,11 +19,11 @@ def measurement() -> Measurement:
     marks = {
         "publisher": Mark(0, True, US // 10),
         "first": Mark(50 * US, True, US // 5, found=2),
-        "last": Mark(80 * US, False, US // 5, clipped=True),
+        "last": Mark(80 * US, False, US // 5, 1, True, "fitted", 2.5),
     }
     shots = [
         Shot(1, 2, CAPTURED, "", BEGUN_NS, marks, 50 * US, 30 * US, source="a.csv"),
-        Shot(2, 100, MISSED, "No edge.", None, {"publisher": marks["publisher"]}),
+        Shot(2, 100, MISSED, "Clipped.", None, marks),
         Shot(3, 100, CAPTURED, "", BEGUN_NS + 10**9, marks, 50 * US, -30 * US),
     ]
     errors = TimeErrors(
@@ -47,7 +47,7 @@ def test_skew_is_one_row_a_shot(measurement: Measurement) -> None:
     assert frame["uncertainty_us"].tolist() == pytest.approx([0.4, np.nan, 0.4], nan_ok=True)
     assert frame["subscribers"].tolist() == [2, 100, 100]
     assert frame["outcome"].tolist() == [CAPTURED, MISSED, CAPTURED]
-    assert frame["reason"].tolist() == ["", "No edge.", ""]
+    assert frame["reason"].tolist() == ["", "Clipped.", ""]
     assert str(frame["started"][0]) == "2026-09-21 14:13:20+00:00"
     assert frame["started"].isna().tolist() == [False, True, False]
 
@@ -74,10 +74,11 @@ def test_clock_is_one_row_a_time_error(measurement: Measurement) -> None:
 
 def test_edges_are_one_row_an_edge(measurement: Measurement) -> None:
     frame = measurement.edges()
-    assert len(frame) == 7
+    assert len(frame) == 9
     last = frame[frame["node"] == "last"].iloc[0]
     assert (last["instant_us"], last["direction"], last["clipped"]) == (80, "falling", True)
     assert frame["found"].max() == 2
+    assert (last["quality"], last["samples_in_rise"]) == ("fitted", 2.5)
 
 
 def test_pairs_are_one_column_each(measurement: Measurement) -> None:

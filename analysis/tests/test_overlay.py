@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.analysis.signals.overlay import LOGIC_V, thinned
+from mqtick.analysis.signals.overlay import DRAWN_HEIGHT, thinned
 from mqtick.analysis.signals.transitions import Transitions
 from mqtick.analysis.signals.waveform import Waveform
 
@@ -69,21 +69,21 @@ def test_the_changes_of_a_digital_signal_are_vertical_lines() -> None:
     signal = Transitions("D0", 0, np.array([10**10, 3 * 10**10]), np.array([1, 0], np.int8))
     us, volts = thinned(signal, [10**10], 10**10)
     assert us.tolist() == [-2, 0, 0, 20, 20, 22]
-    assert volts.tolist() == [0, 0, LOGIC_V, LOGIC_V, 0, 0]
+    assert volts.tolist() == [0, 0, DRAWN_HEIGHT, DRAWN_HEIGHT, 0, 0]
 
 
 def test_an_unknown_level_is_not_drawn() -> None:
     signal = Transitions("D0", -1, np.array([10**10]), np.array([1], np.int8))
     _, volts = thinned(signal, [], 0)
     assert np.isnan(volts[:2]).all()
-    assert volts[2:].tolist() == [LOGIC_V, LOGIC_V]
+    assert volts[2:].tolist() == [DRAWN_HEIGHT, DRAWN_HEIGHT]
 
 
 def test_a_digital_signal_that_never_changes_is_a_line() -> None:
     signal = Transitions("D0", 1, np.zeros(0, np.int64), np.zeros(0, np.int8))
     us, volts = thinned(signal, [], 5 * 10**9)
     assert us.tolist() == [-1, 1]
-    assert volts.tolist() == [LOGIC_V, LOGIC_V]
+    assert volts.tolist() == [DRAWN_HEIGHT, DRAWN_HEIGHT]
 
 
 def test_of_many_changes_those_next_to_the_edges_are_drawn() -> None:

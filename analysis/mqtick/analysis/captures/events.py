@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
 
 from mqtick.analysis.measurement import CLOCK, Mark
-from mqtick.analysis.runs.choose import alike, directions, nearest
+from mqtick.analysis.runs.belonging import EARLY, alike, answer, directions, mark_of, nearest
 from mqtick.analysis.signals.capture import Signal
-from mqtick.analysis.signals.edges import Edge, EdgeError, find_edges, is_clipped
+from mqtick.analysis.signals.edges import MOST_EDGES, Edge, EdgeError, find_edges, too_many
 from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["Event", "Parts", "Seen", "events_of", "look"]
-
-_EARLY: Final = 20
-"""A node may be early (its pin may be faster than the publisher's own) by this part of the time
-between two events; what comes still earlier is a late answer to the event before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +33,14 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one node's signal shows: its edges, cable delay taken off; why it has none."""
+    """What one node's signal shows: its edges, cable delay taken off; why it has none.
+
+    `span_fs` is how long its record is, as far as that is known.
+    """
 
     edges: list[Edge] = field(default_factory=list)
-    clipped: bool = False
     why_not: str = ""
+    span_fs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +56,18 @@ class Event:
 
 
 def look(signal: Signal, cable_delay_fs: int, minimum_v: float) -> Seen:
-    """Find a signal's edges, however many there are."""
+    """Find a signal's edges."""
     if not isinstance(signal, Waveform):
-        return Seen(signal.edges(cable_delay_fs))
+        if signal.instants_fs.size > MOST_EDGES:
+            return Seen(why_not=too_many(signal.instants_fs.size))
+        ends = signal.instants_fs[[0, -1]].tolist() if signal.instants_fs.size else [0, 0]
+        return Seen(signal.edges(cable_delay_fs), span_fs=ends[1] - ends[0])
     try:
         edges = find_edges(signal, minimum_v)
     except EdgeError as error:
         return Seen(why_not=str(error))
-    moved = [Edge(e.instant_fs - cable_delay_fs, e.rising, e.uncertainty_fs) for e in edges]
-    return Seen(moved, is_clipped(signal))
+    moved = [replace(edge, instant_fs=edge.instant_fs - cable_delay_fs) for edge in edges]
+    return Seen(moved, span_fs=int(signal.codes.size) * signal.interval_fs)
 
 
 def events_of(
@@ -74,9 +75,11 @@ def events_of(
 ) -> tuple[list[Event], int]:
     """Return a capture's events, and how many edges of the reference were not taken for one.
 
-    Triggered: the reference's edge nearest to the trigger is the event. Else each of its edges in
-    the wanted direction is one, and a node's first edge of that direction belongs to the event
-    before it; for clocks, and where no publisher was recorded, to the nearest event.
+    Triggered: the reference's edge nearest to the trigger is the event, and a node's edge is chosen
+    as in a run folder (see `choose.judge`); edges of the reference that follow within a twentieth
+    of the record are doubled ones, and later ones end what belongs to the event. Else each of its
+    edges in the wanted direction is an event, and a node's first edge of that direction belongs to
+    the event before it; for clocks, and where no publisher was recorded, to the nearest event.
     """
     wanted = directions(slope)
     reference = seen[parts.reference]
@@ -90,39 +93,43 @@ def events_of(
         )
         return [Event(reason=f"{parts.reference} has no{which} edge. {why}")], 0
     instants = [edge.instant_fs for edge in edges]
-    chosen = range(len(edges))
+    chosen = edges
     if triggered:
         mark = nearest(edges)
         assert mark is not None
-        chosen = range(edges.index(mark), edges.index(mark) + 1)
+        chosen = [mark]
+        early_fs = max(each.span_fs for each in seen.values()) // EARLY
+        at_fs = mark.instant_fs
+        instants = [each for each in instants if each == at_fs or abs(each - at_fs) > early_fs]
     times = {name: [edge.instant_fs for edge in each.edges] for name, each in seen.items()}
-    toggles = triggered or len(wanted) > 1
+    toggles = len(wanted) > 1
     events = []
-    for index in chosen:
+    for event in chosen:
+        origin_fs = event.instant_fs
+        index = bisect_left(instants, origin_fs)
         begin_fs, end_fs = _window(instants, index, symmetric=parts.symmetric)
-        marks, origin_fs = {}, instants[index]
+        if triggered and not parts.symmetric:
+            begin_fs = origin_fs - early_fs
+        marks = {}
         for name in parts.nodes:
             at = times[name]
             first = 0 if begin_fs is None else bisect_left(at, begin_fs)
             last = len(at) if end_fs is None else bisect_left(at, end_fs)
-            within = seen[name].edges[first:last]
-            edge = edges[index]
-            if name != parts.reference:
-                like = [each for each in within if each.rising == edge.rising]
-                like = alike(within, (edge.rising,)) if toggles else like
-                found = nearest(like, origin_fs) if parts.symmetric else next(iter(like), None)
-                if found is None:
-                    continue
-                edge = found
-            marks[name] = Mark(
-                edge.instant_fs - origin_fs,
-                edge.rising,
-                edge.uncertainty_fs,
-                max(sum(each.rising == edge.rising for each in within), 1),
-                seen[name].clipped,
-            )
+            like = alike(seen[name].edges[first:last], (event.rising,), toggles=toggles)
+            edge = event if name == parts.reference else _its(parts, like, origin_fs, triggered)
+            if edge is not None:
+                moved = replace(edge, instant_fs=edge.instant_fs - origin_fs)
+                found = sum(each.rising == edge.rising for each in like)
+                marks[name] = mark_of(moved, max(found, 1))
         events.append(Event(origin_fs, marks, _missing(parts, seen, marks)))
     return events, len(edges) - len(chosen)
+
+
+def _its(parts: Parts, edges: list[Edge], event_fs: int, triggered: bool) -> Edge | None:
+    """Return which of the edges that belong to an event is its node's."""
+    if parts.symmetric:
+        return nearest(edges, event_fs)
+    return answer(edges, event_fs) if triggered else next(iter(edges), None)
 
 
 def _window(instants: list[int], index: int, *, symmetric: bool) -> tuple[int | None, int | None]:
@@ -137,8 +144,8 @@ def _window(instants: list[int], index: int, *, symmetric: bool) -> tuple[int | 
         )
     early = before if before is not None else after
     return (
-        None if early is None else here - early // _EARLY,
-        None if after is None else here + after - after // _EARLY,
+        None if early is None else here - early // EARLY,
+        None if after is None else here + after - after // EARLY,
     )
 
 

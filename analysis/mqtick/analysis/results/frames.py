@@ -6,9 +6,12 @@ Positive is late, everywhere. Shots that were missed have their row, with NaN fo
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from mqtick.analysis.runs.shot import CAPTURED
+from mqtick.analysis.signals.units import FS_PER_US, NS_PER_S, NS_PER_US
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,9 +19,6 @@ if TYPE_CHECKING:
     from mqtick.analysis.measurement import Measurement, Shot
 
 __all__ = ["clock_frame", "edges_frame", "latency_frame", "pairs_frame", "skew_frame"]
-
-_FS_PER_US: Final = 1e9
-_NS_PER_US: Final = 1e3
 
 
 def skew_frame(measurement: Measurement) -> pd.DataFrame:
@@ -58,14 +58,14 @@ def clock_frame(measurement: Measurement) -> pd.DataFrame:
                     [
                         None
                         if each.started_ns is None
-                        else each.started_ns + round(float(second) * 1e9)
+                        else each.started_ns + round(float(second) * NS_PER_S)
                         for second in each.seconds
                     ]
                 ),
                 "seconds": each.seconds,
-                "time_error_us": each.error_ns / _NS_PER_US,
-                "lower_us": np.nan if each.lower_ns is None else each.lower_ns / _NS_PER_US,
-                "upper_us": np.nan if each.upper_ns is None else each.upper_ns / _NS_PER_US,
+                "time_error_us": each.error_ns / NS_PER_US,
+                "lower_us": np.nan if each.lower_ns is None else each.lower_ns / NS_PER_US,
+                "upper_us": np.nan if each.upper_ns is None else each.upper_ns / NS_PER_US,
             }
         )
         for each in measurement.time_errors
@@ -77,7 +77,10 @@ def clock_frame(measurement: Measurement) -> pd.DataFrame:
 
 
 def edges_frame(measurement: Measurement) -> pd.DataFrame:
-    """Return one row an edge: whose, when after the shot's origin, how certain, how many alike."""
+    """Return one row an edge: whose, when after the shot's origin, how certain, how many alike.
+
+    Edges of missed shots are among them, as far as there are any.
+    """
     import pandas as pd  # noqa: PLC0415
 
     rows = [
@@ -85,17 +88,22 @@ def edges_frame(measurement: Measurement) -> pd.DataFrame:
             shot.number,
             shot.subscribers,
             node,
-            mark.instant_fs / _FS_PER_US,
-            mark.uncertainty_fs / _FS_PER_US,
+            mark.instant_fs / FS_PER_US,
+            mark.uncertainty_fs / FS_PER_US,
             "rising" if mark.rising else "falling",
             mark.found,
             mark.clipped,
+            mark.quality,
+            mark.samples_in_rise,
         )
         for shot in measurement.shots
         for node, mark in shot.marks.items()
     ]
-    columns = ("shot", "subscribers", "node", "instant_us", "uncertainty_us", "direction")
-    return pd.DataFrame(rows, columns=[*columns, "found", "clipped"])
+    columns = [
+        *("shot", "subscribers", "node", "instant_us", "uncertainty_us", "direction"),
+        *("found", "clipped", "quality", "samples_in_rise"),
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def pairs_frame(measurement: Measurement) -> pd.DataFrame:
@@ -105,8 +113,8 @@ def pairs_frame(measurement: Measurement) -> pd.DataFrame:
     table: dict[str, Any] = _head(measurement.shots)
     for before, after in itertools.combinations(measurement.nodes, 2):
         table[f"{after}-{before}_us"] = [
-            (shot.marks[after].instant_fs - shot.marks[before].instant_fs) / _FS_PER_US
-            if before in shot.marks and after in shot.marks
+            (shot.marks[after].instant_fs - shot.marks[before].instant_fs) / FS_PER_US
+            if shot.outcome == CAPTURED and before in shot.marks and after in shot.marks
             else np.nan
             for shot in measurement.shots
         ]
@@ -118,9 +126,9 @@ def _quantity(
 ) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415
 
-    values = [np.nan if value is None else value / _FS_PER_US for value in values_fs]
+    values = [np.nan if value is None else value / FS_PER_US for value in values_fs]
     uncertain = [
-        (shot.marks[before].uncertainty_fs + shot.marks[after].uncertainty_fs) / _FS_PER_US
+        (shot.marks[before].uncertainty_fs + shot.marks[after].uncertainty_fs) / FS_PER_US
         if value is not None and before in shot.marks and after in shot.marks
         else np.nan
         for shot, value in zip(shots, values_fs, strict=True)

@@ -5,18 +5,20 @@ The bench judges a shot by this while it runs, and a report judges it anew from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from mqtick.analysis.measurement import CLOCK, Mark
+from mqtick.analysis.runs.belonging import EARLY, alike, answer, directions, mark_of, nearest
 from mqtick.analysis.runs.layout import Layout
-from mqtick.analysis.signals.edges import Edge, EdgeError, find_edges, is_clipped
+from mqtick.analysis.signals.edges import Edge, find_edges
+from mqtick.analysis.signals.units import FS_PER_US
 from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 
-__all__ = ["Finding", "alike", "directions", "judge", "nearest"]
+__all__ = ["Finding", "judge"]
 
 _LEAST_V: Final = 0.5
 _CLIPPED_SHARE: Final = 0.01
@@ -31,6 +33,7 @@ _TOLERANCE_FS: Final = femtoseconds(1e-6)
 class Finding:
     """What a shot shows; `reason` is "" where it can be used. Instants as in `ShotMeta`.
 
+    `marks` has the edges that were found of a shot that cannot be used, too.
     `origins_fs` is what was taken off each channel's instants: trigger edge and cable delay.
     """
 
@@ -48,108 +51,98 @@ class Finding:
         return {name: mark.instant_fs for name, mark in self.marks.items()}
 
 
-class _UnusableError(ValueError):
-    pass
-
-
-def directions(slope: str) -> tuple[bool, ...]:
-    """Return which directions (True: rising) a slope stands for; both, unless it names one."""
-    return {"rising": (True,), "falling": (False,)}.get(slope, (True, False))
-
-
-def nearest(edges: Iterable[Edge], instant_fs: int = 0) -> Edge | None:
-    """Return the edge nearest to an instant, None of none."""
-    return min(edges, key=lambda edge: abs(edge.instant_fs - instant_fs), default=None)
-
-
-def alike(edges: list[Edge], rising: Iterable[bool]) -> list[Edge]:
-    """Return the edges of these directions; all where there is none: a pin that toggles may."""
-    return [edge for edge in edges if edge.rising in rising] or edges
-
-
 def judge(layout: Layout, waveforms: Mapping[str, Waveform]) -> Finding:
     """Find the edges of all channels, take cable delays off, and compare them.
 
     Every channel's instants count from the trigger edge of its own instrument, so that those of
-    several instruments compare where all were triggered by one pin. Whatever the waveforms are,
-    this does not raise.
+    several instruments compare where all were triggered by one pin. A channel's edge is its first
+    one of the trigger edge's direction that comes no earlier than a twentieth of the record before
+    it (`EARLY`), or its first one after it where that is nearer. Whatever the waveforms are, this
+    does not raise; a shot that is of no use keeps the edges that it has.
     """
-    found: dict[str, list[Edge]] = {}
     waveforms = {name: each for name, each in waveforms.items() if name in layout.channels}
-    try:
-        needed = layout.needed()
-        for name in needed - set(waveforms):
-            raise _UnusableError(f"There is no record of {layout.shown(name)}.")
-        for name, waveform in waveforms.items():
-            found[name] = _edges(layout, name, waveform, needed=name in needed)
-        triggered_fs = {
-            instrument: _trigger_fs(layout, instrument, found[trigger.channel], waveforms)
-            for instrument, trigger in layout.triggers.items()
-        }
-        origins_fs = {
-            name: triggered_fs[layout.channels[name].instrument]
-            + layout.channels[name].cable_delay_fs
-            for name in found
-        }
-        moved = {
-            name: [
-                Edge(edge.instant_fs - origins_fs[name], edge.rising, edge.uncertainty_fs)
-                for edge in edges
-            ]
-            for name, edges in found.items()
-        }
-        chosen = _clock(layout, moved) if layout.kind == CLOCK else _order(layout, moved)
-    except ValueError as fault:  # of ours, or what no waveform should be
-        return Finding(
-            reason=str(fault), edges_found={name: len(edges) for name, edges in found.items()}
-        )
-    marks = {
-        name: Mark(
-            edge.instant_fs,
-            edge.rising,
-            edge.uncertainty_fs,
-            sum(each.rising == edge.rising for each in moved[name]),
-            _touches_limit(waveforms[name]) and is_clipped(waveforms[name]),
-        )
-        for name, edge in chosen.items()
-    }
-    return _compared(layout, marks, {name: len(edges) for name, edges in found.items()}, origins_fs)
+    needed = layout.needed()
+    faults = [
+        f"There is no record of {layout.shown(name)}." for name in sorted(needed - set(waveforms))
+    ]
+    found: dict[str, list[Edge]] = {}
+    clipped = set()
+    for name, waveform in waveforms.items():
+        found[name], fault = _edges(layout, name, waveform)
+        if _is_clipped(layout, name, waveform):
+            clipped.add(name)
+            faults.append(_clipped_text(layout, name))
+        elif name in needed and fault:
+            faults.append(fault)
+    triggered: dict[str, Edge | None] = {}
+    for instrument, trigger in layout.triggers.items():
+        if (name := trigger.channel) in found:
+            triggered[instrument], fault = _trigger(
+                layout, instrument, found[name], waveforms[name]
+            )
+            faults += [fault] if fault else []
+    moved, origins_fs = _moved(layout, found, triggered)
+    early_fs = max(map(_span_fs, waveforms.values()), default=0) // EARLY
+    marks = _chosen(layout, moved, triggered, early_fs)
+    marks |= {name: replace(mark, clipped=True) for name, mark in marks.items() if name in clipped}
+    faults += [
+        _elsewhere(layout, name, moved[name])
+        for name in sorted(needed - set(marks))
+        if moved.get(name)
+    ]
+    counts = {name: len(edges) for name, edges in found.items()}
+    if faults:
+        return Finding(faults[0], marks, counts, origins_fs=origins_fs)
+    return _compared(layout, marks, counts, origins_fs)
 
 
-def _edges(layout: Layout, name: str, waveform: Waveform, *, needed: bool) -> list[Edge]:
+def _span_fs(waveform: Waveform) -> int:
+    return int(waveform.codes.size) * waveform.interval_fs
+
+
+def _edges(layout: Layout, name: str, waveform: Waveform) -> tuple[list[Edge], str]:
+    """Return the edges, and what to say where there is none."""
     try:
-        _refuse_clipped(layout, name, waveform)
         edges = find_edges(waveform, _LEAST_V)
-    except EdgeError as error:
-        if not needed:
-            return []
-        raise _UnusableError(
+    except ValueError as error:  # of ours, or what no waveform should be
+        return [], (
             f"Fewer edges than channels: {layout.shown(name)} has none. {error} Or its edge "
             f"lies outside the record, {_window(waveform)}: then lengthen span_us "
             "or raise before."
-        ) from None
-    if needed and not edges:
-        raise _UnusableError(
-            f"Fewer edges than channels: {layout.shown(name)} has none in the record, "
-            f"{_window(waveform)}; lengthen span_us, or look whether the pin is driven."
         )
-    return edges
+    return edges, "" if edges else (
+        f"Fewer edges than channels: {layout.shown(name)} has none in the record, "
+        f"{_window(waveform)}; lengthen span_us, or look whether the pin is driven."
+    )
+
+
+def _elsewhere(layout: Layout, name: str, edges: list[Edge]) -> str:
+    """Say of a channel that none of its edges belongs to the event."""
+    edge = nearest(edges)
+    assert edge is not None
+    where = f"{'rising' if edge.rising else 'falling'} at {edge.instant_fs / FS_PER_US:.1f} us"
+    return (
+        f"Fewer edges than channels: {layout.shown(name)} has none that belongs to the trigger's: "
+        f"its nearest is {where}, the end of a pulse or an answer to an earlier event. The node "
+        "did not answer within the record: lengthen span_us; of pins that toggle, either direction "
+        'counts where trigger_slope is "either".'
+    )
 
 
 def _window(waveform: Waveform) -> str:
     end_fs = waveform.instant_fs(waveform.codes.size - 1)
-    return f"{waveform.start_fs / 1e9:.1f} to {end_fs / 1e9:.1f} us around the trigger"
+    return f"{waveform.start_fs / FS_PER_US:.1f} to {end_fs / FS_PER_US:.1f} us around the trigger"
 
 
-def _refuse_clipped(layout: Layout, name: str, waveform: Waveform) -> None:
-    """Refuse a level at the converter's limits, or cut flat beyond the screen."""
+def _is_clipped(layout: Layout, name: str, waveform: Waveform) -> bool:
+    """Whether a level lies at the converter's limits, or is cut flat beyond the screen."""
     channel = layout.channels[name]
     codes = waveform.codes
     if not codes.size:
-        return
+        return False
     lowest, highest = int(codes.min()), int(codes.max())
     if highest - lowest < 2:
-        return  # a logic analyser's one bit has nothing to clip
+        return False  # a logic analyser's one bit has nothing to clip
     limits = np.iinfo(codes.dtype)
     clipped = False
     for extreme in (lowest, highest):
@@ -161,70 +154,100 @@ def _refuse_clipped(layout: Layout, name: str, waveform: Waveform) -> None:
         at_limit = extreme in (limits.min, limits.max) and held > _CLIPPED_SHARE * codes.size
         cut = divisions > _HALF_SCREEN and held > _FLAT_SHARE * codes.size
         clipped = clipped or at_limit or cut
-    if clipped:
-        raise _UnusableError(
-            f"{layout.shown(name)} is clipped: its level lies beyond the "
-            f"{channel.volts_per_division:g} V a division around {channel.offset_v:g} V; raise "
-            "volts_per_division, or correct offset_v and probe."
-        )
+    return clipped
 
 
-def _touches_limit(waveform: Waveform) -> bool:
-    """Whether a code is so near to its type's limits that it is worth to look for clipping."""
-    limits = np.iinfo(waveform.codes.dtype)
-    step = 1 << limits.bits - 8  # codes of 8 bits may stand in the upper half of a word
-    lowest, highest = int(waveform.codes.min()), int(waveform.codes.max())
-    return lowest < limits.min + step or highest > limits.max - step
+def _clipped_text(layout: Layout, name: str) -> str:
+    channel = layout.channels[name]
+    return (
+        f"{layout.shown(name)} is clipped: its level lies beyond the "
+        f"{channel.volts_per_division:g} V a division around {channel.offset_v:g} V; raise "
+        "volts_per_division, or correct offset_v and probe."
+    )
 
 
-def _trigger_fs(
-    layout: Layout, instrument: str, edges: list[Edge], waveforms: Mapping[str, Waveform]
-) -> int:
-    """Return the instant of the edge that triggered, cable delay taken off, in fs."""
+def _trigger(
+    layout: Layout, instrument: str, edges: list[Edge], waveform: Waveform
+) -> tuple[Edge | None, str]:
+    """Return the edge that triggered, None and what to say where something else did."""
     trigger = layout.triggers[instrument]
-    waveform = waveforms[trigger.channel]
-    span_fs = waveform.codes.size * waveform.interval_fs
     wanted = directions(trigger.slope)
     edge = nearest(each for each in edges if each.rising in wanted)
-    limit_fs = max(span_fs // 100, 5 * waveform.interval_fs, _TOLERANCE_FS)
-    if edge is None or abs(edge.instant_fs) > limit_fs:
-        seen = (
-            f"has no {trigger.slope} edge"
-            if edge is None
-            else f"has its nearest {edge.instant_fs / 1e9:.1f} us away from it"
-        )
-        raise _UnusableError(
-            f"{instrument} was triggered by something else than the edge of "
-            f"{layout.shown(trigger.channel)}, which {seen}; look at trigger source, level and "
-            "slope, and whether the probes are on the pins that the experiment names."
-        )
-    return edge.instant_fs - layout.channels[trigger.channel].cable_delay_fs
+    limit_fs = max(_span_fs(waveform) // 100, 5 * waveform.interval_fs, _TOLERANCE_FS)
+    if edge is not None and abs(edge.instant_fs) <= limit_fs:
+        return edge, ""
+    seen = (
+        f"has no {trigger.slope} edge"
+        if edge is None
+        else f"has its nearest {edge.instant_fs / FS_PER_US:.1f} us away from it"
+    )
+    return None, (
+        f"{instrument} was triggered by something else than the edge of "
+        f"{layout.shown(trigger.channel)}, which {seen}; look at trigger source, level and "
+        "slope, and whether the probes are on the pins that the experiment names."
+    )
 
 
-def _order(layout: Layout, found: Mapping[str, list[Edge]]) -> dict[str, Edge]:
-    """Choose what triggered, and each other channel's first edge of the same direction."""
-    triggers = {trigger.channel for trigger in layout.triggers.values()}
-    chosen = {name: edge for name in triggers if (edge := nearest(found[name])) is not None}
-    rising = {edge.rising for edge in chosen.values()}
+def _moved(
+    layout: Layout, found: Mapping[str, list[Edge]], triggered: Mapping[str, Edge | None]
+) -> tuple[dict[str, list[Edge]], dict[str, int]]:
+    """Return the edges after the trigger edge, cables taken off, and what was taken off.
+
+    Where the trigger edge is missing they count from the trigger itself. Of several instruments,
+    how uncertain its own trigger edge is adds to every other edge; of one, it acts on all alike.
+    """
+    moved, origins_fs = {}, {}
     for name, edges in found.items():
-        if name not in chosen and edges:
+        channel = layout.channels[name]
+        source = layout.triggers[channel.instrument].channel
+        edge = triggered.get(channel.instrument)
+        origin_fs, more_fs = channel.cable_delay_fs, 0
+        if edge is not None:
+            origin_fs += edge.instant_fs - layout.channels[source].cable_delay_fs
+            more_fs = edge.uncertainty_fs if len(layout.triggers) > 1 and name != source else 0
+        origins_fs[name] = origin_fs
+        moved[name] = [
+            replace(
+                each,
+                instant_fs=each.instant_fs - origin_fs,
+                uncertainty_fs=each.uncertainty_fs + more_fs,
+            )
+            for each in edges
+        ]
+    return moved, origins_fs
+
+
+def _chosen(
+    layout: Layout,
+    moved: Mapping[str, list[Edge]],
+    triggered: Mapping[str, Edge | None],
+    early_fs: int,
+) -> dict[str, Mark]:
+    """Choose the edge of each channel that has one, and count those like it."""
+    marks: dict[str, Mark] = {}
+    event_fs = 0
+    for name in sorted(moved, key=lambda name: name != layout.publisher):
+        instrument = layout.channels[name].instrument
+        trigger, source = layout.triggers[instrument], triggered.get(instrument)
+        if source is None and trigger.channel == name:
+            continue
+        wanted = directions(trigger.slope)
+        rising = wanted if source is None else (source.rising,)
+        toggles = len(wanted) > 1
+        if layout.kind == CLOCK:
+            like = alike(moved[name], rising, toggles=toggles)
+            edge = nearest(like, event_fs)
+        else:
             # A pulse that began before the record ends within it: its end is not the edge.
-            chosen[name] = alike(edges, rising)[0]
-    return chosen
-
-
-def _clock(layout: Layout, found: Mapping[str, list[Edge]]) -> dict[str, Edge]:
-    """Choose the reference's edge, and of each other channel the nearest of its direction."""
-    instrument = layout.channels[layout.publisher].instrument
-    wanted = directions(layout.triggers[instrument].slope)
-    reference = nearest(alike(found[layout.publisher], wanted))
-    assert reference is not None, "a needed channel has an edge"
-    chosen = {layout.publisher: reference}
-    for name, edges in found.items():
-        edge = nearest(alike(edges, (reference.rising,)), reference.instant_fs)
-        if name != layout.publisher and edge is not None:
-            chosen[name] = edge
-    return chosen
+            within = [each for each in moved[name] if each.instant_fs >= -early_fs]
+            like = alike(within, rising, toggles=toggles)
+            edge = answer(like)
+        if edge is None:
+            continue
+        if name == layout.publisher:
+            event_fs = edge.instant_fs
+        marks[name] = mark_of(edge, sum(each.rising == edge.rising for each in like))
+    return marks
 
 
 def _compared(

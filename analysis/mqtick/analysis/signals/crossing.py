@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.signals.units import Floats
+
 __all__ = ["BETWEEN", "FITTED", "INTERPOLATED", "Crossings", "Search", "crossings"]
 
 BETWEEN: Final = "between samples"
@@ -50,7 +52,6 @@ _LAGRANGE: Final = np.linalg.inv(np.vander(np.arange(-1.0, 3.0), increasing=True
 """From four samples at -1, 0, 1 and 2 to the coefficients of their cubic, the constant first."""
 
 Integers = npt.NDArray[np.intp]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

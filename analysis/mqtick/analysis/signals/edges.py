@@ -29,13 +29,18 @@ __all__ = [
     "FITTED",
     "HYSTERESIS",
     "INTERPOLATED",
+    "MOST_EDGES",
     "Edge",
     "EdgeError",
     "StateLevels",
     "find_edges",
     "is_clipped",
     "state_levels",
+    "too_many",
 ]
+
+MOST_EDGES: Final = 500_000
+"""More in one signal are a bus or a fault; as objects they would take the memory of a host."""
 
 _MOST_HYSTERESIS: Final = 0.45
 Integers = npt.NDArray[np.intp]
@@ -56,6 +61,7 @@ class Edge:
             to more of them, or `BETWEEN`: it changed so quickly that nothing more can be told.
         samples_in_rise: the transition duration (10 to 90 %) in samples; at most what a straight
             line between two samples takes where it is shorter than their distance. 0: not known.
+        clipped: whether a level of its waveform is cut off (see `is_clipped`).
     """
 
     instant_fs: int
@@ -63,10 +69,11 @@ class Edge:
     uncertainty_fs: int = field(default=0, compare=False)
     quality: str = field(default=BETWEEN, compare=False)
     samples_in_rise: float = field(default=0.0, compare=False)
+    clipped: bool = field(default=False, compare=False)
 
 
 def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
-    """Return every edge, the earliest first; EdgeError where the waveform is flat.
+    """Return every edge, the earliest first; EdgeError where it is flat or has too many.
 
     An edge counts when the signal went from below the middle by `HYSTERESIS` of the amplitude (more
     where there is much noise) to above it by as much, or back: a runt is none, and neither is one
@@ -86,6 +93,8 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
     if not before.size or (before.size == 1 and before[0] < after[0] - before[0]):
         # The record began within its only edge: where that came from was not seen.
         return []
+    if before.size > MOST_EDGES:
+        raise EdgeError(too_many(before.size))
     # Where the signal passes the middle: between such a sample and the next one.
     flips = _flips(codes >= int(np.ceil(levels.middle)))
     search = Search(
@@ -106,7 +115,7 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
     found = crossings(search)
     errors_fs = np.ceil(found.errors * waveform.interval_fs)
     return [
-        Edge(waveform.instant_fs(place), up, int(error_fs), method, rise)
+        Edge(waveform.instant_fs(place), up, int(error_fs), method, rise, levels.cut_off)
         for place, up, error_fs, method, rise in zip(
             found.places.tolist(),
             rising.tolist(),
@@ -116,6 +125,14 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
             strict=True,
         )
     ]
+
+
+def too_many(edges: int) -> str:
+    """Say that a signal has more than `MOST_EDGES`."""
+    return (
+        f"It has {edges:,} edges, and no more than {MOST_EDGES:,} of one signal are looked at; "
+        "save a shorter part of the record, or filter its glitches out."
+    )
 
 
 def _flips(flags: npt.NDArray[np.bool_]) -> Integers:

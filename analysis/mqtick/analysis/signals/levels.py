@@ -45,7 +45,7 @@ class EdgeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StateLevels:
-    """Low and high level in codes, and how many samples stand at the converter's limits.
+    """Low and high level in codes, how noisy they are, and whether one was cut off.
 
     Attributes:
         low, high: the levels, in codes.
@@ -55,6 +55,7 @@ class StateLevels:
         samples: how many samples stand at the level that has fewer.
         jitter: standard deviation of the noise from one sample to the next, in codes; where it is
             far below `noise`, the levels wander: a slow drift, or the droop of an AC input.
+        cut_off: whether a level stands where the converter ends (see `is_clipped`).
     """
 
     low: float
@@ -64,6 +65,7 @@ class StateLevels:
     step: int = 1
     samples: int = 0
     jitter: float = 0.0
+    cut_off: bool = False
 
     @property
     def middle(self) -> float:
@@ -81,35 +83,19 @@ class StateLevels:
         return self.noise > max(_WANDERS * self.jitter + self.step, 0.02 * self.amplitude)
 
 
-@dataclass(frozen=True, slots=True)
-class _Histogram:
-    """How often each code occurs, from the lowest one on."""
-
-    lowest: int
-    counts: npt.NDArray[np.intp]
-
-    @property
-    def highest(self) -> int:
-        return self.lowest + self.counts.size - 1
-
-
 def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
     """Find low and high level as the modes of the lower and upper half (IEEE 181, 5.2).
 
     `minimum_v` is the least amplitude in volts that counts as a signal. EdgeError where the
     waveform is empty, flat, or nothing but noise.
     """
-    return _levels(waveform, minimum_v)[0]
-
-
-def _levels(waveform: Waveform, minimum_v: float) -> tuple[StateLevels, _Histogram]:
     codes, scale = waveform.codes, waveform.volts_per_code
     if codes.size < 2:
         raise EdgeError(f"The waveform has {codes.size} samples, too few for an edge.")
     lowest, highest = int(codes.min()), int(codes.max())
     if (lowest, highest, waveform.code_at_zero) == (0, 1, 0.0) and scale >= 1:
         # A logic analyser's 0 V or logic level, not a converter's last bit.
-        return StateLevels(0.0, 1.0, 0), _Histogram(0, np.ones(2, np.intp))
+        return StateLevels(0.0, 1.0, 0)
     if highest - lowest < 2 or (highest - lowest) * scale < minimum_v:
         raise EdgeError(
             f"The waveform is flat: {(highest - lowest) * scale:.3g} V between its lowest and "
@@ -142,18 +128,21 @@ def _levels(waveform: Waveform, minimum_v: float) -> tuple[StateLevels, _Histogr
     step = 1 if apart.min() == 1 else int(np.gcd.reduce(apart))
     step = step if step <= _COARSEST_STEP else 1
     limits = np.iinfo(codes.dtype)
-    clipped = int(counts[0]) if lowest - step < limits.min else 0
-    clipped += int(counts[-1]) if highest + step > limits.max else 0
-    levels = StateLevels(
+    bottom = _End(int(counts[0]), low, low_noise, at_low, high_noise)
+    top = _End(int(counts[-1]), highest - lowest - high, high_noise, at_high, low_noise)
+    at_bottom, at_top = lowest - step < limits.min, highest + step > limits.max
+    # Codes made of a text file's volts begin at 0 wherever the converter's did.
+    made = limits.min == 0 and codes.dtype.itemsize > 1 and step == 1
+    return StateLevels(
         low=lowest + low,
         high=lowest + high,
-        clipped=clipped,
+        clipped=at_bottom * bottom.held + at_top * top.held,
         noise=noise,
         step=step,
         samples=min(at_low, at_high),
         jitter=min(_jitter(codes), noise),
+        cut_off=bottom.cut(step, at_limit=at_bottom and not made) or top.cut(step, at_limit=at_top),
     )
-    return levels, _Histogram(lowest, counts)
 
 
 def is_clipped(waveform: Waveform) -> bool:
@@ -163,35 +152,38 @@ def is_clipped(waveform: Waveform) -> bool:
     other level has (an input driven out of its range shows none). False where there are no levels,
     and where fewer than 4 samples stand there: noise does that too.
     """
-    codes = waveform.codes
-    if not codes.size or not any(
-        np.count_nonzero(codes == extreme) >= _LEAST_CUT for extreme in (codes.min(), codes.max())
-    ):
-        return False
     try:
-        levels, histogram = _levels(waveform, 0.0)
+        return state_levels(waveform).cut_off
     except EdgeError:
         return False
-    counts, limits = histogram.counts, np.iinfo(codes.dtype)
-    amplitude, lowest = levels.amplitude, histogram.lowest
-    if amplitude <= 1:
-        return False
-    sides = [
-        (lowest, int(counts[0]), levels.low, levels.high, limits.min),
-        (histogram.highest, int(counts[-1]), levels.high, levels.low, limits.max),
-    ]
-    for extreme, held, level, other, limit in sides:
-        noise, near = _spread(counts, level - lowest, amplitude)
-        other_noise, _ = _spread(counts, other - lowest, amplitude)
-        # Codes made of a text file's volts begin at 0 wherever the converter's did.
-        certain = codes.dtype.itemsize == 1 or levels.step > 1 or limit != 0
-        at_limit = certain and abs(extreme - limit) < levels.step
-        silent = other_noise > _DITHERED * levels.step and noise < other_noise / 4
-        outermost = abs(level - extreme) < levels.step
-        cut = at_limit or (silent and outermost)
-        if cut and held >= _LEAST_CUT and held > _CUT_SHARE * near:
-            return True
-    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The lowest or the highest code, and the level next to it; all in codes.
+
+    Attributes:
+        held: samples that have just this code.
+        away: from this code to the level.
+        noise: standard deviation around the level.
+        samples: how many stand at the level.
+        other_noise: standard deviation around the other level.
+    """
+
+    held: int
+    away: float
+    noise: float
+    samples: int
+    other_noise: float
+
+    def cut(self, step: int, *, at_limit: bool) -> bool:
+        """Whether the level was cut off here; `at_limit`: the codes' type ends here."""
+        silent = self.other_noise > _DITHERED * step and self.noise < self.other_noise / 4
+        return (
+            (at_limit or (silent and abs(self.away) < step))
+            and self.held >= _LEAST_CUT
+            and self.held > _CUT_SHARE * self.samples
+        )
 
 
 def _counted(codes: Codes, lowest: int, highest: int) -> npt.NDArray[np.intp]:

@@ -9,17 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mqtick.analysis.signals.transitions import Transitions
+from mqtick.analysis.signals.units import FS_PER_US, Floats
 from mqtick.analysis.signals.waveform import Waveform
 
-__all__ = ["LOGIC_V", "thinned"]
+__all__ = ["DRAWN_HEIGHT", "thinned"]
 
-LOGIC_V: Final = 1.0
+DRAWN_HEIGHT: Final = 1.0
 """Height of a digital signal's 1 in a drawing; what it was in volts was not recorded."""
 
 _DETAIL_SHARE: Final = 0.5
-_FS_PER_US: Final = 10**9
-
-Floats = npt.NDArray[np.float64]
 
 
 def thinned(
@@ -33,17 +31,17 @@ def thinned(
     At most `points` of them (and never fewer than 16). A record that has more keeps half of them
     for the samples around the edges at `around_fs`, instants in fs from the trigger as in `Edge`;
     of the rest it keeps the lowest and the highest sample of each piece, so that no glitch is lost.
-    Changes of a digital signal become vertical lines between 0 and `LOGIC_V`, NaN where the level
-    is unknown, from a tenth before the first change or edge to a tenth after the last one; where
-    there are too many, only some are drawn, all of them next to the edges.
+    Changes of a digital signal become vertical lines between 0 and `DRAWN_HEIGHT`, NaN where the
+    level is unknown, from a tenth before the first change or edge to a tenth after the last one;
+    where there are too many, only some are drawn, all of them next to the edges.
     """
     points = max(points, 16)
     if isinstance(signal, Transitions):
         return _digital(signal, around_fs, origin_fs, points)
     kept = _kept(signal, around_fs, points)
     # Whole femtoseconds until the origin is off: floats would lose what lies between samples.
-    first_us = (signal.start_fs - origin_fs) / _FS_PER_US
-    us = first_us + kept * (signal.interval_fs / _FS_PER_US)
+    first_us = (signal.start_fs - origin_fs) / FS_PER_US
+    us = first_us + kept * (signal.interval_fs / FS_PER_US)
     volts = (signal.codes[kept] - signal.code_at_zero) * signal.volts_per_code
     return np.asarray(us, np.float64), np.asarray(volts, np.float64)
 
@@ -80,14 +78,14 @@ def _digital(
     ends = [int(instants[0]), int(instants[-1])] if instants.size else []
     begin = min([*around, *ends], default=origin_fs)
     end = max([*around, *ends], default=origin_fs)
-    margin = max((end - begin) // 10, _FS_PER_US)
+    margin = max((end - begin) // 10, FS_PER_US)
     kept = _changes_kept(instants, around, (points - 2) // 2)
-    volts = np.where(signal.levels < 0, np.nan, signal.levels * LOGIC_V)
-    first = np.nan if signal.initial < 0 else signal.initial * LOGIC_V
+    volts = np.where(signal.levels < 0, np.nan, signal.levels * DRAWN_HEIGHT)
+    first = np.nan if signal.initial < 0 else signal.initial * DRAWN_HEIGHT
     before = np.concatenate((np.array([first]), volts))
-    at = np.repeat((instants[kept] - origin_fs) / _FS_PER_US, 2)
+    at = np.repeat((instants[kept] - origin_fs) / FS_PER_US, 2)
     both = np.stack((before[kept], volts[kept]), axis=1).ravel()
-    left, right = (begin - margin - origin_fs) / _FS_PER_US, (end + margin - origin_fs) / _FS_PER_US
+    left, right = (begin - margin - origin_fs) / FS_PER_US, (end + margin - origin_fs) / FS_PER_US
     return np.concatenate(([left], at, [right])), np.concatenate((before[:1], both, before[-1:]))
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.signals.units import FS_PER_S, Floats
+
 __all__ = ["FS_PER_SECOND", "Codes", "Waveform", "femtoseconds"]
 
-FS_PER_SECOND: Final = 10**15
+FS_PER_SECOND: Final = FS_PER_S
 
 Codes = npt.NDArray[np.integer[Any]]
+
+_MOST_FS: Final = 10**21
+"""Eleven days: no record is as long, and floats have no place for what a damaged file may say."""
 
 
 def femtoseconds(seconds: float) -> int:
@@ -33,8 +39,8 @@ class Waveform:
         codes: what the converter gave, int8, uint8, int16 or uint16, one dimension.
         volts_per_code: volts between two codes, above 0.
         code_at_zero: the code, not rounded, that stands for 0 V.
-        interval_fs: time between two samples in fs, above 0.
-        start_fs: instant of the first sample in fs, relative to the trigger.
+        interval_fs: time between two samples in fs, above 0, at most 10**21.
+        start_fs: instant of the first sample in fs, relative to the trigger, at most 10**21 away.
     """
 
     codes: Codes
@@ -59,13 +65,19 @@ class Waveform:
                 f"The samples are {self.interval_fs} fs apart, which is not above 0; the "
                 "instrument's preamble was not what it should be."
             )
+        for what, fs in (("are apart", self.interval_fs), ("begin at", self.start_fs)):
+            if abs(fs) > _MOST_FS:
+                raise ValueError(
+                    f"The samples {what} 10 to the {math.log10(abs(fs)):.0f} fs, and 10 to the 21 "
+                    "(11 days) is the most; the instrument's preamble was not what it should be."
+                )
 
     @property
     def trigger_phase_fs(self) -> int:
         """Time from the sample before the trigger to the trigger in fs, 0 up to `interval_fs`."""
         return -self.start_fs % self.interval_fs
 
-    def volts(self) -> npt.NDArray[np.float64]:
+    def volts(self) -> Floats:
         """Return the samples in volts."""
         scaled = (self.codes.astype(np.float64) - self.code_at_zero) * self.volts_per_code
         return np.asarray(scaled, dtype=np.float64)
