@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +14,12 @@ import pytest
 
 from analysis.tests.wave_parts import US, wave
 from mqtick.analysis.captures import groups as capture_groups
-from mqtick.analysis.captures.from_captures import (
-    CaptureOptions,
-    measurement_from_captures,
-    propose,
-)
-from mqtick.analysis.measurement import CAPTURED, MISSED, Measurement
+from mqtick.analysis.captures.from_captures import measurement_from_captures
+from mqtick.analysis.captures.naming import NamingError
+from mqtick.analysis.captures.options import CaptureOptions
+from mqtick.analysis.captures.propose import propose
+from mqtick.analysis.clocks.pps import time_errors_of
+from mqtick.analysis.measurement import CAPTURED, MISSED, Measurement, Shot
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.signals.transitions import Transitions
 
@@ -327,11 +328,45 @@ def test_clocks_compare_by_the_nearest_edge_before_or_after(read: Read) -> None:
     assert found.shots[2].clock_fs == {"late": 90 * US}
 
 
+def test_records_of_which_nobody_knows_when_they_began_are_laid_one_after_another(
+    tmp_path: Path, read: Read
+) -> None:
+    def saved(shift_us: float) -> list[Capture]:
+        seconds = [1e6 * n for n in range(50)]
+        return [record(pulses(*seconds), pulses(*(at + shift_us for at in seconds)))]
+
+    files = {str(tmp_path / name): saved(us) for name, us in (("a.vcd", 20), ("b.vcd", 30))}
+    for path in files:
+        Path(path).touch()
+        os.utime(path, (1, 1))
+    found = read(files, channels={"reference": "0", "pi": "1"}, kind="clock")
+    (errors,) = found.time_errors
+    assert errors.seconds.tolist() == list(range(100))
+    assert errors.error_ns.tolist() == [20_000] * 50 + [30_000] * 50
+    assert errors.started_ns is None
+    assert [each.started_ns for each in found.shots] == [None] * 100
+    assert "laid one after another in the order of their names" in " ".join(found.notes)
+
+
+def test_errors_at_the_same_time_as_another_one_are_counted() -> None:
+    shots = [Shot(n, 0, CAPTURED, "", 5, clock_fs={"pi": n * 10**6}) for n in (1, 2, 3)]
+    (errors,) = time_errors_of(("pi",), shots, [0.0, 0.0, 1.0], 5)
+    assert errors.error_ns.tolist() == [2, 3]
+    assert errors.source == "pps edges (1 at the time of another one left out)"
+
+
+def test_captures_taken_in_the_same_second_are_not_put_into_one_instant(read: Read) -> None:
+    two = Capture({"CH1": wave(0), "CH2": wave(30)}, started_ns=10**18)
+    found = read({name: [two] for name in "abc"}, channels={"reference": "1", "pi": "2"},
+                 kind="clock")  # fmt: skip
+    assert found.time_errors[0].seconds.tolist() == [0, 1, 2]
+
+
 def test_clocks_of_captures_without_a_time_are_said_to_be(read: Read) -> None:
     saved = {name: [shot(CH1=wave(0), CH2=wave(30))] for name in "abc"}
     found = read(saved, channels={"reference": "1", "pi": "2"}, kind="clock")
     assert found.time_errors[0].seconds.tolist() == [0, 1, 2]
-    assert "do not say when they were taken" in " ".join(found.notes)
+    assert "do not say exactly when they were taken" in " ".join(found.notes)
 
 
 # ---- what cannot be read, and what a user is told
@@ -390,6 +425,7 @@ def test_a_file_without_one_of_the_channels_is_left_out(read: Read) -> None:
         ({"channels": {"publisher": "1"}}, "Only one channel is named"),
         ({"channels": {"publisher": "1", "first": "2"}, "kind": "skew"}, "only first is named"),
         ({"channels": {"first": "1", "last": "2"}, "kind": "latency"}, "the publisher's edge"),
+        ({"channels": {"publisher": "1", "last": "2"}}, "only one, last, and there is nothing it"),
         ({"channels": THREE | {"last": "CH2"}}, "Channel CH2 is given for first and for last"),
         ({"channels": THREE, "cable_delay_fs": {"lst": 5}}, "cable delay is given for 'lst'"),
     ],
@@ -397,6 +433,38 @@ def test_a_file_without_one_of_the_channels_is_left_out(read: Read) -> None:
 def test_options_that_cannot_be_are_refused(read: Read, options: dict[str, Any], said: str) -> None:
     with pytest.raises(CaptureError, match=said):
         read({"a": [three()]}, **options)
+
+
+def test_columns_that_are_called_publisher_and_last_are_answered_with_a_sentence(
+    read: Read,
+) -> None:
+    with pytest.raises(NamingError, match="Call it first"):
+        read({"a.csv": [shot(publisher=wave(0), last=wave(40))]})
+
+
+def test_the_command_repeats_what_made_the_edges_be_seen(read: Read) -> None:
+    small = {
+        name: replace(each, volts_per_code=each.volts_per_code / 11)
+        for name, each in (("CH1", wave(0)), ("CH2", wave(50)))
+    }
+    with pytest.raises(NamingError, match=r"below 0\.5 V count with a smaller --minimum-v"):
+        read({"a.csv": [shot(**small)]})
+    with pytest.raises(NamingError) as error:
+        read({"a.csv": [shot(**small)]}, minimum_v=0.1, cable_delay_fs={"first": 5_500_000})
+    command = "--channels publisher=1,first=2 --minimum-v 0.1 --cable-delay first=5.5"
+    assert command in str(error.value)
+
+
+def test_a_time_base_that_a_file_rounds_enters_the_uncertainty(read: Read) -> None:
+    coarse = replace(three(), timebase_ppm=400.0)
+    assert read({"a": [three()]}, channels=THREE).timebase_ppm == 25
+    assert read({"a": [three()], "b": [coarse]}, channels=THREE).timebase_ppm == 400
+    assert read({"b": [coarse]}, channels=THREE, timebase_ppm=500).timebase_ppm == 500
+    ch1, ch2 = ({name: three().signals[name]} for name in ("CH1", "CH2"))
+    parts = {"x1.csv": [Capture(ch1, timebase_ppm=90)], "x2.csv": [Capture(ch2, timebase_ppm=30)]}
+    files = {name.replace("x", "CH"): of for name, of in parts.items()}
+    found = read(files, channels={"publisher": "1", "first": "2"})
+    assert (len(found.shots), found.timebase_ppm) == (1, 90)
 
 
 def test_no_proposal_is_made_where_there_is_nothing_to_compare(read: Read) -> None:

@@ -111,7 +111,7 @@ def test_rare_values_between_the_others_are_found_in_long_records() -> None:
 def test_ten_million_samples_take_less_than_two_seconds() -> None:
     chance = np.random.default_rng(1)
     volts = (chance.integers(0, 256, 10_000_000) * np.float32(0.02)).astype(np.float32)
-    begun = time.perf_counter()
+    begun = time.process_time()
     waveform = waveform_of_volts(volts, 1, 0)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
     assert waveform.volts_per_code == pytest.approx(0.02, rel=1e-5)

@@ -22,7 +22,7 @@ NUMBERED = "X,CH1,CH2,Start,Increment,\r\nSequence,Volt,Volt,-1.0e-03,2.0e-06\r\
         ("ds1054z", ["CH1", "CH2", "CH3", "CH4"], 60, 0.5, -300),
         ("ds1074z", ["CH1", "CH2", "CH3"], 60, 50, 8_970_001),
         ("ds1102d", ["CH 1", "CH 2"], 100, 10_009.8, -4_688_000),
-        ("ds1102e", ["CH1"], 600, 20, -6_000),
+        ("ds1102e", ["CH1"], 100, 20, -6_000),
         ("ds1204b", ["CH2", "CH4"], 80, 4_000, -16_384_000),
         ("ds2000", ["CH 1", "CH 2"], 60, 1, 0),
         ("ds2072a", ["CH2"], 60, 5_000, -3_500_000),
@@ -52,7 +52,7 @@ def test_volts_are_those_of_the_file() -> None:
 
 
 def test_the_edges_of_a_square_wave_are_where_its_rows_say() -> None:
-    # Rows 31,400 to 32,499 of the record: the square wave falls once.
+    # Rows 32,150 to 32,399 of the record: the square wave falls once.
     _, (capture,) = read_text(CSV / "rigol-ds1054z-square.csv")
     (edge,) = find_edges(wave(capture, "CH1"))
     assert not edge.rising
@@ -60,7 +60,7 @@ def test_the_edges_of_a_square_wave_are_where_its_rows_say() -> None:
     assert 32_345 < row < 32_360  # a slow edge: 2.86 V to 0.06 V, 1.46 V at row 32,354
     uart = find_edges(wave(capture, "CH2"))
     rows = [int((each.instant_fs + 1_200_000_000_000) / 40_000_000) for each in uart]
-    assert rows == [31_516, 31_733, 31_949, 32_166]
+    assert rows == [32_166]
 
 
 def test_repeated_times_are_rebuilt_and_a_note_says_so() -> None:

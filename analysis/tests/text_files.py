@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.readers.text_formats import FORMATS
+from mqtick.analysis.readers.registry import FORMATS
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
 from mqtick.analysis.signals.transitions import Transitions
 from mqtick.analysis.signals.waveform import Waveform

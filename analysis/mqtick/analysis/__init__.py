@@ -1,6 +1,6 @@
 """mqtick: the analysis room, from captures to reports. `load(path)` reads whatever was measured."""
 
-from mqtick.analysis.captures.from_captures import CaptureOptions
+from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.load import load
 from mqtick.analysis.measurement import Measurement
 from mqtick.analysis.readers.sigrok import SigrokFileError, read_sigrok

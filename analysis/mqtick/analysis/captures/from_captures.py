@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -44,12 +44,13 @@ _FS_PER_S: Final = 1e15
 _LEAST_SPAN_FS: Final = 10**9
 
 
-class _Origin(NamedTuple):
-    """Where a shot came from: the how manieth capture of all, and of its group, and when in it."""
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a shot came from: which capture of all, and of its group, and when in it."""
 
     capture: int
     group: Group
-    count: int
+    place: int
     instant_fs: int
 
 
@@ -187,7 +188,8 @@ def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
     """Say why there is not one shot, and what to do."""
     damaged = reading.measurement.damaged
     if reading.unknown:
-        return f"{reading.unknown[0].upper()}{reading.unknown[1:]}\n\n{_proposal(reading.options, paths)}"
+        said = f"{reading.unknown[0].upper()}{reading.unknown[1:]}"
+        return f"{said}\n\n{_proposal(reading.options, paths)}"
     if not damaged:
         return f"{paths[0]} holds no capture: save it again." if paths else "No file was named."
     more = f"\nand {len(damaged) - 1} more files that cannot be read" if len(damaged) > 1 else ""
@@ -269,7 +271,7 @@ def _time_errors(measurement: Measurement, origins: Sequence[_Origin]) -> list[T
     else:
         seconds, started_ns = one_after_another(records), None
         measurement.notes.append(
-            "The files do not say when they were taken: they are laid one after another in the "
+            "The files do not say exactly when they were taken: they are laid one after another in the "
             "order of their names, as if nothing lay between them (captures of one event each: "
             "one a second), and everything over time (MTIE, TDEV, drift) is as good as that."
         )
@@ -278,9 +280,9 @@ def _time_errors(measurement: Measurement, origins: Sequence[_Origin]) -> list[T
 
 def _example(reading: _Reading, shot: Shot, origin: _Origin) -> Example | None:
     """Read the capture of a shot once more, to draw it."""
-    _, group, count, origin_fs = origin
+    group, origin_fs = origin.group, origin.instant_fs
     try:
-        _, capture = next(itertools.islice(read_group(group, []), count, None))
+        _, capture = next(itertools.islice(read_group(group, []), origin.place, None))
     except (CaptureError, StopIteration):
         return None
     found = resolve(reading.channels, capture)

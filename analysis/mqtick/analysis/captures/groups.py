@@ -80,7 +80,7 @@ def read_group(group: Group, opened: list[CaptureFile]) -> Iterator[tuple[str, C
     are captures of their own, whatever their names are.
     """
     try:
-        files = [(number, _open(path)) for number, path in group.files]
+        files = [(number, open_capture(path)) for number, path in group.files]
     except CaptureError as error:
         if len(group.files) == 1:
             raise
@@ -118,17 +118,15 @@ def read_group(group: Group, opened: list[CaptureFile]) -> Iterator[tuple[str, C
         suffix = f" #{count}" if count > 1 else ""
         yield (
             f"{group.path}{suffix}",
-            Capture(signals, captures[0].triggered, started[0] if started else None),
+            Capture(
+                signals,
+                captures[0].triggered,
+                started[0] if started else None,
+                max(each.timebase_ppm for each in captures),
+            ),
         )
 
 
 def _alone(file: CaptureFile) -> Iterator[tuple[str, Capture]]:
     for count, capture in enumerate(file.read(), start=1):
         yield f"{file.path}{f' #{count}' if count > 1 else ''}", capture
-
-
-def _open(path: Path) -> CaptureFile:
-    try:
-        return open_capture(path)
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror or error}).") from error

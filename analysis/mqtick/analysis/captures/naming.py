@@ -61,6 +61,12 @@ def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
         if reference not in _REFERENCES:
             notes.append(f"The clocks are compared with {reference}, which was named first.")
         return Parts(CLOCK, (reference, *(n for n in names if n != reference)), reference), notes
+    if others == [LAST]:
+        raise NamingError(
+            f"Of the subscribers there is only one, {LAST}, and there is nothing it could be the "
+            f"last of. Call it {FIRST} ({PUBLISHER}=1,{FIRST}=2), or name the first one too: "
+            f"{PUBLISHER}=1,{FIRST}=2,{LAST}=3."
+        )
     first = FIRST if FIRST in others else next(name for name in others if name != LAST)
     rest = [name for name in others if name != first]
     last = LAST if LAST in rest else (rest[-1] if rest else "")

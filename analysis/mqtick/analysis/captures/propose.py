@@ -10,21 +10,31 @@ from typing import Final
 from mqtick.analysis.captures.events import Seen, look
 from mqtick.analysis.captures.groups import group_files, in_order, read_group
 from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
+from mqtick.analysis.captures.options import MINIMUM_V
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, find_signal
 
 __all__ = ["propose"]
 
 _MOST_NAMES: Final = 8
-_LEAST_V: Final = 0.5
+_FS_PER_NS: Final = 1e6
 _FS_PER_US: Final = 1e9
 
 
-def propose(paths: Sequence[Path]) -> str:
+def propose(
+    paths: Sequence[Path],
+    minimum_v: float = MINIMUM_V,
+    cable_delay_fs: Mapping[str, int] | None = None,
+) -> str:
     """Say what the first file that can be read holds, and the complete command for all of them.
 
-    The order of the first edges is what the proposal goes by: who publishes is first.
+    The order of the first edges is what the proposal goes by: who publishes is first. The least
+    amplitude and the cable delays that were given are given again in the command.
     """
     paths = [Path(path) for path in paths]
+    given = "" if minimum_v == MINIMUM_V else f" --minimum-v {minimum_v:g}"
+    if cable_delay_fs:
+        delays = (f"{name}={fs / _FS_PER_NS:g}" for name, fs in cable_delay_fs.items())
+        given += f" --cable-delay {shlex.quote(','.join(delays))}"
     reasons = []
     for group in group_files(paths):
         opened: list[CaptureFile] = []
@@ -36,9 +46,9 @@ def propose(paths: Sequence[Path]) -> str:
         except StopIteration:
             reasons.append(f"{group.path} holds no capture; save it again.")
             continue
-        seen = {name: look(signal, 0, _LEAST_V) for name, signal in capture.signals.items()}
+        seen = {name: look(signal, 0, minimum_v) for name, signal in capture.signals.items()}
         lines = [f"{group.path} is a file of {_what(opened[0])}. Its channels:", *_table(seen)]
-        return "\n".join([*lines, "", *_advice(paths, capture, seen)])
+        return "\n".join([*lines, "", *_advice(paths, capture, seen, minimum_v, given)])
     return "\n".join(reasons) or "No file was named."
 
 
@@ -63,7 +73,13 @@ def _table(seen: Mapping[str, Seen]) -> list[str]:
     return lines
 
 
-def _advice(paths: Sequence[Path], capture: Capture, seen: Mapping[str, Seen]) -> list[str]:
+def _advice(
+    paths: Sequence[Path],
+    capture: Capture,
+    seen: Mapping[str, Seen],
+    minimum_v: float,
+    given: str,
+) -> list[str]:
     with_edges = [name for name, each in seen.items() if each.edges]
     if len(seen) < 2:
         return [
@@ -77,7 +93,7 @@ def _advice(paths: Sequence[Path], capture: Capture, seen: Mapping[str, Seen]) -
             "A measurement compares the edges of two channels or more, and there is "
             + ("only one with edges." if with_edges else "none with edges.")
             + " Look whether the pins are driven, the probes connected, and the record long "
-            f"enough. Amplitudes below {_LEAST_V:g} V count with --minimum-v."
+            f"enough. Amplitudes below {minimum_v:g} V count with a smaller --minimum-v."
         ]
     rising = [name for name in with_edges if any(edge.rising for edge in seen[name].edges)]
     slope = "" if len(rising) == len(with_edges) else " --edge both"
@@ -95,7 +111,7 @@ def _advice(paths: Sequence[Path], capture: Capture, seen: Mapping[str, Seen]) -
         "Say which channel is whose. If the edges come in their usual order (the publisher's "
         "first), the command is:",
         "",
-        f"  mqtick-report {files} --channels {shlex.quote(words)}{slope}",
+        f"  mqtick-report {files} --channels {shlex.quote(words)}{slope}{given}",
         "",
         "For pps pins, compared with a reference's: --kind clock --channels "
         + shlex.quote(

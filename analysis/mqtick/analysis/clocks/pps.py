@@ -6,12 +6,29 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from mqtick.analysis.measurement import Shot, TimeErrors
 
-__all__ = ["time_errors_of"]
+__all__ = ["one_after_another", "time_errors_of"]
 
 _FS_PER_NS: Final = 10**6
+_SECOND: Final = 1.0
+"""How far single events are apart, and a record from the next one where it has one event."""
+
+
+def one_after_another(records: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Return when the events of records were, of which nobody knows when they began, from 0 s on.
+
+    Each array has a record's events in s, increasing. The next record begins as long after the
+    last event as events of the record are apart (their median).
+    """
+    placed, begin = [], 0.0
+    for seconds in records:
+        at = seconds - seconds[0] + begin
+        placed.append(at)
+        begin = float(at[-1]) + (float(np.median(np.diff(at))) if at.size > 1 else _SECOND)
+    return np.concatenate(placed)
 
 
 def time_errors_of(
@@ -19,19 +36,19 @@ def time_errors_of(
 ) -> list[TimeErrors]:
     """Return the time errors of each node that has some; reference minus local, in ns.
 
-    `seconds` has when each shot was taken, counted from `started_ns`. Of shots at the same time
-    the last one counts.
+    `seconds` has when each shot was taken, counted from `started_ns`. Of shots at the same time the
+    last one counts: a clock has one error at a time. `source` says how many were left out.
     """
     found = []
+    ordered = sorted(zip(seconds, shots, strict=True), key=lambda row: (row[0], row[1].number))
     for name in nodes:
-        rows = {
-            second: shot.clock_fs[name] / _FS_PER_NS
-            for second, shot in sorted(
-                zip(seconds, shots, strict=True), key=lambda row: (row[0], row[1].number)
-            )
-            if name in shot.clock_fs
-        }
+        seen = [(second, shot.clock_fs[name]) for second, shot in ordered if name in shot.clock_fs]
+        rows = dict(seen)
         if rows:
-            at, errors = np.array(list(rows.items()), np.float64).T.copy()
-            found.append(TimeErrors(name, at, errors, None, None, started_ns, "pps edges"))
+            source = "pps edges"
+            if left_out := len(seen) - len(rows):
+                source += f" ({left_out} at the time of another one left out)"
+            at = np.array(list(rows), np.float64)
+            errors = np.array(list(rows.values()), np.float64) / _FS_PER_NS
+            found.append(TimeErrors(name, at, errors, None, None, started_ns, source))
     return found

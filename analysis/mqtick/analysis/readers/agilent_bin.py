@@ -25,6 +25,7 @@ from mqtick.analysis.readers.octets import (
     Octets,
     add_waveform,
     interval_fs,
+    opened,
     short_decimal,
     start_fs,
     text,
@@ -69,11 +70,8 @@ class _Record:
 
 def _open(path: Path) -> CaptureFile:
     notes: list[str] = []
-    try:
-        with path.open("rb") as stream:
-            records = _records(Octets.of(path, stream), notes)
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        records = _records(Octets.of(path, stream), notes)
     if not records:
         raise CaptureError(" ".join([f"{path} has no complete waveform.", *notes]))
     maker = "Rigol" if records[0].rigol else "Keysight"
@@ -186,17 +184,14 @@ def _captures(path: Path, records: list[_Record], notes: list[str]) -> Iterator[
     segments: dict[tuple[int, int], list[_Record]] = {}
     for record in records:
         segments.setdefault(record.segment, []).append(record)
-    try:
-        with path.open("rb") as stream:
-            file = Octets.of(path, stream)
-            for of in segments.values():
-                signals: dict[str, Signal] = {}
-                for record in of:
-                    _add(file, record, signals, notes)
-                if signals:
-                    yield Capture(signals, started_ns=of[0].started_ns)
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        file = Octets.of(path, stream)
+        for of in segments.values():
+            signals: dict[str, Signal] = {}
+            for record in of:
+                _add(file, record, signals, notes)
+            if signals:
+                yield Capture(signals, started_ns=of[0].started_ns)
 
 
 def _add(file: Octets, record: _Record, signals: dict[str, Signal], notes: list[str]) -> None:

@@ -16,11 +16,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.readers.octets import opened
 from mqtick.analysis.signals.capture import CaptureError
 
 __all__ = [
+    "Columns",
     "Floats",
-    "Layout",
     "Rows",
     "cells_of",
     "head_lines",
@@ -56,11 +57,8 @@ def is_text(head: bytes) -> bool:
 
 def read_head(path: Path) -> bytes:
     """Return the first octets of a file, where its head is; CaptureError."""
-    try:
-        with path.open("rb") as stream:
-            return stream.read(_HEAD)
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        return stream.read(_HEAD)
 
 
 def head_lines(head: bytes) -> list[str]:
@@ -101,7 +99,7 @@ def is_number(cell: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Columns:
     """Where the numbers of a text file stand.
 
     Attributes:
@@ -121,9 +119,9 @@ class Layout:
 
 @dataclass(slots=True)
 class Rows:
-    """The numbers of a file, in the order of `Layout.columns`, and what its rows look like."""
+    """The numbers of a file, in the order of `Columns.columns`, and what its rows look like."""
 
-    layout: Layout
+    layout: Columns
     count: int = 0
     parts: list[Floats] = field(default_factory=list)
     first_lines: list[str] = field(default_factory=list)
@@ -242,29 +240,26 @@ def _finest(cells: Iterable[str]) -> float:
     return min(found, default=0.0)
 
 
-def read_rows(path: Path, layout: Layout, notes: list[str]) -> Rows:
+def read_rows(path: Path, layout: Columns, notes: list[str]) -> Rows:
     """Read the rows of numbers; CaptureError where there are none, or too many.
 
     A last line that was cut off is left out, and a note says so.
     """
     rows = Rows(layout)
-    try:
-        with path.open("rb") as stream:
-            for _ in range(layout.first_row):
-                stream.readline(_HEAD)
-            rest = b""
-            while block := stream.read(_BLOCK):
-                block = rest + block
-                end = block.rfind(b"\n") + 1
-                rest = block[end:]
-                if len(rest) > _LONGEST_LINE:
-                    raise CaptureError(
-                        f"{path} has a line of more than {_LONGEST_LINE} octets, which no CSV of "
-                        "an instrument has; it is damaged, or no CSV."
-                    )
-                rows.add(block[:end], path)
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        for _ in range(layout.first_row):
+            stream.readline(_HEAD)
+        rest = b""
+        while block := stream.read(_BLOCK):
+            block = rest + block
+            end = block.rfind(b"\n") + 1
+            rest = block[end:]
+            if len(rest) > _LONGEST_LINE:
+                raise CaptureError(
+                    f"{path} has a line of more than {_LONGEST_LINE} octets, which no CSV of "
+                    "an instrument has; it is damaged, or no CSV."
+                )
+            rows.add(block[:end], path)
     last = rest.decode("latin-1").replace(",", "." if layout.decimal_comma else ",")
     if last.strip("\x1a \t\r\0"):
         if rows.whole(last):

@@ -22,6 +22,7 @@ from mqtick.analysis.readers.octets import (
     add_waveform,
     channel_of,
     interval_fs,
+    opened,
     start_fs,
     text,
 )
@@ -74,16 +75,13 @@ def _captures(path: Path, notes: list[str]) -> Iterator[Capture]:
     """Yield the records of a file: a channel that comes again begins the next capture."""
     signals: dict[str, Signal] = {}
     complete = 0
-    try:
-        with path.open("rb") as stream:
-            for name, found in _records(Octets.of(path, stream), notes):
-                if name in signals:
-                    yield Capture(signals)
-                    signals = {}
-                signals.update(found)
-                complete += len(found)
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        for name, found in _records(Octets.of(path, stream), notes):
+            if name in signals:
+                yield Capture(signals)
+                signals = {}
+            signals.update(found)
+            complete += len(found)
     if not complete:
         raise CaptureError(" ".join([f"{path} has no complete record.", *notes]))
     yield Capture(signals)

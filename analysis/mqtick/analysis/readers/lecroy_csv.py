@@ -12,7 +12,7 @@ from typing import Final
 
 from mqtick.analysis.readers.columns import cells_of, head_lines, is_text, number, read_head
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.text_capture import Channel, Plan, open_plan
+from mqtick.analysis.readers.text_capture import Column, Plan, open_plan
 from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 
 __all__ = ["FORMAT"]
@@ -46,10 +46,10 @@ def _open(path: Path) -> CaptureFile:
             _NAME,
             f"LeCroy {model}",
             titles + 1,
-            (Channel(name, 1),),
+            (Column(name, 1),),
             rows=int(rows) if 0 < rows < 1e12 else 0,
         ),
     )
 
 
-FORMAT: Final = Format(_NAME, "WS4054HD", _recognises, _open)
+FORMAT: Final = Format(_NAME, "", _recognises, _open)

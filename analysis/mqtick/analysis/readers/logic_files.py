@@ -12,22 +12,18 @@ import numpy as np
 
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.sigrok import read_sigrok, uncertainty_fs
-from mqtick.analysis.readers.vcd import VcdError, read_vcd
+from mqtick.analysis.readers.vcd import VcdHeader, read_vcd, read_vcd_header
 from mqtick.analysis.signals.capture import Capture, CaptureFile, Signal
 from mqtick.analysis.signals.transitions import Transitions
 from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform
 
 __all__ = ["FORMATS", "transitions_of_bits"]
 
-_HEAD: Final = 1 << 16
 _COMMANDS: Final = tuple(
     f"${word}".encode() for word in ("date", "version", "timescale", "comment", "scope", "var")
 )
-_VERSION: Final = re.compile(r"\$version\s+(.{1,100}?)\s+\$end", re.DOTALL)
 _RATE: Final = re.compile(r"\bat (\d{1,9}(?:\.\d{1,9})?) ([kMG]?)Hz")
-_TIMESCALE: Final = re.compile(r"\$timescale\s*(1|10|100)\s*(s|ms|us|ns|ps|fs)\s")
 _PREFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-_UNITS_FS: Final = {"s": 10**15, "ms": 10**12, "us": 10**9, "ns": 10**6, "ps": 10**3, "fs": 1}
 
 
 def transitions_of_bits(name: str, bits: Waveform) -> Transitions:
@@ -77,18 +73,11 @@ def _is_vcd(head: bytes) -> bool:
 
 
 def _open_vcd(path: Path) -> CaptureFile:
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(_HEAD).decode("latin-1")
-    except OSError as error:
-        raise VcdError(f"{path} cannot be read ({error.strerror}).") from error
-    version = _VERSION.search(head)
+    header = read_vcd_header(path)
     notes: list[str] = []
 
     def read() -> Iterator[Capture]:
-        interval_fs = _sampled_fs(head)
-        timescale = _TIMESCALE.search(head)
-        timescale_fs = int(timescale[1]) * _UNITS_FS[timescale[2]] if timescale else 1
+        interval_fs, timescale_fs = _sampled_fs(header), header.timescale_fs
         if not interval_fs:
             notes.append(
                 "The file does not say how often its signals were sampled: its edges are as "
@@ -107,14 +96,12 @@ def _open_vcd(path: Path) -> CaptureFile:
             )
         yield Capture(signals, triggered=False)
 
-    return CaptureFile(
-        path, "value change dump", " ".join(version[1].split()) if version else "", read, notes
-    )
+    return CaptureFile(path, "value change dump", header.version[:100], read, notes)
 
 
-def _sampled_fs(head: str) -> int:
+def _sampled_fs(header: VcdHeader) -> int:
     """Return the interval of the samples in fs where sigrok noted it, else 0."""
-    rate = _RATE.search(head) if "sigrok" in head else None
+    rate = _RATE.search(header.comments) if "sigrok" in header.version else None
     hertz = float(rate[1]) * _PREFIXES[rate[2]] if rate else 0.0
     return round(FS_PER_SECOND / hertz) if hertz >= 1 else 0
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -17,18 +18,43 @@ from mqtick.analysis.signals.quantise import waveform_of_volts
 from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 
 __all__ = [
+    "LONGEST_S",
+    "MAX_CHANGES",
     "Octets",
     "add_waveform",
     "channel_of",
     "interval_fs",
+    "opened",
+    "reading",
     "short_decimal",
     "start_fs",
     "text",
 ]
 
 _NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
-_LONGEST_S: Final = 9_000.0
+LONGEST_S: Final = 9_000.0
 """Instants in fs beyond 2.5 hours do not fit into 64 bits."""
+MAX_CHANGES: Final = 20_000_000
+"""Changes of level above which a file is refused: with its edges, each takes some 50 octets."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what the system has against a file into CaptureError."""
+    try:
+        yield
+    except OSError as error:
+        raise CaptureError(
+            f"{path} cannot be read ({error.strerror or error}). Look at its name and its "
+            "permissions."
+        ) from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file; CaptureError where it cannot be opened, or not be read while it is."""
+    with reading(path), path.open("rb") as stream:
+        yield stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +114,7 @@ def short_decimal(seconds: float) -> float:
 
 def interval_fs(seconds: float, path: Path, what: str) -> int:
     """Return the time between samples in fs; CaptureError where it is none."""
-    if not 0 < seconds < _LONGEST_S or femtoseconds(seconds) < 1:
+    if not 0 < seconds < LONGEST_S or femtoseconds(seconds) < 1:
         raise CaptureError(
             f"{path}: {what} says that its samples are {seconds!r} s apart, which is no interval. "
             "The file is damaged, or of a version that is not known; export it as CSV."
@@ -98,10 +124,10 @@ def interval_fs(seconds: float, path: Path, what: str) -> int:
 
 def start_fs(seconds: float, path: Path, what: str) -> int:
     """Return the instant of the first sample in fs; CaptureError where it is none."""
-    if not abs(seconds) < _LONGEST_S:
+    if not abs(seconds) < LONGEST_S:
         raise CaptureError(
             f"{path}: {what} says that it begins {seconds!r} s after its trigger; it must be "
-            f"within {_LONGEST_S:.0f} s. The file is damaged; export it as CSV."
+            f"within {LONGEST_S:.0f} s. The file is damaged; export it as CSV."
         )
     return femtoseconds(seconds)
 

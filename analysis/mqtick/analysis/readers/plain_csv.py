@@ -16,7 +16,7 @@ from typing import Final
 from mqtick.analysis.readers.columns import cells_of, head_lines, is_number, is_text, read_head
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.text_capture import (
-    Channel,
+    Column,
     Plan,
     open_plan,
     split_unit,
@@ -28,7 +28,7 @@ from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 __all__ = ["PLAIN", "ROHDE_SCHWARZ"]
 
 _NAME: Final = "CSV with named columns"
-_RS: Final = "Rohde & Schwarz CSV"
+_ROHDE_SCHWARZ: Final = "Rohde & Schwarz CSV"
 _TIMES: Final = {"time", "t", "second", "seconds", "sec", "s", "x", "timestamp", "zeit", "x-axis"}
 _NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", "nr", "index", "sample", "row"}
 """A second time column, or one of row numbers."""
@@ -170,15 +170,15 @@ def _open(path: Path) -> CaptureFile:
         )
     cells = titles.cells
     plan = Plan(
-        _RS if _is_rs(titles) else _NAME,
-        "Rohde & Schwarz" if _is_rs(titles) else "",
+        _ROHDE_SCHWARZ if _is_rohde_schwarz(titles) else _NAME,
+        "Rohde & Schwarz" if _is_rohde_schwarz(titles) else "",
         titles.first_row,
         tuple(_channels(path, titles)),
         time_column=titles.time,
         to_seconds=factor,
         delimiter=titles.delimiter,
         decimal_comma=titles.decimal_comma,
-        triggered=True if _is_rs(titles) else None,
+        triggered=True if _is_rohde_schwarz(titles) else None,
     )
     if len(plan.channels) == 0:
         raise CaptureError(
@@ -188,7 +188,7 @@ def _open(path: Path) -> CaptureFile:
     return open_plan(path, plan)
 
 
-def _channels(path: Path, titles: _Titles) -> list[Channel]:
+def _channels(path: Path, titles: _Titles) -> list[Column]:
     channels = []
     for place, cell in enumerate(titles.cells):
         value = titles.first[place] if place < len(titles.first) else ""
@@ -203,7 +203,7 @@ def _channels(path: Path, titles: _Titles) -> list[Channel]:
             unit = unit or titles.units[place]
         factor = unit_of(unit, "V")
         # A unit that is none of volts belongs to the name: `gate (open)`.
-        channels.append(Channel(name if factor or not unit else cell, place, factor or 1.0))
+        channels.append(Column(name if factor or not unit else cell, place, factor or 1.0))
     names = [channel.name for channel in channels]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -211,13 +211,15 @@ def _channels(path: Path, titles: _Titles) -> list[Channel]:
     return channels
 
 
-def _is_rs(titles: _Titles) -> bool:
+def _is_rohde_schwarz(titles: _Titles) -> bool:
     return titles.cells[titles.time] == "in s" and titles.line == 0
 
 
-def _recognises_rs(head: bytes) -> bool:
+def _recognises_rohde_schwarz(head: bytes) -> bool:
     return is_text(head) and head_lines(head)[0].startswith("in s,")
 
 
-PLAIN: Final = Format(_NAME, "numpy, dso-via-scpi (Hantek DSO2000)", _recognises, _open)
-ROHDE_SCHWARZ: Final = Format(_RS, "an RTB2000 or alike (model not noted)", _recognises_rs, _open)
+PLAIN: Final = Format(_NAME, "numpy", _recognises, _open)
+ROHDE_SCHWARZ: Final = Format(
+    _ROHDE_SCHWARZ, "an RTB2000 or alike (model not noted)", _recognises_rohde_schwarz, _open
+)

@@ -9,18 +9,25 @@ from typing import Final
 from mqtick.analysis.readers import (
     agilent_bin,
     isf,
+    keysight_csv,
     keysight_h5,
+    lecroy_csv,
     logic_files,
     mqtick_shot,
+    plain_csv,
+    rigol_csv,
     rigol_wfm,
     saleae_binary,
+    saleae_csv,
+    siglent_csv,
+    tektronix_csv,
     tektronix_wfm,
-    text_formats,
 )
 from mqtick.analysis.readers.format import Format
+from mqtick.analysis.readers.octets import opened, reading
 from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 
-__all__ = ["FORMATS", "HEAD_OCTETS", "Format", "open_capture"]
+__all__ = ["FORMATS", "HEAD_OCTETS", "open_capture"]
 
 HEAD_OCTETS: Final = 1 << 14
 """How much of a file its format is recognised by."""
@@ -35,7 +42,15 @@ FORMATS: Final[tuple[Format, ...]] = (
     *keysight_h5.FORMATS,
     *isf.FORMATS,
     *rigol_wfm.FORMATS,
-    *text_formats.FORMATS,
+    rigol_csv.FORMAT,
+    siglent_csv.FORMAT,
+    keysight_csv.INFINIIVISION,
+    keysight_csv.INFINIIUM,
+    tektronix_csv.FORMAT,
+    lecroy_csv.FORMAT,
+    plain_csv.ROHDE_SCHWARZ,
+    saleae_csv.FORMAT,
+    plain_csv.PLAIN,
 )
 
 
@@ -59,25 +74,19 @@ def open_capture(path: Path) -> CaptureFile:
 
 
 def _head(path: Path) -> bytes:
-    try:
+    if "\0" in str(path):
+        raise CaptureError(f"{str(path)!r} is no name of a file: it has a NUL in it.")
+    with reading(path):
         mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise CaptureError(
-                f"{path} is a folder and no run folder of mqtick-lab (it has no run.toml). Name "
-                "the capture files in it, or a run folder."
-            )
-        if not stat.S_ISREG(mode):
-            raise CaptureError(f"{path} is no ordinary file. Name a file that an instrument saved.")
-        with path.open("rb") as stream:
-            head = stream.read(HEAD_OCTETS)
-    except OSError as error:
+    if stat.S_ISDIR(mode):
         raise CaptureError(
-            f"{path} cannot be read ({error.strerror}). Look at its name and its permissions."
-        ) from error
-    except ValueError as error:  # a NUL in the name; CaptureError is one too
-        if isinstance(error, CaptureError):
-            raise
-        raise CaptureError(f"{str(path)!r} is no name of a file ({error}).") from error
+            f"{path} is a folder and no run folder of mqtick-lab (it has no run.json). Name "
+            "the capture files in it, or a run folder."
+        )
+    if not stat.S_ISREG(mode):  # a pipe would wait for ever
+        raise CaptureError(f"{path} is no ordinary file. Name a file that an instrument saved.")
+    with opened(path) as stream:
+        head = stream.read(HEAD_OCTETS)
     if not head:
         raise CaptureError(
             f"{path} is empty: 0 octets. The instrument had not finished saving it, or the copy "

@@ -21,8 +21,9 @@ from mqtick.analysis.readers.columns import (
     read_head,
 )
 from mqtick.analysis.readers.format import Format
+from mqtick.analysis.readers.octets import LONGEST_S
 from mqtick.analysis.readers.text_capture import (
-    Channel,
+    Column,
     Grid,
     Plan,
     open_plan,
@@ -37,7 +38,6 @@ __all__ = ["FORMAT"]
 _NAME: Final = "Rigol CSV"
 _CHANNEL: Final = re.compile(r"(?:CH ?[1-8]|MATH[1-4]?|D ?\d{1,2}(?:-D ?\d{1,2})?|REF\d*)$", re.I)
 _INLINE: Final = re.compile(r"t0\s*=\s*([-+.\deE]+).*?tInc\s*=\s*([-+.\deE]+)", re.I)
-_LONGEST_S: Final = 1e3
 
 
 def _recognises(head: bytes) -> bool:
@@ -92,7 +92,7 @@ def _numbered(path: Path, lines: list[str], skipped: int) -> Plan:
     names, values = cells_of(lines[0]), cells_of(lines[1])
     told = dict(zip(names, values, strict=False))
     channels = [
-        Channel(name, place, _factor(values[place]))
+        Column(name, place, _factor(values[place]))
         for place, name in enumerate(names)
         if place and place < len(values) and _CHANNEL.match(name)
     ]
@@ -109,7 +109,7 @@ def _timed(lines: list[str], skipped: int, head: int) -> Plan:
         name, unit = split_unit(cell)
         if place and name:
             unit = units[place] if place < len(units) else unit
-            channels.append(Channel(name, place, _factor(unit)))
+            channels.append(Column(name, place, _factor(unit)))
     return Plan(_NAME, "", skipped + head, tuple(channels))
 
 
@@ -122,7 +122,7 @@ def _inline(path: Path, lines: list[str], skipped: int) -> Plan:
     for place, cell in enumerate(cells):
         name = re.sub(r"(?<=\d)\s*V$", "", split_unit(cell)[0])
         if _CHANNEL.match(name):
-            channels.append(Channel(name, place))
+            channels.append(Column(name, place))
     return Plan(_NAME, "", skipped + 1, tuple(channels), time_column=None, grid=grid)
 
 
@@ -144,7 +144,7 @@ def _converted(path: Path, lines: list[str], skipped: int) -> Plan:
     for column in range(1, len(cells)):
         if cells[column]:
             known = column <= len(named) and named[column - 1]
-            channels.append(Channel(str(known or f"CH {column}"), column))
+            channels.append(Column(str(known or f"CH {column}"), column))
     return Plan(
         _NAME,
         "",
@@ -158,7 +158,7 @@ def _converted(path: Path, lines: list[str], skipped: int) -> Plan:
 
 def _grid(path: Path, start: str, increment: str) -> Grid:
     start_s, increment_s = number(start), number(increment)
-    if not (abs(start_s) < _LONGEST_S and 0 < increment_s < _LONGEST_S):
+    if not (abs(start_s) < LONGEST_S and 0 < increment_s < LONGEST_S):
         raise CaptureError(
             f"{path}: the head says start {start!r} and increment {increment!r}, which are no "
             "seconds; save the waveform again."

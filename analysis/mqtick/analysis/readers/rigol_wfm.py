@@ -19,7 +19,15 @@ import numpy.typing as npt
 
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.logic_files import transitions_of_bits
-from mqtick.analysis.readers.octets import add_waveform, interval_fs, short_decimal, start_fs
+from mqtick.analysis.readers.octets import (
+    Octets,
+    add_waveform,
+    interval_fs,
+    opened,
+    reading,
+    short_decimal,
+    start_fs,
+)
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.signals.waveform import Waveform
 
@@ -62,16 +70,19 @@ def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
             f"{path} is a {name} file, which the package RigolWFM reads, and it cannot be imported "
             f"({error}). Install it with `pip install 'mqtick[captures]'`, or export as CSV."
         ) from error
-    try:
-        if path.stat().st_size > _LARGEST:
+    with opened(path) as stream:
+        size = Octets.of(path, stream).size
+        if size > _LARGEST:
             raise CaptureError(
-                f"{path} has {path.stat().st_size} octets, more than the {_LARGEST} up to which "
-                f"{name} files are read; record a shorter span, or export as CSV."
+                f"{path} has {size} octets, more than the {_LARGEST} up to which {name} files are "
+                "read; record a shorter span, or export as CSV."
             )
-        with path.open("rb") as stream:
-            model = model_of(stream.read(256))
+        stream.seek(0)
+        model = model_of(stream.read(256))
+    try:
         # It prints what it doubts, and warns of numbers that overflow.
         with (
+            reading(path),
             warnings.catch_warnings(action="ignore"),
             contextlib.redirect_stderr(io.StringIO()),
             contextlib.redirect_stdout(io.StringIO()),
@@ -79,8 +90,6 @@ def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
             return Wfm.from_file(str(path), model)
     except CaptureError:
         raise
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror or error}).") from error
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise CaptureError(
@@ -188,54 +197,31 @@ def _is_rohde_schwarz(head: bytes) -> bool:
     return head.startswith(b"<?xml") and b"<Database" in head and b'SaveItemType="Data"' in head
 
 
+def _format(
+    name: str,
+    tested: str,
+    recognises: Callable[[bytes], bool],
+    model_of: Callable[[bytes], str],
+) -> Format:
+    return Format(name, tested, recognises, _opener(name, model_of), _NEEDS)
+
+
 FORMATS: Final = (
-    Format(
-        "Rigol WFM",
-        "DS1052E, DS1102E",
-        lambda h: h[:4] in _RIGOL,
-        _opener("Rigol WFM", _rigol_model),
-        _NEEDS,
-    ),
-    Format(
-        "Siglent binary",
-        "SDS814X HD",
-        _is_siglent,
-        _opener("Siglent binary", lambda head: "Siglent"),
-        _NEEDS,
-    ),
-    Format(
+    _format("Rigol WFM", "DS1052E", lambda h: h[:4] in _RIGOL, _rigol_model),
+    _format("Siglent binary", "SDS814X HD (version 4)", _is_siglent, lambda h: "Siglent"),
+    _format(
         "LeCroy TRC",
         "WaveRunner 64Xi-A, 7200",
-        lambda head: b"WAVEDESC" in head[:64],
-        _opener("LeCroy TRC", lambda head: "LeCroy"),
-        _NEEDS,
+        lambda h: b"WAVEDESC" in h[:64],
+        lambda h: "LeCroy",
     ),
-    Format(
-        "Rohde & Schwarz binary",
-        "RTP",
-        _is_rohde_schwarz,
-        _opener("Rohde & Schwarz binary", lambda head: "auto"),
-        _NEEDS,
-    ),
-    Format(
+    _format("Rohde & Schwarz binary", "RTP", _is_rohde_schwarz, lambda h: "auto"),
+    _format(
         "Rigol DHO WFM",
         "",
-        lambda head: head.startswith(b"\2\0\0\0") and not _is_siglent(head),
-        _opener("Rigol DHO WFM", lambda head: "DHO"),
-        _NEEDS,
+        lambda h: h.startswith(b"\2\0\0\0") and not _is_siglent(h),
+        lambda h: "DHO",
     ),
-    Format(
-        "Yokogawa waveform",
-        "",
-        _is_yokogawa,
-        _opener("Yokogawa waveform", lambda head: "auto"),
-        _NEEDS,
-    ),
-    Format(
-        "Tektronix LLWFM",
-        "",
-        lambda head: b"LLWFM" in head[:8],
-        _opener("Tektronix LLWFM", lambda head: "Tek"),
-        _NEEDS,
-    ),
+    _format("Yokogawa waveform", "", _is_yokogawa, lambda h: "auto"),
+    _format("Tektronix LLWFM", "", lambda h: b"LLWFM" in h[:8], lambda h: "Tek"),
 )

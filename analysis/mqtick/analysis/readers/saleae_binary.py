@@ -16,7 +16,15 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.octets import Octets, add_waveform, interval_fs, start_fs
+from mqtick.analysis.readers.octets import (
+    LONGEST_S,
+    MAX_CHANGES,
+    Octets,
+    add_waveform,
+    interval_fs,
+    opened,
+    start_fs,
+)
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.signals.transitions import Transitions
 from mqtick.analysis.signals.waveform import FS_PER_SECOND
@@ -25,16 +33,11 @@ __all__ = ["FORMATS"]
 
 _MAGIC: Final = b"<SALEAE>"
 _DIGITAL, _ANALOG = 0, 1
-_MOST_CHANGES: Final = 1 << 27
-_LONGEST_S: Final = 9_000.0
 
 
 def _open(path: Path) -> CaptureFile:
-    try:
-        with path.open("rb") as stream:
-            head = Octets.of(path, stream).take(0, 16, "its header")
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        head = Octets.of(path, stream).take(0, 16, "its header")
     version, kind = struct.unpack_from("<ii", head, 8)
     if version not in (0, 1) or kind not in (_DIGITAL, _ANALOG):
         raise CaptureError(
@@ -49,28 +52,25 @@ def _open(path: Path) -> CaptureFile:
 
 def _captures(path: Path, version: int, kind: int, notes: list[str]) -> Iterator[Capture]:
     complete = 0
-    try:
-        with path.open("rb") as stream:
-            file = Octets.of(path, stream)
-            at, count = 16, 1
-            if version == 1:
-                count, at = struct.unpack("<Q", file.take(at, 8, "its header"))[0], 24
-            for index in range(count):
-                what = f"chunk {index + 1} of {count}"
-                signals: dict[str, Signal] = {}
-                try:
-                    if kind == _DIGITAL:
-                        at = _digital(file, at, version, what, signals, notes)
-                    else:
-                        at = _analog(file, at, version, what, signals, notes)
-                except CaptureError as error:
-                    notes.append(f"Chunks from {index + 1} on were left out. {error}")
-                    break
-                if signals:
-                    complete += 1
-                    yield Capture(signals, triggered=kind == _ANALOG and version == 1)
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        file = Octets.of(path, stream)
+        at, count = 16, 1
+        if version == 1:
+            count, at = struct.unpack("<Q", file.take(at, 8, "its header"))[0], 24
+        for index in range(count):
+            what = f"chunk {index + 1} of {count}"
+            signals: dict[str, Signal] = {}
+            try:
+                if kind == _DIGITAL:
+                    at = _digital(file, at, version, what, signals, notes)
+                else:
+                    at = _analog(file, at, version, what, signals, notes)
+            except CaptureError as error:
+                notes.append(f"Chunks from {index + 1} on were left out. {error}")
+                break
+            if signals:
+                complete += 1
+                yield Capture(signals, triggered=kind == _ANALOG and version == 1)
     if not complete:
         raise CaptureError(" ".join([f"{path} has no complete chunk.", *notes]))
 
@@ -82,10 +82,15 @@ def _digital(
     fields = layout.unpack(file.take(at, layout.size, f"the header of {what}"))
     initial, count = int(fields[0]), int(fields[-1])
     at += layout.size
-    if initial not in (0, 1) or count > _MOST_CHANGES:
-        raise CaptureError(f"{file.path}: {what} has {count} changes from level {initial}.")
+    if initial not in (0, 1):
+        raise CaptureError(f"{file.path}: {what} begins at level {initial}, which is none.")
+    if count > MAX_CHANGES:
+        raise CaptureError(
+            f"{file.path}: {what} has {count:,} changes, and no more than {MAX_CHANGES:,} are "
+            "read; record a shorter span."
+        )
     seconds = file.array(at, "<f8", count, what).astype(np.float64)
-    if not (np.abs(seconds) < _LONGEST_S).all() or (np.diff(seconds) <= 0).any():
+    if not (np.abs(seconds) < LONGEST_S).all() or (np.diff(seconds) <= 0).any():
         raise CaptureError(f"{file.path}: {what} has changes that do not follow one another.")
     sampled_fs = (
         interval_fs(1 / fields[1] if fields[1] > 0 else 0.0, file.path, what) if version else 0
@@ -125,5 +130,10 @@ def _analog(
 
 
 FORMATS: Final = (
-    Format("Saleae binary", "saleae-importer 1.0.1", lambda head: head.startswith(_MAGIC), _open),
+    Format(
+        "Saleae binary",
+        "saleae-importer 1.0.1 (version 0, digital)",
+        lambda head: head.startswith(_MAGIC),
+        _open,
+    ),
 )

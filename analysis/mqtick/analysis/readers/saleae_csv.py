@@ -13,7 +13,7 @@ from typing import Final
 
 from mqtick.analysis.readers.columns import cells_of, head_lines, is_text, read_head
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.text_capture import Channel, Plan, open_plan
+from mqtick.analysis.readers.text_capture import Column, Plan, open_plan
 from mqtick.analysis.readers.text_transitions import refuse_dates
 from mqtick.analysis.signals.capture import CaptureFile
 
@@ -40,8 +40,8 @@ def _open(path: Path) -> CaptureFile:
     if len(lines) > 1:
         refuse_dates(path, cells_of(lines[1])[0])
     names = cells_of(lines[0])
-    channels = [Channel(name, place) for place, name in enumerate(names) if place and name]
+    channels = [Column(name, place) for place, name in enumerate(names) if place and name]
     return open_plan(path, Plan(_NAME, "Saleae", 1, tuple(channels), triggered=False))
 
 
-FORMAT: Final = Format(_NAME, "Logic 2, digital", _recognises, _open)
+FORMAT: Final = Format(_NAME, "", _recognises, _open)

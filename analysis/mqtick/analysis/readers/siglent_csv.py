@@ -13,7 +13,7 @@ from typing import Final
 
 from mqtick.analysis.readers.columns import cells_of, head_lines, is_text, number, read_head
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.text_capture import Channel, Plan, open_plan, unit_of
+from mqtick.analysis.readers.text_capture import Column, Plan, open_plan, unit_of
 from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 
 __all__ = ["FORMAT"]
@@ -53,7 +53,7 @@ def _open(path: Path) -> CaptureFile:
     names += [f"column {place + 2}" for place in range(len(names), count)]
     units = dict(_pair(cell) for cell in told.get("Vertical Units", []))
     channels = [
-        Channel(name, place + 1, unit_of(units.get(name, ""), "V") or 1.0)
+        Column(name, place + 1, unit_of(units.get(name, ""), "V") or 1.0)
         for place, name in enumerate(names[:count])
     ]
     interval = number(_value(told, "Sample Interval"))
@@ -88,4 +88,4 @@ def _value(told: dict[str, list[str]], key: str) -> str:
     return _pair(first)[1] or first
 
 
-FORMAT: Final = Format(_NAME, "SDS1202X-E, and one of the two-line head", _recognises, _open)
+FORMAT: Final = Format(_NAME, "", _recognises, _open)

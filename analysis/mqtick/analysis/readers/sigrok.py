@@ -68,18 +68,18 @@ def uncertainty_fs(waveform: Waveform) -> int:
 
 
 def read_sigrok(
-    source: Path | BinaryIO, names: Collection[str] | None = None, max_octets: int = MAX_OCTETS
+    source: Path | BinaryIO, names: Collection[str] | None = None
 ) -> dict[str, Waveform]:
     """Read probes, all or those named, each as a waveform that starts at 0 fs.
 
     Logic probes have the codes 0 and 1. Analogue ones are rounded to codes of the converter's
     step, or of 1/65,000 of the range they cover. `interval_fs` is rounded to the nearest fs
     (8e-9 of it at 24 MHz).
-    SigrokFileError where it is none, is damaged, or is larger than `max_octets` in memory.
+    SigrokFileError where it is none, is damaged, or is larger than `MAX_OCTETS` in memory.
     """
     try:
         with zipfile.ZipFile(source) as archive:
-            return _read(archive, names, max_octets)
+            return _read(archive, names)
     except SigrokFileError:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
@@ -90,9 +90,7 @@ def read_sigrok(
         raise SigrokFileError(f"The sigrok session cannot be read ({error}).") from error
 
 
-def _read(
-    archive: zipfile.ZipFile, names: Collection[str] | None, max_octets: int
-) -> dict[str, Waveform]:
+def _read(archive: zipfile.ZipFile, names: Collection[str] | None) -> dict[str, Waveform]:
     version = _small(archive, "version").strip()
     if version != "2":
         raise SigrokFileError(
@@ -110,9 +108,9 @@ def _read(
     samples = sum(chunk.file_size for chunk in logic) // metadata.unitsize
     floats = {name: _chunks(archive, f"analog-1-{k}") for name, k in analog.items()}
     octets = samples * len(probes) + sum(c.file_size for of in floats.values() for c in of)
-    if octets > max_octets:
+    if octets > MAX_OCTETS:
         raise SigrokFileError(
-            f"The capture would take {octets} octets of memory, more than {max_octets}; read "
+            f"The capture would take {octets} octets of memory, more than {MAX_OCTETS}; read "
             "fewer probes of it, or record a shorter span."
         )
     found = _logic(archive, metadata, logic, probes, samples)

@@ -19,7 +19,7 @@ from mqtick.analysis.readers.columns import (
     read_head,
 )
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.text_capture import Channel, Plan, open_plan, unit_of
+from mqtick.analysis.readers.text_capture import Column, Plan, open_plan, unit_of
 from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 
 __all__ = ["FORMAT"]
@@ -68,11 +68,11 @@ def _open(path: Path) -> CaptureFile:
     to_volts = unit_of(told.get("Vertical Units", "V"), "V") or 1.0
     if titles is None:
         first_row, time_column = 0, 3
-        channels = [Channel(told.get("Source") or "CH1", 4, to_volts)]
+        channels = [Column(told.get("Source") or "CH1", 4, to_volts)]
     else:
         first_row, time_column = titles + 1, 0
         channels = [
-            Channel(name, place, to_volts)
+            Column(name, place, to_volts)
             for place, name in enumerate(cells_of(lines[titles]))
             if place and name and name != "TIME"
         ]
@@ -93,4 +93,4 @@ def _open(path: Path) -> CaptureFile:
     )
 
 
-FORMAT: Final = Format(_NAME, "TDS2001C, MSO3012, tm_data_types", _recognises, _open)
+FORMAT: Final = Format(_NAME, "tm_data_types 0.5.0", _recognises, _open)

@@ -23,6 +23,7 @@ from mqtick.analysis.readers.octets import (
     add_waveform,
     channel_of,
     interval_fs,
+    opened,
     start_fs,
     text,
 )
@@ -65,11 +66,8 @@ def _is_wfm(head: bytes) -> bool:
 
 def _open(path: Path) -> CaptureFile:
     notes: list[str] = []
-    try:
-        with path.open("rb") as stream:
-            header = _header(Octets.of(path, stream))
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        header = _header(Octets.of(path, stream))
     return CaptureFile(
         path, "Tektronix WFM", "Tektronix", lambda: _captures(path, header, notes), notes
     )
@@ -164,24 +162,21 @@ def _captures(path: Path, header: _Header, notes: list[str]) -> Iterator[Capture
     if frames < header.frames:
         notes.append("The last frame is a summary of the others and was left out.")
     complete = 0
-    try:
-        with path.open("rb") as stream:
-            file = Octets.of(path, stream)
-            for index in range(frames):
-                at = header.curve_at + index * header.stride + header.data[0]
-                count = header.data[1] // header.kind.itemsize
-                try:
-                    samples = file.array(at, header.kind, count, f"frame {index + 1} of {frames}")
-                except CaptureError as error:
-                    notes.append(f"Frames from {index + 1} on were left out. {error}")
-                    break
-                signals: dict[str, Signal] = {}
-                _add(header, samples, signals, notes)
-                if signals:
-                    complete += 1
-                    yield Capture(signals, started_ns=_started_ns(header, index))
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
+    with opened(path) as stream:
+        file = Octets.of(path, stream)
+        for index in range(frames):
+            at = header.curve_at + index * header.stride + header.data[0]
+            count = header.data[1] // header.kind.itemsize
+            try:
+                samples = file.array(at, header.kind, count, f"frame {index + 1} of {frames}")
+            except CaptureError as error:
+                notes.append(f"Frames from {index + 1} on were left out. {error}")
+                break
+            signals: dict[str, Signal] = {}
+            _add(header, samples, signals, notes)
+            if signals:
+                complete += 1
+                yield Capture(signals, started_ns=_started_ns(header, index))
     if not complete:
         raise CaptureError(" ".join([f"{path} has no complete frame.", *notes]))
 
@@ -213,4 +208,4 @@ def _started_ns(header: _Header, index: int) -> int | None:
     return int(seconds) * 10**9 + round(float(fraction) * 1e9) if known else None
 
 
-FORMATS: Final = (Format("Tektronix WFM", "tm_data_types 0.5.0", _is_wfm, _open),)
+FORMATS: Final = (Format("Tektronix WFM", "tm_data_types 0.5.0 (version 3)", _is_wfm, _open),)

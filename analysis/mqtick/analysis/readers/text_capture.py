@@ -10,14 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.readers.columns import Floats, Layout, Rows, read_rows
+from mqtick.analysis.readers.columns import Columns, Floats, Rows, read_rows
 from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
 from mqtick.analysis.readers.time_column import even_times
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.signals.quantise import waveform_of_volts
 from mqtick.analysis.signals.waveform import Waveform
 
-__all__ = ["Channel", "Grid", "Plan", "open_plan", "split_unit", "unit_of"]
+__all__ = ["Column", "Grid", "Plan", "open_plan", "split_unit", "unit_of"]
 
 _UNITS: Final = {"": 1.0, "k": 1e3, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 _TOLD: Final = 100.0
@@ -53,7 +53,7 @@ def split_unit(cell: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class Column:
     """A column of samples: its name, its place from 0, and the factor to volts."""
 
     name: str
@@ -63,10 +63,14 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A time base that the head tells: instant of sample 0, and the interval, in fs."""
+    """Instant of sample 0 and interval in fs; how far the interval may be off, in parts a million.
+
+    Where the head tells them they are exact.
+    """
 
     start_fs: int
     interval_fs: int
+    error_ppm: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,14 @@ class Plan:
         grid: the time base, where the head has it.
         interval_s: the interval where the head tells it beside a time column, 0 where not.
         rows: how many rows the head announces, 0 where it does not.
-        delimiter, decimal_comma: as Layout has them.
+        delimiter, decimal_comma: as Columns has them.
         triggered: whether time 0 is the trigger; None: where it lies within the record.
     """
 
     format: str
     instrument: str
     first_row: int
-    channels: tuple[Channel, ...]
+    channels: tuple[Column, ...]
     time_column: int | None = 0
     to_seconds: float = 1.0
     index_column: int | None = None
@@ -121,7 +125,7 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
     counts = plan.index_column if plan.grid else plan.time_column
     if counts is not None:
         reads.insert(0, counts)
-    layout = Layout(
+    layout = Columns(
         plan.first_row,
         tuple(dict.fromkeys(reads)),
         plan.delimiter,
@@ -142,7 +146,11 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
             signals = _waveforms(plan, rows, (first, last), grid, notes)
         if signals:
             found = True
-            yield Capture(signals, _triggered(plan, grid, last - first))
+            yield Capture(
+                signals,
+                _triggered(plan, grid, last - first),
+                timebase_ppm=grid.error_ppm if grid else 0.0,
+            )
     if not found:
         raise CaptureError(f"{path}: no channel has samples that can be read. " + " ".join(notes))
 
@@ -219,7 +227,7 @@ def _grid(path: Path, plan: Plan, times: Floats, resolution: float, notes: list[
             f"The head says that samples are {plan.interval_s:.6g} s apart, and the times are "
             f"{interval_s:.6g} s apart; the times were taken.",
         )
-    return Grid(even.start_fs, even.interval_fs)
+    return Grid(even.start_fs, even.interval_fs, even.error_ppm)
 
 
 def _triggered(plan: Plan, grid: Grid | None, count: int) -> bool:

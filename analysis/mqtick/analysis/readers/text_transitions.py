@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mqtick.analysis.readers.columns import Floats
+from mqtick.analysis.readers.octets import LONGEST_S
 from mqtick.analysis.signals.capture import CaptureError
 from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
 from mqtick.analysis.signals.waveform import femtoseconds
 
 __all__ = ["is_changes", "is_levels", "refuse_dates", "transitions_of"]
 
-_LONGEST_S: Final = 9000.0
 _ENOUGH: Final = 8
 """Changes out of whose distances the sample interval can be told."""
 _ODD_RATES_HZ: Final = (3e6, 6e6, 12e6, 24e6, 48e6, 96e6)
@@ -54,9 +54,9 @@ def transitions_of(
             f"{path}: the times of the changes go back, or are missing; it is damaged, or two "
             "files were joined. Export it again."
         )
-    if np.abs(times_s).max() > _LONGEST_S:
+    if np.abs(times_s).max() > LONGEST_S:
         raise CaptureError(
-            f"{path}: times up to {np.abs(times_s).max():.4g} s, and more than {_LONGEST_S:.0f} s "
+            f"{path}: times up to {np.abs(times_s).max():.4g} s, and more than {LONGEST_S:.0f} s "
             "is not counted in fs. Export a shorter range, with times counted from its start."
         )
     instants = np.rint(times_s * 1e15).astype(np.int64)

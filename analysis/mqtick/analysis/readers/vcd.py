@@ -1,7 +1,7 @@
 """Value change dumps (VCD, IEEE 1364-2005 clause 18), as logic analysers and simulators write them.
 
 Times are whole multiples of the timescale, so instants come out exact. Read as a stream: what is
-held in memory is the changes of the signals that were asked for. Scalars only: vectors, reals and
+held in memory is the changes. Scalars only: vectors, reals and
 strings have no edges and are passed over.
 """
 
@@ -9,30 +9,21 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
 
+from mqtick.analysis.readers.octets import MAX_CHANGES, opened
 from mqtick.analysis.signals.capture import CaptureError
 from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
 
-__all__ = ["VcdError", "read_vcd"]
-
-MAX_CHANGES: Final = 20_000_000
-"""Changes, over all signals that are read, above which a file is refused."""
+__all__ = ["VcdError", "VcdHeader", "read_vcd", "read_vcd_header"]
 
 _LEVELS: Final = {"0": 0, "1": 1, "x": UNKNOWN, "X": UNKNOWN, "z": UNKNOWN, "Z": UNKNOWN}
-_UNITS_FS: Final = {
-    "s": 10**15,
-    "ms": 10**12,
-    "us": 10**9,
-    "ns": 10**6,
-    "ps": 10**3,
-    "fs": 1,
-}
+_UNITS_FS: Final = {"s": 10**15, "ms": 10**12, "us": 10**9, "ns": 10**6, "ps": 10**3, "fs": 1}
 _PIECE: Final = 1 << 16
 _TOKEN: Final = 1 << 16
 _LATEST_FS: Final = 2**63 - 1
@@ -75,27 +66,45 @@ class _Signal:
         )
 
 
-def read_vcd(
-    source: Path | BinaryIO, names: Collection[str] | None = None, max_changes: int = MAX_CHANGES
-) -> dict[str, Transitions]:
-    """Read signals, all scalars or those named, each under its path ("scope.name").
+@dataclass(slots=True)
+class VcdHeader:
+    """What a dump declares before its first value.
 
-    `names` are paths, or names where no two signals share one. VcdError where it is no VCD, time
-    goes backwards, a value belongs to no signal, or there are more than `max_changes`.
+    Attributes:
+        version: of the program that wrote it, "" where it does not say.
+        comments: all of them, in one line.
+        timescale_fs: what its times count, in fs.
+    """
+
+    version: str = ""
+    comments: str = ""
+    timescale_fs: int = 0
+    signals: dict[str, list[_Signal]] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+
+
+def read_vcd(source: Path | BinaryIO) -> dict[str, Transitions]:
+    """Read all scalar signals, each under its path ("scope.name").
+
+    VcdError where it is no VCD, time goes backwards, a value belongs to no signal, or there are
+    too many changes; CaptureError where the file cannot be read.
     """
     if isinstance(source, Path):
-        try:
-            with source.open("rb") as stream:
-                return read_vcd(stream, names, max_changes)
-        except OSError as error:
-            raise VcdError(f"{source} cannot be read ({error.strerror}).") from error
+        with opened(source) as stream:
+            return read_vcd(stream)
     tokens = _tokens(source)
-    timescale_fs, signals, others = _header(tokens)
-    wanted = _wanted(signals, others, names)
-    kept = {id(signal) for signal in wanted}
-    reads = {code: [s for s in of if id(s) in kept] for code, of in signals.items()}
-    _changes(tokens, timescale_fs, reads, others, max_changes)
-    return {signal.path: signal.transitions() for signal in wanted}
+    header = _header(tokens)
+    every = [signal for of in header.signals.values() for signal in of]
+    if len({signal.path for signal in every}) < len(every):
+        raise VcdError("Two signals of the file have the same name in the same scope.")
+    _changes(tokens, header)
+    return {signal.path: signal.transitions() for signal in every}
+
+
+def read_vcd_header(path: Path) -> VcdHeader:
+    """Read no more than the declarations of a dump; VcdError or CaptureError."""
+    with opened(path) as stream:
+        return _header(_tokens(stream))
 
 
 def _tokens(stream: BinaryIO) -> Iterator[str]:
@@ -125,15 +134,9 @@ def _until_end(tokens: Iterator[str], command: str) -> list[str]:
     raise VcdError(f"The file ends within {command}: it is cut short, or no value change dump.")
 
 
-_Signals = dict[str, list[_Signal]]
-
-
-def _header(tokens: Iterator[str]) -> tuple[int, _Signals, set[str]]:
-    """Read the declarations: the timescale in fs, scalars by code, codes of what is no scalar."""
-    timescale_fs = 0
+def _header(tokens: Iterator[str]) -> VcdHeader:
+    header = VcdHeader()
     scopes: list[str] = []
-    signals: _Signals = {}
-    others: set[str] = set()
     for token in tokens:
         if not token.startswith("$"):
             raise VcdError(
@@ -143,14 +146,18 @@ def _header(tokens: Iterator[str]) -> tuple[int, _Signals, set[str]]:
         words = _until_end(tokens, token[:40])
         match token:
             case "$enddefinitions":
-                if not timescale_fs:
+                if not header.timescale_fs:
                     raise VcdError(
                         "The file declares no $timescale, so its times are in nothing; add one, "
                         "for example: $timescale 1 ns $end."
                     )
-                return timescale_fs, signals, others
+                return header
             case "$timescale":
-                timescale_fs = _timescale_fs("".join(words))
+                header.timescale_fs = _timescale_fs("".join(words))
+            case "$version":
+                header.version = " ".join(words)
+            case "$comment":
+                header.comments = f"{header.comments} {' '.join(words)}".strip()
             case "$scope":
                 scopes.append(words[-1] if words else "")
             case "$upscope":
@@ -158,9 +165,9 @@ def _header(tokens: Iterator[str]) -> tuple[int, _Signals, set[str]]:
                     raise VcdError("The file leaves a scope that it did not enter.")
                 scopes.pop()
             case "$var":
-                _declare(words, scopes, signals, others)
+                _declare(words, scopes, header)
             case _:
-                pass  # $date, $version, $comment, and what tools add of their own
+                pass  # $date, and what tools add of their own
     raise VcdError("The file ends before $enddefinitions: it is cut short, or no VCD.")
 
 
@@ -173,51 +180,25 @@ def _timescale_fs(text: str) -> int:
     return int(match.group(1)) * _UNITS_FS[match.group(2)]
 
 
-def _declare(words: list[str], scopes: list[str], signals: _Signals, others: set[str]) -> None:
+def _declare(words: list[str], scopes: list[str], header: VcdHeader) -> None:
     if len(words) < 4:
         raise VcdError(f"The declaration of a signal is incomplete: $var {' '.join(words)[:60]}.")
     kind, size, code = words[:3]
     if kind in _NO_LEVELS or size != "1":
-        others.add(code)
+        header.others.add(code)
         return
     # "D0 [3]" is a bit of a vector; its range is part of the name.
     name = "".join(words[3:])
-    signals.setdefault(code, []).append(_Signal(name, ".".join([*scopes, name])))
+    header.signals.setdefault(code, []).append(_Signal(name, ".".join([*scopes, name])))
 
 
-def _wanted(signals: _Signals, others: set[str], names: Collection[str] | None) -> list[_Signal]:
-    every = [signal for of in signals.values() for signal in of]
-    paths = {signal.path: signal for signal in every}
-    if len(paths) < len(every):
-        raise VcdError("Two signals of the file have the same name in the same scope.")
-    if names is None:
-        return every
-    found = []
-    for name in names:
-        hits = [paths[name]] if name in paths else [s for s in every if s.name == name]
-        if len(hits) != 1:
-            known = ", ".join(list(paths)[:20]) or "none"
-            more = f" Its {len(others)} vectors and reals are not read." if others else ""
-            raise VcdError(
-                f"The file has {'several signals' if hits else 'no scalar signal'} {name!r}; it "
-                f"has {known}.{more}"
-            )
-        found.append(hits[0])
-    return found
-
-
-def _changes(
-    tokens: Iterator[str],
-    timescale_fs: int,
-    reads: _Signals,
-    others: set[str],
-    max_changes: int,
-) -> None:
+def _changes(tokens: Iterator[str], header: VcdHeader) -> None:
+    reads, others = header.signals, header.others
     now_fs = count = 0
     for token in tokens:
         first = token[0]
         if first == "#":
-            now_fs = _instant(token, timescale_fs, now_fs)
+            now_fs = _instant(token, header.timescale_fs, now_fs)
         elif first in _LEVELS:
             of = reads.get(token[1:])
             if of is None:
@@ -244,10 +225,10 @@ def _changes(
                 f"The file has {token[:40]!r} among its values, which is no part of a value change "
                 "dump; it is damaged."
             )
-        if count > max_changes:
+        if count > MAX_CHANGES:
             raise VcdError(
-                f"The file has more than {max_changes} changes of the signals that are read; read "
-                "fewer of them, or record a shorter span."
+                f"The file has more than {MAX_CHANGES:,} changes, which is more than is read; "
+                "record fewer signals, or a shorter span."
             )
 
 
