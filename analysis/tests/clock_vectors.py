@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqtick.analysis.clocks.deviation import Deviation
-from mqtick.analysis.clocks.stability import adev, mdev, mtie, tdev
+from mqtick.analysis.clocks.stability import adev, mtie, tdev
 
 VECTORS = Path(__file__).parent / "vectors"
 NS = 1e9
@@ -20,9 +20,8 @@ MEASURES: dict[str, Callable[..., Deviation]] = {
     "mtie": mtie,
     "tdev": tdev,
     "adev": adev,
-    "mdev": mdev,
 }
-IN_SECONDS = {"mtie": 1 / NS, "tdev": 1 / NS, "adev": 1.0, "mdev": 1.0}
+IN_SECONDS = {"mtie": 1 / NS, "tdev": 1 / NS, "adev": 1.0}
 
 
 def integrated(frequencies: Floats) -> Floats:

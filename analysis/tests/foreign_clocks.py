@@ -22,7 +22,7 @@ _TIMEOUT_S = 120
 def allantools(
     measure: str, x_s: npt.NDArray[np.float64], tau0_s: float, factors: Sequence[int]
 ) -> dict[str, Any]:
-    """Return `factors` and `values` of `mtie`, `tdev`, `oadev` or `mdev`.
+    """Return `factors` and `values` of `mtie`, `tdev` or `oadev`.
 
     Skips the test where allantools is not installed; MQTICK_DRIVERS=required makes it fail instead.
     """

@@ -1,6 +1,6 @@
 """Compute deviations with allantools: X.npy TAU0_S OUT.json MEASURE FACTOR...
 
-X.npy holds the time error in s; MEASURE is `mtie`, `tdev`, `oadev` or `mdev`. OUT.json has the
+X.npy holds the time error in s; MEASURE is `mtie`, `tdev` or `oadev`. OUT.json has the
 factors that were computed, the values, and the seconds that the computation took.
 """
 

@@ -65,7 +65,7 @@ content = {
     "by": f"allantools {allantools.__version__}, scipy {scipy.__version__}",
     "tau0_s": _TAU0_S,
     "factors": _FACTORS,
-    **{measure: values(measure, x) for measure in ("mtie", "tdev", "oadev", "mdev")},
+    **{measure: values(measure, x) for measure in ("mtie", "tdev", "oadev")},
     "degrees_of_freedom": degrees(),
     "chi_square": quantiles(),
 }

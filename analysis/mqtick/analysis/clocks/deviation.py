@@ -15,9 +15,9 @@ class Deviation:
     """One stability measure over observation intervals.
 
     Attributes:
-        name: "MTIE", "TDEV", "ADEV" or "MDEV".
+        name: "MTIE", "TDEV" or "ADEV".
         tau_s: observation intervals in s.
-        value: MTIE and TDEV in ns, ADEV and MDEV without unit.
+        value: MTIE and TDEV in ns, ADEV without unit.
         low, high: confidence interval, None for MTIE (a maximum, it has none).
     """
 

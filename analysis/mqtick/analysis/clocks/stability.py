@@ -1,9 +1,9 @@
-"""MTIE, TDEV, ADEV and MDEV of a time error that is sampled evenly.
+"""MTIE, TDEV and ADEV of a time error that is sampled evenly.
 
 Definitions: ITU-T G.810 (08/96), appendix II (MTIE and TDEV by standard estimator formulas), and
-NIST Special Publication 1065, section 5.2 (overlapping Allan deviation, modified Allan deviation,
-time deviation). All take the time error in ns; they do not depend on a constant offset, and ADEV,
-MDEV and TDEV not on a constant frequency offset either.
+NIST Special Publication 1065, section 5.2 (overlapping Allan deviation, time deviation). All take
+the time error in ns; they do not depend on a constant offset, and ADEV and TDEV not on a constant
+frequency offset either.
 
 A time error with gaps is given as the parts between them: nothing is ever computed across a gap.
 """
@@ -23,7 +23,7 @@ from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.noise import ALPHAS, degrees_of_freedom, noise_exponents
 from mqtick.analysis.clocks.products import product
 
-__all__ = ["adev", "default_factors", "mdev", "mtie", "tdev"]
+__all__ = ["adev", "default_factors", "mtie", "tdev"]
 
 Floats = npt.NDArray[np.float64]
 Samples = npt.ArrayLike | Sequence[Floats]
@@ -113,34 +113,21 @@ def adev(
     tau0_s: float,
     taus: npt.ArrayLike | None = None,
     confidence: float = 0.95,
-    alpha: int | None = None,
 ) -> Deviation:
     """Return the overlapping Allan deviation, without unit, with its confidence interval.
 
     The interval is that of chi-square with equivalent degrees of freedom for the noise that each
-    tau shows, or for `alpha` where it is known (see `noise`).
+    tau shows (see `noise`).
 
     Args:
         x_ns, tau0_s: as for `mtie`.
         taus: as for `mtie`; by default up to a quarter of the longest part.
         confidence: of the interval, 0 to 1.
-        alpha: exponent of the noise, None to find out.
 
     Raises:
         ValueError: values that are no numbers, no tau that fits, fewer than three values.
     """
-    return _deviation("ADEV", x_ns, tau0_s, taus, confidence, alpha, modified=False)
-
-
-def mdev(
-    x_ns: Samples,
-    tau0_s: float,
-    taus: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-    alpha: int | None = None,
-) -> Deviation:
-    """Return the modified Allan deviation, without unit; everything else as `adev`."""
-    return _deviation("MDEV", x_ns, tau0_s, taus, confidence, alpha, modified=True)
+    return _deviation("ADEV", x_ns, tau0_s, taus, confidence, modified=False)
 
 
 def tdev(
@@ -148,10 +135,9 @@ def tdev(
     tau0_s: float,
     taus: npt.ArrayLike | None = None,
     confidence: float = 0.95,
-    alpha: int | None = None,
 ) -> Deviation:
-    """Return the time deviation in ns, tau / sqrt(3) times MDEV; everything else as `adev`."""
-    return _deviation("TDEV", x_ns, tau0_s, taus, confidence, alpha, modified=True)
+    """Return the time deviation in ns; everything else as `adev`."""
+    return _deviation("TDEV", x_ns, tau0_s, taus, confidence, modified=True)
 
 
 def _deviation(
@@ -160,7 +146,6 @@ def _deviation(
     tau0_s: float,
     taus: npt.ArrayLike | None,
     confidence: float,
-    alpha: int | None,
     *,
     modified: bool,
 ) -> Deviation:
@@ -173,7 +158,7 @@ def _deviation(
     factors = _factors(taus, tau0_s, most, longest.size // _LARGEST_SHARE)
     # Offset and frequency do not count, and without them sums lose no digits.
     straight = [_without_line(part) for part in parts]
-    noise_of = _NoiseOf(max(straight, key=len), alpha)
+    noise_of = _NoiseOf(max(straight, key=len))
     square: Callable[[Floats, int], tuple[float, int]] = _squares
     if modified:
         straight = [np.concatenate(([0.0], np.cumsum(part))) for part in straight]
@@ -201,10 +186,9 @@ def _deviation(
 class _NoiseOf:
     """Which noise a time error may have at one factor after the other, ascending."""
 
-    def __init__(self, x: Floats, alpha: int | None) -> None:
+    def __init__(self, x: Floats) -> None:
         self._x = x
-        self._given = alpha is not None
-        self._alphas: tuple[int, ...] = ALPHAS if alpha is None else (alpha,)
+        self._alphas: tuple[int, ...] = ALPHAS
 
     def degrees(self, factor: int, terms: int, *, modified: bool) -> float:
         """Return the least equivalent degrees of freedom of any noise that it may be.
@@ -212,8 +196,7 @@ class _NoiseOf:
         Where there are too few values to tell, that is the noise of the factor before; any, if
         there was none.
         """
-        if not self._given:
-            self._alphas = noise_exponents(self._x, factor) or self._alphas
+        self._alphas = noise_exponents(self._x, factor) or self._alphas
         return min(
             degrees_of_freedom(alpha, factor, terms, modified=modified) for alpha in self._alphas
         )
