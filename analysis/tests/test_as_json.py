@@ -76,3 +76,10 @@ def test_hostile_text_is_text_that_can_be_written() -> None:
     text = json.dumps(as_json([hostile_result()]), ensure_ascii=False)
     text.encode()
     assert "\\u001b" not in text
+
+
+def test_every_channel_says_how_its_edges_were_found() -> None:
+    edges = as_json([skew_result()])["results"][0]["edges"]
+    assert [each["channel"] for each in edges] == ["publisher", "rpi1", "rpi2"]
+    assert edges[1]["median_uncertainty_us"] == 0.004
+    assert {"fitted", "interpolated", "between_samples", "largest_uncertainty_us"} <= set(edges[0])

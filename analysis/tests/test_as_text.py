@@ -57,3 +57,8 @@ def test_hostile_text_does_not_steer_the_terminal() -> None:
     text = as_text([hostile_result()])
     assert all(sign.isprintable() or sign == "\n" for sign in text)
     assert max(map(len, text.split("\n"))) < 100
+
+
+def test_a_row_of_which_many_shots_were_missed_is_marked() -> None:
+    assert "2!" in as_text([skew_result(20, (2,), missed=2)])
+    assert "!" not in as_text([skew_result(40, (2,), missed=2)])

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtick.analysis.report.figures.labels import spread
-from mqtick.analysis.report.figures.scales import scale_of
+from mqtick.analysis.report.figures.scales import axis_scale
+from mqtick.analysis.report.numbers import short
 from mqtick.analysis.report.style import (
     GRID,
     INKS,
     PAPER,
     drawing,
-    number,
     text_inches,
     wrapped,
 )
@@ -52,7 +52,7 @@ def test_every_ink_can_be_read_on_light_and_on_dark_paper(ink: tuple[str, str, s
     ],
 )
 def test_numbers_are_written_as_people_write_them(value: float, text: str) -> None:
-    assert number(value) == text
+    assert short(value) == text
 
 
 @given(
@@ -84,7 +84,7 @@ def test_wrapped_text_stays_within_its_width_and_lines(text: str, width: float, 
 @given(st.lists(st.floats(-1e12, 1e12) | st.just(float("nan")), max_size=20))
 def test_every_scale_holds_its_values(values: list[float]) -> None:
     for options in ({}, {"log_ratio": 1.5}, {"from_zero": True}, {"log_ratio": float("inf")}):
-        scale = scale_of(values, **options)  # type: ignore[arg-type]
+        scale = axis_scale(values, **options)  # type: ignore[arg-type]
         assert np.isfinite([scale.low, scale.high]).all()
         assert scale.low < scale.high
         assert scale.kind != "log" or scale.low > 0

@@ -8,6 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +22,12 @@ from analysis.tests.report_samples import (
     mixed_result,
     skew_result,
 )
-from mqtick.analysis.report.headline import headline_of, headlines_of
-from mqtick.analysis.report.numbers import interval_of, number
+from mqtick.analysis.report.headline import headlines_of
+from mqtick.analysis.report.numbers import in_words, interval_of, number, printed
 from mqtick.analysis.report.page import Drawn, page_of
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.estimate import Estimate
+from mqtick.analysis.statistics.limit import duration
 
 SVG = '<svg role="img" aria-label="a line"></svg>'
 PICTURES = [Drawn("Skew over N", "The means.", SVG, SVG), Drawn("Shots", "All.", SVG, SVG)]
@@ -74,7 +76,7 @@ def test_sentence_three_numbers_verdicts_and_figure_come_before_everything_else(
 
 
 def test_the_three_numbers_of_skew_are_mean_tail_and_the_brokers_figure_of_merit() -> None:
-    numbers = headline_of(skew_result()).numbers
+    numbers = headlines_of([skew_result()])[0].numbers
     assert [each.label.replace("\xa0", " ") for each in numbers] == [
         "mean |skew| at N = 100",
         "p99 |skew| at N = 100",
@@ -86,7 +88,7 @@ def test_the_three_numbers_of_skew_are_mean_tail_and_the_brokers_figure_of_merit
 
 
 def test_the_three_numbers_of_clocks_are_those_of_the_worst_one() -> None:
-    headline = headline_of(clock_result(clocks=("good", "bad")))
+    headline = headlines_of([clock_result(clocks=("good", "bad"))])[0]
     assert [each.label for each in headline.numbers] == [
         "constant part of bad",
         "spread of bad",
@@ -96,7 +98,7 @@ def test_the_three_numbers_of_clocks_are_those_of_the_worst_one() -> None:
 
 
 def test_a_limit_of_p99_is_no_verdict_on_the_maximum() -> None:
-    assert headline_of(clock_result()).numbers[2].state == ""
+    assert headlines_of([clock_result()])[0].numbers[2].state == ""
 
 
 def test_brokers_are_compared_at_the_largest_n_that_both_have() -> None:
@@ -106,7 +108,7 @@ def test_brokers_are_compared_at_the_largest_n_that_both_have() -> None:
 
 def test_with_too_few_shots_for_p99_it_is_p95() -> None:
     result = PATHOLOGICAL["two shots"]()
-    assert headline_of(result).numbers[1].label.startswith("p95")
+    assert headlines_of([result])[0].numbers[1].label.startswith("p95")
 
 
 def test_a_simulated_run_says_so_first_and_a_real_one_never() -> None:
@@ -138,7 +140,9 @@ def test_what_was_left_out_is_said_on_the_first_screen_and_listed_below() -> Non
 def test_every_verdict_is_in_the_table_with_its_sentence() -> None:
     result = skew_result()
     said = outline(result).said
-    assert all(verdict.sentence in said for verdict in result.verdicts)
+    sentences = [printed(verdict.sentence).replace("\xa0", " ") for verdict in result.verdicts]
+    assert all(sentence in said for sentence in sentences)
+    assert " us " not in said
 
 
 def test_every_table_has_a_caption_and_a_box_of_its_own_to_scroll_in() -> None:
@@ -219,7 +223,7 @@ def test_an_interval_of_which_one_end_is_unknown_says_so(
         (-0.0, "0"),
         (1404.2, "1,404"),
         (-0.05678, "−0.05678"),
-        (1.5e-12, "1.50·10⁻¹²"),
+        (1.5e-12, "1.5·10⁻¹²"),
         (math.nan, "–"),
         (math.inf, "–"),
     ],
@@ -231,8 +235,71 @@ def test_numbers_are_written_as_people_read_them(value: float, said: str) -> Non
 @given(st.floats(-1e9, 1e9))
 def test_a_number_that_is_shown_is_the_number_to_a_thousandth(value: float) -> None:
     text = number(value).replace("−", "-").replace(",", "")
-    found = re.fullmatch("(-?[0-9.]+)(?:·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?", text)
+    found = re.fullmatch("(-?)([0-9.]*?)(?:·?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?", text)
     assert found is not None
-    exponent = (found[2] or "0").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
-    shown = float(f"{found[1]}e{exponent}")
-    assert shown == pytest.approx(value, rel=6e-3 if found[2] else 6e-4, abs=1e-300)
+    exponent = (found[3] or "0").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
+    shown = float(f"{found[1]}{found[2] or 1}e{exponent}")
+    assert shown == pytest.approx(value, rel=6e-3 if found[3] else 6e-4, abs=1e-300)
+
+
+@given(st.floats(-1e9, 1e9).filter(lambda value: value == 0 or abs(value) > 1e-6))
+def test_a_value_has_the_same_unit_and_digits_as_in_a_verdict(value: float) -> None:
+    said = in_words(value).replace(",", "").replace("−", "-").replace("µ", "u").split()
+    told = duration(value).split()
+    assert said[1] == told[1]
+    assert "·" in said[0] or float(said[0]) == float(told[0])
+
+
+def test_microseconds_have_their_sign_and_stay_with_their_number() -> None:
+    assert printed("above 1.2 us; 50 us/div; skew.p99<100us") == (
+        "above 1.2\xa0µs; 50\xa0µs/div; skew.p99<100us"
+    )
+
+
+def test_many_missed_shots_are_told_beside_the_answer_and_marked_in_the_table() -> None:
+    few, many = skew_result(40, (2,), missed=2), skew_result(20, (2,), missed=2)
+    assert "missed" not in headlines_of([few])[0].numbers[0].note
+    assert "2 of 22 shots were missed" in headlines_of([many])[0].numbers[0].note
+    marked = '<td class="warns">2<small>9 %</small></td>'
+    assert marked in page_of([many], PICTURES)
+    assert "warns" not in page_of([few], PICTURES).partition("</style>")[2]
+
+
+def test_drift_is_told_over_the_run_and_of_a_long_one_for_each_hour() -> None:
+    def told(seconds: float) -> str:
+        values = np.linspace(10.0, 20.0, 50)
+        return outline(
+            latency_result(values_us=values, seconds=np.linspace(0, seconds, 50))
+        ).said.partition("Drift of latency: ")[2]
+
+    assert told(25.0).startswith("10.0 µs (95 % interval 6.7 to 13.3) over the run.")
+    assert told(7200.0).startswith("5.00 µs (95 % interval 3.33 to 6.67) over an hour.")
+
+
+def test_what_was_assumed_of_the_instrument_is_said_as_such() -> None:
+    result = skew_result()
+    said = outline(result).said
+    assert "deskew was taken as exact (assumed)" in said
+    assert "25 ppm (assumed)" in said
+    known = replace(result.measurement, channel_uncertainty_fs=2_000_000, timebase_ppm=1.5)
+    said = outline(replace(result, measurement=known)).said
+    assert "2 ns between two channels after deskew" in said
+    assert "1.5 ppm." in said
+
+
+def test_every_channel_says_how_its_edges_were_found() -> None:
+    result = skew_result(n=3, subscribers=(2,), missed=0)
+    shots = [
+        replace(
+            shot,
+            marks={
+                name: replace(mark, quality="fitted", samples_in_rise=4.0)
+                for name, mark in shot.marks.items()
+                if (name, shot.number) != ("rpi2", 2)
+            },
+        )
+        for shot in result.measurement.shots
+    ]
+    said = outline(replace(result, measurement=replace(result.measurement, shots=shots))).said
+    assert "rpi1 3 3 0 0 4 ns 4 ns 4 0 0 0" in said
+    assert "rpi2 2 2 0 0 4 ns 4 ns 4 0 0 1" in said

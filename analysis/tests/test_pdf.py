@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from analysis.tests.report_hostile import hostile_result
 from analysis.tests.report_samples import compare_results, latency_result, skew_result
-from mqtick.analysis.report.paper import ROOM, any_letters, lines_of
+from mqtick.analysis.report.paper import ROOM, lines_of
 from mqtick.analysis.report.pdf import PrintedPicture, pdf_of
-from mqtick.analysis.report.style import text_inches
+from mqtick.analysis.report.style import drawing, text_inches
 from mqtick.analysis.results.result import Result
 
 A4 = re.compile(rb"/MediaBox \[ ?0 0 (595\.\d+|595) (841\.\d+|842|841) ?\]")
@@ -106,7 +106,7 @@ def run_pdftotext(octets: bytes, how: str) -> str:
 @settings(max_examples=20, deadline=None)
 @given(st.text(st.characters(codec="latin-1"), max_size=60), st.floats(0.5, 7.0))
 def test_lines_hold_every_sign_and_are_no_wider_than_the_room(text: str, width: float) -> None:
-    with any_letters():
+    with drawing():
         lines = lines_of(text, width, 8.0)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
     assert all(text_inches(line, 8.0) <= width or len(line) <= 1 for line in lines)

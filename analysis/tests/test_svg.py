@@ -7,8 +7,8 @@ import pytest
 
 from analysis.tests.report_samples import skew_result
 from mqtick.analysis.report.figures import pictures_of
-from mqtick.analysis.report.style import CSS, INKS
-from mqtick.analysis.report.svg import svg_of
+from mqtick.analysis.report.style import CSS, INK, INKS, PAPER
+from mqtick.analysis.report.svg import svg_file, svg_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -82,3 +82,12 @@ def test_what_a_title_says_cannot_leave_its_place() -> None:
     text = svg_of(picture.draw(7.6), '"><script>')
     assert "<script" not in text
     ET.fromstring(text)
+
+
+def test_a_file_has_light_paper_and_inks_that_every_program_knows(drawn: list[str]) -> None:
+    text = svg_file(drawn[0])
+    ET.fromstring(text)
+    assert "var(" not in text
+    assert "currentColor" not in text
+    assert INK.light in text
+    assert f'fill="{PAPER.light}"' in text

@@ -30,6 +30,7 @@ def test_a_result_has_the_tables_that_apply_to_it() -> None:
     assert set(tables_of([mixed_result()])) == {
         "statistics.csv",
         "shots.csv",
+        "edges.csv",
         "pairs.csv",
         "verdicts.csv",
         "stability.csv",
@@ -83,7 +84,10 @@ def test_stability_has_every_observation_interval_with_its_unit() -> None:
 
 
 def test_columns_say_their_unit() -> None:
-    unitless = {"n", "effective_n", "missed", "subscribers", "confidence", "shot", "tau_s"}
+    unitless = {
+        *("n", "effective_n", "missed", "subscribers", "confidence", "shot", "tau_s"),
+        "samples_in_rise",
+    }
     for text in tables_of([mixed_result()]).values():
         for row in rows_of(text)[:3]:
             for name, value in row.items():
@@ -117,3 +121,17 @@ def test_no_result_is_too_odd_for_tables(name: str) -> None:
     for text in tables_of([PATHOLOGICAL[name]()]).values():
         assert "nan" not in text
         assert "inf," not in text
+
+
+def test_every_edge_has_a_row_that_says_how_it_was_found() -> None:
+    result = skew_result(n=3)
+    shots = result.measurement.shots
+    mark = replace(shots[0].marks["rpi1"], quality="between samples", samples_in_rise=0.8)
+    shots = [replace(shots[0], marks={**shots[0].marks, "rpi1": mark}), *shots[1:]]
+    result = replace(result, measurement=replace(result.measurement, shots=shots))
+    rows = rows_of(tables_of([result])["edges.csv"])
+    assert len(rows) == sum(len(shot.marks) for shot in shots)
+    own = next(row for row in rows if (row["shot"], row["node"]) == ("1", "rpi1"))
+    assert (own["quality"], own["samples_in_rise"]) == ("between samples", "0.8")
+    assert float(own["edge_us"]) == pytest.approx(mark.instant_fs / 1e9)
+    assert {row["quality"] for row in rows} == {"between samples", ""}

@@ -7,6 +7,7 @@
       title, kind, simulated, confidence, nodes[], reference, first, last
       sentence              the answer in words
       counts                shots, captured, missed, refused, edges, and reasons by sentence
+      edges[]               of each channel: how they were found, how sure their instants are
       quantities[]          quantity, clock, uncertainty_us, rows[], growth, drift
         rows[]              subscribers (null: over all N), missed, signed, absolute, published
         growth              a_us, b_us_per_subscriber, n, subscribers[]
@@ -31,6 +32,7 @@ from typing import Any, Final
 
 from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.summary import ClockSummary
+from mqtick.analysis.report.edges import QUALITIES, ChannelEdges, channels_of
 from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
@@ -73,6 +75,7 @@ def _result(result: Result, sentence: str) -> dict[str, Any]:
         "last": measurement.last,
         "sentence": sentence,
         "counts": _counts(result.counts),
+        "edges": [_edges(channel) for channel in channels_of(measurement) if channel.edges],
         "quantities": [_quantity(quantity) for quantity in result.quantities],
         "pairs": None
         if pairs is None
@@ -101,6 +104,23 @@ def _counts(counts: Counts) -> dict[str, Any]:
         "doubled_edges": counts.doubled_edges,
         "clipped_edges": counts.clipped_edges,
         "reasons": dict(counts.reasons),
+    }
+
+
+def _edges(channel: ChannelEdges) -> dict[str, Any]:
+    return {
+        "channel": channel.node,
+        "edges": channel.edges,
+        **{
+            name.replace(" ", "_"): count
+            for name, count in zip(QUALITIES, channel.by_quality, strict=True)
+        },
+        "median_uncertainty_us": channel.median_us,
+        "largest_uncertainty_us": channel.largest_us,
+        "samples_in_rise": channel.samples_in_rise,
+        "doubled": channel.doubled,
+        "clipped": channel.clipped,
+        "missing": channel.missing,
     }
 
 

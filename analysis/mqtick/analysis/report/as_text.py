@@ -8,8 +8,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqtick.analysis.report.headline import Headline, headlines_of
-from mqtick.analysis.report.numbers import NOTHING, SPACE, number, plain, unit_of, value_of
+from mqtick.analysis.report.numbers import (
+    NOTHING,
+    SPACE,
+    number,
+    plain,
+    unit_for,
+    unit_for_clocks,
+    value_of,
+)
+from mqtick.analysis.report.remarks import many_missed
 from mqtick.analysis.report.titles import level, title_of_all
+from mqtick.analysis.results.published import SHORT
 from mqtick.analysis.results.result import QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution
 
@@ -44,7 +54,11 @@ def as_text(results: Sequence[Result]) -> str:
 
 
 def _said(text: str) -> str:
-    text = re.sub("·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda found: f"e{found[1].translate(_LOWERED)}", text)
+    text = re.sub(
+        "(·?)10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)",
+        lambda found: f"{'' if found[1] else '1'}e{found[2].translate(_LOWERED)}",
+        text,
+    )
     return plain(text).translate(_PLAIN)
 
 
@@ -74,7 +88,7 @@ def _verdicts(headline: Headline) -> list[str]:
 
 
 def _table(quantity: QuantityResult) -> list[str]:
-    unit = unit_of([row.absolute.median.value for row in quantity.rows if row.absolute])
+    unit = unit_for([quantity])
     heads = ("N", "n", "missed", "mean", "sd", "median", "p95", "p99", "max")
     line = "".join(f"{head:>{width}}" for head, width in zip(heads, _WIDTHS, strict=True))
     bars = "|" if bool((quantity.values_us < 0).any()) else ""
@@ -87,10 +101,10 @@ def _table(quantity: QuantityResult) -> list[str]:
     lines += [_said(_row(row, unit.per_us)) for row in shown]
     if len(rows) > len(shown):
         lines.append(f"  {len(rows) - len(shown)} other N are in the report")
+    if any(map(many_missed, rows)):
+        lines.append("  !: more than 5 % of the shots were missed")
     if known:
-        lines.append(
-            "  published: means of 20 shots, software | hardware broker (IEEJ 17(2), 2022)"
-        )
+        lines.append(f"  published: means of 20 shots, software | hardware broker ({SHORT})")
     return lines
 
 
@@ -108,13 +122,17 @@ def _row(row: Row, per_us: float) -> str:
     return f"{line}   {means[0]:.4g} | {means[1]:.4g}"
 
 
+def _missed(row: Row) -> str:
+    return f"{row.missed}{'!' if many_missed(row) else ''}"
+
+
 def _cells(row: Row, values: Distribution | None, per_us: float) -> list[str]:
     if values is None:
-        return ["0", f"{row.missed}", *[NOTHING] * 6]
+        return ["0", _missed(row), *[NOTHING] * 6]
     estimates = (values.mean, values.deviation, values.median, values.p95, values.p99)
     return [
         f"{values.n}",
-        f"{row.missed}",
+        _missed(row),
         *(value_of(each, per_us) for each in estimates),
         number(values.most * per_us),
     ]
@@ -123,7 +141,7 @@ def _cells(row: Row, values: Distribution | None, per_us: float) -> list[str]:
 def _clocks(result: Result) -> list[str]:
     if not result.clocks:
         return []
-    unit = unit_of([value for c in result.clocks for value in (c.constant_us.value, c.most_us)])
+    unit = unit_for_clocks(result.clocks)
     heads = ("samples", "constant", "spread", "p99 |TE|", "max|TE|")
     line = "".join(f"{head:>12}" for head in heads)
     lines = ["", _said(f"time error, {unit.name}"), f"{'clock':<24}{line}"]

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Block", "Cell", "Formula", "Listing", "Paragraph", "Section", "Table"]
+from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
+
+__all__ = ["MARKS", "Block", "Cell", "Formula", "Listing", "Paragraph", "Section", "Table"]
+
+
+MARKS: Final = {HOLDS: "✓", FAILS: "✗", NOT_PROVEN: "?"}
+"""Before a verdict's state, for those who do not see its colour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: what it says, what stands small below it, and a verdict's state."""
+    """One cell: what it says, what stands small below it, a verdict's state, or a warning."""
 
     text: str
     below: str = ""
     state: str = ""
+    warns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from mqtick.analysis.report.numbers import (
     interval_of,
     number,
     plain,
-    power,
     short,
-    unit_of,
+    unit_for_clocks,
     value_of,
 )
 from mqtick.analysis.statistics.limit import FAILS, HOLDS
@@ -33,9 +32,8 @@ def clock_blocks(clocks: Sequence[ClockSummary], level: str) -> list[Block]:
     """Return everything about the clocks; `level` is the confidence as "95 %"."""
     blocks: list[Block] = [_parts(clocks, level)]
     blocks += [_stability(clock, level) for clock in clocks if clock.deviations]
-    short = [plain(clock.errors.name) for clock in clocks if not clock.deviations]
-    if short:
-        names = ", ".join(short)
+    names = ", ".join(plain(clock.errors.name) for clock in clocks if not clock.deviations)
+    if names:
         blocks.append(Paragraph(f"{names}: too few samples for MTIE, TDEV and ADEV."))
     if any(clock.masks for clock in clocks):
         blocks.append(_masks(clocks))
@@ -45,7 +43,7 @@ def clock_blocks(clocks: Sequence[ClockSummary], level: str) -> list[Block]:
 
 
 def _parts(clocks: Sequence[ClockSummary], level: str) -> Table:
-    unit = unit_of([value for c in clocks for value in (c.constant_us.value, c.most_us)])
+    unit = unit_for_clocks(clocks)
     rows = []
     for clock in clocks:
         outside = NOTHING if clock.outside is None else f"{clock.outside:,}"
@@ -54,8 +52,8 @@ def _parts(clocks: Sequence[ClockSummary], level: str) -> Table:
             (
                 Cell(plain(clock.errors.name), plain(clock.errors.source)),
                 Cell(f"{len(clock.errors.seconds):,}"),
-                Cell(short(clock.interval_s)),
-                Cell("never" if converged is None else short(converged)),
+                Cell(short(clock.interval_s, 4)),
+                Cell("never" if converged is None else short(converged, 4)),
                 Cell(
                     value_of(clock.constant_us, unit.per_us),
                     interval_of(clock.constant_us, unit.per_us),
@@ -96,7 +94,7 @@ def _stability(clock: ClockSummary, level: str) -> Table:
         chosen = np.unique(np.round(np.linspace(0, len(taus) - 1, _TAUS_SHOWN)).astype(int))
         taus = taus[chosen]
     rows = [
-        (Cell(short(float(tau))), *(_at(each, float(tau)) for each in clock.deviations))
+        (Cell(short(float(tau), 4)), *(_at(each, float(tau)) for each in clock.deviations))
         for tau in taus
     ]
     heads = [each.name if each.name == "ADEV" else f"{each.name}, ns" for each in clock.deviations]
@@ -118,8 +116,8 @@ def _at(deviation: Deviation, tau_s: float) -> Cell:
     if deviation.low is not None and deviation.high is not None:
         low, high = float(deviation.low[place]), float(deviation.high[place])
         if math.isfinite(low) and math.isfinite(high):
-            below = f"{power(low)} to {power(high)}"
-    return Cell(power(float(deviation.value[place])), below)
+            below = f"{short(low)} to {short(high)}"
+    return Cell(short(float(deviation.value[place])), below)
 
 
 def _masks(clocks: Sequence[ClockSummary]) -> Table:
@@ -135,7 +133,7 @@ def _masks(clocks: Sequence[ClockSummary]) -> Table:
                     Cell(each.measure),
                     Cell(said, state=state),
                     Cell(short(each.worst_ratio)),
-                    Cell(short(each.worst_tau_s)),
+                    Cell(short(each.worst_tau_s, 4)),
                 )
             )
     return Table(
@@ -158,8 +156,8 @@ def _holdovers(clocks: Sequence[ClockSummary]) -> Table:
             rows.append(
                 (
                     Cell(plain(clock.errors.name)),
-                    Cell(short(gap.begin_s)),
-                    Cell(short(length)),
+                    Cell(short(gap.begin_s, 4)),
+                    Cell(short(length, 4)),
                     Cell(number(gap.change_ns / 1000)),
                     Cell(number(rate)),
                 )

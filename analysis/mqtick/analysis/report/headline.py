@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
 from mqtick.analysis.report.numbers import (
     NOTHING,
     SPACE,
-    Unit,
+    in_words,
     interval_of,
-    number,
     plain,
     short,
     unit_of,
     value_of,
 )
-from mqtick.analysis.report.titles import level, names_of, title_of
+from mqtick.analysis.report.remarks import drifted, many_missed
+from mqtick.analysis.report.titles import level, names_of
 from mqtick.analysis.results.result import QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
-from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Verdict
+from mqtick.analysis.statistics.limit import Verdict
 
-__all__ = ["Headline", "Number", "headline_of", "headlines_of", "worst_of_each_limit"]
-
-_WORST_FIRST: Final = {FAILS: 0, NOT_PROVEN: 1, HOLDS: 2}
+__all__ = ["Headline", "Number", "headlines_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +51,12 @@ class Headline:
     verdicts: tuple[Verdict, ...]
 
 
-def worst_of_each_limit(result: Result) -> tuple[Verdict, ...]:
-    """Return for each limit the worst verdict, of these the worst first."""
-    worst: dict[str, Verdict] = {}
-    for verdict in result.verdicts:
-        known = worst.get(verdict.limit.name)
-        if known is None or _WORST_FIRST[verdict.state] < _WORST_FIRST[known.state]:
-            worst[verdict.limit.name] = verdict
-    return tuple(sorted(worst.values(), key=lambda verdict: _WORST_FIRST[verdict.state]))
-
-
 def headlines_of(results: Sequence[Result]) -> list[Headline]:
     """Return the headline of each; of several, at the largest N that all of them have."""
     shared = set.intersection(*(_numbers_of(result) for result in results))
     at = max(shared) if shared and len(results) > 1 else None
     return [
-        headline_of(result, name, at)
+        _headline_of(result, name, at)
         for result, name in zip(results, names_of(results), strict=True)
     ]
 
@@ -85,11 +72,10 @@ def _main(result: Result) -> QuantityResult | None:
     return next((each for each in result.quantities if each.quantity == kind), None)
 
 
-def headline_of(result: Result, name: str = "", at: int | None = None) -> Headline:
+def _headline_of(result: Result, name: str, at: int | None) -> Headline:
     """Choose the sentence and the numbers by what the measurement was made for.
 
-    `name` is the title where it is not the measurement's own; `at` the N to tell of, else the
-    largest.
+    `at` is the N to tell of, None the largest.
     """
     kind = result.measurement.kind
     found: tuple[str, tuple[Number, ...]] | None = None
@@ -101,7 +87,10 @@ def headline_of(result: Result, name: str = "", at: int | None = None) -> Headli
         if quantity is not None and row is not None:
             found = _of_rows(result, quantity, row)
     sentence, numbers = found or (_nothing(result), _no_numbers(kind))
-    return Headline(name or title_of(result), sentence, numbers, worst_of_each_limit(result))
+    worst: dict[str, Verdict] = {}
+    for verdict in result.verdicts:  # the worst come first
+        worst.setdefault(verdict.limit.name, verdict)
+    return Headline(name, sentence, numbers, tuple(worst.values()))
 
 
 def _row_at(quantity: QuantityResult | None, at: int | None) -> Row | None:
@@ -120,13 +109,13 @@ def _of_rows(result: Result, quantity: QuantityResult, row: Row) -> tuple[str, t
     bars = "|" if quantity.quantity == SKEW else ""
     name = f"{bars}{quantity.quantity}{bars}"
     tail = _tail(values)
-    unit = unit_of([values.mean.value, tail[1].value])
-    numbers = [
-        _number(result, f"mean {name}{at}", values.mean, unit, "mean", quantity, of),
-        _number(result, f"{tail[0]} {name}{at}", tail[1], unit, tail[0], quantity, of),
-        _third(result, quantity, row, unit),
-    ]
-    return _sentence_of(result, quantity, row, values, unit), tuple(numbers)
+    mean = _number(result, f"mean {name}{at}", values.mean, "mean", quantity, of)
+    shots = many_missed(row)
+    if shots:
+        missed = f"{row.missed:,} of {shots:,} shots were missed"
+        mean = replace(mean, note=f"{mean.note}; {missed}" if mean.note else missed)
+    last = _number(result, f"{tail[0]} {name}{at}", tail[1], tail[0], quantity, of)
+    return _sentence_of(result, quantity, row, values), (mean, last, _third(quantity, row))
 
 
 def _tail(values: Distribution) -> tuple[str, Estimate]:
@@ -137,57 +126,58 @@ def _number(
     result: Result,
     label: str,
     estimate: Estimate,
-    unit: Unit,
     statistic: str,
     quantity: QuantityResult,
     of: str,
 ) -> Number:
-    judged = [
-        verdict
-        for verdict in result.verdicts
-        if verdict.limit.quantity == quantity.quantity
-        and verdict.limit.statistic == statistic
-        and verdict.of in (of, quantity.node)
-    ]
-    verdict = min(judged, key=lambda each: _WORST_FIRST[each.state], default=None)
-    note = _limit(verdict) if verdict else ""
-    value, interval = value_of(estimate, unit.per_us), interval_of(estimate, unit.per_us)
-    return Number(label, value, unit.name, interval, verdict.state if verdict else "", note)
+    verdict = _worst(result, quantity.quantity, statistic, (of, quantity.node))
+    if verdict is None:
+        return _plain_number(label, estimate, "")
+    return replace(_plain_number(label, estimate, _limit(verdict)), state=verdict.state)
 
 
-def _limit(verdict: Verdict) -> str:
-    return f"limit {verdict.limit.bound_us:g} µs ({plain(verdict.limit.name)})"
-
-
-def _third(result: Result, quantity: QuantityResult, row: Row, unit: Unit) -> Number:
-    """Return the growth with N; without it the drift where there is one, or else the spread."""
-    if quantity.growth is not None:
-        slope = quantity.growth.b
-        note = "growth b: the broker's figure of merit" if quantity.quantity == SKEW else "growth b"
-        return Number(
-            f"{quantity.quantity} for each further subscriber",
-            value_of(slope),
-            "µs/subscriber",
-            interval_of(slope),
-            note=note,
-        )
-    drift = quantity.drift
-    if drift is not None and drift.significant:
-        slope = drift.us_per_hour
-        return Number("drift", value_of(slope), "µs/h", interval_of(slope), note="within the run")
-    spread = row.signed.deviation if row.signed is not None else None
-    return Number(
-        "standard deviation",
-        value_of(spread, unit.per_us),
-        unit.name if spread else "",
-        interval_of(spread, unit.per_us),
-        note="" if spread else "it takes two shots or more",
+def _worst(result: Result, quantity: str, statistic: str, of: tuple[str, ...]) -> Verdict | None:
+    """Return the worst verdict on a statistic, None where it was not judged."""
+    return next(
+        (
+            verdict
+            for verdict in result.verdicts
+            if verdict.limit.quantity == quantity
+            and verdict.limit.statistic == statistic
+            and verdict.of in of
+        ),
+        None,
     )
 
 
-def _sentence_of(
-    result: Result, quantity: QuantityResult, row: Row, values: Distribution, unit: Unit
-) -> str:
+def _limit(verdict: Verdict) -> str:
+    return f"limit {in_words(verdict.limit.bound_us)} ({plain(verdict.limit.name)})"
+
+
+def _plain_number(label: str, estimate: Estimate, note: str, per: str = "") -> Number:
+    """Return a number in the unit that suits it: its sentence says it in the same."""
+    name, factor = unit_of([estimate.value])
+    interval = interval_of(estimate, factor)
+    return Number(label, value_of(estimate, factor), f"{name}{per}", interval, note=note)
+
+
+def _third(quantity: QuantityResult, row: Row) -> Number:
+    """Return the growth with N; without it the drift where there is one, or else the spread."""
+    if quantity.growth is not None:
+        note = "growth b: the broker's figure of merit" if quantity.quantity == SKEW else "growth b"
+        label = f"{quantity.quantity} for each further subscriber"
+        return _plain_number(label, quantity.growth.b, note, "/subscriber")
+    drift = drifted(quantity)
+    if drift is not None and quantity.drift is not None and quantity.drift.significant:
+        return Number(f"drift over {drift.over}", drift.value, drift.unit.name, drift.interval)
+    spread = row.signed.deviation if row.signed is not None else None
+    if spread is None:
+        return Number("standard deviation", NOTHING, "", note="it takes two shots or more")
+    return _plain_number("standard deviation", spread, "")
+
+
+def _sentence_of(result: Result, quantity: QuantityResult, row: Row, values: Distribution) -> str:
+    unit = unit_of([values.mean.value])
     mean = f"{value_of(values.mean, unit.per_us)} {unit.name}"
     within = interval_of(values.mean, unit.per_us)
     interval = f" ({level(result)} interval {within} {unit.name})" if within else ""
@@ -208,44 +198,31 @@ def _of_clock(result: Result) -> tuple[str, tuple[Number, ...]]:
     clock = max(result.clocks, key=lambda each: each.most_us)
     name = plain(clock.errors.name)
     whose = f" of {name}" if len(result.clocks) > 1 else ""
-    unit = unit_of([clock.constant_us.value, clock.spread_us.value, clock.most_us])
     numbers = (
-        _part(f"constant part{whose}", clock.constant_us, unit, "positive: the clock is behind"),
-        _part(f"spread{whose}", clock.spread_us, unit, "standard deviation of what remains"),
-        _most(result, clock, whose, unit),
+        _plain_number(f"constant part{whose}", clock.constant_us, "positive: the clock is behind"),
+        _plain_number(f"spread{whose}", clock.spread_us, "standard deviation of what remains"),
+        _most(result, clock, whose),
     )
     worst = f"The worst of {len(result.clocks)} clocks, {name}," if whose else f"The clock {name}"
     after = (
-        f" once it had converged, {short(clock.converged_after_s)} s after the begin"
+        f" once it had converged, {short(clock.converged_after_s, 4)} s after the begin"
         if clock.converged_after_s
         else ""
     )
     side = "behind" if clock.constant_us.value >= 0 else "ahead"
-    constant = f"{number(abs(clock.constant_us.value) * unit.per_us)} {unit.name} {side}"
+    constant = f"{in_words(abs(clock.constant_us.value))} {side}"
     sentence = (
-        f"{worst} was never more than {number(clock.most_us * unit.per_us)} {unit.name} off"
-        f"{after}; on average it was {constant}."
+        f"{worst} was never more than {in_words(clock.most_us)} off{after}; on average it was "
+        f"{constant}."
     )
     return sentence, numbers
 
 
-def _part(label: str, estimate: Estimate, unit: Unit, note: str) -> Number:
-    value, interval = value_of(estimate, unit.per_us), interval_of(estimate, unit.per_us)
-    return Number(label, value, unit.name, interval, note=note)
-
-
-def _most(result: Result, clock: ClockSummary, whose: str, unit: Unit) -> Number:
-    judged = [
-        verdict
-        for verdict in result.verdicts
-        if verdict.limit.quantity == CLOCK
-        and verdict.limit.statistic == "max"
-        and verdict.of == clock.errors.name
-    ]
-    verdict = min(judged, key=lambda each: _WORST_FIRST[each.state], default=None)
+def _most(result: Result, clock: ClockSummary, whose: str) -> Number:
+    verdict = _worst(result, CLOCK, "max", (clock.errors.name,))
     note = f"of {clock.absolute.n:,} samples" if verdict is None else _limit(verdict)
-    value = number(clock.most_us * unit.per_us)
-    return Number(f"max|TE|{whose}", value, unit.name, "", verdict.state if verdict else "", note)
+    most = _plain_number(f"max|TE|{whose}", Estimate(clock.most_us), note)
+    return most if verdict is None else replace(most, state=verdict.state)
 
 
 def _nothing(result: Result) -> str:

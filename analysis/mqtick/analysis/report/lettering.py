@@ -5,39 +5,41 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.ft2font import FT2Font
 
-__all__ = ["LINE", "SIZE", "printable", "text_inches", "wrapped"]
+from mqtick.analysis.report.numbers import plain
+
+__all__ = ["LINE", "SIZE", "text_inches", "wrapped"]
 
 SIZE: Final = 9.0
 """Of text, in points."""
 LINE: Final = SIZE * 1.25 / 72.0
 """Height of a line of text, in inches."""
+_SCALE: Final = 100.0
 
 
 @lru_cache(4096)
-def _line_inches(line: str, size: float, bold: bool) -> float:
-    font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
-    width, _, _ = text_to_path.get_text_width_height_descent(line, font, ismath=False)
-    return float(width) / 72.0
+def _em(letter: str, bold: bool) -> float:
+    """Return how far a letter moves the next one, in units of its size.
+
+    Without kerning, which is next to nothing; whole lines would have to be laid out for it.
+    """
+    font = _font(bold)
+    font.set_size(_SCALE, 72)
+    # The glyph of what the font does not have is a box, number 0.
+    return font.load_glyph(font.get_char_index(ord(letter))).linearHoriAdvance / 65536 / _SCALE
+
+
+@lru_cache(2)
+def _font(bold: bool) -> FT2Font:
+    weight = "bold" if bold else "normal"
+    return get_font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
 
 
 def text_inches(text: str, size: float = SIZE, *, bold: bool = False) -> float:
     """Return how wide `text` is, in inches."""
-    return max((_line_inches(line, size, bold) for line in text.split("\n")), default=0.0)
-
-
-def printable(text: str) -> str:
-    """Return `text` without what no page can hold: control characters, halves of surrogates."""
-    return "".join(
-        each
-        if each.isprintable() or each == "\N{NO-BREAK SPACE}"
-        else " "
-        if each.isspace()
-        else "\N{REPLACEMENT CHARACTER}"
-        for each in text
-    )
+    return max(sum(_em(sign, bold) for sign in line) for line in text.split("\n")) * size / 72.0
 
 
 def wrapped(
@@ -49,7 +51,7 @@ def wrapped(
     """
     done: list[str] = []
     line = ""
-    for word in printable(text).split(" "):
+    for word in plain(text).split(" "):
         longer = f"{line} {word}" if line else word
         if text_inches(longer, size, bold=bold) <= width:
             line = longer

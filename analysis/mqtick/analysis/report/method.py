@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Final
 
-from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
+from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW, Measurement
 from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph
-from mqtick.analysis.report.numbers import Unit, plain, short, unit_of
+from mqtick.analysis.report.numbers import plain, short, unit_of
 from mqtick.analysis.report.titles import level
 from mqtick.analysis.results.published import SOURCE
 from mqtick.analysis.results.result import QuantityResult, Result
 
 __all__ = ["method_blocks"]
+
+_ASSUMED_PPM: Final = Measurement("", "").timebase_ppm
+"""Of an instrument of which nobody says it."""
 
 
 def method_blocks(results: Sequence[Result]) -> list[Block]:
@@ -104,32 +107,35 @@ def _uncertainty(results: Sequence[Result]) -> list[Block]:
     items = []
     for result in results:
         measurement = result.measurement
-        title = f"{plain(measurement.title)}: " if len(results) > 1 else ""
-        deskew_us = measurement.channel_uncertainty_fs / 1e9
-        unit = unit_of([deskew_us])
-        deskew = (
-            f"{_rough(deskew_us, unit)} between two channels after deskew"
-            if deskew_us
-            else "nothing stated for the difference of two channels"
-        )
         if not measurement.shots:
             continue
-        for quantity in result.quantities:
-            own = unit_of([quantity.uncertainty_us])
-            items.append(
-                f"{title}A single value of {_name(quantity)} may be off by "
-                f"{_rough(quantity.uncertainty_us, own)} either way: both "
-                f"edges, {deskew}, and a time base of {measurement.timebase_ppm:g} ppm."
-            )
+        title = f"{plain(measurement.title)}: " if len(results) > 1 else ""
+        parts = f"both edges, {_deskew(measurement)} and {_timebase(measurement)}"
+        items += [
+            f"{title}A single value of {_name(quantity)} may be off by "
+            f"{_rough(quantity.uncertainty_us)} either way: {parts}."
+            for quantity in result.quantities
+        ]
     text = "Instrument uncertainty. It is the same in every shot, so no mean removes it."
     return [Paragraph(text), Listing(tuple(items))] if items else []
 
 
-def _rough(value_us: float, unit: Unit) -> str:
+def _deskew(measurement: Measurement) -> str:
+    uncertain_us = measurement.channel_uncertainty_fs / 1e9
+    if uncertain_us:
+        return f"{_rough(uncertain_us)} between two channels after deskew,"
+    return "nothing between two channels, because deskew was taken as exact (assumed),"
+
+
+def _timebase(measurement: Measurement) -> str:
+    assumed = " (assumed)" if measurement.timebase_ppm == _ASSUMED_PPM else ""
+    return f"a time base that is off by up to {measurement.timebase_ppm:g} ppm{assumed}"
+
+
+def _rough(value_us: float) -> str:
     """Say an uncertainty with two digits: more of them would claim to know it."""
-    value = value_us * unit.per_us
-    known = float(f"{value:.2g}") if math.isfinite(value) else value
-    return f"{short(known)} {unit.name}"
+    unit = unit_of([value_us])
+    return f"{short(value_us * unit.per_us, 2)} {unit.name}"
 
 
 def _name(quantity: QuantityResult) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from mqtick.analysis.clocks.summary import ClockSummary
+from mqtick.analysis.results.result import QuantityResult
 from mqtick.analysis.statistics.estimate import Estimate
 
 __all__ = [
@@ -14,11 +16,14 @@ __all__ = [
     "NOTHING",
     "SPACE",
     "Unit",
+    "in_words",
     "interval_of",
     "number",
     "plain",
-    "power",
+    "printed",
     "short",
+    "unit_for",
+    "unit_for_clocks",
     "unit_of",
     "value_of",
 ]
@@ -34,8 +39,7 @@ _LARGEST: Final = 1e15
 _SMALLEST: Final = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """A unit and how many of it make 1 us."""
 
     name: str
@@ -45,10 +49,11 @@ class Unit:
 MICROSECONDS: Final = Unit("µs", 1.0)
 _UNITS: Final = (
     (1.0, Unit("ns", 1000.0)),
-    (20_000.0, MICROSECONDS),
-    (20_000_000.0, Unit("ms", 1e-3)),
+    (1e3, MICROSECONDS),
+    (1e6, Unit("ms", 1e-3)),
     (math.inf, Unit("s", 1e-6)),
 )
+"""Those of `statistics.limit.duration`: a sentence and a table say one value in one unit."""
 
 
 def unit_of(values_us: Iterable[float]) -> Unit:
@@ -60,12 +65,32 @@ def unit_of(values_us: Iterable[float]) -> Unit:
     return next(unit for below, unit in _UNITS if largest < below)
 
 
+def unit_for(quantities: Iterable[QuantityResult]) -> Unit:
+    """Return the unit of these quantities' table and figures: that of their largest mean."""
+    rows = [row.absolute for each in quantities for row in each.rows]
+    return unit_of(row.mean.value for row in rows if row is not None)
+
+
+def unit_for_clocks(clocks: Iterable[ClockSummary]) -> Unit:
+    """Return the unit of these clocks' table and figures: that of their largest error."""
+    return unit_of(clock.most_us for clock in clocks)
+
+
 def plain(text: str) -> str:
     """Return a text without signs that do not print: they could steer a terminal or turn a line."""
     return "".join(
-        sign if sign.isprintable() or sign == SPACE else "\N{REPLACEMENT CHARACTER}"
+        sign
+        if sign.isprintable() or sign == SPACE
+        else " "
+        if sign.isspace()
+        else "\N{REPLACEMENT CHARACTER}"
         for sign in text
     )
+
+
+def printed(text: str) -> str:
+    """Return a sentence as it is printed: plain, and "52 us" with its own sign, never parted."""
+    return re.sub(r"(?<=\d) us\b", f"{SPACE}µs", plain(text))
 
 
 def number(value: float | None, decimals: int | None = None) -> str:
@@ -73,7 +98,7 @@ def number(value: float | None, decimals: int | None = None) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING
     if abs(value) >= _LARGEST or 0 < abs(value) < _SMALLEST:
-        return power(value)
+        return short(value)
     if decimals is None:
         decimals = _decimals(abs(value), _DIGITS)
     text = f"{value:,.{decimals}f}"
@@ -82,18 +107,29 @@ def number(value: float | None, decimals: int | None = None) -> str:
     return text
 
 
-def short(value: float | None) -> str:
-    """Return a number with four digits at most, and no zeros at its end: bounds, instants."""
-    text = number(value)
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+def short(value: float | None, digits: int = 3) -> str:
+    """Return a number without zeros at its end: 0.063, 340, 12,500, 3.2·10⁷."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value == 0:
+        return "0"
+    # Of the rounded value: 9.9996e-5 is 10⁻⁴.
+    factor, _, raised = f"{value:.{digits - 1}e}".partition("e")
+    exponent = int(raised)
+    tiny_or_huge = not -4 <= exponent < 6
+    text = factor if tiny_or_huge else f"{value:,.{max(digits - 1 - exponent, 0)}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    if tiny_or_huge:
+        power = f"10{str(exponent).translate(_RAISED)}"
+        text = text.removesuffix("1") + power if text in ("1", "-1") else f"{text}·{power}"
+    return text.replace("-", _MINUS)
 
 
-def power(value: float) -> str:
-    """Return a number that may be very small, with three digits: 1.76·10⁻⁶."""
-    if not math.isfinite(value) or value == 0 or 1e-3 <= abs(value) < 1e6:
-        return number(value)
-    factor, _, exponent = f"{value:.2e}".partition("e")
-    return f"{factor.replace('-', _MINUS)}·10{str(int(exponent)).translate(_RAISED)}"
+def in_words(value_us: float) -> str:
+    """Return a duration in us with the unit that suits it, never parted: "1.467 ms"."""
+    name, factor = unit_of([value_us])
+    return f"{short(value_us * factor, _DIGITS)}{SPACE}{name}"
 
 
 def value_of(estimate: Estimate | None, per_us: float = 1.0) -> str:

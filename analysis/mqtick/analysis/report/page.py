@@ -10,18 +10,26 @@ from html import escape
 from importlib import resources
 from typing import Final
 
-from mqtick.analysis.report.blocks import Block, Cell, Formula, Listing, Paragraph, Section, Table
+from mqtick.analysis.report.blocks import (
+    MARKS,
+    Block,
+    Cell,
+    Formula,
+    Listing,
+    Paragraph,
+    Section,
+    Table,
+)
 from mqtick.analysis.report.headline import Headline, Number, headlines_of
-from mqtick.analysis.report.numbers import plain
+from mqtick.analysis.report.numbers import plain, printed
 from mqtick.analysis.report.sections import sections_of
 from mqtick.analysis.report.style import CSS
 from mqtick.analysis.report.titles import level, title_of_all
 from mqtick.analysis.results.result import Result
-from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Verdict
+from mqtick.analysis.statistics.limit import Verdict
 
 __all__ = ["Drawn", "page_of"]
 
-_MARKS: Final = {HOLDS: "✓", FAILS: "✗", NOT_PROVEN: "?"}
 _LONG: Final = 60
 """Characters from which on a cell of words asks for a wider column."""
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -67,7 +75,7 @@ def _css() -> str:
 
 
 def _text(text: str) -> str:
-    return escape(plain(text))
+    return escape(printed(text))
 
 
 def _first_screen(results: Sequence[Result], title: str) -> str:
@@ -112,7 +120,7 @@ def _verdict(verdict: Verdict) -> str:
 
 def _state(state: str) -> str:
     name = state.replace(" ", "-")
-    return f'<span class="state {name}">{_MARKS.get(state, "")} {_text(state)}</span>'
+    return f'<span class="state {name}">{MARKS.get(state, "")} {_text(state)}</span>'
 
 
 def _left_out(results: Sequence[Result]) -> str:
@@ -155,7 +163,7 @@ def _block(block: Block, name: str) -> str:
         case Table():
             return _table(block, name)
         case Paragraph(text, code):
-            return f"<pre>{_text(text)}</pre>" if code else f"<p>{_lead(_text(text))}</p>"
+            return f"<pre>{escape(plain(text))}</pre>" if code else f"<p>{_lead(_text(text))}</p>"
         case Formula(text):
             return f'<p class="formula">{_text(text)}</p>'
         case Listing(items):
@@ -192,10 +200,11 @@ def _row(table: Table, row: Sequence[Cell]) -> str:
 def _cell(cell: Cell, words: bool, *, head: bool) -> str:
     text = _state(cell.state) if cell.state else _text(cell.text)
     below = f"<small>{_text(cell.below)}</small>" if cell.below else ""
-    kind = _class(words, len(cell.text) > _LONG)
+    kind = _class(words, len(cell.text) > _LONG, cell.warns)
     return f'<th scope="row"{kind}>{text}{below}</th>' if head else f"<td{kind}>{text}{below}</td>"
 
 
-def _class(words: bool, long: bool) -> str:
-    names = [name for name, wanted in (("words", words), ("long", long)) if wanted]
+def _class(words: bool, long: bool, warns: bool = False) -> str:
+    wanted = (("words", words), ("long", long), ("warns", warns))
+    names = [name for name, is_so in wanted if is_so]
     return f' class="{" ".join(names)}"' if names else ""

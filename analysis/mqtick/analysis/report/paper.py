@@ -6,9 +6,6 @@ it, in the figure's own inches, and an A4 is cut out of that: so figures stay as
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +16,7 @@ from matplotlib.transforms import Bbox
 
 from mqtick.analysis.report.style import INK, MUTED, text_inches
 
-__all__ = ["HEIGHT", "MARGIN", "ROOM", "WIDTH", "Paper", "any_letters", "lines_of"]
+__all__ = ["HEIGHT", "MARGIN", "ROOM", "WIDTH", "Paper", "lines_of"]
 
 WIDTH: Final = 8.27
 HEIGHT: Final = 11.69
@@ -73,14 +70,6 @@ class _Sheet:
     rules: list[tuple[float, float, float, float, str]] = field(default_factory=list)
     figure: Figure | None = None
     corner: tuple[float, float] = (0.0, 0.0)
-
-
-@contextmanager
-def any_letters() -> Iterator[None]:
-    """Say nothing of letters that the font has not: a title may hold any, and the page shows it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        yield
 
 
 class Paper:

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
-from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph, Section, Table
+from mqtick.analysis.report.blocks import MARKS, Block, Formula, Listing, Paragraph, Section, Table
 from mqtick.analysis.report.headline import Headline, Number, headlines_of
-from mqtick.analysis.report.numbers import plain
-from mqtick.analysis.report.paper import ROOM, Paper, any_letters, lines_of
-from mqtick.analysis.report.pdf_table import MARKS, STATE_INKS, put_table
+from mqtick.analysis.report.numbers import plain, printed
+from mqtick.analysis.report.paper import ROOM, Paper, lines_of
+from mqtick.analysis.report.pdf_table import STATE_INKS, put_table
 from mqtick.analysis.report.sections import sections_of
 from mqtick.analysis.report.style import INK, MUTED, drawing
 from mqtick.analysis.report.titles import level, title_of_all
@@ -43,11 +43,11 @@ def pdf_of(
         "Producer": "mqtick-report",
         "CreationDate": None,
     }
-    with drawing(), any_letters():
+    with drawing():
         paper = Paper()
         _first(paper, results, title)
         for number, (name, caption, figure) in enumerate(pictures, 1):
-            said = plain(f"Figure {number}. {name}. {caption}")
+            said = printed(f"Figure {number}. {name}. {caption}")
             paper.picture(figure, lines_of(said, ROOM, 8.0))
         for section in sections_of(results, command):
             _section(paper, section)
@@ -92,7 +92,7 @@ def _headline(paper: Paper, headline: Headline, size: float, confidence: str) ->
     paper.down(0.12)
     for verdict in headline.verdicts:
         paper.need(_TEXT * 1.35 / 72)
-        for place, text in enumerate(lines_of(plain(verdict.sentence), ROOM - 1.0, _TEXT)):
+        for place, text in enumerate(lines_of(printed(verdict.sentence), ROOM - 1.0, _TEXT)):
             paper.step(_TEXT * 1.35 / 72)
             if place == 0:
                 ink = STATE_INKS[verdict.state]
@@ -145,11 +145,11 @@ def _block(paper: Paper, block: Block) -> None:
             put_table(paper, block)
         case Paragraph(text, code):
             paper.down(0.08)
-            paper.write(plain(text), _TEXT, bold=code)
+            paper.write(plain(text) if code else printed(text), _TEXT, bold=code)
         case Formula(text):
             paper.down(0.04)
             paper.write(text, 9.0, x=0.3)
         case Listing(items):
             for item in items:
                 paper.down(0.04)
-                paper.write(item, _TEXT, x=0.15)
+                paper.write(printed(item), _TEXT, x=0.15)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mqtick.analysis.report.blocks import Cell, Table
-from mqtick.analysis.report.numbers import plain
+from mqtick.analysis.report.blocks import MARKS, Cell, Table
+from mqtick.analysis.report.numbers import printed
 from mqtick.analysis.report.paper import ROOM, Paper, lines_of
 from mqtick.analysis.report.style import GRID, INK, MUTED, text_inches
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 
-__all__ = ["MARKS", "STATE_INKS", "put_table"]
+__all__ = ["STATE_INKS", "put_table"]
 
-MARKS: Final = {HOLDS: "✓", FAILS: "✗", NOT_PROVEN: "?"}
 STATE_INKS: Final = {HOLDS: "#00684e", FAILS: "#a8320a", NOT_PROVEN: "#7a5300"}
 _SIZE: Final = 7.5
 _SMALL: Final = 6.2
@@ -28,7 +27,7 @@ def put_table(paper: Paper, table: Table) -> None:
     scale, widths = _fit(table)
     paper.down(0.14)
     paper.need(1.0)
-    paper.write(plain(table.caption), 8.0, bold=True)
+    paper.write(printed(table.caption), 8.0, bold=True)
     drawn = _Columns(table, scale, widths)
     drawn.head(paper)
     for row in table.rows:
@@ -63,14 +62,14 @@ def _natural(table: Table, place: int) -> float:
     width = max([*words, min(sum(words), 0.9)])
     for row in table.rows:
         cell = row[place]
-        bold = bool(cell.state) or (table.head and place == 0)
+        bold = bool(cell.state) or cell.warns or (table.head and place == 0)
         text = _said(cell)
         width = max(width, text_inches(text, _SIZE, bold=bold), text_inches(cell.below, _SMALL))
     return width + 0.02
 
 
 def _said(cell: Cell) -> str:
-    return f"{MARKS[cell.state]} {plain(cell.text)}" if cell.state else plain(cell.text)
+    return f"{MARKS[cell.state]} {printed(cell.text)}" if cell.state else printed(cell.text)
 
 
 class _Columns:
@@ -100,13 +99,13 @@ class _Columns:
         size, small = _SIZE * self._scale, _SMALL * self._scale
         laid = []
         for place, (cell, width) in enumerate(zip(row, self._widths, strict=True)):
-            strong = bold or bool(cell.state) or (self._table.head and place == 0)
+            strong = bold or bool(cell.state) or cell.warns or (self._table.head and place == 0)
             room = width + 0.03
-            ink = STATE_INKS.get(cell.state, "")
+            ink = STATE_INKS[FAILS] if cell.warns else STATE_INKS.get(cell.state, "")
             text = lines_of(_said(cell), room, size, bold=strong)
             lines = [(line, size, strong, ink) for line in text]
             if cell.below:
-                below = lines_of(plain(cell.below), room, small)
+                below = lines_of(printed(cell.below), room, small)
                 lines += [(line, small, False, MUTED.light) for line in below]
             laid.append(lines)
         return laid

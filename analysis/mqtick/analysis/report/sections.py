@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Section, Table
 from mqtick.analysis.report.clock_tables import clock_blocks
+from mqtick.analysis.report.edges import edge_blocks
 from mqtick.analysis.report.method import method_blocks
-from mqtick.analysis.report.numbers import interval_of, plain, short, value_of
+from mqtick.analysis.report.numbers import NOTHING, in_words, interval_of, plain, unit_of, value_of
 from mqtick.analysis.report.statistics_tables import pairs_blocks, quantity_blocks, side_by_side
 from mqtick.analysis.report.titles import level, names_of
-from mqtick.analysis.results.result import Counts, Result
+from mqtick.analysis.results.result import Result
+from mqtick.analysis.statistics.estimate import Estimate
 
 __all__ = ["sections_of"]
 
@@ -43,7 +46,7 @@ def _of(result: Result) -> list[tuple[str, list[Block]]]:
         ("Statistics", statistics),
         ("Pairs of nodes", pairs_blocks(result.pairs) if result.pairs else []),
         ("Clocks", clock_blocks(result.clocks, level(result)) if result.clocks else []),
-        ("Shots and edges", _counts(result.counts) if result.counts.shots else []),
+        ("Shots and edges", _counts(result) if result.counts.shots else []),
         ("What was left out or assumed", _notes(result)),
     ]
 
@@ -60,13 +63,13 @@ def _verdicts(result: Result) -> list[Block]:
                 Cell(plain(limit.name)),
                 Cell(plain(verdict.of)),
                 Cell(f"{limit.statistic} |{limit.quantity}|"),
-                Cell(short(limit.bound_us)),
-                Cell(value_of(verdict.value), interval_of(verdict.value)),
+                Cell(in_words(limit.bound_us)),
+                _measured(verdict.value),
                 Cell(f"{verdict.n:,}"),
                 Cell(plain(verdict.sentence)),
             )
         )
-    caption = f"Limits and what the measurement says of them, in µs, at {level(result)} confidence"
+    caption = f"Limits and what the measurement says of them, at {level(result)} confidence"
     headings = ("verdict", "limit", "of", "statistic", "below", "measured", "n", "in words")
     table = Table(caption, headings, tuple(rows), frozenset({0, 1, 2, 3, 7}))
     limits = dict.fromkeys(verdict.limit for verdict in result.verdicts)
@@ -74,7 +77,16 @@ def _verdicts(result: Result) -> list[Block]:
     return [table, Listing(tuple(sources))] if sources else [table]
 
 
-def _counts(counts: Counts) -> list[Block]:
+def _measured(value: Estimate) -> Cell:
+    if not math.isfinite(value.value):
+        return Cell(NOTHING)
+    name, factor = unit_of([value.value])
+    interval = interval_of(value, factor)
+    return Cell(f"{value_of(value, factor)} {name}", interval and f"{interval} {name}")
+
+
+def _counts(result: Result) -> list[Block]:
+    counts = result.counts
     pairs = (
         ("shots", counts.shots),
         ("captured", counts.captured),
@@ -92,8 +104,9 @@ def _counts(counts: Counts) -> list[Block]:
         frozenset(),
         head=False,
     )
+    blocks: list[Block] = [numbers, *edge_blocks(result.measurement)]
     if not counts.reasons:
-        return [numbers]
+        return blocks
     most = sorted(counts.reasons.items(), key=lambda item: (-item[1], item[0]))
     shown = [(Cell(f"{count:,}"), Cell(plain(why))) for why, count in most[:_REASONS_SHOWN]]
     left = most[_REASONS_SHOWN:]
@@ -101,7 +114,7 @@ def _counts(counts: Counts) -> list[Block]:
         total = sum(count for _, count in left)
         shown.append((Cell(f"{total:,}"), Cell(f"{len(left):,} other reasons: see shots.csv")))
     caption = "Why shots were missed or refused"
-    return [numbers, Table(caption, ("shots", "reason"), tuple(shown), frozenset({1}), head=False)]
+    return [*blocks, Table(caption, ("shots", "reason"), tuple(shown), frozenset({1}), head=False)]
 
 
 def _notes(result: Result) -> list[Block]:

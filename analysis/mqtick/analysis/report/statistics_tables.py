@@ -12,9 +12,11 @@ from mqtick.analysis.report.numbers import (
     interval_of,
     number,
     plain,
+    unit_for,
     unit_of,
     value_of,
 )
+from mqtick.analysis.report.remarks import drifted, many_missed
 from mqtick.analysis.report.titles import level, names_of
 from mqtick.analysis.results.published import Published
 from mqtick.analysis.results.result import Pairs, QuantityResult, Result, Row
@@ -28,7 +30,7 @@ _PAIRS_SHOWN = 12
 
 def quantity_blocks(result: Result, quantity: QuantityResult) -> list[Block]:
     """Return everything about latency, skew or one clock's pps edges."""
-    unit = unit_of([row.absolute.median.value for row in quantity.rows if row.absolute is not None])
+    unit = unit_for([quantity])
     signed = bool((quantity.values_us < 0).any())
     blocks: list[Block] = []
     title = plain(quantity.title)
@@ -82,15 +84,21 @@ def _name(subscribers: int | None) -> str:
 
 def _statistics(row: Row, values: Distribution | None, unit: Unit) -> list[Cell]:
     if values is None:
-        return [Cell("0"), Cell(f"{row.missed:,}"), *[Cell(NOTHING)] * 7]
+        return [Cell("0"), _missed(row), *[Cell(NOTHING)] * 7]
     estimates = (values.mean, values.deviation, values.median, values.p5, values.p95, values.p99)
     hang = values.n >= 3 and values.effective_n < 0.9 * values.n
     return [
         Cell(f"{values.n:,}", f"worth {values.effective_n:,.0f}" if hang else ""),
-        Cell(f"{row.missed:,}"),
+        _missed(row),
         *(_estimate(each, unit.per_us) for each in estimates),
         Cell(number(values.most * unit.per_us)),
     ]
+
+
+def _missed(row: Row) -> Cell:
+    shots = many_missed(row)
+    share = f"{100 * row.missed / shots:.0f} %" if shots else ""
+    return Cell(f"{row.missed:,}", share, warns=bool(shots))
 
 
 def _estimate(estimate: Estimate | None, per_us: float = 1.0) -> Cell:
@@ -119,35 +127,37 @@ def _growth(result: Result, quantity: QuantityResult) -> Table:
         if quantity.quantity == SKEW
         else ("without queueing", "of each further subscriber")
     )
+    rows = []
+    for name, estimate, per, said in (
+        ("a", line.a, "", meaning[0]),
+        ("b", line.b, "/subscriber", meaning[1]),
+    ):
+        unit = unit_of([estimate.value])
+        cells = (Cell(name), _estimate(estimate, unit.per_us), Cell(f"{unit.name}{per}"))
+        rows.append((*cells, Cell(said)))
     return Table(
         f"Growth of {quantity.quantity} with N, {line.n:,} shots at {len(line.subscribers)} N "
         f"from {first} to {last}, with {level(result)} intervals",
         ("parameter", "value", "unit", "what it stands for"),
-        (
-            (Cell("a"), _estimate(line.a), Cell("µs"), Cell(meaning[0])),
-            (Cell("b"), _estimate(line.b), Cell("µs/subscriber"), Cell(meaning[1])),
-        ),
+        tuple(rows),
         frozenset({0, 2, 3}),
     )
 
 
 def _drift(result: Result, quantity: QuantityResult) -> Paragraph:
-    drift = quantity.drift
+    drift = drifted(quantity)
     name = plain(quantity.title)
-    if drift is None:
-        return Paragraph(
-            f"Drift of {name[0].lower()}{name[1:]}: not known; instants are missing or too few."
-        )
-    slope = f"{value_of(drift.us_per_hour)} µs/h"
-    interval = interval_of(drift.us_per_hour)
-    within = f" ({level(result)} interval {interval})" if interval else ""
-    total = f"{number(drift.total_us)} µs over the whole run"
+    start = f"Drift of {name[0].lower()}{name[1:]}"
+    if drift is None or quantity.drift is None:
+        return Paragraph(f"{start}: not known; instants are missing or too few.")
+    within = f" ({level(result)} interval {drift.interval})" if drift.interval else ""
     said = (
         "It is more than chance would make: the statistics above mix an early and a late state."
-        if drift.significant
+        if quantity.drift.significant
         else "That is no more than chance would make."
     )
-    return Paragraph(f"Drift of {name[0].lower()}{name[1:]}: {slope}{within}, {total}. {said}")
+    amount = f"{drift.value} {drift.unit.name}{within} over {drift.over}"
+    return Paragraph(f"{start}: {amount}. {said}")
 
 
 def pairs_blocks(pairs: Pairs) -> list[Block]:
@@ -200,7 +210,7 @@ def _beside(
     confidence: str,
 ) -> Table:
     numbers = sorted({row.subscribers or 0 for q in known for row in _own(q)})
-    unit = unit_of(row.absolute.mean.value for q in known for row in q.rows if row.absolute)
+    unit = unit_for(known)
     rows = []
     for subscribers in numbers:
         cells = [Cell(_name(subscribers))]
@@ -233,13 +243,13 @@ def _own(quantity: QuantityResult) -> list[Row]:
 def _growth_beside(
     results: Sequence[Result], found: Sequence[QuantityResult | None], quantity: str
 ) -> Table:
+    lines = [q.growth if q is not None else None for q in found]
     rows = []
-    for name, unit in (("a", "µs"), ("b", "µs/subscriber")):
-        cells = [
-            _estimate(getattr(q.growth, name) if q is not None and q.growth is not None else None)
-            for q in found
-        ]
-        rows.append((Cell(name), Cell(unit), *cells))
+    for name, per in (("a", ""), ("b", "/subscriber")):
+        own = [getattr(line, name) if line is not None else None for line in lines]
+        unit = unit_of(each.value for each in own if each is not None)
+        cells = [_estimate(each, unit.per_us) for each in own]
+        rows.append((Cell(name), Cell(f"{unit.name}{per}"), *cells))
     return Table(
         f"Growth of {quantity} with N side by side, with {level(results[0])} intervals",
         ("parameter", "unit", *names_of(results)),

@@ -7,19 +7,17 @@ by ink differs by marker and dashes too, so that it survives printing in grey.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mqtick.analysis.report.lettering import LINE, SIZE, printable, text_inches, wrapped
+from mqtick.analysis.report.lettering import LINE, SIZE, text_inches, wrapped
 
 __all__ = [
     "BLUE",
@@ -40,12 +38,9 @@ __all__ = [
     "figure_of",
     "header",
     "is_wide",
-    "number",
     "paper_axes",
     "place",
-    "printable",
     "text_inches",
-    "unit_of",
     "wrapped",
 ]
 
@@ -200,41 +195,3 @@ def place(figure: Figure, axes: Axes, left: float, right: float, top: float, bot
 def paper_axes(figure: Figure) -> Axes:
     """Return new axes, to be placed later."""
     return figure.add_axes((0.1, 0.1, 0.8, 0.8))
-
-
-_UNITS: Final = (("ns", 1e3), ("µs", 1.0), ("ms", 1e-3), ("s", 1e-6))
-
-
-def unit_of(values_us: Sequence[float] | np.ndarray[Any, Any]) -> tuple[str, float]:
-    """Return the unit in which values of us read best, and the factor into it."""
-    values = np.abs(np.asarray(values_us, np.float64))
-    values = values[np.isfinite(values)]
-    most = float(values.max()) if len(values) else 0.0
-    if 0 < most < 0.5:
-        return _UNITS[0]
-    if most >= 5e7:
-        return _UNITS[3]
-    return _UNITS[2] if most >= 5e4 else _UNITS[1]
-
-
-_RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def number(value: float, digits: int = 3) -> str:
-    """Return a number as people write it: 0.063, 340, 12,500, 3.2·10⁷."""
-    if not math.isfinite(value):
-        return "–"
-    if value == 0:
-        return "0"
-    # Of the rounded value: 9.9996e-5 is 10⁻⁴.
-    exponent = int(f"{abs(value):.{digits - 1}e}".partition("e")[2])
-    if not -4 <= exponent < 6:
-        factor = value / 10.0**exponent
-        power = f"10{str(exponent).translate(_RAISED)}"
-        text = f"{factor:.{digits - 1}g}"
-        return (power if text == "1" else f"{text}·{power}").replace("-", "−")
-    decimals = max(digits - 1 - exponent, 0)
-    text = f"{value:,.{decimals}f}"
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return text.replace("-", "−")

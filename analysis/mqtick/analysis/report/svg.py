@@ -1,4 +1,4 @@
-"""Figures as SVG that may stand in a page, and as files that are the same every time."""
+"""Figures as SVG that may stand in a page, and as files; the same every time."""
 
 from __future__ import annotations
 
@@ -6,40 +6,44 @@ import hashlib
 import io
 import re
 from html import escape
-from pathlib import Path
 from typing import Any, Final
 
 from matplotlib.figure import Figure
 
-from mqtick.analysis.report.style import INK, INKS, drawing, printable
+from mqtick.analysis.report.numbers import plain
+from mqtick.analysis.report.style import INK, INKS, PAPER, drawing
 
-__all__ = ["save_figure", "svg_of"]
+__all__ = ["png_of", "svg_file", "svg_of"]
 
-_METADATA: Final[dict[str, dict[str, Any]]] = {
+_METADATA: Final[dict[str, Any]] = {
     # Without a date, and without the version of what drew it: the same input, the same file.
-    ".svg": {"Date": None, "Creator": "mqtick-report"},
-    ".png": {"Software": "mqtick-report"},
-    ".pdf": {"CreationDate": None, "Creator": "mqtick-report", "Producer": "mqtick-report"},
+    "Date": None,
+    "Creator": "mqtick-report",
 }
 _RESOLUTION: Final = 200
 """Of PNG files and of what is rasterised within others, in dots an inch."""
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Save a figure as .svg, .png or .pdf, by the path's ending; light paper.
-
-    Raises:
-        ValueError: for another ending.
-        OSError: when it cannot be written.
-    """
-    metadata = _METADATA.get(path.suffix)
-    if metadata is None:
-        raise ValueError(
-            f"{path.name}: a figure is saved as {', '.join(_METADATA)}, not as "
-            f"{path.suffix or 'a file without ending'}; nothing was written"
-        )
+def png_of(figure: Figure) -> bytes:
+    """Return a figure as PNG, on light paper."""
+    buffer = io.BytesIO()
     with drawing():
-        figure.savefig(path, dpi=_RESOLUTION, metadata=metadata)
+        figure.savefig(
+            buffer, format="png", dpi=_RESOLUTION, metadata={"Software": "mqtick-report"}
+        )
+    return buffer.getvalue()
+
+
+def svg_file(svg: str) -> str:
+    """Return what `svg_of` made for a page as a file: on light paper, without custom properties.
+
+    Not every program that shows an SVG knows what these are.
+    """
+    svg = re.sub(r"var\(--figure-\w+,(#\w+)\)", r"\1", svg).replace("currentColor", INK.light)
+    start = svg.index(">") + 1
+    paper = f'<rect width="100%" height="100%" fill="{PAPER.light}"/>'
+    head = svg[:start].replace('class="figure"', 'font-family="DejaVu Sans, sans-serif"', 1)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{paper}{svg[start:]}\n'
 
 
 def svg_of(figure: Figure, alt: str = "", prefix: str = "") -> str:
@@ -51,9 +55,7 @@ def svg_of(figure: Figure, alt: str = "", prefix: str = "") -> str:
     """
     buffer = io.StringIO()
     with drawing():
-        figure.savefig(
-            buffer, format="svg", facecolor="none", dpi=_RESOLUTION, metadata=_METADATA[".svg"]
-        )
+        figure.savefig(buffer, format="svg", facecolor="none", dpi=_RESOLUTION, metadata=_METADATA)
     text = buffer.getvalue()
     width, height = (72 * float(inches) for inches in figure.get_size_inches())
     body = text[text.index("<svg") :]
@@ -67,7 +69,7 @@ def svg_of(figure: Figure, alt: str = "", prefix: str = "") -> str:
     for ink in INKS:
         variable = "currentColor" if ink is INK else f"var(--figure-{ink.name},{ink.light})"
         body = re.sub(re.escape(ink.light) + r"\b", variable, body)
-    label = f' role="img" aria-label="{escape(printable(alt))}"' if alt else ' aria-hidden="true"'
+    label = f' role="img" aria-label="{escape(plain(alt))}"' if alt else ' aria-hidden="true"'
     size = f'width="{width / 72:g}in" height="{height / 72:g}in"'
     return (
         '<svg class="figure" xmlns="http://www.w3.org/2000/svg" stroke-linejoin="round" '

@@ -34,6 +34,7 @@ def tables_of(results: Sequence[Result]) -> dict[str, str]:
     tables = {
         "statistics.csv": _joined(named, _STATISTICS, _statistics),
         "shots.csv": _shots(named),
+        "edges.csv": _joined(named, _EDGES, _edges),
         "pairs.csv": _joined(named, _PAIRS, _pairs),
         "verdicts.csv": _joined(named, _VERDICTS, _verdicts),
         "stability.csv": _joined(named, _STABILITY, _stability),
@@ -59,6 +60,20 @@ _STATISTICS: Final = (
     "published_software_sd_us",
     "published_hardware_mean_us",
     "published_hardware_sd_us",
+)
+_EDGES: Final = (
+    "measurement",
+    "shot",
+    "subscribers",
+    "node",
+    "edge_us",
+    "uncertainty_us",
+    "direction",
+    "quality",
+    "samples_in_rise",
+    "edges_found",
+    "clipped",
+    "source",
 )
 _PAIRS: Final = ("measurement", "from_node", "to_node", "n", "median_us")
 _VERDICTS: Final = (
@@ -121,6 +136,16 @@ def _published(row: Row) -> list[Value]:
         known.hardware_mean_us,
         known.hardware_deviation_us,
     ]
+
+
+def _edges(result: Result) -> Iterable[list[Value]]:
+    for shot in result.measurement.shots:
+        for node, mark in shot.marks.items():
+            direction = "rising" if mark.rising else "falling"
+            at = [_us(mark.instant_fs), _us(mark.uncertainty_fs), direction, mark.quality]
+            rise = mark.samples_in_rise or None
+            how = [rise, mark.found, int(mark.clipped), shot.source]
+            yield [shot.number, shot.subscribers, node, *at, *how]
 
 
 def _pairs(result: Result) -> Iterable[list[Value]]:

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from matplotlib.figure import Figure
-
 from mqtick.analysis.report.as_json import FORMAT, as_json
 from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.page import Drawn, page_of
-from mqtick.analysis.report.paper import ROOM, any_letters
+from mqtick.analysis.report.paper import ROOM
 from mqtick.analysis.report.pdf import PrintedPicture, pdf_of
-from mqtick.analysis.report.svg import save_figure, svg_of
+from mqtick.analysis.report.svg import png_of, svg_file, svg_of
 from mqtick.analysis.report.tables import tables_of
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.runs.shot import replace_file
@@ -24,9 +22,8 @@ __all__ = ["Written", "write_report"]
 
 _FOLDERS: Final = ("figures", "tables")
 _ENDINGS: Final = (".svg", ".png", ".csv")
-_WIDE: Final = 7.6
 _PHONE: Final = 3.7
-"""Widths in inches in which figures are drawn for a page."""
+"""Inches; a wide page shows what is printed, so that it is drawn once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +51,20 @@ def write_report(results: Sequence[Result], out: Path, command: str = "") -> Wri
         raise ValueError("A report needs at least one result, and there is none.")
     for name in _FOLDERS:
         (out / name).mkdir(parents=True, exist_ok=True)
-    with any_letters():
-        return _write(results, out, command)
-
-
-def _write(results: Sequence[Result], out: Path, command: str) -> Written:
     figures, tables = out / "figures", out / "tables"
     earlier = _earlier(out)
     files: list[Path] = []
     drawn: list[Drawn] = []
     printed: list[PrintedPicture] = []
     for place, picture in enumerate(pictures_of(results)):
-        wide = picture.draw(_WIDE)
-        for ending in ("svg", "png"):
-            files.append(figures / f"{picture.name}.{ending}")
-            _save(wide, files[-1])
-        phone = svg_of(picture.draw(_PHONE), picture.alt, f"p{place}")
+        wide = picture.draw(ROOM)
         shown = svg_of(wide, picture.alt, f"w{place}")
+        for ending, octets in (("svg", svg_file(shown).encode()), ("png", png_of(wide))):
+            files.append(figures / f"{picture.name}.{ending}")
+            replace_file(files[-1], octets)
+        phone = svg_of(picture.draw(_PHONE), picture.alt, f"p{place}")
         drawn.append(Drawn(picture.title, picture.caption, shown, phone))
-        printed.append((picture.title, picture.caption, picture.draw(ROOM)))
+        printed.append((picture.title, picture.caption, wide))
     for name, text in tables_of(results).items():
         files.append(tables / name)
         replace_file(files[-1], text.encode())
@@ -98,12 +90,3 @@ def _earlier(out: Path) -> set[Path]:
         return set()
     own = [each for each in parts if len(each) == 2 and each[0] in _FOLDERS]
     return {out / folder / name for folder, name in own if Path(name).suffix in _ENDINGS}
-
-
-def _save(figure: Figure, path: Path) -> None:
-    temporary = path.with_name(f".{path.stem}.part{path.suffix}")
-    try:
-        save_figure(figure, temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -10,39 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mqtick.analysis.clocks.summary import ClockSummary
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import Scale, apply, label_width, scale_of, time_unit
-from mqtick.analysis.report.style import (
-    BLUE,
-    GREEN,
-    INK,
-    LINE,
-    MUTED,
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-    unit_of,
-)
+from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, label_width, time_unit
+from mqtick.analysis.report.numbers import in_words, short, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
-__all__ = ["after_convergence", "clock_time_picture", "columns"]
+__all__ = ["clock_time_picture", "columns"]
 
 Array = npt.NDArray[np.float64]
 _COLUMNS: Final = 700
 """Of a line: of more samples, each column shows the least and the largest of its own."""
-
-
-def after_convergence(clock: ClockSummary) -> Array:
-    """Return the time errors after convergence in us, all of them where it never converged."""
-    error = clock.errors.error_ns / 1000.0
-    if clock.converged_after_s is None:
-        return error
-    return error[clock.errors.seconds >= clock.converged_after_s]
 
 
 def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
@@ -55,53 +34,54 @@ def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
         if clock.outside is not None:
             caption += f" {clock.outside:,} of {len(clock.errors.seconds):,} leave 0 out."
     if clock.converged_after_s:
-        caption += f" Converged after {number(clock.converged_after_s)} s."
+        caption += f" Converged after {short(clock.converged_after_s)} s."
     if clock.holdovers:
         caption += " Grey: gaps without measurements."
     if _needs_two(clock):
         caption += " Above: all of it; below: after convergence."
-    constant = number(clock.constant_us.value)
+    constant = in_words(clock.constant_us.value)
     return Picture(
         f"clock-time-{clock.errors.name}",
         f"Time error of {clock.errors.name} over time",
         caption,
-        f"Time error of {clock.errors.name} over time: constant part {constant} µs, spread "
-        f"{number(clock.spread_us.value)} µs, largest {number(clock.most_us)} µs.",
+        f"Time error of {clock.errors.name} over time: constant part {constant}, spread "
+        f"{in_words(clock.spread_us.value)}, largest {in_words(clock.most_us)}.",
         lambda width: _draw(width, clock, simulated=result.measurement.simulated),
     )
 
 
 def _needs_two(clock: ClockSummary) -> bool:
-    after = after_convergence(clock)
+    after = clock.after.error_ns
     if not clock.converged_after_s or len(after) < 2:
         return False
-    return float(np.ptp(clock.errors.error_ns)) / 1000 > 3 * float(np.ptp(after))
+    return float(np.ptp(clock.errors.error_ns)) > 3 * float(np.ptp(after))
 
 
 def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
-    with drawing():
-        wide = is_wide(width)
+    with style.drawing():
+        wide = style.is_wide(width)
         two = _needs_two(clock)
-        figure = figure_of(width, (5.0 if two else 3.4) if wide else (4.9 if two else 3.3))
-        seconds, error = clock.errors.seconds, clock.errors.error_ns / 1000.0
+        figure = style.figure_of(width, (5.0 if two else 3.4) if wide else (4.9 if two else 3.3))
+        seconds = clock.errors.seconds
         name, size = time_unit(float(np.ptp(seconds)))
-        shown = after_convergence(clock) if two else error
-        unit, factor = unit_of(shown if len(shown) else error)
-        top = header(figure, f"Time error of {clock.errors.name} in {unit}", simulated=simulated)
+        unit, factor = unit_for_clocks([clock])
+        top = style.header(
+            figure, f"Time error of {clock.errors.name} in {unit}", simulated=simulated
+        )
         full = float(figure.get_size_inches()[1])
         room, bottom = 1.25 if wide else 0.85, 0.5
         upper_height = 1.1 if two else 0.0
-        gap = LINE + 0.35 if two else 0.0
+        gap = style.LINE + 0.35 if two else 0.0
         height = full - top - bottom - upper_height - gap
         constant = Label(
             clock.constant_us.value * factor,
-            f"constant part {number(clock.constant_us.value * factor)}\N{NO-BREAK SPACE}{unit}",
-            INK,
+            f"constant part {short(clock.constant_us.value * factor)}\N{NO-BREAK SPACE}{unit}",
+            style.INK,
         )
-        begin = clock.converged_after_s if two and clock.converged_after_s else -np.inf
-        panels = [(paper_axes(figure), begin, top + upper_height + gap, bottom)]
+        begin = float(clock.after.seconds[0]) if two else -np.inf
+        panels = [(style.paper_axes(figure), begin, top + upper_height + gap, bottom)]
         if two:
-            panels.insert(0, (paper_axes(figure), -np.inf, top, bottom + height + gap))
+            panels.insert(0, (style.paper_axes(figure), -np.inf, top, bottom + height + gap))
         x_low = float(seconds[0]) / size
         x_high = float(seconds[-1]) / size
         for axes, since, _, _ in panels:
@@ -110,7 +90,7 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
             apply(axes, "y", y, height if axes is panels[-1][0] else upper_height)
         left = max(label_width(axes) for axes, *_ in panels)
         for axes, since, panel_top, panel_bottom in panels:
-            place(figure, axes, left, room, panel_top, panel_bottom)
+            style.place(figure, axes, left, room, panel_top, panel_bottom)
             margin = 0.01 * (x_high - x_low) or 0.5
             apply(
                 axes,
@@ -132,22 +112,21 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
             )
         low, high = last.get_ylim()
         if low <= constant.y <= high:
-            last.axhline(constant.y, color=INK.light, linewidth=0.9, linestyle=(0, (5, 2)))
+            last.axhline(constant.y, color=style.INK.light, linewidth=0.9, linestyle=(0, (5, 2)))
             beside(figure, last, [constant], room)
-        if clock.converged_after_s and x_low < clock.converged_after_s / size < x_high:
+        converged = float(clock.after.seconds[0]) / size
+        if clock.converged_after_s and x_low < converged < x_high:
             first = panels[0][0]
-            first.axvline(
-                clock.converged_after_s / size, color=GREEN.light, linewidth=1.2, linestyle="dotted"
-            )
+            first.axvline(converged, color=style.GREEN.light, linewidth=1.2, linestyle="dotted")
             first.annotate(
                 "converged",
-                xy=(clock.converged_after_s / size, 1.0),
+                xy=(converged, 1.0),
                 xycoords=("data", "axes fraction"),
                 xytext=(3, -2),
                 textcoords="offset points",
                 ha="left",
                 va="top",
-                color=GREEN.light,
+                color=style.GREEN.light,
             )
         return figure
 
@@ -162,7 +141,7 @@ def _scale(clock: ClockSummary, chosen: npt.NDArray[np.bool_], factor: float) ->
             own = own[np.isfinite(own)]
             values.append(np.percentile(own, [share]) if len(own) else own)
     every = np.concatenate(values) * factor
-    return scale_of(every, log_ratio=np.inf, room=0.08, from_zero=True)
+    return axis_scale(every, log_ratio=np.inf, room=0.08, from_zero=True)
 
 
 def columns(seconds: Array, least: Array, most: Array) -> tuple[Array, Array, Array]:
@@ -197,7 +176,9 @@ def _panel(axes: Axes, clock: ClockSummary, begin: float, factor: float, size: f
         return
     scale = factor / 1000.0
     for gap in clock.holdovers:
-        axes.axvspan(gap.begin_s / size, gap.end_s / size, color=MUTED.light, alpha=0.15, lw=0)
+        axes.axvspan(
+            gap.begin_s / size, gap.end_s / size, color=style.MUTED.light, alpha=0.15, lw=0
+        )
     if errors.lower_ns is not None and errors.upper_ns is not None:
         at, low, high = columns(
             seconds, errors.lower_ns[chosen] * scale, errors.upper_ns[chosen] * scale
@@ -208,19 +189,19 @@ def _panel(axes: Axes, clock: ClockSummary, begin: float, factor: float, size: f
         low = np.clip(low, least - beyond, most + beyond)
         high = np.clip(high, least - beyond, most + beyond)
         at, low, high = _broken(at, clock, low, high)
-        axes.fill_between(at / size, low, high, color=BLUE.light, alpha=0.18, linewidth=0)
+        axes.fill_between(at / size, low, high, color=style.BLUE.light, alpha=0.18, linewidth=0)
     own = errors.error_ns[chosen] * scale
     at, low, high = columns(seconds, own, own)
     thinned = len(at) < len(own)
     at, low, high = _broken(at, clock, low, high)
     if thinned:
-        axes.fill_between(at / size, low, high, color=BLUE.light, linewidth=0.6)
+        axes.fill_between(at / size, low, high, color=style.BLUE.light, linewidth=0.6)
     else:
         few = len(own) <= 60
         axes.plot(
             at / size,
             low,
-            color=BLUE.light,
+            color=style.BLUE.light,
             linewidth=0.9,
             marker="o" if few else None,
             markersize=3.5,

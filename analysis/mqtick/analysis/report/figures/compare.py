@@ -8,46 +8,32 @@ from typing import Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.ecdf import Curve, draw_ecdf
-from mqtick.analysis.report.figures.growth import Grown, draw_growth, limits_of
+from mqtick.analysis.report.figures.growth import Grown, draw_growth, judged_limits
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import apply, scale_of
-from mqtick.analysis.report.style import (
-    INK,
-    MUTED,
-    PAPER,
-    SERIES,
-    Look,
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-    text_inches,
-    unit_of,
-    wrapped,
-)
-from mqtick.analysis.results.published import PUBLISHED
+from mqtick.analysis.report.figures.scales import apply, axis_scale
+from mqtick.analysis.report.numbers import in_words, short, unit_for, unit_of
+from mqtick.analysis.report.titles import names_of
+from mqtick.analysis.results.published import SHORT, published_growth
 from mqtick.analysis.results.result import QuantityResult, Result
 
 __all__ = ["compare_pictures"]
 
-_MOST: Final = len(SERIES)
+_MOST: Final = len(style.SERIES)
 
 
 def compare_pictures(results: Sequence[Result]) -> list[Picture]:
     """Return overlays of every quantity that at least two of the results have."""
     shown = list(results[:_MOST])
-    names = _names(shown)
+    names = names_of(results)[:_MOST]
     left_out = len(results) - len(shown)
     spare = f" The last {left_out} of {len(results)} measurements are not drawn." * (left_out > 0)
     pictures = []
     for quantity in ("skew", "latency"):
         own = [
             Grown(name, each, look)
-            for name, result, look in zip(names, shown, SERIES, strict=False)
+            for name, result, look in zip(names, shown, style.SERIES, strict=False)
             for each in result.quantities
             if each.quantity == quantity and len(each.values_us)
         ]
@@ -64,15 +50,6 @@ def compare_pictures(results: Sequence[Result]) -> list[Picture]:
     return pictures
 
 
-def _names(results: Sequence[Result]) -> list[str]:
-    """Return what each is called, with a number where two are called the same."""
-    titles = [" ".join(result.measurement.title.split()) or "untitled" for result in results]
-    return [
-        f"{title} ({index + 1})" if titles.count(title) > 1 else title
-        for index, title in enumerate(titles)
-    ]
-
-
 def _clock_name(name: str, node: str, result: Result) -> str:
     several = sum(each.quantity == "clock" for each in result.quantities) > 1
     return f"{name}, {node}" if several else name
@@ -85,31 +62,28 @@ def _simulated(results: Sequence[Result]) -> bool:
 def _of_quantity(
     quantity: str, own: Sequence[Grown], results: Sequence[Result], spare: str
 ) -> list[Picture]:
-    limits = limits_of(results, quantity)
+    limits = judged_limits(results, quantity)
     simulated = _simulated(results)
-    partly = ""
-    if simulated and not all(result.measurement.simulated for result in results):
-        named = [
-            n for n, r in zip(_names(results), results, strict=True) if r.measurement.simulated
-        ]
-        partly = f" Simulated: {', '.join(named)}."
-    spare += partly
     pictures = []
-    over = [one for one in own if any(row.subscribers and row.signed for row in one.quantity.rows)]
+    over = [
+        one for one in own if any(row.subscribers and row.absolute for row in one.quantity.rows)
+    ]
     if over:
         told = "; ".join(f"{one.name}: {_told(one.quantity)}" for one in over)
         pictures.append(
             Picture(
                 f"compare-growth-{quantity}",
                 f"{quantity.capitalize()} over the number of subscribers",
-                "Mean; thick bar: its interval; thin bar: standard deviation of single shots; "
-                "line: a + b N with its band. Hollow: published means and standard deviations "
-                f"(IEEJ Transactions 17(2), 2022), of 20 shots each.{spare}",
-                f"Mean {quantity}. {told}.",
+                f"Mean of |{quantity}|; thick bar: its interval, an arrow where it goes beyond the "
+                "axis; thin bar: standard deviation of single shots; line: a + b N with its "
+                f"band. Hollow: published means and standard deviations ({SHORT}), of 20 shots "
+                f"each.{spare}",
+                f"Mean |{quantity}|. {told}.",
                 lambda width: draw_growth(width, over, limits, simulated=simulated),
             )
         )
     curves = [Curve(one.name, one.look, one.quantity.values_us) for one in own]
+    unit = unit_for([one.quantity for one in own])
     pictures.append(
         Picture(
             f"compare-ecdf-{quantity}",
@@ -118,14 +92,14 @@ def _of_quantity(
             f"it, on a logarithm. Compare only runs over the same N.{spare}",
             f"Distribution of {quantity} of {', '.join(one.name for one in own)}.",
             lambda width: draw_ecdf(
-                width, quantity.capitalize(), curves, limits, simulated=simulated
+                width, quantity.capitalize(), curves, limits, unit, simulated=simulated
             ),
         )
     )
     sloped = [one for one in own if one.quantity.growth is not None]
     if len(sloped) >= 2:
         told = "; ".join(
-            f"{one.name} {number(one.quantity.growth.b.value)} µs"
+            f"{one.name} {in_words(one.quantity.growth.b.value)}"
             for one in sloped
             if one.quantity.growth
         )
@@ -144,9 +118,9 @@ def _of_quantity(
 
 def _told(quantity: QuantityResult) -> str:
     told = [
-        f"{number(row.signed.mean.value)} µs at {row.subscribers}"
+        f"{in_words(row.absolute.mean.value)} at {row.subscribers}"
         for row in quantity.rows
-        if row.subscribers and row.signed
+        if row.subscribers and row.absolute
     ]
     return ", ".join(told if len(told) <= 3 else [told[0], told[-1]])
 
@@ -154,9 +128,10 @@ def _told(quantity: QuantityResult) -> str:
 def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[Result]) -> Picture:
     curves = [
         Curve(name, look, each.values_us)
-        for (name, each), look in zip(clocks, SERIES, strict=False)
+        for (name, each), look in zip(clocks, style.SERIES, strict=False)
     ]
-    limits = limits_of(results, "clock")
+    limits = judged_limits(results, "clock")
+    unit = unit_for([each for _, each in clocks])
     simulated = _simulated(results)
     more = f" {len(curves)} of {len(clocks)} clocks." if len(clocks) > len(curves) else ""
     return Picture(
@@ -166,7 +141,7 @@ def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[R
         f"logarithm.{more}",
         f"Distribution of the time error of {', '.join(curve.name for curve in curves)}.",
         lambda width: draw_ecdf(
-            width, "Time error", curves, limits, simulated=simulated, of="samples"
+            width, "Time error", curves, limits, unit, simulated=simulated, of="samples"
         ),
     )
 
@@ -174,39 +149,38 @@ def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[R
 def _draw_slopes(
     width: float, quantity: str, sloped: Sequence[Grown], *, simulated: bool
 ) -> Figure:
-    with drawing():
+    with style.drawing():
         lines = [
             (one.name, one.look, one.quantity.growth.b) for one in sloped if one.quantity.growth
         ]
-        bars: list[tuple[str, Look, float, float | None, float | None, bool]] = [
+        bars: list[tuple[str, style.Look, float, float | None, float | None, bool]] = [
             (name, look, b.value, b.low, b.high, False) for name, look, b in lines
         ]
-        two, hundred = PUBLISHED.get((quantity, 2)), PUBLISHED.get((quantity, 100))
-        if two and hundred:
-            grey = Look(MUTED, "D", "solid")
-            software = (hundred.software_mean_us - two.software_mean_us) / 98
-            hardware = (hundred.hardware_mean_us - two.hardware_mean_us) / 98
-            bars.append(("published, software broker", grey, software, None, None, True))
-            bars.append(("published, hardware broker", grey, hardware, None, None, True))
+        published = published_growth(quantity) or ()
+        grey = style.Look(style.MUTED, "D", "solid")
+        bars += [
+            (f"published, {broker} broker", grey, b, None, None, True)
+            for broker, b in zip(("software", "hardware"), published, strict=False)
+        ]
         every = [bar[2] for bar in bars]
         every += [end for bar in bars for end in (bar[3], bar[4]) if end is not None]
         unit, factor = unit_of(every)
-        text_room = 2.2 if is_wide(width) else 1.3
-        figure = figure_of(width, 0.95 + 0.42 * len(bars))
-        top = header(
+        text_room = 2.2 if style.is_wide(width) else 1.3
+        figure = style.figure_of(width, 0.95 + 0.42 * len(bars))
+        top = style.header(
             figure,
             f"{quantity.capitalize()} that a subscriber adds, in {unit}",
             simulated=simulated,
         )
-        texts = [wrapped(bar[0], text_room, lines=2) for bar in bars]
-        left = max(text_inches(text) for text in texts) + 0.15
+        texts = [style.wrapped(bar[0], text_room, lines=2) for bar in bars]
+        left = max(style.text_inches(text) for text in texts) + 0.15
         room = 0.75
-        axes = paper_axes(figure)
-        place(figure, axes, left, room, top, 0.45)
+        axes = style.paper_axes(figure)
+        style.place(figure, axes, left, room, top, 0.45)
         values = np.array(every) * factor
-        x = scale_of(values, log_ratio=50)
+        x = axis_scale(values, log_ratio=50)
         if x.kind == "linear":
-            x = scale_of([*values.tolist(), 0.0], log_ratio=np.inf)
+            x = axis_scale([*values.tolist(), 0.0], log_ratio=np.inf)
         apply(axes, "x", x, width - left - room)
         for index, (_, look, value, low, high, hollow) in enumerate(bars):
             y = len(bars) - 1 - index
@@ -221,10 +195,10 @@ def _draw_slopes(
                 look.marker,
                 color=color,
                 markersize=6,
-                markerfacecolor=PAPER.light if hollow else color,
+                markerfacecolor=style.PAPER.light if hollow else color,
             )
             axes.annotate(
-                number(value * factor),
+                short(value * factor),
                 xy=(1.0, y),
                 xycoords=("axes fraction", "data"),
                 xytext=(6, 0),
@@ -240,6 +214,6 @@ def _draw_slopes(
         for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
             label.set_color(bar[1].ink.light)
         axes.grid(axis="y", visible=False)
-        axes.axvline(0, color=INK.light, linewidth=0.8, visible=x.kind != "log")
+        axes.axvline(0, color=style.INK.light, linewidth=0.8, visible=x.kind != "log")
         axes.set_xlabel(f"b in {unit} a subscriber")
         return figure

@@ -9,32 +9,18 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from mqtick.analysis.report.figures.growth import limits_of
+from mqtick.analysis.report import style
+from mqtick.analysis.report.figures.growth import judged_limits
 from mqtick.analysis.report.figures.labels import above, key
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import Scale, apply, label_width, scale_of
-from mqtick.analysis.report.style import (
-    INK,
-    LIMIT,
-    LINE,
-    SERIES,
-    Look,
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-    unit_of,
-    wrapped,
-)
+from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, label_width
+from mqtick.analysis.report.numbers import Unit, in_words, unit_for, unit_for_clocks
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 
 __all__ = ["Curve", "draw_ecdf", "ecdf_picture", "looks_by_number"]
 
-_OVERALL: Final = Look(INK, "o", "solid")
+_OVERALL: Final = style.Look(style.INK, "o", "solid")
 _POINTS: Final = 600
 """Of a curve: more cannot be seen."""
 
@@ -43,17 +29,17 @@ class Curve(NamedTuple):
     """Values of one kind, in us, called `name`."""
 
     name: str
-    look: Look
+    look: style.Look
     values_us: npt.NDArray[np.float64]
 
 
-def looks_by_number(quantity: QuantityResult) -> dict[int, Look]:
+def looks_by_number(quantity: QuantityResult) -> dict[int, style.Look]:
     """Return a look for each N, of five at most: the least, the largest, and some between."""
     numbers = sorted(set(quantity.subscribers.tolist()))
-    if len(numbers) > len(SERIES):
-        places = np.linspace(0, len(numbers) - 1, len(SERIES)).round().astype(int)
+    if len(numbers) > len(style.SERIES):
+        places = np.linspace(0, len(numbers) - 1, len(style.SERIES)).round().astype(int)
         numbers = [numbers[place] for place in dict.fromkeys(places.tolist())]
-    return dict(zip(numbers, SERIES, strict=False))
+    return dict(zip(numbers, style.SERIES, strict=False))
 
 
 def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
@@ -74,19 +60,21 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
         curves = [
             Curve(
                 f"N = {n}" if n else f"{len(quantity.values_us):,} {of}",
-                SERIES[0],
+                style.SERIES[0],
                 quantity.values_us,
             )
         ]
-    limits = limits_of([result], quantity.quantity)
+    limits = judged_limits([result], quantity.quantity)
     left_out = f" {len(looks)} of {several} N are drawn." if several > len(looks) else ""
+    own = [clock for clock in result.clocks if clock.errors.name == quantity.node]
+    unit = unit_for_clocks(own) if own else unit_for([quantity])
     slug = f"-{quantity.node}" if quantity.node else ""
     middle = quantity.overall.signed
     alt = f"Distribution of {len(quantity.values_us)} values of {quantity.title.lower()}"
     if middle is not None:
         alt += (
-            f": median {number(middle.median.value)} µs, 95 % below "
-            f"{number(middle.p95.value)} µs, largest {number(middle.most)} µs"
+            f": median {in_words(middle.median.value)}, 95 % below "
+            f"{in_words(middle.p95.value)}, largest {in_words(middle.most)}"
         )
     return Picture(
         f"ecdf-{quantity.quantity}{slug}",
@@ -99,6 +87,7 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
             quantity.title,
             curves,
             limits,
+            unit,
             simulated=result.measurement.simulated,
             of=of,
         ),
@@ -110,40 +99,44 @@ def draw_ecdf(
     title: str,
     curves: Sequence[Curve],
     limits: Sequence[Limit],
+    unit: Unit,
     *,
     simulated: bool,
     of: str = "shots",
 ) -> Figure:
     """Draw the share at or below, and the share beyond on a logarithm, of each curve."""
-    with drawing():
-        wide = is_wide(width)
-        figure = figure_of(width, 4.9 if wide else 4.7)
+    with style.drawing():
+        wide = style.is_wide(width)
+        figure = style.figure_of(width, 4.9 if wide else 4.7)
         every = np.concatenate([curve.values_us for curve in curves])
         every = every[np.isfinite(every)]
-        unit, factor = unit_of(every)
-        top = header(figure, f"{title} in {unit}: share of {of}", simulated=simulated)
+        factor = unit.per_us
+        top = style.header(figure, f"{title} in {unit.name}: share of {of}", simulated=simulated)
         top += key(figure, 0.06, top, width - 0.12, [(c.look, c.name) for c in curves]) + 0.05
         bounds = [
-            (sign * limit.bound_us * factor, f"{limit.statistic} limit")
+            (
+                sign * limit.bound_us * factor,
+                f"{limit.statistic} limit {in_words(sign * limit.bound_us)}",
+            )
             for limit in limits
             # A limit is of the size: where values are negative, it is below them as well.
             for sign in ((1, -1) if every.min() < 0 else (1,))
         ]
         x = _scale(every * factor, [bound for bound, _ in bounds])
-        upper, lower = paper_axes(figure), paper_axes(figure)
-        top += LINE + 0.05 if limits else 0.05
+        upper, lower = style.paper_axes(figure), style.paper_axes(figure)
+        top += style.LINE + 0.05 if limits else 0.05
         bottom, gap = 0.5, 0.42
         height = (float(figure.get_size_inches()[1]) - top - bottom - gap) / 2
         least = 1.0 / max(len(curve.values_us) for curve in curves)
         apply(upper, "y", Scale("linear", 0.0, 1.02), height)
         apply(lower, "y", Scale("log", least / 1.5, 1.15), height)
         left = max(label_width(upper), label_width(lower))
-        place(figure, upper, left, 0.15, top, bottom + height + gap)
-        place(figure, lower, left, 0.15, top + height + gap, bottom)
+        style.place(figure, upper, left, 0.15, top, bottom + height + gap)
+        style.place(figure, lower, left, 0.15, top + height + gap, bottom)
         for axes in (upper, lower):
             apply(axes, "x", x, width - left - 0.15)
-        name = " ".join(f"{title} in {unit}".split())
-        lower.set_xlabel(wrapped(name, width - left - 0.15, lines=1))
+        name = " ".join(f"{title} in {unit.name}".split())
+        lower.set_xlabel(style.wrapped(name, width - left - 0.15, lines=1))
         upper.tick_params(labelbottom=False)
         figure.text(
             0.06 / width,
@@ -170,21 +163,21 @@ def draw_ecdf(
             if len(values) < 3:
                 upper.plot(values, np.arange(1, len(values) + 1) / len(values), "o", markersize=4,
                            color=curve.look.ink.light)  # fmt: skip
-        above(figure, upper, bounds, unit=unit)
+        above(figure, upper, bounds)
         for value in {bound for bound, _ in bounds if x.low <= bound <= x.high}:
-            lower.axvline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
+            lower.axvline(value, color=style.LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
         return figure
 
 
 def _scale(values: npt.NDArray[np.float64], bounds: Sequence[float]) -> Scale:
     """Choose the values' axis; limits are on it unless they would squeeze the values."""
-    own = scale_of(values)
+    own = axis_scale(values)
     if own.kind != "linear":
         positive = [bound for bound in bounds if own.kind == "symlog" or bound > 0]
-        return scale_of(np.concatenate([values, positive]))
+        return axis_scale(np.concatenate([values, positive]))
     span = own.high - own.low
     near = [b for b in bounds if own.low - 1.5 * span <= b <= own.high + 1.5 * span]
-    return scale_of(np.concatenate([values, near])) if near else own
+    return axis_scale(np.concatenate([values, near])) if near else own
 
 
 def _below(

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import ScaledTranslation, Transform
 
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.figures.published_points import (
@@ -23,27 +24,15 @@ from mqtick.analysis.report.figures.scales import (
     Scale,
     apply,
     apply_numbers,
+    axis_scale,
     label_width,
-    scale_of,
 )
-from mqtick.analysis.report.style import (
-    LIMIT,
-    PAPER,
-    SERIES,
-    Look,
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-    unit_of,
-)
+from mqtick.analysis.report.numbers import in_words, unit_for
+from mqtick.analysis.results.published import SHORT
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 
-__all__ = ["Grown", "draw_growth", "growth_picture", "limits_of"]
+__all__ = ["Grown", "draw_growth", "growth_picture", "judged_limits"]
 
 _NBSP: Final = "\N{NO-BREAK SPACE}"
 _CROWDED: Final = 15
@@ -55,10 +44,10 @@ class Grown(NamedTuple):
 
     name: str
     quantity: QuantityResult
-    look: Look
+    look: style.Look
 
 
-def limits_of(results: Sequence[Result], quantity: str) -> list[Limit]:
+def judged_limits(results: Sequence[Result], quantity: str) -> list[Limit]:
     """Return the different limits that were judged of a quantity, the tightest first."""
     found = {
         verdict.limit
@@ -70,11 +59,14 @@ def limits_of(results: Sequence[Result], quantity: str) -> list[Limit]:
 
 
 def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
-    """Return the picture of one quantity over N, or None where no N is known."""
-    if not any(row.subscribers and row.signed for row in quantity.rows):
+    """Return the picture of one quantity over N, or None where no N is known.
+
+    Of absolute values, as the line, the published figures and the limits are.
+    """
+    if not any(row.subscribers and row.absolute for row in quantity.rows):
         return None
-    grown = [Grown("this run", quantity, SERIES[0])]
-    limits = limits_of([result], quantity.quantity)
+    grown = [Grown("this run", quantity, style.SERIES[0])]
+    limits = judged_limits([result], quantity.quantity)
     simulated = result.measurement.simulated
     name = quantity.quantity
     line = quantity.growth
@@ -82,16 +74,16 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     if line is not None:
         sign = "−" if line.b.value < 0 else "+"
         says = (
-            f" The robust line, with its band, is {number(line.a.value)} µs {sign} "
-            f"{number(abs(line.b.value))} µs a subscriber; of skewed values it is below the means."
+            f" The robust line, with its band, is {in_words(line.a.value)} {sign} "
+            f"{in_words(abs(line.b.value))} a subscriber; of skewed values it is below the means."
         )
     percent = f"{100 * result.confidence:g}{_NBSP}%"
     return Picture(
         f"growth-{name}",
         f"{quantity.title} over the number of subscribers",
-        f"Mean of the values as they are; thick bar: {percent} interval of the mean; thin bar: "
-        f"standard deviation of single shots.{says} Hollow: published means and standard "
-        "deviations (IEEJ Transactions 17(2), 2022), of 20 shots each.",
+        f"Mean of |{name}|; thick bar: its {percent} interval, with an arrow where it goes beyond "
+        f"the axis; thin bar: standard deviation of single shots.{says} Hollow: published means "
+        f"and standard deviations ({SHORT}), of 20 shots each.",
         _alt(quantity),
         lambda width: draw_growth(width, grown, limits, simulated=simulated),
     )
@@ -99,52 +91,50 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
 
 def _alt(quantity: QuantityResult) -> str:
     told = [
-        f"{number(row.signed.mean.value)} µs at {row.subscribers} subscribers"
+        f"{in_words(row.absolute.mean.value)} at {row.subscribers} subscribers"
         for row in quantity.rows
-        if row.subscribers and row.signed
+        if row.subscribers and row.absolute
     ]
     shown = told if len(told) <= 6 else [told[0], told[len(told) // 2], told[-1]]
-    return f"Mean {quantity.quantity}: {', '.join(shown)}."
+    return f"Mean |{quantity.quantity}|: {', '.join(shown)}."
 
 
 def draw_growth(
     width: float, grown: Sequence[Grown], limits: Sequence[Limit], *, simulated: bool
 ) -> Figure:
     """Draw series over N, with published points and limits of the mean."""
-    with drawing():
-        wide = is_wide(width)
-        figure = figure_of(width, 4.1 if wide else 3.7)
+    with style.drawing():
+        wide = style.is_wide(width)
+        figure = style.figure_of(width, 4.1 if wide else 3.7)
         quantity = grown[0].quantity.quantity
-        measured = {row.subscribers for one in grown for row in one.quantity.rows if row.signed}
+        measured = {row.subscribers for one in grown for row in one.quantity.rows if row.absolute}
         numbers = sorted(n for n in measured if n)
         published = published_points(quantity, set(numbers))
         means = [
-            row.signed.mean.value
+            row.absolute.mean.value
             for one in grown
             for row in one.quantity.rows
-            if row.subscribers and row.signed
+            if row.subscribers and row.absolute
         ]
         bounds = [limit for limit in limits if limit.statistic == "mean"]
-        unit, factor = unit_of(means)
-        top = header(
+        unit, factor = unit_for([one.quantity for one in grown])
+        top = style.header(
             figure,
-            f"{quantity.capitalize()} in {unit}: mean, its interval, standard deviation",
+            f"|{quantity.capitalize()}| in {unit}: mean, its interval, standard deviation",
             simulated=simulated,
         )
-        axes = paper_axes(figure)
+        axes = style.paper_axes(figure)
         room = 1.75 if wide else 1.12
         x, y = _scales(grown, numbers, published, means, bounds, factor, width - room - 0.5)
         height = float(figure.get_size_inches()[1]) - top - 0.55
         apply(axes, "y", y, height)
         left = label_width(axes)
-        place(figure, axes, left, room, top, 0.5)
+        style.place(figure, axes, left, room, top, 0.5)
         every = sorted({*numbers, *(p.subscribers for _, _, points in published for p in points)})
         apply_numbers(axes, x, every, width - left - room)
         axes.set_xlabel("subscribers N")
         axes.grid(axis="x", visible=False)
         labels = _limit_lines(axes, [limit.bound_us for limit in bounds], y, factor)
-        if min(means) < 0:
-            labels += _limit_lines(axes, [-limit.bound_us for limit in bounds], y, factor)
         labels += draw_published(figure, axes, published, factor)
         for place_of, one in enumerate(grown):
             shift = (place_of - (len(grown) - 1) / 2) * 4.0
@@ -166,7 +156,7 @@ def _scales(
     length: float,
 ) -> tuple[Scale, Scale]:
     every = [*numbers, *(point.subscribers for _, _, points in published for point in points)]
-    x = scale_of(every, log_ratio=8, room=(ASIDE_POINTS + 8) / 72 / length)
+    x = axis_scale(every, log_ratio=8, room=(ASIDE_POINTS + 8) / 72 / length)
     if len(set(every)) == 1:
         x = Scale("linear", every[0] - 1, every[0] + 1)
     marks = [
@@ -174,23 +164,19 @@ def _scales(
         *(point.mean for _, _, points in published for point in points),
         *(limit.bound_us for limit in bounds),
     ]
-    spreads = [
-        row.signed.mean.value + sign * row.signed.deviation.value
-        for one in grown
-        for row in one.quantity.rows
-        if row.subscribers and row.signed and row.signed.deviation
-        for sign in (-1, 1)
-    ]
-    spreads += [
-        p.mean + sign * p.deviation for _, _, ps in published for p in ps for sign in (-1, 1)
-    ]
+    rows = [row.absolute for one in grown for row in one.quantity.rows if row.subscribers]
+    means_of = [row.mean for row in rows if row is not None]
+    around = [(row.mean.value, row.deviation.value) for row in rows if row and row.deviation]
+    around += [(point.mean, point.deviation) for _, _, points in published for point in points]
+    spreads = [max(mean + sign * spread, 0.0) for mean, spread in around for sign in (-1, 1)]
+    spreads += [end for mean in means_of for end in (mean.low, mean.high) if end is not None]
     logarithmic = min(marks) > 0 and max(marks) / min(marks) >= 12
     if logarithmic:
         # A deviation as large as its mean reaches below any logarithm: its bar meets the edge.
         kept = [value for value in spreads if value > 0.5 * min(marks)]
-        y = scale_of(np.array([*marks, *kept]) * factor, log_ratio=1.0001, room=0.05)
+        y = axis_scale(np.array([*marks, *kept]) * factor, log_ratio=1.0001, room=0.05)
     else:
-        y = scale_of(np.array([*marks, *spreads]) * factor, from_zero=True)
+        y = axis_scale(np.array([*marks, *spreads]) * factor, from_zero=True)
     return x, y
 
 
@@ -200,8 +186,8 @@ def _limit_lines(axes: Axes, bounds: Sequence[float], y: Scale, factor: float) -
         value = bound * factor
         if not y.low <= value <= y.high:
             continue
-        axes.axhline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
-        labels.append(Label(value, f"limit {number(bound, 4)}{_NBSP}µs", LIMIT))
+        axes.axhline(value, color=style.LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
+        labels.append(Label(value, f"limit {in_words(bound)}", style.LIMIT))
     return labels
 
 
@@ -215,19 +201,18 @@ def _series(
     *,
     with_slope: bool,
 ) -> Label:
-    rows = [row for row in one.quantity.rows if row.subscribers and row.signed]
+    rows = [row for row in one.quantity.rows if row.subscribers and row.absolute]
     numbers = [float(row.subscribers or 0) for row in rows]
-    found = [row.signed for row in rows if row.signed]
+    found = [row.absolute for row in rows if row.absolute]
     means = [each.mean.value * factor for each in found]
     color = one.look.ink.light
     moved = axes.transData + ScaledTranslation(shift / 72, 0, figure.dpi_scale_trans)
     spread = [each.deviation.value * factor if each.deviation else 0.0 for each in found]
-    logarithmic = axes.get_yscale() == "log"
     crowded = len(rows) > _CROWDED
     axes.errorbar(
         numbers,
         means,
-        yerr=bars(means, spread) if logarithmic else spread,
+        yerr=bars(means, spread),
         fmt="none",
         ecolor=color,
         elinewidth=0.9,
@@ -237,16 +222,8 @@ def _series(
     )
     for at, each in zip(numbers, found, strict=True):
         if each.mean.low is not None and each.mean.high is not None:
-            axes.plot(
-                [at, at],
-                [each.mean.low * factor, each.mean.high * factor],
-                color=color,
-                linewidth=2 if crowded else 4,
-                alpha=0.55,
-                solid_capstyle="butt",
-                transform=moved,
-                zorder=3.1,
-            )
+            ends = each.mean.low * factor, each.mean.high * factor
+            _interval(axes, at, ends, color, 2 if crowded else 4, moved)
     axes.plot(
         numbers,
         means,
@@ -254,7 +231,7 @@ def _series(
         marker=one.look.marker,
         markersize=3.5 if crowded else 5.5,
         color=color,
-        markeredgecolor=PAPER.light,
+        markeredgecolor=style.PAPER.light,
         markeredgewidth=0.6,
         transform=moved,
         zorder=3.2,
@@ -263,11 +240,39 @@ def _series(
     line = one.quantity.growth
     if line is not None:
         _line(axes, one, factor, x)
-        slope_unit, slope_factor = unit_of([line.b.value])
-        slope = f"{number(line.b.value * slope_factor)}{_NBSP}{slope_unit}"
         if with_slope:
-            text += f": {slope} a{_NBSP}subscriber"
+            text += f": {in_words(line.b.value)} a{_NBSP}subscriber"
     return Label(means[-1], text, one.look.ink, bold=True, x=numbers[-1])
+
+
+def _interval(
+    axes: Axes, at: float, ends: tuple[float, float], color: str, width: float, moved: Transform
+) -> None:
+    """Draw the interval of a mean; where it leaves the axis, an arrow says that it goes on."""
+    low, high = axes.get_ylim()
+    shown = [min(max(end, low), high) for end in ends]
+    axes.plot(
+        [at, at],
+        shown,
+        color=color,
+        linewidth=width,
+        alpha=0.55,
+        solid_capstyle="butt",
+        transform=moved,
+        zorder=3.1,
+    )
+    for end, edge, marker in zip(ends, shown, ("v", "^"), strict=True):
+        if end != edge:
+            axes.plot(
+                at,
+                edge,
+                marker,
+                color=color,
+                markersize=6,
+                transform=moved,
+                clip_on=False,
+                zorder=3.3,
+            )
 
 
 def _line(axes: Axes, one: Grown, factor: float, x: Scale) -> None:

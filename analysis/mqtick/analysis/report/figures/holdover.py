@@ -8,23 +8,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mqtick.analysis.clocks.summary import ClockSummary, Holdover
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.clock_time import columns
 from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import apply, label_width, scale_of, time_unit
-from mqtick.analysis.report.style import (
-    BLUE,
-    INK,
-    MUTED,
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-    unit_of,
-)
+from mqtick.analysis.report.figures.scales import apply, axis_scale, label_width, time_unit
+from mqtick.analysis.report.numbers import in_words, short, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
 __all__ = ["holdover_picture"]
@@ -51,8 +40,8 @@ def holdover_picture(result: Result, clock: ClockSummary) -> Picture | None:
         "Time error around the longest gaps without measurements: how far the clock had gone "
         "when they came again, and how it came back."
         + (f" {len(gaps)} of {len(clock.holdovers)} gaps." if len(clock.holdovers) > 1 else ""),
-        f"Time error of {clock.errors.name} changed by {number(longest.change_ns / 1000)} µs over "
-        f"a gap of {number(seconds)} s.",
+        f"Time error of {clock.errors.name} changed by {in_words(longest.change_ns / 1000)} over "
+        f"a gap of {short(seconds)} s.",
         lambda width: _draw_gaps(width, clock, gaps, simulated=result.measurement.simulated),
     )
 
@@ -60,7 +49,7 @@ def holdover_picture(result: Result, clock: ClockSummary) -> Picture | None:
 def _draw_gaps(
     width: float, clock: ClockSummary, gaps: tuple[Holdover, ...], *, simulated: bool
 ) -> Figure:
-    with drawing():
+    with style.drawing():
         each = 2.0
         errors = clock.errors
         views = []
@@ -70,24 +59,23 @@ def _draw_gaps(
                 errors.seconds <= gap.end_s + length
             )
             views.append((gap, chosen))
-        every = np.concatenate([errors.error_ns[chosen] for _, chosen in views]) / 1000.0
-        unit, factor = unit_of(every)
-        figure = figure_of(width, 0.45 + (each + 0.35) * len(views))
-        top = header(
+        unit, factor = unit_for_clocks([clock])
+        figure = style.figure_of(width, 0.45 + (each + 0.35) * len(views))
+        top = style.header(
             figure,
             f"Time error of {errors.name} around gaps, in {unit}",
             simulated=simulated,
         )
         full = float(figure.get_size_inches()[1])
         panel = (full - top) / len(views)
-        room = 1.5 if is_wide(width) else 1.0
+        room = 1.5 if style.is_wide(width) else 1.0
         for index, (gap, chosen) in enumerate(views):
-            axes = paper_axes(figure)
+            axes = style.paper_axes(figure)
             values = errors.error_ns[chosen] / 1000.0 * factor
             name, size = time_unit(float(np.ptp(errors.seconds[chosen])))
-            apply(axes, "y", scale_of(values, log_ratio=np.inf, from_zero=True), panel - 0.6)
+            apply(axes, "y", axis_scale(values, log_ratio=np.inf, from_zero=True), panel - 0.6)
             left = label_width(axes)
-            place(
+            style.place(
                 figure,
                 axes,
                 left,
@@ -99,27 +87,31 @@ def _draw_gaps(
             apply(
                 axes,
                 "x",
-                scale_of(seconds, log_ratio=np.inf, room=0.02),
+                axis_scale(seconds, log_ratio=np.inf, room=0.02),
                 width - left - room,
             )
-            axes.axvspan(0, (gap.end_s - gap.begin_s) / size, color=MUTED.light, alpha=0.15, lw=0)
+            axes.axvspan(
+                0, (gap.end_s - gap.begin_s) / size, color=style.MUTED.light, alpha=0.15, lw=0
+            )
             before = seconds <= 0
             for part in (before, ~before):
                 at, low, high = columns(seconds[part], values[part], values[part])
                 if len(at) < part.sum():
-                    axes.fill_between(at, low, high, color=BLUE.light, linewidth=0.6)
+                    axes.fill_between(at, low, high, color=style.BLUE.light, linewidth=0.6)
                 else:
-                    axes.plot(at, low, color=BLUE.light, linewidth=1.0, marker=".", markersize=3)
+                    axes.plot(
+                        at, low, color=style.BLUE.light, linewidth=1.0, marker=".", markersize=3
+                    )
             axes.set_xlabel(f"time since the gap's begin in {name}")
             came = values[~before]
-            change = number(gap.change_ns / 1000 * factor)
+            change = short(gap.change_ns / 1000 * factor)
             text = (
-                f"{change}\N{NO-BREAK SPACE}{unit} after {number((gap.end_s - gap.begin_s) / size)}"
+                f"{change}\N{NO-BREAK SPACE}{unit} after {short((gap.end_s - gap.begin_s) / size)}"
             )
             label = Label(
                 float(came[0]) if len(came) else float(values[-1]),
                 f"{text}\N{NO-BREAK SPACE}{name} without",
-                INK,
+                style.INK,
             )
             beside(figure, axes, [label], room)
         return figure

@@ -9,16 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mqtick.analysis.report.style import (
-    LIMIT,
-    LINE,
-    SIZE,
-    Ink,
-    Look,
-    number,
-    text_inches,
-    wrapped,
-)
+from mqtick.analysis.report import style
 
 __all__ = ["Label", "above", "beside", "key", "spread"]
 
@@ -31,7 +22,7 @@ class Label(NamedTuple):
 
     y: float
     text: str
-    ink: Ink
+    ink: style.Ink
     bold: bool = False
     x: float | None = None
 
@@ -67,8 +58,8 @@ def beside(figure: Figure, axes: Axes, labels: Sequence[Label], room: float) -> 
     box = axes.get_position()
     height = box.height * figure.get_size_inches()[1]
     width = box.width * figure.get_size_inches()[0]
-    texts = [wrapped(label.text, room - 0.22, bold=label.bold) for label in labels]
-    sizes = [LINE * (text.count("\n") + 1) + 0.05 for text in texts]
+    texts = [style.wrapped(label.text, room - 0.22, bold=label.bold) for label in labels]
+    sizes = [style.LINE * (text.count("\n") + 1) + 0.05 for text in texts]
     kept = list(range(len(labels)))
     while kept and sum(sizes[index] for index in kept) > height + 0.3:
         kept.pop()
@@ -116,9 +107,14 @@ def beside(figure: Figure, axes: Axes, labels: Sequence[Label], room: float) -> 
 
 
 def key(
-    figure: Figure, left: float, top: float, width: float, entries: Sequence[tuple[Look, str]],
-    *, marks: bool = False,
-) -> float:  # fmt: skip
+    figure: Figure,
+    left: float,
+    top: float,
+    width: float,
+    entries: Sequence[tuple[style.Look, str]],
+    *,
+    marks: bool = False,
+) -> float:
     """Write what each look means, in rows from `left`, `top` inches; return their height.
 
     For curves that cross: a label at their end would not say which is which.
@@ -126,11 +122,11 @@ def key(
     full_width, full_height = figure.get_size_inches()
     x, row = 0.0, 0
     for look, text in entries:
-        shown = wrapped(text, width - 0.45, SIZE, 1)
-        size = 0.36 + text_inches(shown) + 0.16
+        shown = style.wrapped(text, width - 0.45, style.SIZE, 1)
+        size = 0.36 + style.text_inches(shown) + 0.16
         if x > 0 and x + size - 0.16 > width:
             x, row = 0.0, row + 1
-        y = 1 - (top + LINE * 1.2 * (row + 0.5)) / full_height
+        y = 1 - (top + style.LINE * 1.2 * (row + 0.5)) / full_height
         at = (left + x) / full_width
         line: dict[str, Any] = {"linestyle": look.dashes, "linewidth": 1.5}
         if marks:
@@ -149,11 +145,11 @@ def key(
             at + 0.36 / full_width, y, shown, ha="left", va="center_baseline", color=look.ink.light
         )
         x += size
-    return LINE * 1.2 * (row + 1)
+    return style.LINE * 1.2 * (row + 1)
 
 
-def above(figure: Figure, axes: Axes, bounds: Sequence[tuple[float, str]], *, unit: str) -> None:
-    """Draw limits across the values' (x) axis of placed axes and name them above it.
+def above(figure: Figure, axes: Axes, bounds: Sequence[tuple[float, str]]) -> None:
+    """Draw limits across the values' (x) axis of placed axes, and their texts above it.
 
     Those that have no room, or lie outside of the axis, are left out.
     """
@@ -162,8 +158,8 @@ def above(figure: Figure, axes: Axes, bounds: Sequence[tuple[float, str]], *, un
     full = float(figure.get_size_inches()[0])
     width = box.width * full
     shown = sorted({bound for bound in bounds if low <= bound[0] <= high})
-    texts = [f"{name} {number(value, 4)}\N{NO-BREAK SPACE}{unit}" for value, name in shown]
-    sizes = [text_inches(text) + 0.12 for text in texts]
+    texts = [text for _, text in shown]
+    sizes = [style.text_inches(text) + 0.12 for text in texts]
     while shown and sum(sizes) > full - 0.1:
         shown.pop()
         texts.pop()
@@ -177,7 +173,7 @@ def above(figure: Figure, axes: Axes, bounds: Sequence[tuple[float, str]], *, un
     left = box.x0 * full
     placed = spread(places, sizes, -left + 0.05, full - left - 0.05)
     for (value, _), text, at in zip(shown, texts, placed, strict=True):
-        axes.axvline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
+        axes.axvline(value, color=style.LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
         axes.annotate(
             text,
             xy=(at / width, 1.0),
@@ -186,6 +182,6 @@ def above(figure: Figure, axes: Axes, bounds: Sequence[tuple[float, str]], *, un
             textcoords="offset points",
             ha="center",
             va="bottom",
-            color=LIMIT.light,
+            color=style.LIMIT.light,
             annotation_clip=False,
         )

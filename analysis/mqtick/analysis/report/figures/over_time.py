@@ -11,31 +11,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mqtick.analysis.measurement import MISSED, REFUSED
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.ecdf import looks_by_number
-from mqtick.analysis.report.figures.growth import limits_of
+from mqtick.analysis.report.figures.growth import judged_limits
 from mqtick.analysis.report.figures.labels import Label, beside, key
 from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.figures.scales import (
     Scale,
     apply,
+    axis_scale,
     label_width,
-    scale_of,
     time_unit,
 )
-from mqtick.analysis.report.style import (
-    INK,
-    LIMIT,
-    MUTED,
-    Look,
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-    unit_of,
-)
+from mqtick.analysis.report.numbers import in_words, unit_for
+from mqtick.analysis.report.remarks import Drifted, drifted
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.limit import Limit
@@ -44,7 +33,7 @@ __all__ = ["over_time_picture"]
 
 Array = npt.NDArray[np.float64]
 _RASTERISED_FROM: Final = 2000
-_OTHER: Final = Look(MUTED, ".", "solid")
+_OTHER: Final = style.Look(style.MUTED, ".", "solid")
 
 
 def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | None:
@@ -53,19 +42,20 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
         return None
     timed = bool(np.isfinite(quantity.seconds).all()) and float(np.ptp(quantity.seconds)) > 0
     lost = _lost(result, quantity, timed)
-    limits = limits_of([result], quantity.quantity)
+    limits = judged_limits([result], quantity.quantity)
     over = "time" if timed else "shot number"
     caption = f"Each shot over {over}."
     if not timed and np.isfinite(quantity.seconds).any():
         caption += " Some shots do not say when they were taken."
     if len(lost):
         caption += f" Crosses at the bottom: {len(lost)} shots that were missed or refused."
-    drift = quantity.drift
+    drift = drifted(quantity)
     alt = f"{len(quantity.values_us)} values of {quantity.quantity} over {over}"
     if drift is not None:
-        said = "" if drift.significant else "; its interval holds 0"
-        caption += f" Dashed: drift of {_rate(drift)}, within each N{said}."
-        alt += f", drift {_rate(drift)}"
+        sure = quantity.drift is not None and quantity.drift.significant
+        said = "" if sure else "; its interval holds 0"
+        caption += f" Dashed: drift of {_amount(drift)}, within each N{said}."
+        alt += f", drift {_amount(drift)}"
     return Picture(
         f"over-time-{quantity.quantity}",
         f"{quantity.title} over {over}",
@@ -75,11 +65,9 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
     )
 
 
-def _rate(drift: Drift) -> str:
-    rate = drift.us_per_hour
-    if rate.low is None or rate.high is None:
-        return f"{number(rate.value)} µs/h"
-    return f"{number(rate.value)} ± {number((rate.high - rate.low) / 2)} µs/h"
+def _amount(drift: Drifted) -> str:
+    within = f" ({drift.interval})" if drift.interval else ""
+    return f"{drift.value}\N{NO-BREAK SPACE}{drift.unit.name}{within} over {drift.over}"
 
 
 def _lost(result: Result, quantity: QuantityResult, timed: bool) -> Array:
@@ -108,11 +96,11 @@ def _draw(
     *,
     timed: bool,
 ) -> Figure:
-    with drawing():
-        wide = is_wide(width)
-        figure = figure_of(width, 3.6 if wide else 3.4)
-        unit, factor = unit_of(quantity.values_us)
-        top = header(
+    with style.drawing():
+        wide = style.is_wide(width)
+        figure = style.figure_of(width, 3.6 if wide else 3.4)
+        unit, factor = unit_for([quantity])
+        top = style.header(
             figure,
             f"{quantity.title} of each shot in {unit}",
             simulated=result.measurement.simulated,
@@ -134,7 +122,7 @@ def _draw(
         signs = (1, -1) if values.min() < 0 else (1,)
         bounds = [(sign * limit.bound_us, limit) for limit in limits for sign in signs]
         y = _y_scale(values, [bound * factor for bound, _ in bounds])
-        axes = paper_axes(figure)
+        axes = style.paper_axes(figure)
         height = float(figure.get_size_inches()[1]) - top - 0.5
         apply(axes, "y", y, height)
         left = label_width(axes)
@@ -143,9 +131,9 @@ def _draw(
         drift = quantity.drift if timed else None
         if not labels and drift is None:
             room = 0.15
-        place(figure, axes, left, room, top, 0.5)
+        style.place(figure, axes, left, room, top, 0.5)
         every = np.concatenate([at, lost / size])
-        apply(axes, "x", scale_of(every, log_ratio=np.inf, room=0.02), width - left - room)
+        apply(axes, "x", axis_scale(every, log_ratio=np.inf, room=0.02), width - left - room)
         axes.set_xlabel(name)
         _points(axes, quantity, at, values, looks)
         if len(lost):
@@ -153,17 +141,18 @@ def _draw(
                 lost / size,
                 np.full(len(lost), 0.02),
                 "x",
-                color=INK.light,
+                color=style.INK.light,
                 markersize=5,
                 markeredgewidth=1.2,
                 transform=axes.get_xaxis_transform(),
                 clip_on=False,
                 zorder=5,
             )
-        if drift is not None:
+        shown = drifted(quantity)
+        if drift is not None and shown is not None:
             end = _drift_lines(axes, quantity, drift, at, size, factor)
-            text = f"drift {_rate(drift)}"
-            labels.insert(0, Label(end, text, INK))
+            text = f"drift {_amount(shown)}"
+            labels.insert(0, Label(end, text, style.INK))
         beside(figure, axes, labels, room)
         return figure
 
@@ -182,19 +171,24 @@ def _drift_lines(
             np.array([begin, end]) - float(np.median(at[own]))
         )
         axes.plot(
-            [begin, end], line, color=INK.light, linewidth=1.2, linestyle=(0, (5, 2)), zorder=4
+            [begin, end],
+            line,
+            color=style.INK.light,
+            linewidth=1.2,
+            linestyle=(0, (5, 2)),
+            zorder=4,
         )
         ends.append((end, float(line[1])))
     return max(ends)[1]
 
 
 def _y_scale(values: Array, bounds: Sequence[float]) -> Scale:
-    own = scale_of(values, log_ratio=100)
+    own = axis_scale(values, log_ratio=100)
     if own.kind != "linear":
         return own
     span = own.high - own.low
     near = [b for b in bounds if own.low - 0.8 * span <= b <= own.high + 0.8 * span]
-    return scale_of(np.concatenate([values, near]), log_ratio=100, from_zero=True)
+    return axis_scale(np.concatenate([values, near]), log_ratio=100, from_zero=True)
 
 
 def _limits(
@@ -205,14 +199,14 @@ def _limits(
         value = bound_us * factor
         if not y.low <= value <= y.high:
             continue
-        axes.axhline(value, color=LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
-        text = f"{limit.statistic} limit {number(bound_us, 4)}\N{NO-BREAK SPACE}µs"
-        labels.append(Label(value, text, LIMIT))
+        axes.axhline(value, color=style.LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
+        text = f"{limit.statistic} limit {in_words(bound_us)}"
+        labels.append(Label(value, text, style.LIMIT))
     return labels
 
 
 def _points(
-    axes: Axes, quantity: QuantityResult, at: Array, values: Array, looks: dict[int, Look]
+    axes: Axes, quantity: QuantityResult, at: Array, values: Array, looks: dict[int, style.Look]
 ) -> None:
     many = len(values) > _RASTERISED_FROM
     for n in sorted(set(quantity.subscribers.tolist())):

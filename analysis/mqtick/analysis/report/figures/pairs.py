@@ -9,19 +9,9 @@ from matplotlib import colormaps
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.style import (
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-    text_inches,
-    unit_of,
-    wrapped,
-)
+from mqtick.analysis.report.numbers import in_words, short, unit_of
 from mqtick.analysis.results.result import Pairs, Result
 
 __all__ = ["pairs_picture"]
@@ -42,27 +32,30 @@ def pairs_picture(result: Result) -> Picture | None:
         "Median of the column's edge minus the row's, of the shots that have both "
         f"({least} at least): orange is positive, the column's node is later; purple is negative.",
         f"Pairwise median skew of {len(pairs.nodes)} nodes; the largest is "
-        f"{number(float(pairs.median_us[i, j]))} µs, {pairs.nodes[j]} after {pairs.nodes[i]}.",
+        f"{in_words(float(pairs.median_us[i, j]))}, {pairs.nodes[j]} after {pairs.nodes[i]}.",
         lambda width: _draw(width, pairs, simulated=result.measurement.simulated),
     )
 
 
 def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
-    with drawing():
+    with style.drawing():
         count = len(pairs.nodes)
         unit, factor = unit_of(pairs.median_us[np.isfinite(pairs.median_us)])
         values = pairs.median_us * factor
-        names = [wrapped(name, 1.5 if is_wide(width) else 0.9, lines=1) for name in pairs.nodes]
-        left = max(text_inches(name) for name in names) + 0.15
+        names = [
+            style.wrapped(name, 1.5 if style.is_wide(width) else 0.9, lines=1)
+            for name in pairs.nodes
+        ]
+        left = max(style.text_inches(name) for name in names) + 0.15
         room, bottom = 0.75, 0.2
         side = min(width - left - room, 5.2, max(0.62 * count, 2.7))
         cell = side / count
-        slanted = max(text_inches(name) for name in names) + 0.08 > cell
-        above = (max(text_inches(name) for name in names) + 0.1) if slanted else 0.25
-        figure = figure_of(width, side + above + bottom + 0.55)
-        header(figure, f"Median skew in {unit}, column after row", simulated=simulated)
-        axes = paper_axes(figure)
-        place(figure, axes, left, width - left - side, 0.55 + above, bottom)
+        slanted = max(style.text_inches(name) for name in names) + 0.08 > cell
+        above = (max(style.text_inches(name) for name in names) + 0.1) if slanted else 0.25
+        figure = style.figure_of(width, side + above + bottom + 0.55)
+        style.header(figure, f"Median skew in {unit}, column after row", simulated=simulated)
+        axes = style.paper_axes(figure)
+        style.place(figure, axes, left, width - left - side, 0.55 + above, bottom)
         most = float(np.nanmax(np.abs(values))) or 1.0
         colours = colormaps[_MAP].reversed()
         norm = Normalize(-1.25 * most, 1.25 * most)
@@ -82,14 +75,14 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        widest = max(text_inches(number(float(v), 2)) for v in values[np.isfinite(values)])
+        widest = max(style.text_inches(short(float(v), 2)) for v in values[np.isfinite(values)])
         if cell >= widest + 0.06 and cell >= 0.24:
             for row, column in zip(*np.nonzero(np.isfinite(values)), strict=True):
                 value = float(values[row, column])
                 red, green, blue, _ = colours(norm(value))
                 dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
                 axes.text(
-                    column, row, number(value, 2), ha="center", va="center",
+                    column, row, short(value, 2), ha="center", va="center",
                     color="#ffffff" if dark else "#101010",
                 )  # fmt: skip
         bar = figure.add_axes(
@@ -106,7 +99,7 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
         )
         bar.set_xticks([])
         bar.yaxis.tick_right()
-        bar.set_yticks([-most, 0, most], [number(-most, 2), "0", number(most, 2)])
+        bar.set_yticks([-most, 0, most], [short(-most, 2), "0", short(most, 2)])
         bar.grid(visible=False)
         for spine in bar.spines.values():
             spine.set_visible(False)

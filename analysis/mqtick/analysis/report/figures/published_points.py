@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.labels import Label
-from mqtick.analysis.report.style import MUTED, PAPER
 from mqtick.analysis.results.published import PUBLISHED
 
 __all__ = [
@@ -80,8 +80,8 @@ def draw_published(
             [point.mean * factor for point in points],
             yerr=bars([p.mean * factor for p in points], [p.deviation * factor for p in points]),
             fmt=marker,
-            color=MUTED.light,
-            markerfacecolor=PAPER.light,
+            color=style.MUTED.light,
+            markerfacecolor=style.PAPER.light,
             markersize=6,
             markeredgewidth=1.2,
             elinewidth=0.9,
@@ -89,12 +89,12 @@ def draw_published(
             transform=axes.transData + shift,
             zorder=2.5,
         )
-        labels.append(Label(points[-1].mean * factor, name, MUTED, x=points[-1].subscribers))
+        labels.append(Label(points[-1].mean * factor, name, style.MUTED, x=points[-1].subscribers))
     return labels
 
 
 def bars(means: Sequence[float], deviations: Sequence[float]) -> list[list[float]]:
-    """Return distances down and up; on a logarithm, down to what is nearly nothing."""
+    """Return distances down and up of absolute values: down to what is nearly nothing."""
     down = [
         min(deviation, mean * (1 - 1e-6)) if mean > 0 else deviation
         for mean, deviation in zip(means, deviations, strict=True)

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
-from mqtick.analysis.report.style import LINE, number, text_inches
+from mqtick.analysis.report import style
+from mqtick.analysis.report.numbers import short
 
-__all__ = ["Scale", "apply", "apply_numbers", "label_width", "scale_of", "time_unit"]
+__all__ = ["Scale", "apply", "apply_numbers", "axis_scale", "label_width", "time_unit"]
 
 _LEAST_SPAN: Final = 1e-3
 """Of an axis, as a share of its values: below it, the numbers on it would all read the same."""
@@ -31,7 +32,7 @@ class Scale(NamedTuple):
     linear_to: float = 1.0
 
 
-def scale_of(
+def axis_scale(
     values: npt.ArrayLike, *, log_ratio: float = 30.0, from_zero: bool = False, room: float = 0.06
 ) -> Scale:
     """Choose a scale on which all finite `values` can be seen.
@@ -80,7 +81,7 @@ def _linear_ticks(low: float, high: float, most: int) -> tuple[list[float], list
     step = float(found[1] - found[0])
     largest = max(abs(low), abs(high))
     if not 1e-4 <= largest < 1e6:
-        return ticks, [number(tick, 3) for tick in ticks]
+        return ticks, [short(tick, 3) for tick in ticks]
     # A step of 2.5 takes one place more than one of 2.
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     if decimals < 8 and abs(round(step, decimals) - step) > 1e-3 * step:
@@ -116,14 +117,14 @@ def _symmetric_ticks(scale: Scale, most: int) -> list[float]:
 
 def apply(axes: Axes, which: Literal["x", "y"], scale: Scale, length: float) -> None:
     """Give an axis of `length` inches this scale, with as many numbers as fit."""
-    most = max(2, int(length / (LINE * 2.0 if which == "y" else 0.75)))
+    most = max(2, int(length / (style.LINE * 2.0 if which == "y" else 0.75)))
     most = min(most, 7)
     if scale.kind == "log":
         ticks = _log_ticks(scale.low, scale.high, most)
-        labels = [number(tick, 3) for tick in ticks]
+        labels = [short(tick, 3) for tick in ticks]
     elif scale.kind == "symlog":
         ticks = _symmetric_ticks(scale, most)
-        labels = [number(tick, 3) for tick in ticks]
+        labels = [short(tick, 3) for tick in ticks]
     else:
         ticks, labels = _linear_ticks(scale.low, scale.high, most)
     options: dict[str, Any] = {"linthresh": scale.linear_to} if scale.kind == "symlog" else {}
@@ -168,7 +169,7 @@ def _apart(
     places = [
         (float(transform((tick, 1.0))[0]) - low) / ((high - low) or 1.0) * length for tick in ticks
     ]
-    halves = [text_inches(label) / 2 + 0.05 for label in labels]
+    halves = [style.text_inches(label) / 2 + 0.05 for label in labels]
     kept = [0]
     last = len(ticks) - 1
     for index in range(1, len(ticks)):
@@ -184,7 +185,7 @@ def label_width(axes: Axes) -> float:
     """Return how wide the numbers of the y axis are, with their distance from it, in inches."""
     formatter = axes.yaxis.get_major_formatter()
     labels = formatter.seq if isinstance(formatter, FixedFormatter) else []
-    return max((text_inches(label) for label in labels), default=0.0) + 0.16
+    return max((style.text_inches(label) for label in labels), default=0.0) + 0.16
 
 
 def time_unit(seconds: float) -> tuple[str, float]:

@@ -11,28 +11,16 @@ from matplotlib.figure import Figure
 from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.masks import MASKS, Mask
 from mqtick.analysis.clocks.summary import ClockSummary
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import Scale, apply, label_width, scale_of
-from mqtick.analysis.report.style import (
-    LIMIT,
-    LINE,
-    MUTED,
-    SERIES,
-    Look,
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-)
+from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, label_width
+from mqtick.analysis.report.numbers import short
 from mqtick.analysis.results.result import Result
 
 __all__ = ["stability_picture"]
 
-_LOOKS: Final = {"MTIE": SERIES[0], "TDEV": SERIES[2], "ADEV": SERIES[3]}
+_LOOKS: Final = {"MTIE": style.SERIES[0], "TDEV": style.SERIES[2], "ADEV": style.SERIES[3]}
 _MASKS: Final = 2
 """Drawn of each measure: those that are nearest to it."""
 
@@ -44,8 +32,8 @@ def stability_picture(result: Result, clock: ClockSummary) -> Picture | None:
         return None
     name = clock.errors.name
     told = ", ".join(
-        f"{each.name} {number(float(each.value[_usable(each)][0]))}"
-        f"{'' if each.name == 'ADEV' else ' ns'} at {number(float(each.tau_s[_usable(each)][0]))} s"
+        f"{each.name} {short(float(each.value[_usable(each)][0]))}"
+        f"{'' if each.name == 'ADEV' else ' ns'} at {short(float(each.tau_s[_usable(each)][0]))} s"
         for each in drawn
     )
     return Picture(
@@ -77,35 +65,35 @@ def _masks(clock: ClockSummary, deviation: Deviation) -> list[Mask]:
 
 
 def _draw(width: float, clock: ClockSummary, drawn: list[Deviation], *, simulated: bool) -> Figure:
-    with drawing():
-        wide = is_wide(width)
+    with style.drawing():
+        wide = style.is_wide(width)
         times = [each for each in drawn if each.name != "ADEV"]
         rest = [each for each in drawn if each.name == "ADEV"]
         panels = [panel for panel in (times, rest) if panel]
         sizes = [2.6 if panel is times else 1.7 for panel in panels]
-        gap = LINE + 0.3
-        figure = figure_of(width, sum(sizes) + gap * (len(panels) - 1) + 0.85)
+        gap = style.LINE + 0.3
+        figure = style.figure_of(width, sum(sizes) + gap * (len(panels) - 1) + 0.85)
         full = float(figure.get_size_inches()[1])
         begin = "MTIE and TDEV in ns" if times else "ADEV"
-        top = header(figure, f"{clock.errors.name}: {begin}", simulated=simulated)
+        top = style.header(figure, f"{clock.errors.name}: {begin}", simulated=simulated)
         tau = np.concatenate([each.tau_s[_usable(each)] for each in drawn])
-        x = scale_of(tau, log_ratio=1.0001, room=0.03)
+        x = axis_scale(tau, log_ratio=1.0001, room=0.03)
         if x.kind == "linear":
             x = Scale("log", float(tau.min()) / 2, float(tau.max()) * 2)
         room = 1.35 if wide else 0.95
         placed = []
         at = top
         for panel, size in zip(panels, sizes, strict=True):
-            axes = paper_axes(figure)
+            axes = style.paper_axes(figure)
             height = size * (full - top - 0.5 - gap * (len(panels) - 1)) / sum(sizes)
             apply(axes, "y", _scale(clock, panel), height)
             placed.append((axes, panel, at, height))
             at += height + gap
         left = max(label_width(axes) for axes, *_ in placed)
         for axes, panel, panel_top, height in placed:
-            place(figure, axes, left, room, panel_top, full - panel_top - height)
+            style.place(figure, axes, left, room, panel_top, full - panel_top - height)
             apply(axes, "x", x, width - left - room)
-            labels = [_curve(axes, each, _LOOKS.get(each.name, SERIES[0])) for each in panel]
+            labels = [_curve(axes, each, _LOOKS.get(each.name, style.SERIES[0])) for each in panel]
             for each in panel:
                 labels += _mask_lines(axes, clock, each, x)
             beside(figure, axes, labels, room)
@@ -133,13 +121,13 @@ def _scale(clock: ClockSummary, panel: list[Deviation]) -> Scale:
         for limit in mask.at(each.tau_s).tolist()
         if low / 300 < limit < high * 300
     ]
-    found = scale_of(np.array([low, high, *near]), log_ratio=1.0001, room=0.05)
+    found = axis_scale(np.array([low, high, *near]), log_ratio=1.0001, room=0.05)
     if found.kind == "log" and found.high / found.low > 10:
         return found
     return Scale("log", low / 4, high * 4)
 
 
-def _curve(axes: Axes, deviation: Deviation, look: Look) -> Label:
+def _curve(axes: Axes, deviation: Deviation, look: style.Look) -> Label:
     usable = _usable(deviation)
     tau, value = deviation.tau_s[usable], deviation.value[usable]
     color = look.ink.light
@@ -171,7 +159,7 @@ def _mask_lines(axes: Axes, clock: ClockSummary, deviation: Deviation, x: Scale)
         shown = np.isfinite(limit) & (limit > 0)
         if not shown.any() or not ((limit[shown] >= low) & (limit[shown] <= high)).any():
             continue
-        ink = LIMIT if deviation.name == "MTIE" else MUTED
+        ink = style.LIMIT if deviation.name == "MTIE" else style.MUTED
         axes.plot(tau[shown], limit[shown], color=ink.light, linewidth=1.0, linestyle=(0, (4, 2)))
         labels.append(Label(float(limit[shown][-1]), f"{mask.name} {deviation.name}", ink))
     return labels

@@ -12,22 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mqtick.analysis.measurement import Example, Mark
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import apply, scale_of
-from mqtick.analysis.report.style import (
-    SERIES,
-    Look,
-    drawing,
-    figure_of,
-    header,
-    is_wide,
-    number,
-    paper_axes,
-    place,
-    text_inches,
-    unit_of,
-    wrapped,
-)
+from mqtick.analysis.report.figures.scales import apply, axis_scale
+from mqtick.analysis.report.numbers import in_words, short, unit_of
 from mqtick.analysis.results.result import Result
 
 __all__ = ["waveforms_picture"]
@@ -61,7 +49,7 @@ def waveforms_picture(result: Result) -> Picture | None:
     if len(shown) < len(nodes):
         caption += f" {len(shown)} of {len(nodes)} nodes are drawn."
     told = ", ".join(
-        f"{name} at {number(example.marks[name].instant_fs / _FS_PER_US, 5)} µs"
+        f"{name} at {in_words(example.marks[name].instant_fs / _FS_PER_US)}"
         for name in shown
         if name in example.marks
     )
@@ -125,8 +113,8 @@ def _near_us(example: Example, name: str, mark: Mark) -> float:
 def _draw(
     width: float, example: Example, nodes: Sequence[str], *, far: bool, simulated: bool
 ) -> Figure:
-    with drawing():
-        wide = is_wide(width)
+    with style.drawing():
+        wide = style.is_wide(width)
         marks = _instants(example, nodes)
         lane = 0.5 if wide else 0.46
         near_marks = _first_and_last(marks) if far else {}
@@ -135,30 +123,30 @@ def _draw(
         near_height, near_gap = 1.15, 0.78
         lanes_height = max(lane * len(nodes), 0.9)
         full = 0.95 + lanes_height + rows * (near_height + near_gap) - (0.35 if rows else 0.0)
-        figure = figure_of(width, full)
+        figure = style.figure_of(width, full)
         volts = np.concatenate([example.traces[name][1] for name in nodes])
-        swing = number(float(np.ptp(volts)), 2)
-        top = header(
+        swing = short(float(np.ptp(volts)), 2)
+        top = style.header(
             figure,
             f"Shot {example.number}: voltage of each node, each lane {swing}\N{NO-BREAK SPACE}V",
             simulated=simulated,
         )
         us = np.concatenate([example.traces[name][0] for name in nodes])
         unit, factor = unit_of(us)
-        axes = paper_axes(figure)
-        left = 0.1 + max(text_inches(wrapped(name, 1.0, lines=1)) for name in nodes)
+        axes = style.paper_axes(figure)
+        left = 0.1 + max(style.text_inches(style.wrapped(name, 1.0, lines=1)) for name in nodes)
         room = 0.15
         below = full - top - lanes_height
-        place(figure, axes, left, room, top, below)
-        apply(axes, "x", scale_of(us * factor, log_ratio=np.inf, room=0.02), width - left - room)
+        style.place(figure, axes, left, room, top, below)
+        apply(axes, "x", axis_scale(us * factor, log_ratio=np.inf, room=0.02), width - left - room)
         axes.set_xlabel(f"time after the trigger in {unit}")
         _lanes(axes, example, nodes, factor)
         each = (width - 0.3) / max(across, 1)
         for index, (name, mark) in enumerate(near_marks.items()):
             row, column = divmod(index, across)
-            near = paper_axes(figure)
+            near = style.paper_axes(figure)
             at_top = top + lanes_height + near_gap + 0.05 + row * (near_height + near_gap)
-            place(
+            style.place(
                 figure,
                 near,
                 0.2 + column * each,
@@ -170,8 +158,8 @@ def _draw(
         return figure
 
 
-def _look(nodes: Sequence[str], name: str) -> Look:
-    return SERIES[list(nodes).index(name) % len(SERIES)]
+def _look(nodes: Sequence[str], name: str) -> style.Look:
+    return style.SERIES[list(nodes).index(name) % len(style.SERIES)]
 
 
 def _lanes(axes: Axes, example: Example, nodes: Sequence[str], factor: float) -> None:
@@ -195,14 +183,16 @@ def _lanes(axes: Axes, example: Example, nodes: Sequence[str], factor: float) ->
             )  # fmt: skip
             axes.plot(at, base + 0.44, look.marker, color=look.ink.light, markersize=5)
     axes.set_ylim(0, len(nodes))
-    axes.set_yticks(ticks, [wrapped(name, 1.0, lines=1) for name in nodes])
+    axes.set_yticks(ticks, [style.wrapped(name, 1.0, lines=1) for name in nodes])
     axes.tick_params(axis="y", length=0)
     for label, name in zip(axes.get_yticklabels(), nodes, strict=True):
         label.set_color(_look(nodes, name).ink.light)
     axes.grid(axis="y", visible=False)
 
 
-def _near(axes: Axes, example: Example, name: str, mark: Mark, look: Look, length: float) -> None:
+def _near(
+    axes: Axes, example: Example, name: str, mark: Mark, look: style.Look, length: float
+) -> None:
     us, volts = example.traces[name]
     at = mark.instant_fs / _FS_PER_US
     half = _near_us(example, name, mark)
@@ -227,15 +217,15 @@ def _near(axes: Axes, example: Example, name: str, mark: Mark, look: Look, lengt
     axes.axvspan(-off, off, color=look.ink.light, alpha=0.2, linewidth=0)
     axes.axvline(0, color=look.ink.light, linewidth=0.8, linestyle=(0, (2, 1.5)))
     axes.set_xlim(-half * factor, half * factor)
-    apply(axes, "x", scale_of([-half * factor, half * factor], room=0.0), length)
+    apply(axes, "x", axis_scale([-half * factor, half * factor], room=0.0), length)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     where_unit, where = unit_of([at])
     off_unit, off_factor = unit_of([mark.uncertainty_fs / _FS_PER_US])
-    size = number(mark.uncertainty_fs / _FS_PER_US * off_factor, 2)
-    place_of = f"{number(at * where, 6)} {where_unit} ± {size} {off_unit}"
+    size = short(mark.uncertainty_fs / _FS_PER_US * off_factor, 2)
+    place_of = f"{short(at * where, 6)} {where_unit} ± {size} {off_unit}"
     axes.set_title(
-        f"{wrapped(name, length, lines=1)}\n{wrapped(place_of, length, lines=1)}",
+        f"{style.wrapped(name, length, lines=1)}\n{style.wrapped(place_of, length, lines=1)}",
         fontsize=9,
         color=look.ink.light,
         pad=3,

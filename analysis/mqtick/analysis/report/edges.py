@@ -1,0 +1,109 @@
+"""How the edges of each channel were found, and how sure their instants are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mqtick.analysis.measurement import REFUSED, Mark, Measurement
+from mqtick.analysis.report.blocks import Block, Cell, Table
+from mqtick.analysis.report.numbers import NOTHING, in_words, plain, short
+from mqtick.analysis.signals.edges import BETWEEN, FITTED, INTERPOLATED
+
+__all__ = ["QUALITIES", "ChannelEdges", "channels_of", "edge_blocks"]
+
+QUALITIES: Final = (FITTED, INTERPOLATED, BETWEEN)
+_FS_PER_US: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelEdges:
+    """The edges of one node's channel.
+
+    Attributes:
+        node: its name.
+        edges: how many were used.
+        by_quality: how many were found how, in the order of QUALITIES; the rest do not say.
+        median_us, largest_us: of their uncertainty, either way; NaN without an edge.
+        samples_in_rise: the median; NaN where it is not known.
+        doubled, clipped: how many of them.
+        missing: in how many shots that have edges this node has none.
+    """
+
+    node: str
+    edges: int
+    by_quality: tuple[int, ...]
+    median_us: float
+    largest_us: float
+    samples_in_rise: float
+    doubled: int
+    clipped: int
+    missing: int
+
+
+def channels_of(measurement: Measurement) -> list[ChannelEdges]:
+    """Return the edges of each channel, the nodes in the measurement's order."""
+    shots = measurement.shots
+    nodes = dict.fromkeys((*measurement.nodes, *(node for shot in shots for node in shot.marks)))
+    used = [shot.marks for shot in shots if shot.outcome != REFUSED and shot.marks]
+    return [
+        _channel(
+            node,
+            [shot.marks[node] for shot in shots if node in shot.marks],
+            sum(node not in marks for marks in used) if node in measurement.nodes else 0,
+        )
+        for node in nodes
+    ]
+
+
+def _channel(node: str, marks: list[Mark], missing: int) -> ChannelEdges:
+    uncertain = np.array([mark.uncertainty_fs for mark in marks], np.float64) / _FS_PER_US
+    rises = [mark.samples_in_rise for mark in marks if mark.samples_in_rise > 0]
+    return ChannelEdges(
+        node,
+        len(marks),
+        tuple(sum(mark.quality == quality for mark in marks) for quality in QUALITIES),
+        float(np.median(uncertain)) if marks else np.nan,
+        float(uncertain.max()) if marks else np.nan,
+        float(np.median(rises)) if rises else np.nan,
+        sum(mark.found > 1 for mark in marks),
+        sum(mark.clipped for mark in marks),
+        missing,
+    )
+
+
+def edge_blocks(measurement: Measurement) -> list[Block]:
+    """Return a table with a row for each channel, nothing without an edge."""
+    channels = [each for each in channels_of(measurement) if each.edges or each.missing]
+    if not any(each.edges for each in channels):
+        return []
+    rows = tuple(
+        (
+            Cell(plain(each.node)),
+            Cell(f"{each.edges:,}"),
+            *(Cell(f"{count:,}") for count in each.by_quality),
+            Cell(_duration(each.median_us)),
+            Cell(_duration(each.largest_us)),
+            Cell(short(each.samples_in_rise)),
+            Cell(f"{each.doubled:,}"),
+            Cell(f"{each.clipped:,}"),
+            Cell(f"{each.missing:,}"),
+        )
+        for each in channels
+    )
+    caption = (
+        "The edges of each channel: how their instants were found (fitted to several samples, "
+        "interpolated between two, or known only to lie between two), how far these may be off "
+        "either way, and how many samples a rise takes; each edge is in edges.csv"
+    )
+    heads = (
+        *("channel", "edges", *QUALITIES, "median uncertainty", "largest uncertainty"),
+        *("samples in the rise", "doubled", "clipped", "missing"),
+    )
+    return [Table(caption, heads, rows)]
+
+
+def _duration(value_us: float) -> str:
+    return in_words(value_us) if np.isfinite(value_us) else NOTHING

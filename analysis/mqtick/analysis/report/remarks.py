@@ -1,0 +1,58 @@
+"""What has to be remarked beside a figure: shots that were missed, and drift."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from mqtick.analysis.report.numbers import Unit, interval_of, unit_of, value_of
+from mqtick.analysis.results.result import QuantityResult, Row
+from mqtick.analysis.statistics.estimate import Estimate
+
+__all__ = ["Drifted", "drifted", "many_missed"]
+
+_MANY: Final = 0.05
+"""Of the shots of a row: so many that are missed may make its figures others."""
+_HOUR: Final = 3600.0
+
+
+def many_missed(row: Row) -> int:
+    """Return of how many shots the missed ones of this row are, 0 where they are few."""
+    shots = row.missed + (row.signed.n if row.signed is not None else 0)
+    return shots if row.missed > _MANY * shots else 0
+
+
+class Drifted(NamedTuple):
+    """A drift in words: what it makes over the run, or each hour of a run that is longer."""
+
+    amount: Estimate
+    unit: Unit
+    over: str
+
+    @property
+    def value(self) -> str:
+        """Return the value alone, in its unit."""
+        return value_of(self.amount, self.unit.per_us)
+
+    @property
+    def interval(self) -> str:
+        """Return the interval, "" where there is none."""
+        return interval_of(self.amount, self.unit.per_us)
+
+
+def drifted(quantity: QuantityResult) -> Drifted | None:
+    """Return the drift so that it can be judged, None where it is not known.
+
+    Of a run of seconds a rate for each hour says what nobody has seen.
+    """
+    if quantity.drift is None:
+        return None
+    rate, over = quantity.drift.us_per_hour, "an hour"
+    seconds = quantity.seconds[np.isfinite(quantity.seconds)]
+    hours = float(np.ptp(seconds)) / _HOUR
+    if hours <= 1:
+        low, high = (None if end is None else end * hours for end in (rate.low, rate.high))
+        rate, over = Estimate(rate.value * hours, low, high), "the run"
+    ends = [end for end in (rate.value, rate.low, rate.high) if end is not None]
+    return Drifted(rate, unit_of(ends), over)
