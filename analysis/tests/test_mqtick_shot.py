@@ -10,6 +10,7 @@ import pytest
 from analysis.tests.wave_parts import US, wave
 from mqtick.analysis import load
 from mqtick.analysis.readers.registry import open_capture
+from mqtick.analysis.readers.sigrok import logic_waveform
 from mqtick.analysis.runs.shot import CAPTURED, MISSED, ShotMeta, write_shot
 from mqtick.analysis.signals.capture import CaptureError
 
@@ -61,3 +62,16 @@ def test_what_holds_no_waveform_or_is_damaged_is_refused(tmp_path: Path) -> None
     np.savez(path, meta=np.arange(3))
     with pytest.raises(CaptureError, match="no shot that can be read"):
         open_capture(path)
+
+
+def test_a_shot_of_a_logic_analyser_is_uncertain_by_half_a_sample(tmp_path: Path) -> None:
+    path = tmp_path / "bits.npz"
+    at = np.arange(1000)
+    waves = {
+        name: logic_waveform((at >= edge).astype(np.uint8), US, -US * 100 - US // 2)
+        for name, edge in (("7", 101), ("8", 201))
+    }
+    write_shot(path, ShotMeta(1, 1, 0, CAPTURED), waves)
+    found = load(path, channels={"publisher": "7", "first": "8"}).shots[0]
+    assert found.latency_fs == 100 * US
+    assert found.marks["first"].uncertainty_fs == US // 2
