@@ -271,8 +271,8 @@ def _time_errors(measurement: Measurement, origins: Sequence[_Origin]) -> list[T
     else:
         seconds, started_ns = one_after_another(records), None
         measurement.notes.append(
-            "The files do not say exactly when they were taken: they are laid one after another in the "
-            "order of their names, as if nothing lay between them (captures of one event each: "
+            "The files do not say exactly when they were taken: they are laid one after another in "
+            "the order of their names, as if nothing lay between them (captures of one event each: "
             "one a second), and everything over time (MTIE, TDEV, drift) is as good as that."
         )
     return time_errors_of(measurement.nodes, shots, seconds.tolist(), started_ns)

@@ -35,7 +35,7 @@ _NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
 LONGEST_S: Final = 9_000.0
 """Instants in fs beyond 2.5 hours do not fit into 64 bits."""
 MAX_CHANGES: Final = 20_000_000
-"""Changes of level above which a file is refused: with its edges, each takes some 50 octets."""
+"""Changes of level above which a file is refused: to read one takes some 20 octets."""
 
 
 @contextmanager
