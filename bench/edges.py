@@ -11,19 +11,16 @@ on the same samples: a straight line between the two around 50 %, and the first 
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Callable, Sequence
-from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
+from analysis.tests.edge_parts import digitised, exponential, gaussian, ringing
 from bench.harness import Ratio, Report, Row, progress
 from mqtick.analysis.signals.edges import Edge, find_edges
+from mqtick.analysis.signals.units import Floats
 from mqtick.analysis.signals.waveform import Waveform
-
-Floats = npt.NDArray[np.float64]
 
 _RISES = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 _BITS = (6, 8, 10, 12)
@@ -31,8 +28,6 @@ _NOISE = 0.005
 """Standard deviation of noise, of the amplitude: 15 mV on 3.3 V."""
 _INTERVAL_FS = 10**9
 _SIZE = 1000
-_SIGMAS = np.linspace(-6, 6, 4001)
-_SHARES = np.array([NormalDist().cdf(x) for x in _SIGMAS])
 _OURS, _LINE, _NEAREST = "mqtick", "line between two samples", "first sample above 50 %"
 _NOISES = (0.01, 0.02, 0.05, 0.08)
 _APART = 100
@@ -40,39 +35,19 @@ _AGAINST_LINE = {2.0: 1.0, 3.0: 1.0, 5.0: 1.0, 10.0: 0.9, 20.0: 0.65}
 """Rise times and the most that our spread may be of the line's, at 8 bits."""
 
 
-def _gaussian(x: Floats) -> Floats:
-    return np.asarray(np.interp(x * 2.5631, _SIGMAS, _SHARES), np.float64)
-
-
-def _exponential(x: Floats) -> Floats:
-    return np.asarray(1 - np.exp(-np.maximum(x * math.log(9) + math.log(2), 0)), np.float64)
-
-
-def _ringing(x: Floats, damping: float = 0.4) -> Floats:
-    """Step response of a second order system, with 25 % overshoot."""
-    grid = np.linspace(0, 60, 6001)
-    w = math.sqrt(1 - damping**2)
-    swing = np.cos(w * grid) + damping / w * np.sin(w * grid)
-    response = 1 - np.exp(-damping * grid) * swing
-    begin, half, end = (grid[np.argmax(response >= share)] for share in (0.1, 0.5, 0.9))
-    found = np.interp(x * (end - begin) + half, grid, response, left=0.0, right=1.0)
-    return np.asarray(found, np.float64)
-
-
 _SHAPES: dict[str, Callable[[Floats], Floats]] = {
-    "Gaussian": _gaussian,
-    "exponential": _exponential,
-    "ringing": _ringing,
+    "Gaussian": gaussian,
+    "exponential": exponential,
+    "ringing": ringing,
 }
 
 
-def digitised(shares: Floats, bits: int, random: np.random.Generator) -> Waveform:
+def recorded(shares: Floats, bits: int, random: np.random.Generator) -> Waveform:
     """Return 0 to 1 as codes, at a random place between two codes."""
-    amplitude = 0.75 * 2**bits
-    zero = 0.125 * 2**bits + random.uniform(-0.5, 0.5)
-    codes = np.clip(np.rint(zero + amplitude * shares), 0, 2**bits - 1)
-    kind = np.uint8 if bits <= 8 else np.uint16
-    return Waveform(codes.astype(kind), 3.3 / amplitude, zero, _INTERVAL_FS, 0)
+    full = 2**bits
+    zero = 0.125 * full + random.uniform(-0.5, 0.5)
+    dtype = "u1" if bits <= 8 else "u2"
+    return digitised(shares, dtype, 0.75 * full, zero, bits=bits, interval_fs=_INTERVAL_FS)
 
 
 def peers(waveform: Waveform) -> tuple[float, float]:
@@ -101,7 +76,7 @@ class Errors:
         self.stated: list[float] = []
         for at in random.uniform(400, 401, count).tolist():
             shares = _SHAPES[shape]((places - at) / rise) + random.normal(0, _NOISE, _SIZE)
-            waveform = digitised(shares, bits, random)
+            waveform = recorded(shares, bits, random)
             found = find_edges(waveform)
             if len(found) != 1:
                 raise RuntimeError(f"{len(found)} edges were found in a waveform of one.")
@@ -136,10 +111,10 @@ def counted(noise: float, rise: float, edges: int) -> tuple[int, int]:
         at = np.arange(1, each + 1) * _APART + random.uniform(-0.5, 0.5, each)
         x = np.arange((each + 1) * _APART, dtype=np.float64)
         nearest = np.clip(np.rint(x / _APART), 1, each).astype(np.intp) - 1
-        shares = _gaussian((x - at[nearest]) / rise)
+        shares = gaussian((x - at[nearest]) / rise)
         shares = np.where(nearest % 2, 1 - shares, shares)
         shares += random.normal(0, noise, shares.size)
-        found = np.array([place(edge) for edge in find_edges(digitised(shares, 8, random))])
+        found = np.array([place(edge) for edge in find_edges(recorded(shares, 8, random))])
         near = np.rint(found / _APART).astype(int)
         right = np.unique(near[np.abs(found - near * _APART) < _APART / 4])
         missed += each - right.size
@@ -158,8 +133,8 @@ def mean_skew_errors(rise: float, groups: int, shots: int = 20) -> dict[str, lis
             truth = random.uniform(400, 401), random.uniform(500, 600)
             found = []
             for at in truth:
-                shares = _gaussian((places - at) / rise) + random.normal(0, _NOISE, _SIZE)
-                waveform = digitised(shares, 8, random)
+                shares = gaussian((places - at) / rise) + random.normal(0, _NOISE, _SIZE)
+                waveform = recorded(shares, 8, random)
                 found.append((place(find_edges(waveform)[0]), *peers(waveform)))
             for who, first, last in zip(errors, *found, strict=True):
                 sums[who] += last - first - (truth[1] - truth[0])
@@ -172,8 +147,8 @@ def times_ms(bits: int, repeats: int) -> list[float]:
     """Return how long a channel of 100,000 samples with two edges takes."""
     random = np.random.default_rng(1)
     x = np.arange(100_000)
-    shares = _gaussian((x - 30_000.3) / 2) - _gaussian((x - 40_000.7) / 2)
-    waveform = digitised(shares + random.normal(0, _NOISE, x.size), bits, random)
+    shares = gaussian((x - 30_000.3) / 2) - gaussian((x - 40_000.7) / 2)
+    waveform = recorded(shares + random.normal(0, _NOISE, x.size), bits, random)
     found = []
     for _ in range(repeats):
         began_s = time.perf_counter()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from statistics import NormalDist
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.tests import edge_parts
+from analysis.tests.edge_parts import exponential, gaussian, ringing, straight
 from mqtick.analysis.signals.edges import (
     BETWEEN,
     FITTED,
@@ -23,36 +24,24 @@ from mqtick.analysis.signals.edges import (
 )
 from mqtick.analysis.signals.waveform import Waveform
 
-_SIGMAS = np.linspace(-5, 5, 1001)
-_SHARES = np.array([NormalDist().cdf(x) for x in _SIGMAS])
-
 
 def shape(kind: str, x: np.ndarray, rise: float) -> np.ndarray:
     """An edge from 0 to 1 that is at 0.5 at x = 0; `rise` is its 10-90 % time."""
-    if kind == "straight":
-        return np.clip(0.5 + x / (1.25 * rise), 0, 1)
-    if kind == "ringing":  # a second order system with 25 % overshoot
-        w, t = (1 - 0.4**2) ** 0.5, np.maximum(x / rise * 1.4635 + 1.2356, 0)
-        return np.asarray(1 - np.exp(-0.4 * t) * (np.cos(w * t) + 0.4 / w * np.sin(w * t)))
-    if kind == "exponential":
-        tau = rise / np.log(9)
-        return np.where(x > -tau * np.log(2), 1 - np.exp(-np.maximum(x / tau + np.log(2), 0)), 0)
-    return np.interp(x / (rise / 2.5631), _SIGMAS, _SHARES)
+    shapes = {
+        "gaussian": gaussian,
+        "exponential": exponential,
+        "ringing": ringing,
+        "straight": straight,
+    }
+    return shapes[kind](x / rise)
 
 
 def digitised(
     shares: np.ndarray, dtype: str = "u1", amplitude: float = 150, interval_fs: int = 1_000_000
 ) -> Waveform:
-    """A waveform of 3.3 V between 0 and 1, centred in the range of its codes."""
-    limits = np.iinfo(dtype)
-    middle = (limits.min + limits.max) / 2
-    codes = np.rint(middle + (shares - 0.5) * amplitude)
-    return Waveform(
-        np.clip(codes, limits.min, limits.max).astype(dtype),
-        3.3 / amplitude,
-        middle - amplitude / 2,
-        interval_fs,
-        -100 * interval_fs,
+    """Hundred samples before the trigger."""
+    return edge_parts.digitised(
+        shares, dtype, amplitude, interval_fs=interval_fs, start_fs=-100 * interval_fs
     )
 
 
@@ -275,6 +264,26 @@ def test_any_codes_give_edges_in_order_or_a_sentence(data: bytes, dtype: str) ->
     assert all(0 <= instant <= (codes.size - 1) * 10**6 for instant in instants)
     assert all(one.rising != two.rising for one, two in itertools.pairwise(edges))
     assert all(edge.uncertainty_fs > 0 and edge.samples_in_rise > 0 for edge in edges)
+
+
+@pytest.mark.parametrize("power", [22, 400, 10_000])
+def test_instants_that_no_record_has_are_refused_with_a_sentence(power: int) -> None:
+    codes = np.zeros(4, np.uint8)
+    Waveform(codes, 0.1, 0.0, 10**21, -(10**21))
+    with pytest.raises(ValueError, match=f"apart 10 to the {power} fs"):
+        Waveform(codes, 0.1, 0.0, 10**power, 0)
+    with pytest.raises(ValueError, match="begin at 10 to the"):
+        Waveform(codes, 0.1, 0.0, 1, -(10**power))
+
+
+def test_more_edges_than_a_host_has_memory_for_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waveform = digitised(pulses(*range(10, 1000, 10)))
+    assert len(find_edges(waveform)) == 99
+    monkeypatch.setattr("mqtick.analysis.signals.edges.MOST_EDGES", 98)
+    with pytest.raises(EdgeError, match="It has 99 edges, and no more than 98"):
+        find_edges(waveform)
 
 
 def test_codes_of_more_than_sixteen_bits_take_no_memory() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from analysis.tests.edge_parts import digitised
 from mqtick.analysis.signals.edges import BETWEEN, EdgeError, find_edges, is_clipped, state_levels
 from mqtick.analysis.signals.waveform import Waveform
 
 _SIZE = 20_000
-_AMPLITUDE = 150
+_AMPLITUDE = 150  # of digitised, in codes
 
 
 def edge(at: float, rise: float, size: int = _SIZE) -> np.ndarray:
@@ -20,13 +21,6 @@ def edge(at: float, rise: float, size: int = _SIZE) -> np.ndarray:
 
 def noise(sigma: float = 0.01, size: int = _SIZE) -> np.ndarray:
     return np.random.default_rng(11).normal(0, sigma, size)
-
-
-def digitised(shares: np.ndarray, dtype: str = "u1", amplitude: float = _AMPLITUDE) -> Waveform:
-    limits = np.iinfo(dtype)
-    zero = (limits.min + limits.max - amplitude) / 2
-    codes = np.clip(np.rint(zero + amplitude * shares), limits.min, limits.max)
-    return Waveform(codes.astype(dtype), 3.3 / amplitude, zero, 10**9, 0)
 
 
 def found(shares: np.ndarray) -> list[tuple[bool, float, float]]:
