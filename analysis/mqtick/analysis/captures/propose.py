@@ -114,9 +114,8 @@ def _advice(
         f"  mqtick-report {files} --channels {shlex.quote(words)}{slope}{given}",
         "",
         "For pps pins, compared with a reference's: --kind clock --channels "
-        + shlex.quote(
-            f"reference={_short(capture, ordered[0])},NAME={_short(capture, ordered[1])}"
-        ),
+        + shlex.quote(f"reference={_short(capture, ordered[0])},NAME={_short(capture, ordered[1])}")
+        + given,
     ]
 
 
