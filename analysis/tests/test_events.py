@@ -7,6 +7,7 @@ import tracemalloc
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,6 +161,7 @@ def test_a_bus_of_five_million_changes_takes_no_memory() -> None:
     assert f"{MOST_EDGES:,}" in seen.why_not
 
 
+@pytest.mark.slow
 def test_three_nodes_with_as_many_edges_as_may_be_take_less_than_400_mb() -> None:
     size, parts = (
         10_000,

@@ -130,8 +130,8 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
 def too_many(edges: int) -> str:
     """Say that a signal has more than `MOST_EDGES`."""
     return (
-        f"It has {edges:,} edges, and no more than {MOST_EDGES:,} of one signal are looked at; "
-        "save a shorter part of the record, or filter its glitches out."
+        f"None of its {edges:,} edges is looked at, since no more than {MOST_EDGES:,} of a signal "
+        "are; save a shorter part of the record, or filter its glitches out."
     )
 
 
