@@ -229,3 +229,27 @@ def test_a_scale_that_is_none_is_refused(scale: float) -> None:
     wrong = {"pub": replace(CHANNELS["pub"], volts_per_division=scale)}
     with pytest.raises(LayoutError):
         layout_of(record_of(replace(SKEW_LAYOUT, channels=CHANNELS | wrong)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.binary(max_size=60), min_size=3, max_size=3),
+    st.sampled_from(["u1", "i1", "<u2", ">i2"]),
+    st.sampled_from([1, INTERVAL_FS, 10**21]),
+    st.integers(-(10**21), 10**21),
+    st.sampled_from([SKEW_LAYOUT, PPS_LAYOUT]),
+    st.sampled_from(["rising", "falling", "either"]),
+)
+def test_whatever_the_waveforms_are_there_is_a_finding(
+    data: list[bytes], dtype: str, interval_fs: int, start_fs: int, layout: Layout, slope: str
+) -> None:
+    waves = {
+        name: Waveform(
+            np.frombuffer(each[: len(each) // 2 * 2], dtype), 0.1, 0.0, interval_fs, start_fs
+        )
+        for name, each in zip(layout.channels, data, strict=True)
+    }
+    triggered = {"scope": replace(layout.triggers["scope"], slope=slope)}
+    found = judge(replace(layout, triggers=triggered), waves)
+    assert bool(found.reason) or set(found.marks) == set(layout.channels)
+    assert set(found.edges_found) == set(layout.channels)
