@@ -182,7 +182,7 @@ def test_what_expands_to_more_than_the_bound_is_refused_before_it_is_read(
     ("said", "method"), [(1000, zipfile.ZIP_DEFLATED), (None, zipfile.ZIP_BZIP2)]
 )
 def test_no_more_is_expanded_than_was_said(tmp_path: Path, said: int | None, method: int) -> None:
-    path = bomb(tmp_path / "1.npz", 20 << 20, said, method)
+    path = bomb(tmp_path / "1.npz", 4 << 20, said, method)
     with zipfile.ZipFile(path) as archive:
         tracemalloc.start()
         with pytest.raises((ValueError, zipfile.BadZipFile)):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,8 +27,9 @@ from mqtick.analysis.results.typical import typical
 from mqtick.analysis.runs.choose import Finding, judge
 from mqtick.analysis.runs.layout import Layout, LayoutError, layout_of
 from mqtick.analysis.runs.missing import missing_note
+from mqtick.analysis.runs.processes import worked_on
 from mqtick.analysis.runs.provenance import provenance_of
-from mqtick.analysis.runs.run_folder import Run, RunFolderError, shot_path
+from mqtick.analysis.runs.run_folder import Run, shot_path
 from mqtick.analysis.runs.shot import (
     DamagedShotError,
     ShotMeta,
@@ -49,7 +46,6 @@ _LARGE_OCTETS: Final = 16 << 20
 """Where a shot is larger when it is expanded, one process reads them, for the memory's sake."""
 _WORTH_A_PROCESS: Final = 16
 """Shots that it takes to be faster by another process."""
-_CHUNK: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,27 +134,8 @@ def _all_judged(paths: list[Path], layout: Layout | None, processes: int) -> Ite
     work = partial(_judged, layout)
     alone = processes < 2 or len(paths) < _WORTH_A_PROCESS * processes
     if alone or any(expanded_octets(path) > _LARGE_OCTETS for path in paths):
-        yield from map(work, paths)
-        return
-    pool = ProcessPoolExecutor(
-        processes,
-        multiprocessing.get_context("fork"),  # others would run a user's script once more
-    )
-    # Ctrl-C is for the process that was begun by the user: the others are born without it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        found = pool.map(work, paths, chunksize=_CHUNK)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    try:
-        yield from found
-    except BrokenProcessPool as error:
-        raise RunFolderError(
-            "A process that read shots was killed, so the rest of them is not known; the memory "
-            "may have run out: end other programs, then give the same command again."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+        return map(work, paths)
+    return worked_on(work, paths, processes)
 
 
 def _judged(layout: Layout | None, path: Path) -> _Judged:
