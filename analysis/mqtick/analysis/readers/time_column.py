@@ -77,7 +77,11 @@ def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) ->
         interval = _shortest(slope, likely)
         # But rounding on a regular grid is not random: the first and the last time may both be off
         # by half a unit of their last digit, in opposite directions.
-        error = abs(interval - slope) + 2 * max(worst, resolution_s / 2 + blur) / span
+        chord = float(times[-1] - times[0]) / span
+        error = (
+            abs(femtoseconds(interval) * 1e-15 - chord)
+            + 2 * max(worst, resolution_s / 2 + blur) / span
+        )
     start = _shortest(middle - interval * middle_row, worst * share + 1e-9 * interval)
     interval_fs = femtoseconds(interval)
     if interval_fs <= 0 or abs(start) > LONGEST_S:

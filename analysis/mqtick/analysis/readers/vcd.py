@@ -1,8 +1,8 @@
 """Value change dumps (VCD, IEEE 1364-2005 clause 18), as logic analysers and simulators write them.
 
 Times are whole multiples of the timescale, so instants come out exact. Read as a stream: what is
-held in memory is the changes. Scalars only: vectors, reals and
-strings have no edges and are passed over.
+held in memory is the changes. Scalars only: vectors, reals and strings have no edges and are passed
+over.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class VcdHeader:
         version: of the program that wrote it, "" where it does not say.
         comments: all of them, in one line.
         timescale_fs: what its times count, in fs.
+        signals: the scalars by their code; several may share one.
+        others: the codes of what is no scalar.
     """
 
     version: str = ""
