@@ -431,6 +431,14 @@ def test_what_a_clock_missed_before_it_converged_is_left_out_too() -> None:
     assert "5 more samples were missed" in found.sentence
 
 
+def test_a_clock_that_is_hours_off_until_it_converges_is_judged_by_what_is_left() -> None:
+    offsets = np.full(60, 20.0)
+    offsets[:25], offsets[40:] = 1e10, 1e10
+    for shown in (offsets, offsets[::-1]):
+        (found,) = analyse(clocked(shown)).verdicts
+        assert found.state == NOT_PROVEN
+
+
 def test_a_clock_seen_by_its_pps_is_told_to_have_no_whole_seconds() -> None:
     assert "whole seconds reads 0" in analyse(clocked([1.0] * 30)).clocks[0].notes[-1]
     notes = analyse(log([1.0] * 30)).clocks[0].notes

@@ -197,7 +197,8 @@ def _clock_verdict(
     if summary is not None and summary.converged_after_s:
         after_s = summary.converged_after_s
         first = summary.errors.error_ns.size - summary.after.error_ns.size
-    missed = [shot for shot in taken.missed if not first or shot.number > taken.numbers[first]]
+    begun = taken.numbers[:first].max(initial=0)
+    missed = [shot for shot in taken.missed if not first or shot.number > begun]
     low, high = taken.within_us
     within = low[first:], high[first:]
     values = taken.values_us[first:]
