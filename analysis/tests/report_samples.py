@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -74,9 +75,7 @@ def skew_result(
     numbers = np.repeat(np.array(subscribers, np.int64), n)
     if values_us is None:
         means = broker.skew_a_us + broker.skew_b_us * numbers
-        values_us = (
-            means + broker.spread_us * chance.gamma(2, 0.7, len(numbers)) - 1.4 * (broker.spread_us)
-        )
+        values_us = means + broker.spread_us * (chance.gamma(2, 0.7, len(numbers)) - 1.4)
         values_us = np.where(chance.random(len(numbers)) < 0.08, -0.3 * values_us, values_us)
     if seconds is None:
         seconds = np.arange(len(numbers)) * 1.5
@@ -233,6 +232,9 @@ def mixed_result() -> Result:
     )
 
 
+_RACK: Final = ("publisher", *(f"raspberry-pi-in-rack-{index}" for index in range(24)))
+
+
 def _few(values: Sequence[float], **options: Any) -> Result:
     array = np.array(values, np.float64)
     return skew_result(1, range(2, 2 + len(array)), values_us=array, **options)
@@ -241,12 +243,6 @@ def _few(values: Sequence[float], **options: Any) -> Result:
 def _same_n(values: Sequence[float] | Array, **options: Any) -> Result:
     array = np.asarray(values, np.float64)
     return skew_result(len(array), (2,), values_us=array, **options)
-
-
-def _many_nodes() -> Result:
-    return skew_result(
-        nodes=("publisher", *(f"raspberry-pi-in-rack-{index}" for index in range(24))), pairs=True
-    )
 
 
 def _nothing() -> Result:
@@ -261,7 +257,7 @@ def _nothing() -> Result:
     return Result(measurement, 0.95, Counts(5, 0, 5), (quantity,), None, (), ())
 
 
-PATHOLOGICAL: Final[dict[str, Callable[[], Result]]] = {
+_PATHOLOGICAL: Final[dict[str, Callable[[], Result]]] = {
     "one shot": lambda: _same_n([47.3]),
     "two shots": lambda: _same_n([47.3, 51.0], missed=0),
     "one N": lambda: skew_result(25, (2,)),
@@ -281,7 +277,7 @@ PATHOLOGICAL: Final[dict[str, Callable[[], Result]]] = {
     "many shots": lambda: skew_result(4000, (2, 10, 50, 100, 600)),
     "many N": lambda: skew_result(5, tuple(range(2, 62))),
     "neighbouring N": lambda: skew_result(8, (2, 3, 4, 5, 6, 7, 8, 9, 10, 600)),
-    "many nodes": _many_nodes,
+    "many nodes": lambda: skew_result(nodes=_RACK, pairs=True),
     "nothing captured": _nothing,
     "limits of their own": lambda: skew_result(
         limits=[Limit(f"skew.p99<{b}us", SKEW, "p99", b) for b in (52.0, 53.0, 54.0, 100.0)]
@@ -297,3 +293,6 @@ PATHOLOGICAL: Final[dict[str, Callable[[], Result]]] = {
         title="A measurement whose title was written by somebody with very much to say <&> µ" * 2
     ),
 }
+
+PATHOLOGICAL: Final = {name: cache(make) for name, make in _PATHOLOGICAL.items()}
+"""Each is made once."""

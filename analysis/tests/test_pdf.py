@@ -40,12 +40,6 @@ def test_every_page_is_a4_and_nothing_says_when_it_was_made() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_result_makes_the_same_octets() -> None:
-    first, second = (pdf_of([latency_result()], [picture()], "a command") for _ in range(2))
-    assert first == second
-
-
-@pytest.mark.slow
 def test_figures_are_lines_not_dots() -> None:
     assert b"/Subtype /Image" not in pdf_of([latency_result()], [picture()])
 

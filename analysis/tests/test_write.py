@@ -112,6 +112,7 @@ def test_odd_results_have_a_report_too(tmp_path: Path, name: str) -> None:
     assert write_report([PATHOLOGICAL[name]()], tmp_path).html.exists()
 
 
+@pytest.mark.filterwarnings("error")
 def test_hostile_names_stay_inside_the_folder(tmp_path: Path) -> None:
     written = write_report([hostile_result()], tmp_path / "report")
     assert {path.resolve().is_relative_to(tmp_path / "report") for path in written.files} == {True}

@@ -22,6 +22,7 @@ __all__ = [
     "plain",
     "printed",
     "short",
+    "told",
     "unit_for",
     "unit_for_clocks",
     "unit_of",
@@ -130,6 +131,12 @@ def in_words(value_us: float) -> str:
     """Return a duration in us with the unit that suits it, never parted: "1.467 ms"."""
     name, factor = unit_of([value_us])
     return f"{short(value_us * factor, _DIGITS)}{SPACE}{name}"
+
+
+def told(estimate: Estimate) -> str:
+    """Return an estimate in us in words, with as many digits as its interval allows."""
+    name, factor = unit_of([estimate.value])
+    return f"{value_of(estimate, factor)}{SPACE}{name}"
 
 
 def value_of(estimate: Estimate | None, per_us: float = 1.0) -> str:

@@ -11,7 +11,7 @@ from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.figures.scales import apply, axis_scale, label_width
-from mqtick.analysis.report.numbers import in_words, short, unit_for_clocks
+from mqtick.analysis.report.numbers import short, told, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
 __all__ = ["clock_spread_picture"]
@@ -33,8 +33,8 @@ def clock_spread_picture(result: Result, clock: ClockSummary) -> Picture | None:
         f"Time errors {when}, {len(values):,} of them. The line is the constant part (their mean), "
         "the bar one standard deviation either way: averaging takes away the second, never the "
         "first.",
-        f"Histogram of {name}'s time error: constant part {in_words(clock.constant_us.value)}, "
-        f"spread {in_words(clock.spread_us.value)}.",
+        f"Histogram of {name}'s time error: constant part {told(clock.constant_us)}, "
+        f"spread {told(clock.spread_us)}.",
         lambda width: _draw(width, clock, simulated=result.measurement.simulated),
     )
 

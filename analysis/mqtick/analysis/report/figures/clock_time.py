@@ -14,7 +14,7 @@ from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, label_width, time_unit
-from mqtick.analysis.report.numbers import in_words, short, unit_for_clocks
+from mqtick.analysis.report.numbers import in_words, short, told, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
 __all__ = ["clock_time_picture", "columns"]
@@ -39,13 +39,13 @@ def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
         caption += " Grey: gaps without measurements."
     if _needs_two(clock):
         caption += " Above: all of it; below: after convergence."
-    constant = in_words(clock.constant_us.value)
+    constant = told(clock.constant_us)
     return Picture(
         f"clock-time-{clock.errors.name}",
         f"Time error of {clock.errors.name} over time",
         caption,
         f"Time error of {clock.errors.name} over time: constant part {constant}, spread "
-        f"{in_words(clock.spread_us.value)}, largest {in_words(clock.most_us)}.",
+        f"{told(clock.spread_us)}, largest {in_words(clock.most_us)}.",
         lambda width: _draw(width, clock, simulated=result.measurement.simulated),
     )
 

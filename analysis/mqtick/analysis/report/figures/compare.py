@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.ecdf import Curve, draw_ecdf
-from mqtick.analysis.report.figures.growth import Grown, draw_growth, judged_limits
-from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.growth import Grown, draw_growth
+from mqtick.analysis.report.figures.picture import Picture, judged_limits
 from mqtick.analysis.report.figures.scales import apply, axis_scale
-from mqtick.analysis.report.numbers import in_words, short, unit_for, unit_of
+from mqtick.analysis.report.numbers import short, told, unit_for, unit_of
 from mqtick.analysis.report.titles import names_of
 from mqtick.analysis.results.published import SHORT, published_growth
 from mqtick.analysis.results.result import QuantityResult, Result
@@ -69,7 +69,7 @@ def _of_quantity(
         one for one in own if any(row.subscribers and row.absolute for row in one.quantity.rows)
     ]
     if over:
-        told = "; ".join(f"{one.name}: {_told(one.quantity)}" for one in over)
+        means = "; ".join(f"{one.name}: {_means(one.quantity)}" for one in over)
         pictures.append(
             Picture(
                 f"compare-growth-{quantity}",
@@ -78,7 +78,7 @@ def _of_quantity(
                 "axis; thin bar: standard deviation of single shots; line: a + b N with its "
                 f"band. Hollow: published means and standard deviations ({SHORT}), of 20 shots "
                 f"each.{spare}",
-                f"Mean |{quantity}|. {told}.",
+                f"Mean |{quantity}|. {means}.",
                 lambda width: draw_growth(width, over, limits, simulated=simulated),
             )
         )
@@ -98,10 +98,8 @@ def _of_quantity(
     )
     sloped = [one for one in own if one.quantity.growth is not None]
     if len(sloped) >= 2:
-        told = "; ".join(
-            f"{one.name} {in_words(one.quantity.growth.b.value)}"
-            for one in sloped
-            if one.quantity.growth
+        slopes = "; ".join(
+            f"{one.name} {told(one.quantity.growth.b)}" for one in sloped if one.quantity.growth
         )
         pictures.append(
             Picture(
@@ -109,20 +107,20 @@ def _of_quantity(
                 f"Growth of {quantity} with each subscriber",
                 "b of a + b N with its interval: what one subscriber more costs. Hollow: from the "
                 f"published means at 2 and 100 subscribers.{spare}",
-                f"{quantity.capitalize()} a subscriber: {told}.",
+                f"{quantity.capitalize()} a subscriber: {slopes}.",
                 lambda width: _draw_slopes(width, quantity, sloped, simulated=simulated),
             )
         )
     return pictures
 
 
-def _told(quantity: QuantityResult) -> str:
-    told = [
-        f"{in_words(row.absolute.mean.value)} at {row.subscribers}"
+def _means(quantity: QuantityResult) -> str:
+    means = [
+        f"{told(row.absolute.mean)} at {row.subscribers}"
         for row in quantity.rows
         if row.subscribers and row.absolute
     ]
-    return ", ".join(told if len(told) <= 3 else [told[0], told[-1]])
+    return ", ".join(means if len(means) <= 3 else [means[0], means[-1]])
 
 
 def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[Result]) -> Picture:

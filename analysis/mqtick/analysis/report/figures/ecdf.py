@@ -10,9 +10,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from mqtick.analysis.report import style
-from mqtick.analysis.report.figures.growth import judged_limits
 from mqtick.analysis.report.figures.labels import above, key
-from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.picture import Picture, judged_limits
 from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, label_width
 from mqtick.analysis.report.numbers import Unit, in_words, unit_for, unit_for_clocks
 from mqtick.analysis.results.result import QuantityResult, Result

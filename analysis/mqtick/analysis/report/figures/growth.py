@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.labels import Label, beside
-from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.picture import Picture, judged_limits
 from mqtick.analysis.report.figures.published_points import (
     ASIDE_POINTS,
     PublishedSeries,
@@ -27,12 +27,12 @@ from mqtick.analysis.report.figures.scales import (
     axis_scale,
     label_width,
 )
-from mqtick.analysis.report.numbers import in_words, unit_for
+from mqtick.analysis.report.numbers import in_words, told, unit_for
 from mqtick.analysis.results.published import SHORT
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 
-__all__ = ["Grown", "draw_growth", "growth_picture", "judged_limits"]
+__all__ = ["Grown", "draw_growth", "growth_picture"]
 
 _NBSP: Final = "\N{NO-BREAK SPACE}"
 _CROWDED: Final = 15
@@ -45,17 +45,6 @@ class Grown(NamedTuple):
     name: str
     quantity: QuantityResult
     look: style.Look
-
-
-def judged_limits(results: Sequence[Result], quantity: str) -> list[Limit]:
-    """Return the different limits that were judged of a quantity, the tightest first."""
-    found = {
-        verdict.limit
-        for result in results
-        for verdict in result.verdicts
-        if verdict.limit.quantity == quantity
-    }
-    return sorted(found, key=lambda limit: (limit.bound_us, limit.name))
 
 
 def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
@@ -72,10 +61,10 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     line = quantity.growth
     says = ""
     if line is not None:
-        sign = "−" if line.b.value < 0 else "+"
+        sign, slope = "−" if line.b.value < 0 else "+", told(line.b).lstrip("−")
         says = (
-            f" The robust line, with its band, is {in_words(line.a.value)} {sign} "
-            f"{in_words(abs(line.b.value))} a subscriber; of skewed values it is below the means."
+            f" The robust line, with its band, is {told(line.a)} {sign} "
+            f"{slope} a subscriber; of skewed values it is below the means."
         )
     percent = f"{100 * result.confidence:g}{_NBSP}%"
     return Picture(
@@ -90,12 +79,12 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
 
 
 def _alt(quantity: QuantityResult) -> str:
-    told = [
-        f"{in_words(row.absolute.mean.value)} at {row.subscribers} subscribers"
+    means = [
+        f"{told(row.absolute.mean)} at {row.subscribers} subscribers"
         for row in quantity.rows
         if row.subscribers and row.absolute
     ]
-    shown = told if len(told) <= 6 else [told[0], told[len(told) // 2], told[-1]]
+    shown = means if len(means) <= 6 else [means[0], means[len(means) // 2], means[-1]]
     return f"Mean |{quantity.quantity}|: {', '.join(shown)}."
 
 
@@ -241,7 +230,7 @@ def _series(
     if line is not None:
         _line(axes, one, factor, x)
         if with_slope:
-            text += f": {in_words(line.b.value)} a{_NBSP}subscriber"
+            text += f": {told(line.b)} a{_NBSP}subscriber"
     return Label(means[-1], text, one.look.ink, bold=True, x=numbers[-1])
 
 

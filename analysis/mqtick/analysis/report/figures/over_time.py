@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from mqtick.analysis.measurement import MISSED, REFUSED
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.ecdf import looks_by_number
-from mqtick.analysis.report.figures.growth import judged_limits
 from mqtick.analysis.report.figures.labels import Label, beside, key
-from mqtick.analysis.report.figures.picture import Picture
+from mqtick.analysis.report.figures.picture import Picture, judged_limits
 from mqtick.analysis.report.figures.scales import (
     Scale,
     apply,
@@ -151,7 +150,7 @@ def _draw(
         shown = drifted(quantity)
         if drift is not None and shown is not None:
             end = _drift_lines(axes, quantity, drift, at, size, factor)
-            text = f"drift {_amount(shown)}"
+            text = f"drift {_amount(shown)}" if wide else f"drift {shown.value} {shown.unit.name}"
             labels.insert(0, Label(end, text, style.INK))
         beside(figure, axes, labels, room)
         return figure

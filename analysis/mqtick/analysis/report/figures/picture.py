@@ -1,14 +1,17 @@
-"""A picture of a report: what it is called, what it says, and how it is drawn."""
+"""A picture of a report: what it is called, what it says, how it is drawn, which limits it has."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from matplotlib.figure import Figure
 
-__all__ = ["Picture", "with_own_names"]
+from mqtick.analysis.results.result import Result
+from mqtick.analysis.statistics.limit import Limit
+
+__all__ = ["Picture", "judged_limits", "with_own_names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +47,14 @@ def with_own_names(pictures: Iterable[Picture]) -> list[Picture]:
             name = f"{plain}-{count}"
         found[name.lower()] = replace(picture, name=name)
     return list(found.values())
+
+
+def judged_limits(results: Sequence[Result], quantity: str) -> list[Limit]:
+    """Return the different limits that were judged of a quantity, the tightest first."""
+    found = {
+        verdict.limit
+        for result in results
+        for verdict in result.verdicts
+        if verdict.limit.quantity == quantity
+    }
+    return sorted(found, key=lambda limit: (limit.bound_us, limit.name))
