@@ -165,7 +165,9 @@ def _of_logs(
             # Its clock was to be judged too, and is not: whoever judges has to know.
             nodes.append(name)
             measurement.damaged.append(str(error))
-            measurement.notes.append(f"Of the clock of {name} nothing is known: {error}")
+            measurement.notes.append(
+                f"Nothing is known of the clock of {name}: its log is left out."
+            )
         if progress is not None:
             progress(done, len(paths))
     if not clocks:
