@@ -410,6 +410,14 @@ def clocked(offsets_us: Sequence[float], **more: float) -> Measurement:
     return made
 
 
+def test_two_instruments_are_each_wrong_over_the_whole_time_since_their_trigger() -> None:
+    shots = [shot(number, 2, 10_000, 5) for number in range(1, 10)]
+    one, two = (run(shots, timebase_ppm=25.0, instruments=many) for many in (1, 2))
+    edges_us = 0.008
+    assert only(analyse(one), SKEW).uncertainty_us == pytest.approx(edges_us + 5 * 25e-6)
+    assert only(analyse(two), SKEW).uncertainty_us == pytest.approx(edges_us + 20_005 * 25e-6)
+
+
 def test_a_time_base_is_as_wrong_as_what_is_judged_is_long() -> None:
     """Half a second before convergence is 12.5 us at 25 ppm; of 20 us it is half a nanosecond."""
     offsets = np.random.default_rng(5).normal(20, 0.1, 400)

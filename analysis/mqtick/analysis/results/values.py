@@ -98,7 +98,11 @@ def _from_shots(measurement: Measurement, quantity: str, node: str) -> Values:
         SKEW: (measurement.first, measurement.last),
     }.get(quantity, (measurement.reference, node))
     edges = _edges_us(measurement, [shot for shot, _ in found], ends)
-    timebase = measurement.timebase_ppm * _PER_PPM * np.abs(values)
+    spans = np.abs(values)
+    if measurement.instruments > 1:
+        # Each counts from its own trigger edge, by its own time base.
+        spans = _spans_us([shot for shot, _ in found], ends)
+    timebase = measurement.timebase_ppm * _PER_PPM * spans
     steady = float(np.median(edges)) if edges.size else 0.0
     return Values(
         quantity,
@@ -134,6 +138,13 @@ def _edges_us(measurement: Measurement, shots: list[Shot], ends: tuple[str, str]
     pairs = [[shot.marks.get(name) for name in ends] for shot in shots]
     edges = [sum(mark.uncertainty_fs for mark in pair if mark is not None) for pair in pairs]
     return (np.array(edges, np.float64) + measurement.channel_uncertainty_fs) / _FS_PER_US
+
+
+def _spans_us(shots: list[Shot], ends: tuple[str, str]) -> Floats:
+    """How far both edges are from the triggers, together, in each shot."""
+    marks = [[shot.marks[name] for name in ends if name in shot.marks] for shot in shots]
+    spans = [sum(min(abs(mark.instant_fs), _MOST) for mark in pair) for pair in marks]
+    return np.array(spans, np.float64) / _FS_PER_US
 
 
 def _from_log(errors: TimeErrors) -> Values:

@@ -174,7 +174,7 @@ def _shot(judged: _Judged, meta: ShotMeta, nodes: tuple[str, ...], tally: Counte
         )
     outcome = MISSED if finding.reason else CAPTURED
     tally[f"{meta.outcome} to {outcome}"] += 1
-    tally["differing"] += outcome == meta.outcome and _differs(meta, finding)
+    tally["differing"] += outcome == meta.outcome == CAPTURED and _differs(meta, finding)
     return Shot(
         meta.number,
         meta.subscribers,

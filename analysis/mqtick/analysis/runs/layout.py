@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from mqtick.analysis.measurement import CLOCK
 
 __all__ = ["Channel", "Layout", "LayoutError", "Trigger", "layout_of"]
+
+
+_MOST_DELAY_FS: Final = 10**15
+"""A second: no cable takes so long."""
 
 
 class LayoutError(ValueError):
@@ -97,6 +101,8 @@ def layout_of(record: Mapping[str, Any]) -> Layout:
         raise LayoutError(f"no channel is called {sorted(unknown)[0]!r}")
     if not channels or any(not each.volts_per_division > 0 for each in channels.values()):
         raise LayoutError("a channel has no scale")
+    if any(abs(each.cable_delay_fs) > _MOST_DELAY_FS for each in channels.values()):
+        raise LayoutError("a cable is longer than any cable")
     if not (layout.publisher if layout.kind == CLOCK else layout.first):
         raise LayoutError("no channel is the one that others are compared with")
     return layout
