@@ -301,5 +301,5 @@ def test_every_channel_says_how_its_edges_were_found() -> None:
         for shot in result.measurement.shots
     ]
     said = outline(replace(result, measurement=replace(result.measurement, shots=shots))).said
-    assert "rpi1 3 3 0 0 4 ns 4 ns 4 0 0 0" in said
-    assert "rpi2 2 2 0 0 4 ns 4 ns 4 0 0 1" in said
+    assert "rpi1 3 3 0 0 4 ns largest 4 ns 4 0 0 0" in said
+    assert "rpi2 2 2 0 0 4 ns largest 4 ns 4 0 0 1" in said

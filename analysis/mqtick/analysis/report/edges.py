@@ -84,8 +84,7 @@ def edge_blocks(measurement: Measurement) -> list[Block]:
             Cell(plain(each.node)),
             Cell(f"{each.edges:,}"),
             *(Cell(f"{count:,}") for count in each.by_quality),
-            Cell(_duration(each.median_us)),
-            Cell(_duration(each.largest_us)),
+            _uncertainty(each),
             Cell(short(each.samples_in_rise)),
             Cell(f"{each.doubled:,}"),
             Cell(f"{each.clipped:,}"),
@@ -99,11 +98,13 @@ def edge_blocks(measurement: Measurement) -> list[Block]:
         "either way, and how many samples a rise takes; each edge is in edges.csv"
     )
     heads = (
-        *("channel", "edges", *QUALITIES, "median uncertainty", "largest uncertainty"),
+        *("channel", "edges", *QUALITIES, "uncertainty, median"),
         *("samples in the rise", "doubled", "clipped", "missing"),
     )
     return [Table(caption, heads, rows)]
 
 
-def _duration(value_us: float) -> str:
-    return in_words(value_us) if np.isfinite(value_us) else NOTHING
+def _uncertainty(channel: ChannelEdges) -> Cell:
+    if not channel.edges:
+        return Cell(NOTHING)
+    return Cell(in_words(channel.median_us), f"largest {in_words(channel.largest_us)}")

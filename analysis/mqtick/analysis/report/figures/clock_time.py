@@ -32,7 +32,7 @@ def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
     if clock.errors.lower_ns is not None:
         caption += " Shade: the interval that was stated with each."
         if clock.outside is not None:
-            caption += f" {clock.outside:,} of {len(clock.errors.seconds):,} leave 0 out."
+            caption += f" {clock.outside:,} of {len(clock.after.seconds):,} leave 0 out."
     if clock.converged_after_s:
         caption += f" Converged after {short(clock.converged_after_s)} s."
     if clock.holdovers:
