@@ -129,7 +129,8 @@ def _deskew(measurement: Measurement) -> str:
 
 def _timebase(measurement: Measurement) -> str:
     assumed = " (assumed)" if measurement.timebase_ppm == _ASSUMED_PPM else ""
-    return f"a time base that is off by up to {measurement.timebase_ppm:g} ppm{assumed}"
+    whose = f" in each of {measurement.instruments} instruments" * (measurement.instruments > 1)
+    return f"a time base{whose} that is off by up to {measurement.timebase_ppm:g} ppm{assumed}"
 
 
 def _rough(value_us: float) -> str:
