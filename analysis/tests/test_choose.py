@@ -253,3 +253,14 @@ def test_whatever_the_waveforms_are_there_is_a_finding(
     found = judge(replace(layout, triggers=triggered), waves)
     assert bool(found.reason) or set(found.marks) == set(layout.channels)
     assert set(found.edges_found) == set(layout.channels)
+
+
+def test_a_publisher_that_is_late_with_its_own_pin_makes_the_latency_negative() -> None:
+    waves = {"pub": wave(500, 600), "near": wave(50, 150), "far": wave(80, 180)}
+    trigger_at = {
+        name: replace(each, start_fs=each.start_fs - 500 * US) for name, each in waves.items()
+    }
+    assert "near" in judge(SKEW_LAYOUT, trigger_at).reason
+    found = judge(replace(SKEW_LAYOUT, interval_fs=US * 10**5), trigger_at)
+    assert found.latency_fs == pytest.approx(-450 * US, abs=US)
+    assert found.skew_fs == pytest.approx(30 * US, abs=US)

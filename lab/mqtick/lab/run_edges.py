@@ -34,6 +34,7 @@ def layout_of(experiment: Experiment) -> Layout:
             for name, instrument in experiment.instrument.items()
         },
         **experiment.measured(),
+        interval_fs=femtoseconds(experiment.interval_s),
     )
 
 

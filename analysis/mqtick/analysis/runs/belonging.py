@@ -12,8 +12,9 @@ from mqtick.analysis.signals.edges import Edge
 __all__ = ["EARLY", "alike", "answer", "directions", "mark_of", "nearest"]
 
 EARLY: Final = 20
-"""A node may be early (its pin may be faster than the publisher's own) by this part of a record,
-or of the time between two events; what comes still earlier is an answer to an event before."""
+"""A node may be early (the publisher drives its own pin once it has sent) by this part of
+the time between two events, or of a record where that is not known or longer. What comes still
+earlier is an answer to an event before."""
 
 
 def directions(slope: str) -> tuple[bool, ...]:

@@ -56,8 +56,8 @@ def judge(layout: Layout, waveforms: Mapping[str, Waveform]) -> Finding:
 
     Every channel's instants count from the trigger edge of its own instrument, so that those of
     several instruments compare where all were triggered by one pin. A channel's edge is its first
-    one of the trigger edge's direction that comes no earlier than a twentieth of the record before
-    it (`EARLY`), or its first one after it where that is nearer. Whatever the waveforms are, this
+    one of the trigger edge's direction that comes no earlier before it than `EARLY` allows, or its
+    first one after it where that is nearer. Whatever the waveforms are, this
     does not raise; a shot that is of no use keeps the edges that it has.
     """
     waveforms = {name: each for name, each in waveforms.items() if name in layout.channels}
@@ -82,7 +82,8 @@ def judge(layout: Layout, waveforms: Mapping[str, Waveform]) -> Finding:
             )
             faults += [fault] if fault else []
     moved, origins_fs = _moved(layout, found, triggered)
-    early_fs = max(map(_span_fs, waveforms.values()), default=0) // EARLY
+    spans_fs = [_span_fs(waveform) for waveform in waveforms.values()]
+    early_fs = max(layout.interval_fs, *spans_fs, 0) // EARLY
     marks = _chosen(layout, moved, triggered, early_fs)
     marks |= {name: replace(mark, clipped=True) for name, mark in marks.items() if name in clipped}
     faults += [

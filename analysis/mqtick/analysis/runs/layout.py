@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqtick.analysis.measurement import CLOCK
+from mqtick.analysis.signals.waveform import femtoseconds
 
 __all__ = ["Channel", "Layout", "LayoutError", "Trigger", "layout_of"]
 
@@ -48,6 +49,7 @@ class Layout:
     """What is wired to what: channels and triggers by name, and who plays which part.
 
     For kind clock `publisher` is the reference. `first` and `last` are "" where there is none.
+    `interval_fs` is the time between two events, 0 where it is not known.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class Layout:
     publisher: str = ""
     first: str = ""
     last: str = ""
+    interval_fs: int = 0
 
     def needed(self) -> set[str]:
         """Return the channels without whose edge a shot is of no use."""
@@ -94,9 +97,12 @@ def layout_of(record: Mapping[str, Any]) -> Layout:
             for name in dict.fromkeys(channel.instrument for channel in channels.values())
         }
         parts = {part: str(order.get(part, "")) for part in ("publisher", "first", "last")}
+        interval_fs = femtoseconds(float(settings.get("interval_s", 0)))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise LayoutError(f"{type(error).__name__} {error}") from error
-    layout = Layout(str(record.get("kind", "")), channels, triggers, **parts)
+    layout = Layout(
+        str(record.get("kind", "")), channels, triggers, **parts, interval_fs=interval_fs
+    )
     if unknown := layout.needed() - set(channels):
         raise LayoutError(f"no channel is called {sorted(unknown)[0]!r}")
     if not channels or any(not each.volts_per_division > 0 for each in channels.values()):
