@@ -22,6 +22,8 @@ from analysis.tests.report_samples import (
     mixed_result,
     skew_result,
 )
+from mqtick.analysis.report.as_json import as_json
+from mqtick.analysis.report.as_text import as_text
 from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import in_words, interval_of, number, printed
 from mqtick.analysis.report.page import Drawn, page_of
@@ -303,3 +305,13 @@ def test_every_channel_says_how_its_edges_were_found() -> None:
     said = outline(replace(result, measurement=replace(result.measurement, shots=shots))).said
     assert "rpi1 3 3 0 0 4 ns largest 4 ns 4 0 0 0" in said
     assert "rpi2 2 2 0 0 4 ns largest 4 ns 4 0 0 1" in said
+
+
+def test_how_a_clocks_samples_had_to_be_treated_is_said_everywhere() -> None:
+    result = clock_result(n=60)
+    told = replace(result.clocks[0], notes=("The clock did not converge.",))
+    result = replace(result, clocks=(told,))
+    assert "rpi1: The clock did not converge." in page_of([result], PICTURES)
+    assert "rpi1: The clock did not converge." in as_text([result])
+    (clock,) = as_json([result])["results"][0]["clocks"]
+    assert clock["notes"] == ["The clock did not converge."]

@@ -202,6 +202,7 @@ def _clock(clock: ClockSummary) -> dict[str, Any]:
         "max_us": clock.most_us,
         "absolute": _distribution(clock.absolute),
         "outside_their_interval": clock.outside,
+        "notes": list(clock.notes),
         "deviations": [_deviation(each) for each in clock.deviations],
         "masks": [
             {

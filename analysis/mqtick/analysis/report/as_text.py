@@ -177,7 +177,9 @@ def _notes(result: Result) -> list[str]:
     reasons = sorted(counts.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some([f"{count} x {why}" for why, count in reasons])
     lines += _some([f"left out: {each}" for each in result.measurement.damaged])
-    lines += _some([f"note: {each}" for each in result.measurement.notes])
+    notes = [f"note: {each}" for each in result.measurement.notes]
+    notes += [f"{clock.errors.name}: {each}" for clock in result.clocks for each in clock.notes]
+    lines += _some(notes)
     return lines
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.summary import ClockSummary
-from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table
+from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Table
 from mqtick.analysis.report.numbers import (
     NOTHING,
     interval_of,
@@ -31,12 +31,15 @@ _HOLDOVERS_SHOWN: Final = 10
 def clock_blocks(clocks: Sequence[ClockSummary], level: str) -> list[Block]:
     """Return everything about the clocks; `level` is the confidence as "95 %"."""
     blocks: list[Block] = [_parts(clocks, level)]
+    notes = [f"{plain(each.errors.name)}: {plain(note)}" for each in clocks for note in each.notes]
+    if notes:
+        blocks.append(Listing(tuple(notes)))
     blocks += [_stability(clock, level) for clock in clocks if clock.deviations]
     names = ", ".join(plain(clock.errors.name) for clock in clocks if not clock.deviations)
     if names:
         blocks.append(Paragraph(f"{names}: too few samples for MTIE, TDEV and ADEV."))
     if any(clock.masks for clock in clocks):
-        blocks.append(_masks(clocks))
+        blocks += [_masks(clocks), _mask_sources(clocks)]
     if any(clock.holdovers for clock in clocks):
         blocks.append(_holdovers(clocks))
     return blocks
@@ -125,7 +128,10 @@ def _masks(clocks: Sequence[ClockSummary]) -> Table:
     for clock in clocks:
         for each in clock.masks:
             state = {True: HOLDS, False: FAILS, None: ""}[each.holds]
-            said = state or "no observation interval in common"
+            untold = "no observation interval in common"
+            if each.worst_ratio is not None:
+                untold = "not told: too few samples, or too uncertain ones"
+            said = state or untold
             rows.append(
                 (
                     Cell(plain(clock.errors.name)),
@@ -143,6 +149,16 @@ def _masks(clocks: Sequence[ClockSummary]) -> Table:
         tuple(rows),
         frozenset({0, 1, 2, 3}),
     )
+
+
+def _mask_sources(clocks: Sequence[ClockSummary]) -> Listing:
+    sources = {
+        (plain(each.mask), plain(each.source)): None
+        for clock in clocks
+        for each in clock.masks
+        if each.source
+    }
+    return Listing(tuple(f"{mask}: {source}" for mask, source in sources))
 
 
 def _holdovers(clocks: Sequence[ClockSummary]) -> Table:

@@ -116,7 +116,7 @@ def _uncertainty(results: Sequence[Result]) -> list[Block]:
             f"{_rough(quantity.uncertainty_us)} either way: {parts}."
             for quantity in result.quantities
         ]
-    text = "Instrument uncertainty. It is the same in every shot, so no mean removes it."
+    text = "Instrument uncertainty. Deskew and time base err alike in each shot: no mean helps."
     return [Paragraph(text), Listing(tuple(items))] if items else []
 
 
@@ -145,8 +145,8 @@ def _name(quantity: QuantityResult) -> str:
 
 def _assumed(kinds: set[str]) -> Listing:
     items = [
-        "Assumed: shots that were missed would not have been different from those captured; "
-        "where many were missed, the tail may be worse than shown.",
+        "Not in the statistics: shots that were missed. They may have been the latest ones, so "
+        "verdicts count them as beyond the limit; refused shots were never tried.",
     ]
     if kinds & {SKEW, LATENCY}:
         items.append(
