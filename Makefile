@@ -61,7 +61,7 @@ imports: setup-check
 docs: setup-check
 	$(PYTEST) -q tests/test_docs.py
 
-test: setup-test ## all tests that take less than one and a half seconds each
+test: setup-test ## all tests that take less than a second each
 	$(PYTEST) -m 'not slow and not steers_clock'
 
 # The test that steers this machine's clock runs last and alone: a step upsets every other one.

@@ -131,6 +131,7 @@ def test_the_true_offset_stays_inside_the_bound(worlds: Callable[..., World]) ->
     assert best[1].offset_ns == pytest.approx(client.truth_ns(), abs=1000 * US)
 
 
+@pytest.mark.slow
 def test_with_keys_the_time_is_authenticated(worlds: Callable[..., World]) -> None:
     world = worlds(KEYS)
     world.serve()
@@ -153,6 +154,7 @@ def test_a_server_with_other_keys_is_not_believed(worlds: Callable[..., World]) 
     assert client.agent.refused["tag"] >= 4
 
 
+@pytest.mark.slow
 def test_two_servers_are_two_tracks_and_the_better_one_is_used(
     worlds: Callable[..., World],
 ) -> None:

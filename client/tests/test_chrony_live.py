@@ -71,6 +71,7 @@ def feed(
     rig.wait_until(step)
 
 
+@pytest.mark.slow
 def test_reach_moves_with_the_samples(chronyds: Rigs) -> None:
     rig = chronyds()
     start(rig)
@@ -113,6 +114,7 @@ def test_chronyd_reports_the_same_sign_in_its_sources(chronyds: Rigs) -> None:
     assert source.measured_offset_reference_minus_local_ns == pytest.approx(-5 * MS, abs=20 * US)
 
 
+@pytest.mark.slow
 def test_the_last_offset_has_our_sign_too(chronyds: Rigs) -> None:
     rig = chronyds()
     start(rig)
@@ -191,6 +193,7 @@ def test_a_paused_chronyd_fills_the_queue_and_blocks_nobody(chronyds: Rigs) -> N
     feed(rig, sock, lambda: rig.source("MQT0").reach > 0)
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_wrong_size_is_dropped_silently_and_verify_says_so(
     chronyds: Rigs,
 ) -> None:
@@ -218,6 +221,7 @@ def test_a_sample_of_the_wrong_size_is_dropped_silently_and_verify_says_so(
     assert "reach is 0 (octal) and the last one was received never" in verdict.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_ns", [+2_000 * MS, -5_000 * MS])
 def test_a_sample_of_the_wrong_time_is_dropped_silently(chronyds: Rigs, at_ns: int) -> None:
     rig = chronyds()

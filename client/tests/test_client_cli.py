@@ -614,6 +614,7 @@ def _catches_interrupts(pid: int) -> bool:
     return bool(int(caught.split()[1], 16) & 1 << (signal.SIGINT - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_client_cleanly_even_while_no_broker_answers(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals

@@ -113,6 +113,7 @@ def test_a_broker_that_wants_a_password_says_so(tmp_path: Path) -> None:
     assert "password_file" in check.remedy
 
 
+@pytest.mark.slow
 def test_a_broker_that_accepts_and_stalls_is_given_up_in_time() -> None:
     began_s = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as stalling:

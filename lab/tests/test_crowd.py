@@ -352,6 +352,7 @@ def test_what_is_not_mqtt_or_far_too_long_ends_the_member(octets: bytes) -> None
     assert member.problem == "it sent what is not MQTT"
 
 
+@pytest.mark.slow
 def test_too_few_open_files_are_said_before_anything_is_connected() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     code = "import sys; from mqtick.lab.cli import main; sys.exit(main(sys.argv[1:]))"

@@ -104,6 +104,7 @@ def test_a_crowd_speaks_to_the_experiments_broker() -> None:
     assert text.endswith("--most-members 100")
 
 
+@pytest.mark.slow
 def test_a_crowd_that_cannot_start_says_why_and_leaves_nothing() -> None:
     experiment = wired({"scope": "A"}, broker="nonsense://x", crowd=CrowdKeys(processes=1))
     with local_crowd(experiment) as refuse_ended:

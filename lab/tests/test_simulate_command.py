@@ -53,6 +53,7 @@ def said(process: subprocess.Popen[str]) -> dict[str, object]:
     return dict(found)
 
 
+@pytest.mark.slow
 def test_edges_of_other_programs_reach_its_inputs(tmp_path: Path) -> None:
     sink = tmp_path / "pins.sock"
     with started("--listen", str(sink), "--line", "1=17", "--line", "2=27") as process:

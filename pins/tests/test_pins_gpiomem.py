@@ -129,6 +129,7 @@ def test_bcm2835_touches_no_other_line(
     assert registers.changes() == {}
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(line=lines, active_low=levels, seed=seeds, function=st.sampled_from([5, 0x1F]))
 def test_rp1_touches_no_other_line(

@@ -95,6 +95,7 @@ def test_small_messages_are_not_held_back_to_be_sent_together(house: House, tran
         assert kernel.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_large_messages_pass_in_pieces(house: House, transport: str) -> None:
     # Over WebSocket Mosquitto 2.0.11 delivers 4 KiB each 100 ms, and nothing above 64 KiB.
@@ -256,6 +257,7 @@ def test_a_socket_file_that_is_missing_is_reported() -> None:
         assert "cannot connect to unix:///nowhere/broker.sock: [Errno 2]" in node.error()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["mqtt", "ws", "mqtts"])
 def test_a_broker_that_accepts_and_stalls_is_given_up(transport: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -120,6 +120,7 @@ def test_no_bytes_stop_the_server(fuzzed_server: MetricsServer, octets: bytes) -
     assert status.startswith("HTTP/1.1 4")
 
 
+@pytest.mark.slow
 def test_idle_connections_do_not_keep_prometheus_out(server: MetricsServer) -> None:
     idle = [connect(server) for _ in range(60)]
     assert "mqtick_offset" in scrape(server)

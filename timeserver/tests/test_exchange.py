@@ -476,6 +476,7 @@ def test_while_the_broker_takes_nothing_nothing_is_promised(server: Server) -> N
     assert (server.refused, server.later, server.responder.pending) == ({"not-sent": 1}, [], 0)
 
 
+@pytest.mark.slow
 def test_exchanges_that_wait_are_bounded_and_the_oldest_goes() -> None:
     server = Server(limit=RateLimit(client_rate=1, client_burst=9000, total_rate=1e6))
     server.echo_ready = True

@@ -52,6 +52,7 @@ def served(broker: Mosquitto) -> Iterator[Served]:
 # -- a node of others follows our server -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_their_node_follows_our_broadcast(broker: Mosquitto, served: Served) -> None:
     with PlainNode(broker.port, SYN) as node:
         served.until(lambda: len(node.on(SYN)) >= 5)

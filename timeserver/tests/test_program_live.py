@@ -107,6 +107,7 @@ def test_systemd_is_told_that_it_is_ready_alive_and_ending(
     assert "STOPPING=1" in lines[lines.index("WATCHDOG=1") :]
 
 
+@pytest.mark.slow
 def test_metrics_and_status_can_be_read(
     broker: Mosquitto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_chronyd_that_is_not_there_vouches_for_nothing() -> None:
     assert "chronyd" in found.reason
 
 
+@pytest.mark.slow
 def test_a_synchronised_chronyd_gives_stratum_leap_and_root_distance(
     tmp_path: Path, reference: Reference
 ) -> None:

@@ -52,6 +52,7 @@ def times(node: PlainNode, topic: str) -> list[Time]:
 # -- the broadcast ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_time_leaves_at_whole_multiples_of_the_interval(broker: Mosquitto, served: Served) -> None:
     topic = served.server.tree.time(0)
     with PlainNode(broker.port, topic) as node:
