@@ -97,14 +97,17 @@ def test_one_experiment_runs_over_mosquitto_and_nats(rig: Rig) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr + done.stdout
-    rows = [line.split()[:3] for line in done.stdout.splitlines() if "." in line[20:]]
-    names = [(row[0], row[1], row[2]) for row in rows if row[0] in ("mosquitto", "nats")]
-    assert names == [
-        (name, number, "2")
+    words = [line.split() for line in done.stdout.splitlines()]
+    rows = [row for row in words if len(row) == 9 and row[0] in ("mosquitto", "nats")]
+    assert [(row[0], row[1]) for row in rows] == [
+        (name, number)
         for _quantity in ("skew", "latency")
         for number in ("2", "10")
         for name in ("mosquitto", "nats")
     ]
+    # A machine that stands still for a moment may cost a shot; it is counted then.
+    assert all(int(captured) + int(failed) == 2 for _, _, captured, failed, *_ in rows)
+    assert sum(int(row[2]) for row in rows) >= 12
     assert "SIMULATED: skew" in done.stdout
     runs = [load_run(out / name) for name in ("mosquitto", "nats")]
     assert [run.record["settings"]["mqtt_version"] for run in runs] == ["5", "3.1.1"]

@@ -138,7 +138,7 @@ def test_a_run_that_was_interrupted_goes_on_by_the_command_that_it_names(live: L
 
 
 def test_a_broker_that_is_restarted_costs_no_run(live: Live) -> None:
-    file = live.write("3", 8)
+    file = live.write("3", 32)
     process = live.start(str(file), "--out", str(live.out))
     live.wait_for_shots(2)
     live.broker.stop()
@@ -147,7 +147,7 @@ def test_a_broker_that_is_restarted_costs_no_run(live: Live) -> None:
     _, said = process.communicate(timeout=90)
     assert process.returncode == 0, said
     assert "Trying again" in said
-    assert live.shots() == 8
+    assert live.shots() == 32
 
 
 def test_a_runner_that_is_killed_leaves_no_crowd(live: Live) -> None:
