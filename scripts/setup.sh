@@ -92,9 +92,10 @@ missing_packages() {
   # a logic analyser's program with a demo device, and a broker of another make
   command -v sigrok-cli >/dev/null || echo sigrok-cli
   command -v nats-server >/dev/null || echo nats-server
-  # what looks at the pages of reports
+  # what looks at the pages of reports, and at their PDF
   command -v chromium >/dev/null || echo chromium
   command -v chromedriver >/dev/null || echo chromium-driver
+  command -v pdftotext >/dev/null || echo poppler-utils
 }
 
 # Empty when root, "sudo" (it may ask for a password on a terminal), or nothing at all: status 1.
