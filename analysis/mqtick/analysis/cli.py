@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -11,7 +10,7 @@ from mqtick.analysis.commands import compare, report
 from mqtick.analysis.load import LoadError
 from mqtick.analysis.runs.run_folder import RunFolderError
 from mqtick.analysis.signals.capture import CaptureError
-from mqtick.service.commandline import Exit, fail, make_parser
+from mqtick.service.commandline import Exit, carry_out, make_parser
 
 __all__ = ["main"]
 
@@ -39,19 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add(commands)
     compare.add(commands)
     args = parser.parse_args(words)
-    try:
-        code: int = args.call(args)
-        sys.stdout.flush()
-    except (NamingError, LoadError) as error:
-        return fail(str(error), Exit.WRONG_USE)
-    except (CaptureError, RunFolderError) as error:
-        return fail(str(error))
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # whoever reads has seen enough; what is left must not raise at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.GOOD
-    return code
+    return carry_out(
+        lambda: args.call(args),
+        {
+            NamingError: Exit.WRONG_USE,
+            LoadError: Exit.WRONG_USE,
+            CaptureError: Exit.FAILED,
+            RunFolderError: Exit.FAILED,
+        },
+    )
 
 
 if __name__ == "__main__":

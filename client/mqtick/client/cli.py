@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import re
 import sys
 import time
@@ -25,6 +24,7 @@ from mqtick.service import StatusError, read_status
 from mqtick.service.commandline import (
     Exit,
     add_run_flags,
+    carry_out,
     fail,
     make_parser,
     read_settings,
@@ -68,15 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     words = sys.argv[1:] if arguments is None else arguments
     args = parser.parse_args(with_default_command(parser, words, _COMMANDS))
-    try:
-        code: int = args.call(args)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # whoever reads has seen enough; what is left must not raise at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.GOOD
-    return code
+    return carry_out(lambda: args.call(args))
 
 
 def _parser() -> argparse.ArgumentParser:

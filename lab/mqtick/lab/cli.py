@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from mqtick.lab.commands import crowd, doctor, run, scope, simulate
 from mqtick.lab.conversation import InstrumentError
 from mqtick.service import SettingsError
-from mqtick.service.commandline import Exit, fail, make_parser
+from mqtick.service.commandline import Exit, carry_out, make_parser
 
 __all__ = ["main"]
 
@@ -41,17 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for add in _COMMANDS:
         add(commands)
     args = parser.parse_args(arguments)
-    try:
-        code: int = args.call(args)
-        sys.stdout.flush()
-    except (InstrumentError, SettingsError) as error:
-        return fail(str(error))
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # whoever reads has seen enough; what is left must not raise at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.GOOD
-    return code
+    return carry_out(
+        lambda: args.call(args), {InstrumentError: Exit.FAILED, SettingsError: Exit.FAILED}
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import importlib.metadata
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +17,15 @@ from mqtick.service.settings_flags import add_flags, overrides_from
 from mqtick.service.settings_schema import SettingsError
 from mqtick.service.settings_text import commented_example, render
 
-__all__ = ["Exit", "add_run_flags", "fail", "make_parser", "read_settings", "with_default_command"]
+__all__ = [
+    "Exit",
+    "add_run_flags",
+    "carry_out",
+    "fail",
+    "make_parser",
+    "read_settings",
+    "with_default_command",
+]
 
 T = TypeVar("T")
 
@@ -41,6 +49,28 @@ def fail(sentence: str, code: Exit = Exit.FAILED) -> Exit:
 
 def _colours() -> bool:
     return sys.stderr.isatty() and "NO_COLOR" not in os.environ
+
+
+def carry_out(
+    call: Callable[[], int], refusals: Mapping[type[Exception], Exit] | None = None
+) -> int:
+    """Call a command and return its exit code.
+
+    `refusals` are the errors whose text is all that a user needs, with the exit code of each; of
+    two that fit, the first counts.
+    """
+    try:
+        code = call()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever reads has seen enough; what is left must not raise at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.GOOD
+    except tuple(refusals or ()) as error:
+        codes = (refusals or {}).items()
+        return fail(str(error), next(code for kind, code in codes if isinstance(error, kind)))
+    return code
 
 
 def make_parser(program: str, description: str, examples: str) -> argparse.ArgumentParser:
