@@ -162,6 +162,19 @@ def test_a_signal_ends_the_loop(loop: Loop) -> None:
     assert not loop.running
 
 
+def test_a_signal_is_answered_in_a_turn_each_time(loop: Loop) -> None:
+    ran: list[object] = []
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        loop.call_on_signal(signal.SIGUSR1, lambda: ran.append("called"))
+        for count in (1, 2):
+            signal.raise_signal(signal.SIGUSR1)
+            assert len(ran) == count - 1
+            run_until(loop, ran, count)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_stop_before_the_run_is_not_forgotten(loop: Loop) -> None:
     loop.stop()
     loop.run()

@@ -116,6 +116,15 @@ class Loop:
         for number in signals or (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
 
+    def call_on_signal(self, number: signal.Signals, callback: Callable[[], None]) -> None:
+        """Call in a turn of the loop after each of these signals."""
+
+        def remember(_number: int, _frame: FrameType | None) -> None:
+            self._ready.append(callback)  # no lock: it may be held by what the signal interrupted
+            os.eventfd_write(self._wake, 1)
+
+        signal.signal(number, remember)
+
     def stop(self) -> None:
         """Leave `run` after the current turn, or at once where it has not begun yet."""
         self._stopping = True

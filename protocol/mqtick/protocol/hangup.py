@@ -1,0 +1,40 @@
+"""SIGHUP makes a running program read its key file again: keys change, nothing else does."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+
+from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
+from mqtick.protocol.loop import Loop
+
+__all__ = ["read_keys_on_hangup"]
+
+_log = logging.getLogger("mqtick.keys")
+
+
+def read_keys_on_hangup(loop: Loop, path: str, use: Callable[[Keyring], None]) -> None:
+    """On each SIGHUP call `use` with the keys that `path` holds then.
+
+    A file that cannot be used is complained of, and the keys stay; so they do without a `path`.
+    """
+
+    def read_again() -> None:
+        if not path:
+            _log.warning("SIGHUP: keys_file is not set, so there is nothing to read again.")
+            return
+        try:
+            use(load_key_file(path))
+        except KeyFileError as error:
+            _log.error("SIGHUP: %s The keys that were loaded before stay in use.", error)
+        except OSError as error:
+            _log.error(
+                "SIGHUP: %s: %s. The keys that were loaded before stay in use.",
+                path,
+                error.strerror,
+            )
+        else:
+            _log.info("SIGHUP: the keys were read again from %s", path)
+
+    loop.call_on_signal(signal.SIGHUP, read_again)
