@@ -186,8 +186,20 @@ def test_an_address_in_use_is_a_sentence(server: MetricsServer) -> None:
     second.stop()
 
 
-def test_an_address_of_another_machine_is_a_sentence() -> None:
-    server = MetricsServer("192.0.2.1:0", lambda: SNAPSHOT)
+@pytest.mark.parametrize("address", ["192.0.2.1", "2001:db8::1"])
+def test_an_address_that_no_interface_has_yet_is_waited_for(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = f"[{address}]" if ":" in address else address
+    server = MetricsServer(f"{host}:0", lambda: SNAPSHOT)
+    server.start()
+    assert server.address.startswith(f"{host}:")
+    assert f"no interface has the address {address} now" in caplog.text
+    server.stop()
+
+
+def test_a_name_that_nobody_knows_is_a_sentence() -> None:
+    server = MetricsServer("no-such-host.invalid:0", lambda: SNAPSHOT)
     with pytest.raises(MetricsError, match="cannot be served at"):
         server.start()
     server.stop()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
+import signal
 import socket
 import sys
 import time
@@ -13,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Time
 from mqtick.timeserver import cli
 
@@ -80,6 +84,43 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 8.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
+def test_hung_up_on_it_signs_with_the_keys_that_the_file_holds_now(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    keys, rings = tmp_path / "keys", (Keyring((b"1" * 32,)), Keyring((b"2" * 32, b"1" * 32)))
+    keys.touch(mode=0o600)
+    keys.write_text(server_key_file(rings[0]))
+    flags = ("--keys-file", str(keys), "--interval-s", "0.2")
+    with (
+        PlainNode(broker.port, "mqtick/t/0") as node,
+        Program(broker.url, tmp_path / "a", *flags) as server,
+    ):
+
+        def signed_by(ring: Keyring) -> bool:
+            return any(accepts(ring, one.payload) for one in node.on("mqtick/t/0")[-1:])
+
+        node.until(lambda: signed_by(rings[0]))
+        keys.write_text(server_key_file(rings[1]))
+        server.process.send_signal(signal.SIGHUP)
+        node.until(lambda: not signed_by(rings[0]) and signed_by(rings[1]))
+        assert server.terminate() == 0
+    sequences = [Time.decode(one.payload).sequence for one in node.on("mqtick/t/0")]
+    assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
+
+
+def server_key_file(ring: Keyring) -> str:
+    return "".join(f"fleet {key.hex()}\n" for key in ring.fleet)
+
+
+def accepts(ring: Keyring, payload: bytes) -> bool:
+    try:
+        ring.broadcast().verify(payload, "mqtick/t/0")
+    except DecodeError:
+        return False
+    return True
+
+
 # -- systemd, metrics, status ----------------------------------------------------------------------
 
 
@@ -126,6 +167,9 @@ def test_metrics_and_status_can_be_read(
         server.terminate()
     assert "mqtick_timeserver_synchronised 1" in metrics
     assert 'mqtick_timeserver_done_total{what="times"}' in metrics
+    assert "mqtick_timeserver_conflicts_total 0" in metrics
+    version = importlib.metadata.version("mqtick")
+    assert f'mqtick_timeserver_info{{version="{version}"}} 1' in metrics
     assert (
         lines[0] == "state             synchronised: the system clock is trusted by configuration."
     )

@@ -8,6 +8,7 @@ another comes, so idle connections cannot keep Prometheus out; each is closed af
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import selectors
 import socket
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from mqtick.service.metrics import CONTENT_TYPE, Metric, render
 
@@ -26,6 +28,7 @@ _MAXIMUM_CONNECTIONS = 16
 # unread octets would reset the connection, and the client could lose the answer.
 _MAXIMUM_DRAIN = 1 << 18
 _TIMEOUT_S = 5.0
+_IP_FREEBIND = 15  # linux/in.h; not among the socket module's names before Python 3.14
 
 
 class MetricsError(OSError):
@@ -56,6 +59,29 @@ class _Connection:
     received: bytearray = field(default_factory=bytearray)
     answer: memoryview | None = None  # what is still to be sent
     drained: int = 0
+
+
+def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
+    """Listen at an address, also at one that no interface has yet.
+
+    DHCP may come later or bring another address: metrics are no reason to have no time.
+    """
+    try:
+        return socket.create_server(address, family=family, backlog=16)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+    _log.warning("no interface has the address %s now: metrics are served once one has", address[0])
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(16)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 class MetricsServer:
@@ -90,7 +116,7 @@ class MetricsServer:
             info = socket.getaddrinfo(
                 self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-            self._listener = socket.create_server(info[0][4][:2], family=info[0][0], backlog=16)
+            self._listener = _listen(info[0][0], info[0][4][:2])
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             reason = reason.partition(" (while attempting")[0]  # create_server() adds the address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,12 @@ def status_path(program: str, folder: str) -> Path:
     return usual / "status.json"
 
 
+def _info(program: str) -> Metric:
+    """Return the series that tells versions apart: always 1, as is the custom of exporters."""
+    labels = {"version": importlib.metadata.version("mqtick")}
+    return Metric(f"{program.replace('-', '_')}_info", 1, "What runs here.", labels=labels)
+
+
 class Housekeeping:
     """`start` once all is set up, `tick` about every second, `stop` at the end. None of it raises.
 
@@ -75,7 +82,8 @@ class Housekeeping:
         self._complaint: str | None = None
         self._server: MetricsServer | None = None
         if metrics_listen:
-            self._server = MetricsServer(metrics_listen, lambda: metrics(self._latest))
+            info = _info(program)
+            self._server = MetricsServer(metrics_listen, lambda: [info, *metrics(self._latest)])
 
     def start(self) -> None:
         """Apply the real-time settings, serve metrics, tell systemd that we are ready."""

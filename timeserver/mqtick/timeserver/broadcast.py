@@ -27,7 +27,8 @@ class Broadcast:
         keyring: Keyring,
         publish: Callable[[str, bytes], Transmit | None],
     ) -> None:
-        self._number, self._clock, self._keys = number, clock, keyring.broadcast()
+        self._number, self._clock = number, clock
+        self.keys = keyring.broadcast()
         self._topic = tree.time(number)
         self._publish = publish
         self.sequence = 0
@@ -65,7 +66,7 @@ class Broadcast:
             self.last_source,
             generation,
         )
-        self.payload = self._keys.sign(message.body(), self._topic)
+        self.payload = self.keys.sign(message.body(), self._topic)
         self._previous = self._publish(self._topic, self.payload)
         self._previous_stated_ns = stated_ns
         self.sent += self._previous is not None

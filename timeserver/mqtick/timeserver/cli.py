@@ -18,6 +18,7 @@ from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.experiments import about_host
+from mqtick.protocol.hangup import read_keys_on_hangup
 from mqtick.protocol.loop import Loop
 from mqtick.protocol.text1451 import check_lns
 from mqtick.protocol.topics import TopicTree
@@ -152,6 +153,7 @@ def serve(settings: Settings) -> int:
         loop.call_lazily(*TICK_NS, tick)
 
     loop.stop_on_signals()
+    read_keys_on_hangup(loop, settings.keys_file, server.use_keys)
     driver: PpsDriver | None = None
     if pps is not None:
         driver = PpsDriver(loop, pps, lambda time_ns: _raw_of_time(clock, server, time_ns))

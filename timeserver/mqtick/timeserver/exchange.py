@@ -90,7 +90,7 @@ class PreciseResponder:
         generation: Callable[[], int],
     ) -> None:
         self._number, self._tree, self._clock = number, tree, clock
-        self._keys = lru_cache(_PENDING_LIMIT)(keyring.client)
+        self.use_keys(keyring)
         self._limit, self._counters = limit, counters
         self._publish, self._publish_unstamped = publish, publish_unstamped
         self._collect_stamps = collect_stamps
@@ -104,6 +104,10 @@ class PreciseResponder:
         self._told_at_once = False
         self.spans = LowRecent()
         """First to last echo, ns."""
+
+    def use_keys(self, keyring: Keyring) -> None:
+        """Sign and verify with the keys of this ring from now on."""
+        self._keys = lru_cache(_PENDING_LIMIT)(keyring.client)
 
     @property
     def pending(self) -> int:

@@ -35,7 +35,7 @@ class Neighbours:
         interval_ns: int,
         generation: int,
     ) -> None:
-        self._tree, self._keys = tree, keys
+        self._tree, self.keys = tree, keys
         self._election, self._counters = election, counters
         self._interval_ns = interval_ns
         self._own: deque[bytes] = deque(maxlen=election.timeout_ns // interval_ns + 64)
@@ -66,7 +66,7 @@ class Neighbours:
             message = Time.decode(arrival.payload)
             if self._tree.parse_time(arrival.topic) != message.server:
                 raise DecodeError("server", "The message names another server than its topic.")
-            self._keys.verify(arrival.payload, arrival.topic)
+            self.keys.verify(arrival.payload, arrival.topic)
         except DecodeError as error:
             self._counters.refuse(error.reason)
             return
@@ -77,7 +77,7 @@ class Neighbours:
 
     def _on_rival(self, message: Time) -> None:
         """Somebody else uses our number: whoever came later has to go."""
-        if self._keys.keys and message.transmit_ns < self._up_ns:
+        if self.keys.keys and message.transmit_ns < self._up_ns:
             # Nobody else can sign; but whoever recorded what we said before can send it again.
             self._counters.refuse("replayed")
             return

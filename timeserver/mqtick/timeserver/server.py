@@ -194,6 +194,11 @@ class Server:
         """Whether this server may use the topics without a number, and knows the time."""
         return self.election.leads(time.monotonic_ns()) and self.reference.synchronised
 
+    def use_keys(self, keyring: Keyring) -> None:
+        """Sign and verify with these keys from now on; KeyFileError, before any is changed."""
+        self.broadcast.keys = self.neighbours.keys = keyring.broadcast()
+        self.responder.use_keys(keyring)
+
     def start(self) -> None:
         """Connect, and publish at each deadline from then on."""
         if self._watch is not None:

@@ -26,6 +26,7 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "connects": server.connection.connects,
         "last_error": server.connection.last_error,
         "kernel_timestamps": server.connection.kernel_stamps,
+        "keys": server.broadcast.keys.names,
         "stratum": reference.stratum,
         "leap": reference.leap,
         "root_distance_ns": reference.root_distance_ns,
@@ -104,6 +105,8 @@ def metrics(values: dict[str, Any]) -> list[Metric]:
         Metric(f"mqtick_timeserver_{name}", float(value), text)
         for name, (text, value) in gauges.items()
     ]
+    text = "Messages of others under this server's number."
+    found.append(Metric("mqtick_timeserver_conflicts_total", values["conflicts"], text, "counter"))
     for kind, text in (("done", "Things done."), ("refused", "Messages refused, by reason.")):
         for name, count in sorted(values[kind].items()):
             found.append(
