@@ -20,7 +20,7 @@ from mqtick.client.config import Settings
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.sample import Kind
 from mqtick.client.status import status, status_lines
-from mqtick.protocol.auth import Keyring
+from mqtick.protocol.auth import KeyFileError, Keyring
 from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.loop import Loop
@@ -152,6 +152,38 @@ def test_a_server_with_other_keys_is_not_believed(worlds: Callable[..., World]) 
     assert client.samples == []
     assert not client.knows_time
     assert client.agent.refused["tag"] >= 4
+
+
+@pytest.mark.slow
+def test_keys_are_rotated_without_a_message_refused(worlds: Callable[..., World]) -> None:
+    (old,), (new,) = KEYS.fleet, OTHER_KEYS.fleet
+    world = worlds(KEYS)
+    server, client = world.serve(), world.follow()
+    world.run(lambda: client.exchanges and client.good(Kind.ONE_WAY))
+    for ring in ((old, new), (new, old), (new,)):
+        for party in (client.agent, server):
+            party.use_keys(Keyring(fleet=ring))
+            exchanges, broadcasts = client.exchanges, client.good(Kind.ONE_WAY)
+            client.agent.tracks[0].wants_exchange = True
+            world.run(lambda: client.exchanges > exchanges)  # noqa: B023
+            world.run(lambda: client.good(Kind.ONE_WAY) > broadcasts)  # noqa: B023
+            assert client.knows_time
+    assert client.agent.refused["tag"] == client.agent.refused["unsigned"] == 0
+    assert server.counters.refused["tag"] == 0
+    assert client.agent.connection.connects == 1
+    assert status(client.agent, {})["keys"] == OTHER_KEYS.broadcast().names
+    client.assert_truth_in_bound()
+
+
+@pytest.mark.slow
+def test_keys_that_lack_a_purpose_change_nothing(worlds: Callable[..., World]) -> None:
+    world = worlds(KEYS)
+    server, client = world.serve(), world.follow()
+    for party in (client.agent, server):
+        with pytest.raises(KeyFileError):
+            party.use_keys(Keyring(client_only=(b"a key of enough octets..",)))
+    world.run(lambda: client.good(Kind.ONE_WAY))
+    assert client.agent.key_names == KEYS.broadcast().names
 
 
 @pytest.mark.slow

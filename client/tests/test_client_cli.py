@@ -20,6 +20,7 @@ import pytest
 from mqtick.client.cli import EXAMPLES, _parser, main, parse_duration_ns
 from mqtick.client.present import NowError, boot_id, now, now_from
 from mqtick.client.status import metrics
+from mqtick.protocol.auth import Keyring
 from mqtick.service import Status
 from mqtick.service.metrics import render
 
@@ -87,6 +88,8 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "format": "precise",
         "state": state,
         "offset_ns": 3 * US,
+        "earliest_offset_ns": 3 * US - half_ns,
+        "latest_offset_ns": 3 * US + half_ns,
         "bound_ns": half_ns,
         "bound_is_assumed": False,
         "root_distance_ns": 0,
@@ -376,11 +379,35 @@ def test_every_sample_and_every_refusal_is_in_the_metrics() -> None:
     for line in (
         "mqtick_client_synchronised 1",
         'mqtick_client_offset_seconds{server="0"} 3e-06',
+        'mqtick_client_sample_age_seconds{server="0"} 2.0',
+        'mqtick_client_server_in_use{server="0"} 1',
         'samples_total{kind="echo",reason="echo-order",server="0",verdict="refused"} 2',
         'mqtick_client_chrony_total{outcome="missing",server="0"} 1',
         'mqtick_client_refused_total{reason="replayed"} 2',
     ):
         assert line in text
+
+
+@pytest.mark.parametrize(("early_us", "late_us", "worst_us"), [(-30, 50, 57), (-80, 50, 87)])
+def test_the_clock_error_of_the_metrics_is_the_far_end_and_the_root_distance(
+    early_us: int, late_us: int, worst_us: int
+) -> None:
+    values = values_of()
+    values["servers"][0] |= {
+        "earliest_offset_ns": early_us * US,
+        "latest_offset_ns": late_us * US,
+        "root_distance_ns": 7 * US,
+    }
+    found = {metric.name: metric.value for metric in metrics(values)}
+    assert found["mqtick_client_clock_error_seconds"] == pytest.approx(worst_us / 1e6)
+
+
+def test_a_client_in_holdover_says_so_and_one_without_time_states_no_error() -> None:
+    found = {metric.name: metric.value for metric in metrics(values_of(state="holdover"))}
+    assert (found["mqtick_client_holdover"], found["mqtick_client_synchronised"]) == (1, 0)
+    lost = {metric.name: metric.value for metric in metrics(values_of(state="unsynchronised"))}
+    assert lost["mqtick_client_holdover"] == 0
+    assert lost["mqtick_client_clock_error_seconds"] is None
 
 
 # -- now -------------------------------------------------------------------------------------------
@@ -453,6 +480,13 @@ def test_a_status_of_another_boot_tells_no_time(tmp_path: Path, capsys: Out) -> 
     write(tmp_path, values)
     assert ask(tmp_path, "now") == 3
     assert "an earlier boot" in capsys.readouterr().err
+
+
+def test_the_boot_is_the_one_that_systemd_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes no hyphens, the kernel does; both are one boot."""
+    assert "-" not in boot_id.__wrapped__()
+    monkeypatch.setenv("MQTICK_BOOT_ID", "0" * 32)
+    assert boot_id.__wrapped__() == "0" * 32
 
 
 def test_a_status_from_before_the_host_slept_tells_no_time() -> None:
@@ -628,6 +662,36 @@ def test_a_signal_ends_the_client_cleanly_even_while_no_broker_answers(
     assert "Traceback" not in said
     values = json.loads((tmp_path / "status.json").read_text())["status"]
     assert values["state"] == "unsynchronised"
+
+
+@pytest.mark.slow
+def test_hung_up_on_the_client_reads_its_keys_again(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.touch(mode=0o600)
+
+    def names_of(*fleet: bytes) -> list[str]:
+        keys.write_text("".join(f"fleet {key.hex()}\n" for key in fleet))
+        return Keyring(fleet).broadcast().names
+
+    def shown() -> object:
+        path = tmp_path / "status.json"
+        return json.loads(path.read_text())["status"]["keys"] if path.exists() else None
+
+    def wait_until_shown(names: list[str]) -> None:
+        deadline_s = time.monotonic() + 10
+        while shown() != names and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert shown() == names
+
+    before = names_of(b"1" * 32)
+    process = start("run", "--broker", "mqtt://127.0.0.1:1", "--keys-file", str(keys))
+    wait_until_shown(before)
+    after = names_of(b"2" * 32, b"1" * 32)
+    process.send_signal(signal.SIGHUP)
+    wait_until_shown(after)
+    assert interrupt(process, signal.SIGTERM)[0] == 0
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:

@@ -156,6 +156,19 @@ class Agent:
         """Connect."""
         self.connection.start()
 
+    def use_keys(self, keyring: Keyring) -> None:
+        """Sign and verify with these keys from now on; KeyFileError, before any is changed.
+
+        Connection, measurements and place behind the first echo stay.
+        """
+        check_settings(self.settings, keyring, self.name)
+        self._servers.use_keys(keyring)
+
+    @property
+    def key_names(self) -> list[str]:
+        """The keys of the broadcast as a status may show them, the one that signs first."""
+        return self._servers.broadcast_keys.names
+
     @property
     def tracks(self) -> list[AnyTrack]:
         """Every server followed, the lowest number first; a foreign one last."""

@@ -23,6 +23,7 @@ from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.experiments import about_host
+from mqtick.protocol.hangup import read_keys_on_hangup
 from mqtick.protocol.loop import Loop
 from mqtick.protocol.topics import check_client_name
 from mqtick.service.program import TICK_NS, Housekeeping
@@ -158,6 +159,7 @@ class _Program:
     def run(self) -> None:
         """Run until a signal."""
         self.loop.stop_on_signals()
+        read_keys_on_hangup(self.loop, self.agent.settings.keys_file, self.agent.use_keys)
         self.agent.start()
         if self.pps is not None:
             self.pps.start()

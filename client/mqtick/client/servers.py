@@ -51,7 +51,7 @@ class Servers:
         subscribed: Callable[[bool], None],
     ) -> None:
         self._settings, self._name, self._tree = settings, name, tree
-        self._clock, self._keyring, self._broadcast_keys = clock, keyring, keyring.broadcast()
+        self._clock, self._keyring, self.broadcast_keys = clock, keyring, keyring.broadcast()
         self._connection, self._loopback, self._asking = connection, loopback, asking
         self._on_sample, self._on_arrival = on_sample, on_arrival
         self._before_arrival = before_arrival
@@ -70,6 +70,12 @@ class Servers:
     def is_any_heard(self) -> bool:
         """Whether a time message of any server was ever accepted as its own."""
         return any(track.heard_raw_ns is not None for track in self._tracks.values())
+
+    def use_keys(self, keyring: Keyring) -> None:
+        """Sign and verify with these keys from now on."""
+        self._keyring, self.broadcast_keys = keyring, keyring.broadcast()
+        for track in self._tracks.values():
+            track.use_keys(keyring)
 
     def topics(self) -> list[str]:
         """Return what to subscribe to after each connect."""
@@ -128,7 +134,7 @@ class Servers:
             raise DecodeError("retained", "A retained time message is old by nature; ignored.")
         if Time.decode(arrival.payload).server != number:
             raise DecodeError("server", "The message names another server than its topic.")
-        self._broadcast_keys.verify(arrival.payload, arrival.topic)
+        self.broadcast_keys.verify(arrival.payload, arrival.topic)
 
     def on_status(self, arrival: Arrival) -> None:
         """Meet a server that says that it is there; everything else it has to prove."""

@@ -106,6 +106,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "kernel_timestamps": agent.connection.kernel_stamps,
         "messages_dropped": agent.connection.dropped,
         "loop_delay_ns": agent.loopback.delay_ns(),
+        "keys": agent.key_names,
         "clock_steps": agent.steps,
         "suspends": agent.suspends,
         "refused": dict(agent.refused),
@@ -187,6 +188,17 @@ def _plain(row: Mapping[str, Any]) -> str:
     return _us(row["root_distance_ns"]).lstrip("+")
 
 
+def _clock_error_s(values: Mapping[str, Any]) -> float | None:
+    """Return what `wait --within` compares: the far end of the interval, root distance included."""
+    if values["chosen"] is None:
+        return None
+    row = values["servers"][values["chosen"]]
+    earliest_ns, latest_ns = row["earliest_offset_ns"], row["latest_offset_ns"]
+    if earliest_ns is None or latest_ns is None:
+        return None
+    return float(max(latest_ns, -earliest_ns) + row["root_distance_ns"]) / 1e9
+
+
 def metrics(values: Mapping[str, Any]) -> list[Metric]:
     """Return the Prometheus metrics of a status."""
     found = [
@@ -196,15 +208,29 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
             float(values["state"] == "synchronised"),
             "1 while synchronised.",
         ),
+        Metric(
+            "mqtick_client_holdover",
+            float(values["state"] == "holdover"),
+            "1 while the time is known from earlier samples only.",
+        ),
+        Metric(
+            "mqtick_client_clock_error_seconds",
+            _clock_error_s(values),
+            "The most by which this clock can be wrong, by the server in use.",
+        ),
         Metric("mqtick_client_clock_steps_total", values["clock_steps"], "Steps seen.", "counter"),
     ]
-    for row in values["servers"]:
+    for index, row in enumerate(values["servers"]):
         labels = {"server": row["format"] if row["server"] is None else str(row["server"])}
+        in_use = float(index == values["chosen"])
+        text = "1 for the server in use."
+        found.append(Metric("mqtick_client_server_in_use", in_use, text, "gauge", labels))
         for name, value, text in (
             ("offset", row["offset_ns"], "Server minus this clock."),
             ("bound", row["bound_ns"], "Half the interval in which the offset certainly is."),
             ("root_distance", row["root_distance_ns"], "Bound of the server's own error."),
             ("delay", row["delay_ns"], "Round trip to the server and back."),
+            ("sample_age", row["age_ns"], "Time since the newest sample in use."),
         ):
             seconds = None if value is None else value / 1e9
             found.append(Metric(f"mqtick_client_{name}_seconds", seconds, text, "gauge", labels))

@@ -58,8 +58,7 @@ class Track:
     ) -> None:
         self.number, self.name = number, name
         self._tree, self._clock, self._settings = tree, clock, settings
-        self._broadcast_keys, self._keys = keyring.broadcast(), keyring.client(name)
-        self.secured = bool(self._keys.keys)
+        self.use_keys(keyring)
         self._loopback = loopback
         self._publish, self._collect_stamps = publish, collect_stamps
         self._on_sample, self._refuse = on_sample, refuse
@@ -83,6 +82,11 @@ class Track:
         self._sequence = secrets.randbelow(2**31)
         self._previous: tuple[Time, ArrivalReading] | None = None
         self._placement = Placement(place_behind)
+
+    def use_keys(self, keyring: Keyring) -> None:
+        """Sign and verify with these keys from now on; what was measured stays."""
+        self._broadcast_keys, self._keys = keyring.broadcast(), keyring.client(self.name)
+        self.secured = bool(self._keys.keys)
 
     def local_ns(self) -> int:
         """Read the local timeline."""
