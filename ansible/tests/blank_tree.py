@@ -1,0 +1,94 @@
+"""The file system of a freshly flashed host, made by debootstrap once and then kept."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["CACHE", "USER", "RigError", "blank_tree"]
+
+CACHE = (
+    Path(
+        os.environ.get("MQTICK_FLEET_CACHE")
+        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqtick"
+    )
+    / "fleet"
+)
+MIRROR = os.environ.get("MQTICK_DEBIAN_MIRROR", "")
+USER = "pi"
+# What Raspberry Pi OS Lite and Debian's images have at least, and what lets Ansible in.
+PACKAGES = (
+    *("systemd", "systemd-sysv", "systemd-timesyncd", "dbus", "openssh-server", "python3"),
+    *("iproute2", "ca-certificates", "adduser", "procps", "sudo"),
+)
+
+# All hosts of a rig share the kernel's one clock, and none of them may move it.
+SHARED_CLOCK_UNIT = """\
+# For tests only: the hosts of the rig share one clock, so chronyd must not touch it (-x), and its
+# unit must not be skipped because the right to do so (CAP_SYS_TIME) is missing.
+[Unit]
+ConditionCapability=
+[Service]
+EnvironmentFile=/etc/systemd/system/chrony.service.d/test-shared-clock.options
+"""
+SHARED_CLOCK_OPTIONS = 'DAEMON_OPTS="-F 1 -x"\n'
+
+
+class RigError(Exception):
+    """What the rig cannot do, and what to do about it."""
+
+
+def blank_tree(release: str) -> Path:
+    """Return the folder of the release's tree; nothing may be written into it."""
+    made_of = f"{release}\n{MIRROR}\n{Path(__file__).read_text()}"
+    tree = CACHE / f"{release}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not tree.is_dir():
+            half_made = tree.with_suffix(".half-made")
+            shutil.rmtree(half_made, ignore_errors=True)
+            _make(release, half_made)
+            half_made.rename(tree)
+    return tree
+
+
+def _make(release: str, tree: Path) -> None:
+    packages, log = CACHE / "packages", CACHE / f"debootstrap-{release}.log"
+    packages.mkdir(exist_ok=True)
+    print(f"making the blank {release} tree (a minute or two, once; log: {log})", flush=True)
+    command = [
+        "debootstrap",
+        "--variant=minbase",
+        f"--cache-dir={packages}",
+        f"--include={','.join(PACKAGES)}",
+        release,
+        str(tree),
+        *([MIRROR] if MIRROR else []),
+    ]
+    with log.open("w") as words:
+        status = subprocess.run(command, stdout=words, stderr=words, check=False).returncode
+    if status:
+        raise RigError(
+            f"debootstrap of {release} ended with code {status}; its log is {log}. "
+            "A mirror can be named with MQTICK_DEBIAN_MIRROR=http://HOST/debian."
+        )
+    units = tree / "etc/systemd/system"
+    chrony = units / "chrony.service.d"
+    chrony.mkdir()
+    (chrony / "test-shared-clock.conf").write_text(SHARED_CLOCK_UNIT)
+    (chrony / "test-shared-clock.options").write_text(SHARED_CLOCK_OPTIONS)
+    subprocess.run(
+        ["systemctl", f"--root={tree}", "--quiet", "enable", "systemd-networkd.service"], check=True
+    )
+    subprocess.run(
+        ["chroot", tree, "useradd", "--create-home", "--shell=/bin/bash", USER], check=True
+    )
+    (tree / "etc/sudoers.d/010_pi-nopasswd").write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
+    # Each host makes its own; the control machine's name server is none of theirs.
+    (tree / "etc/machine-id").write_text("")
+    (tree / "etc/resolv.conf").write_text("")

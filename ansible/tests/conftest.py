@@ -1,0 +1,19 @@
+"""The collection's Python parts under the names that Ansible gives them."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+COLLECTION = Path(__file__).parent.parent
+
+sys.path.insert(0, str(Path(__file__).parent))
+for name, folder in (
+    ("ansible_collections", ""),
+    ("ansible_collections.mqtick", ""),
+    ("ansible_collections.mqtick.fleet", str(COLLECTION)),
+):
+    package = types.ModuleType(name)
+    package.__path__ = [folder] if folder else []
+    sys.modules[name] = package

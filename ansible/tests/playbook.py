@@ -1,0 +1,98 @@
+"""Run a playbook of the collection as a user would: ansible-playbook, an inventory, ssh."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from hosts import Rig
+
+PROJECT = Path(__file__).resolve().parents[2]
+ANSIBLE = PROJECT / ".venv-ansible"
+RECAP = re.compile(r"^(\S+)\s+: ((?:\w+=\d+\s*)+)$", re.MULTILINE)
+
+
+class Run(NamedTuple):
+    """What a run of ansible-playbook ended with."""
+
+    status: int
+    said: str
+
+    @property
+    def recap(self) -> dict[str, dict[str, int]]:
+        """By host: ok, changed, unreachable, failed and so on."""
+        return {
+            host: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", counts)}
+            for host, counts in RECAP.findall(self.said)
+        }
+
+    @property
+    def sentences(self) -> str:
+        """Everything that was said, on one line: Ansible wraps and quotes."""
+        return re.sub(r"\s+", " ", self.said.replace("\\n", " ").replace('\\"', '"'))
+
+
+def write_inventory(folder: Path, rig: Rig, groups: dict[str, Any], **variables: Any) -> Path:
+    """Write an inventory: by group, either names of hosts or their variables."""
+    everywhere = {
+        "ansible_ssh_common_args": f"-F {rig.ssh_config}",
+        "ansible_control_path_dir": str(rig.folder / "ssh"),
+        "ansible_python_interpreter": "/usr/bin/python3",
+        **variables,
+    }
+    children = {
+        group: {"hosts": hosts if isinstance(hosts, dict) else dict.fromkeys(hosts)}
+        for group, hosts in groups.items()
+    }
+    file = folder / "inventory.yml"
+    file.write_text(yaml.safe_dump({"all": {"vars": everywhere, "children": children}}))
+    return file
+
+
+def play(
+    inventory: Path,
+    playbook: str,
+    *arguments: str,
+    collections: Path = ANSIBLE / "collections",
+    timeout_s: float = 600,
+    on_line: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """Run a playbook on the hosts of an inventory, of the checkout's collection or another.
+
+    `on_line` gets each line as soon as it is said. A run that takes too long is ended; what it had
+    said by then is in the outcome.
+    """
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(collections),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_PIPELINING": "1",
+        "ANSIBLE_LOCALHOST_WARNING": "0",
+    }
+    command = [
+        str(ANSIBLE / "bin/ansible-playbook"),
+        *("-i", str(inventory), f"mqtick.fleet.{playbook}", *arguments),
+    ]
+    lines = []
+    with subprocess.Popen(
+        command,
+        cwd=inventory.parent,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        end = threading.Timer(timeout_s, process.terminate)
+        end.start()
+        for line in process.stdout or ():
+            lines.append(line)
+            on_line(line.rstrip("\n"))
+        end.cancel()
+    return Run(process.returncode, "".join(lines))

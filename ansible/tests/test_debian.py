@@ -1,0 +1,183 @@
+"""An offline host gets exactly the Debian packages that it lacks, and loses exactly those again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from ansible_collections.mqtick.fleet.plugins.module_utils.debian import (
+    DebianError,
+    Package,
+    cached_packages,
+    compare_versions,
+    installed_packages,
+    only_for_us,
+    relations,
+    to_install,
+    what_apt_would_do,
+    words_of_apt,
+)
+from ansible_collections.mqtick.fleet.plugins.module_utils.record import Record
+
+
+def installed(*lines: tuple[str, str, str, str]) -> dict[str, Package]:
+    """Packages of a host: name, version, what it provides, what it needs."""
+    return installed_packages(
+        "".join(f"installed\t{n}\t{v}\tamd64\t{p}\t\t{d}\n" for n, v, p, d in lines)
+    )
+
+
+def cached(*lines: tuple[str, str, str, str]) -> dict[str, Package]:
+    keys = ("package", "version", "provides", "depends")
+    return cached_packages(
+        dict(zip(keys, line, strict=True)) | {"pre_depends": ""} for line in lines
+    )
+
+
+# In rising order, as `dpkg --compare-versions` has them.
+RISING = [
+    "0.9", "1.0~~", "1.0~~a", "1.0~", "1.0~rc1-1", "1.0", "1.0-0+b1", "1.0-1~deb12u1", "1.0-1",
+    "1.0-1+b1", "1.0-1+deb12u2", "1.0-1+deb12u10", "1.0a", "1.0+b1", "1.0.1", "1.2-3-4", "1.10",
+    "1:0.1", "2:0",
+]  # fmt: skip
+
+
+def test_versions_are_ordered_as_dpkg_orders_them() -> None:
+    for left, one in enumerate(RISING):
+        for right, other in enumerate(RISING):
+            assert compare_versions(one, other) == (left > right) - (left < right), (one, other)
+    assert compare_versions("0:1.0", "1.0-0") == 0
+    assert compare_versions("1.00", "1.0") == 0
+
+
+def test_a_field_is_read_with_alternatives_versions_and_architectures() -> None:
+    (first, second) = relations("libc6:any (>= 2.34), default-mta | mail-transport-agent")
+    assert [(one.name, one.operator, one.version) for one in first] == [("libc6", ">=", "2.34")]
+    assert [one.name for one in second] == ["default-mta", "mail-transport-agent"]
+
+
+def test_only_what_the_host_lacks_is_sent() -> None:
+    host = installed(("libc6", "2.36", "", ""), ("debconf", "1.5", "debconf-2.0", ""))
+    cache = cached(
+        ("chrony", "4.3", "time-daemon", "libc6 (>= 2.34), libcap2, debconf | debconf-2.0"),
+        ("libcap2", "2.66", "", "libc6 (>= 2.14)"),
+        ("libc6", "2.36", "", ""),
+        ("mosquitto", "2.0", "", ""),
+    )
+    assert [one.name for one in to_install(["chrony"], host, cache)] == ["chrony", "libcap2"]
+
+
+def test_what_is_there_is_not_sent_again() -> None:
+    host = installed(("chrony", "4.2", "", ""))
+    assert to_install(["chrony"], host, cached(("chrony", "4.3", "", ""))) == []
+
+
+def test_a_library_that_is_too_old_is_replaced_with_all_that_is_bound_to_it() -> None:
+    host = installed(
+        ("systemd", "252.33", "", "libsystemd-shared (= 252.33)"),
+        ("libsystemd-shared", "252.33", "", ""),
+        ("udev", "252.33", "", ""),
+    )
+    cache = cached(
+        ("systemd-timesyncd", "252.39", "", "libsystemd-shared (= 252.39)"),
+        ("libsystemd-shared", "252.39", "", ""),
+        ("systemd", "252.39", "", "libsystemd-shared (= 252.39)"),
+        ("udev", "252.39", "", ""),
+    )
+    assert [one.name for one in to_install(["systemd-timesyncd"], host, cache)] == [
+        "libsystemd-shared", "systemd", "systemd-timesyncd",
+    ]  # fmt: skip
+
+
+def test_a_virtual_package_counts_only_with_the_version_that_is_asked_for() -> None:
+    host = installed(("a", "1", "feature (= 1)", ""), ("b", "1", "feature", ""))
+    cache = cached(("x", "1", "", "feature (>= 2)"), ("c", "1", "feature (= 2)", ""))
+    assert [one.name for one in to_install(["x"], host, cache)] == ["c", "x"]
+
+
+def test_what_nobody_has_is_named() -> None:
+    with pytest.raises(DebianError, match="has no Debian package 'gpsd'"):
+        to_install(["gpsd"], {}, cached(("chrony", "4.3", "", "")))
+    with pytest.raises(DebianError, match=r"chrony needs libc6 >= 2\.36, which neither"):
+        to_install(["chrony"], {}, cached(("chrony", "4.3", "", "libc6 (>= 2.36)")))
+
+
+@pytest.mark.parametrize(
+    ("status", "there"),
+    [("config-files", False), ("not-installed", False), ("installed", True),
+     ("triggers-pending", True), ("unpacked", True)],
+)  # fmt: skip
+def test_a_package_is_there_from_unpacking_to_removal(status: str, there: bool) -> None:
+    assert bool(installed_packages(f"{status}\tdbus\t1.14\tamd64\t\t\t\n")) is there
+
+
+def test_a_package_that_something_else_needs_by_now_stays() -> None:
+    host = installed(
+        ("mosquitto", "2", "", "libmosquitto1, libcjson1"),
+        ("libmosquitto1", "2", "", "libssl3"),
+        ("libcjson1", "1", "", ""),
+        ("their-program", "1", "", "libmosquitto1"),
+    )
+    added = {"mosquitto", "libmosquitto1", "libcjson1", "gone-long-ago"}
+    assert only_for_us(added, host) == ["libcjson1", "mosquitto"]
+
+
+def test_the_record_is_the_difference_between_before_and_now(tmp_path: Path) -> None:
+    record = Record(tmp_path / "mqtick-fleet")
+    record.begin({"base", "timesyncd"}, ["chrony"], ["timesyncd"])
+    record.end({"base", "chrony"})
+    record.begin({"base", "chrony"}, ["mosquitto"], [])
+    record.end({"base", "chrony", "mosquitto"})
+    assert (record.added, record.removed) == ({"chrony", "mosquitto"}, {"timesyncd"})
+    record.begin({"base", "chrony", "mosquitto"}, ["timesyncd"], ["chrony", "mosquitto"])
+    record.end({"base", "timesyncd"})
+    assert (record.added, record.removed) == (set(), set())
+
+
+def test_an_interrupted_run_is_counted_by_the_next(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.begin({"base"}, ["libcap2", "chrony"], [])
+    assert record.is_half_finished  # killed after the first package; this is the next run
+    record.end({"base", "libcap2"})
+    assert not record.is_half_finished
+    record.begin({"base", "libcap2"}, ["chrony"], [])
+    record.end({"base", "libcap2", "chrony"})
+    assert record.added == {"libcap2", "chrony"}
+
+
+def test_what_others_install_and_remove_meanwhile_is_not_ours(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.begin({"base", "timesyncd", "old-kernel"}, ["chrony"], ["timesyncd"])
+    record.end({"base", "chrony", "postgresql"})  # days later, after an interruption
+    assert (record.added, record.removed) == ({"chrony"}, {"timesyncd"})
+
+
+def test_a_simulation_of_apt_is_read() -> None:
+    told = (
+        "Remv systemd-timesyncd [252.39]\n"
+        "Inst libc6 [2.36-1] (2.36-2 Debian:12 [amd64])\n"
+        "Inst chrony (4.3-2 Debian:12 [amd64])\nConf chrony (4.3-2 Debian:12 [amd64])\n"
+    )
+    assert what_apt_would_do(told) == (["chrony"], ["systemd-timesyncd"])
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("E: You don't have enough free space in /var/cache/apt/archives/.", "disk .* is full"),
+        ("dpkg: error processing archive x: No space left on device", "disk .* is full"),
+        (
+            "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt)",
+            "wait until",
+        ),
+        ("E: Unable to locate package chrony", "fleet_offline: true"),
+        ("E: Failed to fetch x  Temporary failure resolving 'x'", "fleet_offline: true"),
+        ("E: Release file for x is not valid yet (invalid for another 2y)", "clock .* is wrong"),
+        ("E: Sub-process /usr/bin/dpkg returned an error code (1)", "Run this again when"),
+    ],
+)
+def test_what_apt_says_comes_with_what_to_do(words: str, remedy: str) -> None:
+    said = words_of_apt(f"Reading package lists...\n{words}\n")
+    assert said.startswith(words)
+    assert re.search(remedy, said)

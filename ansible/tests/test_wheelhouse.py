@@ -1,0 +1,264 @@
+"""What is missing or broken in the wheelhouse stops on the control machine, not on a host."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible_collections.mqtick.fleet.plugins.module_utils.wheelhouse_index import (
+    INDEX,
+    WheelhouseError,
+    check_all,
+    debs,
+    sha256_of,
+    wheels,
+)
+
+SCRIPT = Path(__file__).parents[2] / "scripts/wheelhouse.py"
+TARGET = "bookworm-arm64"
+
+
+def make_wheel(folder: Path, name: str, version: str, inside: str = "") -> Path:
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            f"{name}-{version}.dist-info/METADATA", f"Name: {name}\nVersion: {inside or version}\n"
+        )
+    return path
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    path = folder / INDEX
+    index = json.loads(path.read_text())
+    change(index)
+    path.write_text(json.dumps(index))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    """A wheelhouse that is good: three wheels and a Debian package."""
+    folder = tmp_path / "wheelhouse"
+    (folder / "wheels").mkdir(parents=True)
+    (folder / "debs" / TARGET).mkdir(parents=True)
+    files = [
+        make_wheel(folder / "wheels", name, version)
+        for name, version in (("mqtick", "0.1.0"), ("paho_mqtt", "2.2.0"), ("pip", "26.3"))
+    ]
+    deb = folder / "debs" / TARGET / "chrony_4.3-2_arm64.deb"
+    deb.write_bytes(b"a package")
+    entry = {
+        "python": "3.11",
+        "sets": {"program": [files[0].name, files[1].name]},
+        "missing": {"gpiod": "there is no wheel of gpiod"},
+        "debs": [
+            {"package": "chrony", "version": "4.3-2", "architecture": "arm64", "file": deb.name,
+             "depends": "", "pre_depends": "", "provides": "", "sha256": sha256_of(deb), "size": 9}
+        ],
+    }  # fmt: skip
+    described = {
+        path.name: {"sha256": sha256_of(path), "size": path.stat().st_size} for path in files
+    }
+    index = {"format": 1, "program": files[0].name, "pip": files[2].name, "wheels": described}
+    (folder / INDEX).write_text(json.dumps(index | {"targets": {TARGET: entry}}))
+    return folder
+
+
+def test_a_good_one_gives_the_program_and_pip(house: Path) -> None:
+    check_all(house)
+    found = wheels(house, TARGET, ["program"], ["gpiod"])
+    assert Path(found["pip"]).name == "pip-26.3-py3-none-any.whl"
+    assert [Path(path).name.split("-")[0] for path in found["files"]] == ["mqtick", "paho_mqtt"]
+    assert found["stamp"].keys() == {Path(path).name for path in found["files"]}
+    assert found["left_out"] == {"gpiod": "there is no wheel of gpiod"}
+
+
+def test_a_missing_wheel_is_named(house: Path) -> None:
+    (house / "wheels/paho_mqtt-2.2.0-py3-none-any.whl").unlink()
+    with pytest.raises(WheelhouseError, match=r"paho_mqtt-2\.2\.0.*is missing.*make wheelhouse"):
+        wheels(house, TARGET, ["program"])
+
+
+def test_a_truncated_wheel_is_named_with_its_size(house: Path) -> None:
+    path = house / "wheels/mqtick-0.1.0-py3-none-any.whl"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(WheelhouseError, match=rf"mqtick-0\.1\.0.*has 100 bytes, not {size}"):
+        wheels(house, TARGET, ["program"])
+
+
+def test_a_wheel_that_was_exchanged_is_refused(house: Path) -> None:
+    path = house / "wheels/mqtick-0.1.0-py3-none-any.whl"
+    text = bytearray(path.read_bytes())
+    text[40] ^= 1
+    path.write_bytes(text)
+    with pytest.raises(WheelhouseError, match="SHA-256 differs"):
+        wheels(house, TARGET, ["program"])
+
+
+def test_a_wheel_of_another_version_inside_is_refused(house: Path) -> None:
+    path = make_wheel(house / "wheels", "mqtick", "0.1.0", inside="0.0.9")
+
+    def describe(index: dict[str, Any]) -> None:
+        index["wheels"][path.name] = {"sha256": sha256_of(path), "size": path.stat().st_size}
+
+    rewrite(house, describe)
+    with pytest.raises(WheelhouseError, match=r"not of version 0\.1\.0 inside"):
+        check_all(house)
+
+
+def test_a_debian_package_that_is_damaged_is_refused(house: Path) -> None:
+    (house / "debs" / TARGET / "chrony_4.3-2_arm64.deb").write_bytes(b"A package")
+    with pytest.raises(WheelhouseError, match=r"chrony_4\.3-2_arm64\.deb.*SHA-256"):
+        check_all(house)
+
+
+def test_what_cannot_be_had_says_why(house: Path) -> None:
+    with pytest.raises(WheelhouseError, match="there is no wheel of gpiod"):
+        wheels(house, TARGET, ["program", "gpiod"])
+    with pytest.raises(WheelhouseError, match=r"no wheels of 'lab'.*BENCH=1"):
+        wheels(house, TARGET, ["lab"])
+    with pytest.raises(WheelhouseError, match="nothing for noble-armhf, only for bookworm-arm64"):
+        debs(house, "noble-armhf")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "cannot be read"),
+        ("\0\xff", "cannot be read"),
+        ("[]", "is of another version"),
+        ('{"format": 99}', "is of another version"),
+        ('{"format": 1}', "is broken"),
+        ('{"format": 1, "targets": [], "wheels": {}, "pip": "x"}', "is broken"),
+        ('{"format": 1, "targets": {"a": {"sets": 5}}, "wheels": {}, "pip": "x"}', "is broken"),
+    ],
+)
+def test_a_hostile_index_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / INDEX).write_text(text)
+    with pytest.raises(WheelhouseError, match=sentence):
+        check_all(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", "a b.whl", "-x.whl", ""])
+def test_the_index_names_no_file_elsewhere(house: Path, name: str) -> None:
+    def lead_away(index: dict[str, Any]) -> None:
+        index["pip"] = name
+        index["wheels"][name] = {"sha256": "", "size": 0}
+
+    rewrite(house, lead_away)
+    with pytest.raises(WheelhouseError, match="names a file"):
+        wheels(house, TARGET, ["program"])
+
+
+def test_no_wheelhouse_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(WheelhouseError, match=r"index\.json is not there: .*make wheelhouse"):
+        check_all(tmp_path)
+
+
+# ---- building -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("wheelhouse_script", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_build_that_ends_early_leaves_the_old_one_whole(
+    script: ModuleType,
+    house: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    reason: BaseException,
+) -> None:
+    before = contents(house)
+
+    def half(folder: Path, *_: object) -> None:
+        (folder / "wheels").mkdir()
+        (folder / "wheels/half").write_text("half")
+        raise reason
+
+    monkeypatch.setattr(script, "build", half)
+    assert script.main(["--folder", str(house)]) == 1
+    assert contents(house) == before
+    assert [path.name for path in house.parent.iterdir()] == ["wheelhouse"]
+    assert "is as it was before" in capsys.readouterr().err
+
+
+def test_a_good_build_takes_the_place_of_the_old_one(
+    script: ModuleType, house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = tmp_path / "made"
+    shutil.copytree(house, fresh)
+    (fresh / "new").touch()
+    monkeypatch.setattr(
+        script, "build", lambda folder, *_: shutil.copytree(fresh, folder, dirs_exist_ok=True)
+    )
+    assert script.main(["--folder", str(house)]) == 0
+    assert (house / "new").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "wheelhouse"]
+
+
+def test_one_that_was_put_aside_by_a_killed_run_comes_back(
+    script: ModuleType, house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(house)
+    house.rename(house.with_name("wheelhouse.old"))
+
+    def fail(*_: object) -> None:
+        raise script.WheelhouseError("no network")
+
+    monkeypatch.setattr(script, "build", fail)
+    assert script.main(["--folder", str(house)]) == 1
+    assert contents(house) == before
+
+
+def test_a_package_that_pip_does_not_find_is_named(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pip(*_: str) -> str:
+        raise script.WheelhouseError("ERROR: No matching distribution found for paho-mqtt==2.2.0")
+
+    monkeypatch.setattr(script, "pip", no_pip)
+    with pytest.raises(
+        script.WheelhouseError, match=r"^trixie-arm64: no wheels for .*paho-mqtt==2\.2\.0"
+    ):
+        script.fetch_wheels("trixie-arm64", {"program": "mqtick"}, tmp_path / "mqtick-1-x.whl")
+
+
+def test_verify_tells_a_good_one_from_a_broken_one(
+    script: ModuleType, house: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main(["--verify", "--folder", str(house)]) == 0
+    assert "bookworm-arm64     1 .deb" in " ".join(capsys.readouterr().out.split("\n"))
+    (house / "wheels/pip-26.3-py3-none-any.whl").unlink()
+    assert script.main(["--verify", "--folder", str(house)]) == 1
+    assert "pip-26.3" in capsys.readouterr().err
+
+
+def test_an_unknown_target_is_wrong_use(
+    script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        script.main(["--targets", "buster-amd64"])
+    assert ended.value.code == 2
+    assert "unknown target buster-amd64; known are bookworm-amd64" in capsys.readouterr().err
