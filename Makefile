@@ -10,7 +10,7 @@ ROOMS := protocol pins service timeserver client analysis lab
 # folders of programs that are no room
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed mtie
+  report-speed mtie fleet
 FUZZ_SECONDS ?= 60
 
 # Two set-ups at once would write to one .venv.
@@ -30,23 +30,33 @@ demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: to 600,
 	@$(PYTHON_BIN) -m demo.simulated_bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
 
 # ---- set up -------------------------------------------------------------------------------------
-.PHONY: setup venv setup-demo setup-test setup-check setup-drivers
+.PHONY: setup venv setup-demo setup-test setup-check setup-drivers setup-ansible \
+  setup-fleet-test
 setup: setup-check setup-test ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-check: setup-%:
 	@scripts/setup.sh $*
 setup-drivers: ## what others wrote (drivers, allantools), in .venv-drivers, to compare with
 	@scripts/drivers.sh
+setup-ansible: ## Ansible for your own fleet, in .venv-ansible
+	@scripts/ansible.sh use
+setup-fleet-test: ## the same, its linter and what makes the hosts of fleet-test (root)
+	@scripts/ansible.sh test
 
 # ---- check and test -----------------------------------------------------------------------------
-.PHONY: check lint format mypy imports docs test test-slow fuzz
-check: lint mypy imports docs ## style, types, arrows between rooms, commands in the documents
+.PHONY: check lint lint-ansible format mypy imports docs test test-slow test-arm64 fuzz
+check: lint lint-ansible mypy imports docs ## style, types, arrows between rooms, commands in the documents
 
 lint: setup-check
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	@if command -v shellcheck >/dev/null; then set -x; shellcheck -x scripts/*.sh .ci/run; \
+	@if command -v shellcheck >/dev/null; then set -x; shellcheck -x scripts/*.sh .ci/run ansible/roles/tuning/files/mqtick-tuning; \
 	  else echo 'shellcheck is not installed: the scripts were not checked'; fi
+
+lint-ansible: export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv-ansible/collections
+lint-ansible: setup-fleet-test
+	cd ansible && PATH="$(CURDIR)/.venv-ansible/bin:$$PATH" ansible-lint
+	.venv-ansible/bin/ansible-playbook --syntax-check -i ansible/examples/inventory.yml ansible/playbooks/*.yml
 
 format: setup-check ## let ruff put the style right
 	.venv/bin/ruff check --fix
@@ -62,13 +72,16 @@ docs: setup-check
 	$(PYTEST) -q tests/test_docs.py
 
 test: setup-test ## all tests that take less than a second each
-	$(PYTEST) -m 'not slow and not steers_clock'
+	$(PYTEST) -m 'not slow and not steers_clock and not fleet'
 
 # The test that steers this machine's clock runs last and alone: a step upsets every other one.
 test-slow: setup-test setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
-	MQTICK_DRIVERS=required $(PYTEST) -m 'slow and not steers_clock'
+	MQTICK_DRIVERS=required $(PYTEST) -m 'slow and not steers_clock and not fleet'
 	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock; \
 	  else echo 'not run: the test that steers the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
+
+test-arm64: setup-check ## the suites of protocol and client on an emulated Debian arm64 (root)
+	$(SUDO) scripts/arm64.sh
 
 fuzz: setup-test ## throw bytes at the decoders for FUZZ_SECONDS (60)
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
@@ -78,8 +91,21 @@ fuzz: setup-test ## throw bytes at the decoders for FUZZ_SECONDS (60)
 .PHONY: bench
 bench: $(BENCHES:%=bench-%) ## all benchmarks, one after the other
 bench-mtie: setup-drivers
+bench-fleet: setup-fleet-test
 bench-%: setup-test ## one benchmark: bench/NAME.py, with - for _
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*)
+
+# ---- the fleet ----------------------------------------------------------------------------------
+RELEASE ?= bookworm
+
+.PHONY: wheelhouse collection fleet-test
+wheelhouse: setup-ansible ## what hosts without Internet need: TARGETS=trixie-arm64,... (all) BENCH=1
+	@.venv-ansible/bin/python scripts/wheelhouse.py $(if $(TARGETS),--targets "$(TARGETS)") $(if $(filter 1,$(BENCH)),--bench)
+collection: setup-ansible ## the Ansible collection as one file, in build/
+	rm -f build/mqtick-fleet-*.tar.gz
+	.venv-ansible/bin/ansible-galaxy collection build --force --output-path build ansible
+fleet-test: setup-test setup-fleet-test ## the collection on real systemd hosts, RELEASE=bookworm (root; 15 minutes)
+	MQTICK_FLEET_RELEASE=$(RELEASE) $(PYTEST) -m fleet ansible/tests
 
 # ---- put it on a machine ------------------------------------------------------------------------
 # Only what stands on make's command line counts: desktops export USERNAME, for one. The recipe's
@@ -101,4 +127,4 @@ uninstall: ## take both off this machine again
 .PHONY: clean
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find $(ROOMS) bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(ROOMS) ansible bench tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,7 +17,7 @@ uses_chrony() {
 # A line that chronyd does not understand keeps it from starting, and this host without time: so
 # chronyd itself reads the lines before they take effect.
 install_chrony_lines() {
-  local lines chronyd conf=/etc/chrony/conf.d/mqtick.conf
+  local lines directives chronyd conf=/etc/chrony/conf.d/mqtick.conf
   local unit=$units/chrony.service.d/mqtick.conf shipped=$here/client/systemd/chrony.service.d/mqtick.conf
   chronyd=$(find_chronyd)
   lines=$(mktemp)
@@ -26,7 +26,9 @@ install_chrony_lines() {
   else
     "$root$prefix/bin/mqtick-client" chrony-config --servers "${number:-0}" >"$lines"
   fi
-  "$chronyd" -p -f "$lines" >/dev/null || {
+  # on its command line, because AppArmor lets chronyd read no temporary file
+  mapfile -t directives < <(grep -v '^#' "$lines")
+  "$chronyd" -p "${directives[@]}" >/dev/null || {
     rm -f "$lines"
     die 1 "this chronyd ($("$chronyd" --version)) does not take the lines that mqtick needs (see above)." \
       "Nothing of chrony was changed. CHRONY=no installs the client without it."

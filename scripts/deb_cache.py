@@ -1,0 +1,166 @@
+"""Debian packages for hosts without Internet: fetched by a private apt, for any release.
+
+The mirrors are those of this machine's own apt. Its state, its lists and its cache stay as they
+are; the private apt has folders of its own, and needs no root.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from wheelhouse_index import WheelhouseError, read_index, sha256_of
+
+# With what each of them needs, down to the C library: a host takes from it what it has not.
+PACKAGES = ["chrony", "mosquitto", "systemd-timesyncd", "ethtool", "iw"]
+BENCH_PACKAGES = ["sigrok-cli", "sigrok-firmware-fx2lafw", "prometheus"]
+FIELDS = ("Package", "Version", "Architecture", "Pre-Depends", "Depends", "Provides")
+INSTALL = ("-qq", "--yes", "--no-install-recommends", "install")
+DISTRIBUTION = {"bookworm": "debian", "trixie": "debian", "noble": "ubuntu"}
+KEYRING = "/usr/share/keyrings/{}-archive-keyring.gpg"
+
+
+class NoDebsError(Exception):
+    """This machine cannot fetch Debian packages for a target, now or later, and why."""
+
+
+def run(*command: str, **environment: str) -> str:
+    """Run a program and return what it printed."""
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"LC_ALL": "C"} | environment,
+    )
+    if done.returncode != 0:
+        words = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W:"))]
+        raise WheelhouseError(f"{command[0]}: {' '.join(words[-3:]) or done.stderr[-500:].strip()}")
+    return done.stdout
+
+
+def release_of_this_machine() -> dict[str, str]:
+    """Read /etc/os-release."""
+    lines = Path("/etc/os-release").read_text().splitlines()
+    return {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
+
+
+def sources(release: str) -> str:
+    """Return sources for another release, from where this machine gets its own."""
+    if not shutil.which("apt-get"):
+        raise NoDebsError("this machine has no apt, so Debian packages cannot be fetched here")
+    here = release_of_this_machine()
+    if here.get("ID") != DISTRIBUTION[release]:
+        raise NoDebsError(
+            f"no Debian packages: the apt of this machine ({here.get('ID')}) has no mirror of "
+            f"{DISTRIBUTION[release].capitalize()}; hosts of that kind need a way to their own "
+            "mirror (fleet_offline: false), or make the wheelhouse on such a machine"
+        )
+    own = here["VERSION_CODENAME"]
+    told = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)",
+               "Created-By: Packages")  # fmt: skip
+    lines = []
+    keyring = KEYRING.format(DISTRIBUTION[release])
+    signed = f"[signed-by={keyring}] " if Path(keyring).exists() else ""
+    for address, suite, component in sorted({tuple(line.split()) for line in told.splitlines()}):
+        if suite in (own, f"{own}-updates", f"{own}-security") and component in (
+            "main",
+            "universe",
+        ):
+            lines.append(f"deb {signed}{address} {suite.replace(own, release, 1)} {component}")
+    if not lines:
+        raise NoDebsError(f"no Debian packages: this machine's apt has no source of {own} main")
+    return "\n".join(lines) + "\n"
+
+
+def make_root(root: Path, target: str) -> Path:
+    """Make the folders and the configuration of a private apt; returns the configuration."""
+    release, architecture = target.split("-")
+    for name in ("state/lists/partial", "cache/archives/partial", "etc/sources.d", "etc/parts"):
+        (root / name).mkdir(parents=True)
+    (root / "status").touch()
+    (root / "etc/sources.list").write_text(sources(release))
+    # The machine's own settings stay valid as far as they say how to fetch, and no further.
+    how = run("apt-config", "dump", "Acquire")
+    configuration = root / "etc/apt.conf"
+    configuration.write_text(
+        how
+        + f'Dir::State "{root}/state"; Dir::State::status "{root}/status";\n'
+        + f'Dir::Cache "{root}/cache"; Dir::Etc::sourcelist "{root}/etc/sources.list";\n'
+        + f'Dir::Etc::sourceparts "{root}/etc/sources.d"; Dir::Etc::parts "{root}/etc/parts";\n'
+        + f'Dir::Etc::preferencesparts "{root}/etc/parts"; Dir::Etc::preferences "/dev/null";\n'
+        + f'APT::Architecture "{architecture}"; APT::Architectures {{ "{architecture}"; }};\n'
+        + 'APT::Sandbox::User "root"; Acquire::Languages "none"; Acquire::Retries "3";\n'
+        + 'APT::Install-Recommends "false"; Debug::NoLocking "true";\n'
+    )
+    return configuration
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Return what the index says about a package."""
+    told = run("dpkg-deb", "-f", str(path), *FIELDS)
+    fields = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
+    if "Package" not in fields or "Version" not in fields:
+        raise WheelhouseError(f"{path.name} is no Debian package")
+    # As apt takes them as arguments: a percent sign is a character there.
+    named = {key.lower().replace("-", "_"): fields.get(key, "") for key in FIELDS}
+    return named | {"file": path.name, "sha256": sha256_of(path), "size": path.stat().st_size}
+
+
+def take_over(before: Path, target: str, archives: Path) -> None:
+    """Copy the packages of an earlier wheelhouse: apt fetches only what it does not find whole."""
+    try:
+        debs = read_index(before)["targets"][target]["debs"]
+    except (WheelhouseError, KeyError):
+        return
+    for one in debs:
+        path = before / "debs" / target / one["file"]
+        if path.is_file() and sha256_of(path) == one["sha256"]:
+            shutil.copy2(path, archives)
+
+
+def update(configuration: Path, say: Callable[[str], None]) -> None:
+    """Fetch the package lists; a mirror that is being changed at the moment gets time for it."""
+    for pause_s in (5, 20, 0):
+        try:
+            run("apt-get", "-qq", "update", APT_CONFIG=str(configuration))
+            return
+        except WheelhouseError as error:
+            why = error
+            if pause_s:
+                say(f"once more in {pause_s} s: {error}")
+                time.sleep(pause_s)
+    raise WheelhouseError(f"the package lists cannot be fetched: {why}")
+
+
+def fetch(
+    target: str, folder: Path, bench: bool, before: Path, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Fetch the packages for a target and what they need; returns the index's entries."""
+    wanted = PACKAGES + (BENCH_PACKAGES if bench else [])
+    with tempfile.TemporaryDirectory(prefix="apt-") as name:
+        root = Path(name)
+        configuration = make_root(root, target)
+        say(f"{target}: package lists")
+        update(configuration, say)
+        # One by one, since some of them exclude each other; what to fetch is asked before an
+        # earlier wheelhouse helps, since apt names only files that it has not.
+        names = set()
+        for package in wanted:
+            told = run("apt-get", *INSTALL, "--print-uris", package, APT_CONFIG=str(configuration))
+            names.update(line.split()[1] for line in told.splitlines())
+        say(f"{target}: {len(names)} Debian packages")
+        archives = root / "cache/archives"
+        take_over(before, target, archives)
+        for package in wanted:
+            run("apt-get", *INSTALL, "--download-only", package, APT_CONFIG=str(configuration))
+        folder.mkdir(parents=True)
+        for one in sorted(names):
+            shutil.copy2(archives / one, folder)
+    return [describe(path) for path in sorted(folder.iterdir())]
