@@ -1,0 +1,262 @@
+"""fleet: from blank hosts to one time, and what it costs a host from then on.
+
+Four blank Debian hosts (systemd-nspawn: real systemd, ssh, chrony; no Internet), as `make
+fleet-test` has them: h1 broker and client, h2 time server, h3 and h4 clients. All share this
+machine's processors and its kernel's clock, so the clients' clocks are virtual, and chronyd runs
+with -x. Measured are
+
+- the time of the playbook `site`, task by task, and until the last client is synchronised;
+- what is installed on a client;
+- a client host that has nothing else to do: processor time and memory, beside its chronyd's;
+- how long a client needs after a fault until it is synchronised and its status is right again.
+
+    python -m bench.fleet             3 fleets, 10 minutes idle, each fault 3 times
+    python -m bench.fleet --short     1 fleet, 1 minute, each fault once
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.harness import Ratio, Report, Row, progress
+
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(_ROOT / "ansible" / "tests"))
+
+from fleet import Fleet, is_right, look, ntp_server, wait_until, wheelhouse  # noqa: E402
+from hosts import Host, Rig  # noqa: E402
+from machine import what_is_missing  # noqa: E402
+
+_TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.+)\] \*+$")
+_PLAY = re.compile(r"^PLAY \[(.+)\] \*+$")
+_MB = 1e6
+
+
+class Stopwatch:
+    """Reads along with ansible-playbook and notes when each task began."""
+
+    def __init__(self) -> None:
+        self.spent_s: dict[str, float] = defaultdict(float)
+        self._task, self._since_s = "start", time.monotonic()
+
+    def read(self, line: str) -> None:
+        """Take one line of its output."""
+        if found := _TASK.match(line) or _PLAY.match(line):
+            self.end()
+            self._task = found[1]
+            progress(found[1])
+
+    def end(self) -> None:
+        """The task that runs ends here."""
+        now_s = time.monotonic()
+        self.spent_s[self._task] += now_s - self._since_s
+        self._since_s = now_s
+
+
+def until_synchronised(hosts: list[Host]) -> None:
+    """Return when each is synchronised and the truth lies within the bound that it states."""
+    for host in hosts:
+        wait_until(lambda host=host: is_right(look(host)), host.name, 180)  # type: ignore[misc]
+
+
+def provisioned(fleet: Fleet) -> tuple[float, Stopwatch]:
+    """Run `site` on blank hosts; return the minutes until all are synchronised, and the tasks."""
+    watch = Stopwatch()
+    began_s = time.monotonic()
+    fleet.play("site", on_line=watch.read)
+    watch.end()
+    until_synchronised(fleet.clients)
+    return (time.monotonic() - began_s) / 60, watch
+
+
+def installed(host: Host) -> dict[str, float]:
+    """Return what a client has more than before: MB of ours, of Debian's packages, their number."""
+    ours = host.run("du -sb /opt/mqtick /etc/mqtick /var/lib/mqtick-fleet | cut -f1").split()
+    added = host.run("cat /var/lib/mqtick-fleet/packages-added").split()
+    names = " ".join(added)
+    sizes = host.run(f"dpkg-query -W -f '${{Installed-Size}}\\n' {names}").split() if added else []
+    return {
+        "program and configuration, MB": sum(map(int, ours)) / _MB,
+        "Debian packages, MB": sum(map(int, sizes)) * 1024 / _MB,
+        "Debian packages, number": len(added),
+    }
+
+
+def processor_ns(host: Host, unit: str) -> int:
+    """Return the processor time that a unit has used so far, ns; it is one that runs."""
+    return int(host.run(f"systemctl show --value -p CPUUsageNSec {unit}"))
+
+
+def memory_mb(host: Host, unit: str) -> float:
+    """Return the memory of a unit's processes, MB: each shared page in proportion (PSS)."""
+    folder = host.run(f"systemctl show --value -p ControlGroup {unit}").strip()
+    pids = host.run(
+        f"cat $(find /sys/fs/cgroup{folder} /sys/fs/cgroup/unified{folder}"
+        " -name cgroup.procs 2>/dev/null)"
+    ).split()
+    files = " ".join(f"/proc/{pid}/smaps_rollup" for pid in pids)
+    return sum(map(int, host.run(f"awk '/^Pss:/ {{print $2}}' {files}").split())) * 1024 / _MB
+
+
+def whole_host_ns(host: Host) -> int:
+    """Return the processor time of everything that runs on a host, ns."""
+    (usage_us,) = re.findall(r"^usage_usec (\d+)", (host.cgroup / "cpu.stat").read_text(), re.M)
+    return int(usage_us) * 1000
+
+
+def idle(host: Host, seconds: float) -> dict[str, tuple[float, float]]:
+    """Return, by who, the share of one processor in percent and the memory in MB."""
+    units = {"mqtick-client": "mqtick-client.service", "chronyd": "chrony.service"}
+    began_s = time.monotonic()
+    before = {who: processor_ns(host, unit) for who, unit in units.items()}
+    whole = whole_host_ns(host)
+    while (left_s := began_s + seconds - time.monotonic()) > 0:
+        progress(f"idle: {left_s:.0f} s left")
+        time.sleep(min(left_s, 5))
+    whole = whole_host_ns(host) - whole
+    used = {who: processor_ns(host, unit) - before[who] for who, unit in units.items()}
+    span_ns = (time.monotonic() - began_s) * 1e9
+    found = {
+        who: (100 * used_ns / span_ns, memory_mb(host, units[who])) for who, used_ns in used.items()
+    }
+    every = host.run("cat /proc/[0-9]*/smaps_rollup 2>/dev/null | awk '/^Pss:/ {print $2}'")
+    found["the whole host"] = (100 * whole / span_ns, sum(map(int, every.split())) * 1024 / _MB)
+    return found
+
+
+def _broker_dies(fleet: Fleet) -> None:
+    fleet.rig.host("h1").run("systemctl kill --signal=KILL mosquitto; systemctl restart mosquitto")
+
+
+def _broker_is_away(fleet: Fleet) -> None:
+    broker = fleet.rig.host("h1")
+    broker.run("systemctl stop mosquitto")
+    time.sleep(30)
+    broker.run("systemctl start mosquitto")
+
+
+def _server_dies(fleet: Fleet) -> None:
+    fleet.rig.host("h2").run("systemctl kill --signal=KILL mqtick-timeserver")
+
+
+def _client_dies(fleet: Fleet) -> None:
+    fleet.rig.host("h3").run("systemctl kill --signal=KILL mqtick-client")
+
+
+def _client_hangs(fleet: Fleet) -> None:
+    fleet.rig.host("h3").run("systemctl kill --signal=STOP mqtick-client")
+
+
+def _chronyd_restarts(fleet: Fleet) -> None:
+    fleet.rig.host("h3").run("systemctl restart chrony")
+
+
+def _host_reboots(fleet: Fleet) -> None:
+    fleet.rig.host("h3").run("systemctl reboot", check=False)
+
+
+FAULTS: dict[str, Callable[[Fleet], None]] = {
+    "broker killed": _broker_dies,
+    "broker away for 30 s (counted from its return)": _broker_is_away,
+    "time server killed (RestartSec 5 s)": _server_dies,
+    "client killed (RestartSec 5 s)": _client_dies,
+    "client hangs (WatchdogSec 30 s)": _client_hangs,
+    "chronyd restarted (until it follows the client again)": _chronyd_restarts,
+    "host reboots": _host_reboots,
+}
+
+
+def recovery_s(fleet: Fleet, name: str) -> float:
+    """Let a fault happen; return the seconds until h3 has had a new sample and is right."""
+    host = fleet.rig.host("h3")
+    FAULTS[name](fleet)
+    began_s = time.monotonic()
+
+    def is_back() -> bool:
+        if name.startswith("chronyd"):
+            return host.run("chronyc -c -n sources", check=False).startswith("#,*,")
+        words = host.run("mqtick-client status --json", check=False)
+        ages = [int(age) for age in re.findall(r'"age_ns": (\d+),\n +"kind"', words)]
+        fresh = any(age < (time.monotonic() - began_s) * 1e9 for age in ages)
+        return fresh and is_right(look(host))
+
+    wait_until(is_back, name, 180)
+    return time.monotonic() - began_s
+
+
+def main() -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--short", action="store_true", help="a look, not a result")
+    short = parser.parse_args().short
+    if missing := what_is_missing():
+        print(f"fleet: not measured: {missing}", file=sys.stderr)
+        return 1
+    rounds, idle_s = (1, 60.0) if short else (3, 600.0)
+    report = Report("fleet")
+    now = wheelhouse("bookworm")
+    minutes: list[float] = []
+    tasks: dict[str, list[float]] = defaultdict(list)
+    for left in reversed(range(rounds)):
+        rig = Rig("bench", 79, ["h1", "h2", "h3", "h4"])
+        rig.down()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                rig.up()
+                with ntp_server(rig, Path(folder)):
+                    fleet = Fleet(Path(folder), rig)
+                    fleet.install_collection()
+                    fleet.use_wheelhouse(now)
+                    took, watch = provisioned(fleet)
+                    minutes.append(took)
+                    for task, spent_s in watch.spent_s.items():
+                        tasks[task].append(spent_s)
+                    if not left:
+                        live(report, fleet, rounds, idle_s)
+            finally:
+                rig.down()
+    who = "site"
+    report.rows.insert(0, Row.of("4 blank hosts to synchronised", "min", who, minutes))
+    slowest = sorted(tasks.items(), key=lambda item: -max(item[1]))
+    for task, spent in slowest[:12]:
+        report.rows.append(Row.of(f"task: {task}", "s", who, spent))
+    rest = [sum(spent[k] for _, spent in slowest[12:] if len(spent) > k) for k in range(rounds)]
+    report.rows.append(Row.of(f"the other {len(slowest[12:])} tasks together", "s", who, rest))
+    report.finish()
+    return 0
+
+
+def live(report: Report, fleet: Fleet, rounds: int, idle_s: float) -> None:
+    """Measure a fleet that is up: what is installed, an idle host, each fault."""
+    host = fleet.rig.host("h3")
+    for quantity, value in installed(host).items():
+        name, unit = quantity.split(", ")
+        report.rows.append(Row.of(f"installed on a client: {name}", unit, "site", [value]))
+    found = idle(host, idle_s)
+    for who, (percent, memory) in found.items():
+        text = f"idle client host, {idle_s / 60:g} min"
+        report.rows.append(Row.of(f"{text}: processor", "% of one", who, [percent], digits=3))
+        report.rows.append(Row.of(f"{text}: memory (PSS)", "MB", who, [memory]))
+    for which, quantity in enumerate(("processor time", "memory")):
+        ours, peer = (round(found[who][which], 3) for who in ("mqtick-client", "chronyd"))
+        report.ratios.append(Ratio.of(f"idle: {quantity}, client / chronyd", ours, peer, None))
+    for name in FAULTS:
+        times = []
+        for _ in range(rounds):
+            progress(name)
+            times.append(recovery_s(fleet, name))
+            until_synchronised(fleet.clients)
+        report.rows.append(Row.of(f"until right again: {name}", "s", "a client", times))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
