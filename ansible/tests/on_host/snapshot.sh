@@ -3,7 +3,7 @@
 # there for a user to miss (logs, caches, the packages' own records of the past).
 find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp \
   -o -path /var/tmp -o -path /var/log -o -path /var/cache -o -path /var/lib/apt \
-  -o -path /var/lib/dpkg -o -path /var/lib/ucf -o -path /var/lib/systemd -o -path '/home/*/.ansible' \
+  -o -path /var/lib/dpkg -o -path /var/lib/ucf -o -path /var/backups -o -path /var/lib/systemd -o -path '/home/*/.ansible' \
   -o -path /root/.ansible -o -name __pycache__ \) -prune \
   -o \( -path /etc -o -path /etc/ld.so.cache \) \
   -o -printf 'file %p %y %m %u %g %l\n'
