@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from mqtick.client import doctor, doctor_broker, doctor_chrony, doctor_host
+from mqtick.client import doctor, doctor_broker, doctor_chrony, doctor_host, doctor_probes
 from mqtick.client.config import ChronyKeys, Settings
 from mqtick.client.doctor import Host
 from mqtick.client.doctor_broker import Heard, Server
 from mqtick.client.doctor_host import Identity
+from mqtick.client.doctor_probes import Probes
 from mqtick.protocol.stamps import Source as Stamped
 from mqtick.service import (
     ChronydError,
@@ -537,7 +538,9 @@ def heard(**facts: Any) -> Heard:
     return replace(Heard("mqtt://broker:1883"), **{**known, **facts})
 
 
-GOOD_SERVER = Server(times=3, leap=0, stratum=1, exchanges=8, least_delay_ns=300_000)
+GOOD_SERVER = Server(
+    times=3, leap=0, stratum=1, exchanges=8, least_delay_ns=300_000, announced=True
+)
 
 
 @pytest.mark.parametrize(
@@ -628,6 +631,79 @@ def test_a_server_that_is_heard_but_does_not_answer_is_a_fault() -> None:
     assert checks[1].value == "8 tag"
 
 
+def test_a_status_that_the_broker_did_not_keep_is_a_remark() -> None:
+    servers = {0: GOOD_SERVER, 7: replace(GOOD_SERVER, announced=False)}
+    (check,) = doctor_broker.check_statuses(heard(servers=servers))
+    assert check.name == "status of server 7"
+    assert check.result == "WARN"
+    assert "retained" in check.remedy
+
+
+def promptness(*pairs_ms: tuple[float, float]) -> Check:
+    pairs = [(round(first * 1e6), round(second * 1e6)) for first, second in pairs_ms]
+    (check,) = doctor_probes.check_promptness(
+        Probes(sent=8, pairs_ns=pairs, loop_topic="mqtick/c/pi7")
+    )
+    return check
+
+
+def test_a_broker_that_sends_at_once_is_prompt_though_one_message_was_late() -> None:
+    assert promptness((0.3, 0.3), (0.3, 45.0), (0.2, 0.3)).result == "OK"
+
+
+def test_a_broker_that_waits_for_the_acknowledgement_is_told_how_not_to() -> None:
+    check = promptness((0.3, 40.3), (0.3, 41.0), (0.2, 0.3))
+    assert check.result == "WARN"
+    assert "set_tcp_nodelay true" in check.remedy
+
+
+def test_a_broker_that_lets_everything_wait_is_not_prompt() -> None:
+    check = promptness((90.0, 89.0), (40.0, 60.0), (30.0, 30.0))
+    assert check.result == "WARN"
+    assert "bridge" in check.remedy
+
+
+def test_messages_to_itself_that_are_refused_are_a_remark() -> None:
+    check = promptness()
+    assert check.result == "WARN"
+    assert "mqtick/c/pi7" in check.value
+
+
+TIME, REQUEST, REPLY = "mqtick/t/255", "mqtick/q/255/x", "mqtick/r/255/x"
+
+
+def access(*let_through: str, hears: bool = True, keys: bool = True) -> list[Check]:
+    probes = Probes(
+        time_topic=TIME, others_topics=(REQUEST, REPLY), let_through=frozenset(let_through)
+    )
+    return doctor_probes.check_access(probes, hears_time=hears, has_keys=keys, account="pi7")
+
+
+def test_an_access_list_that_refuses_what_it_has_to_is_good() -> None:
+    assert [check.result for check in access()] == ["OK"]
+
+
+def test_nothing_is_said_for_an_access_list_that_lets_no_time_be_heard() -> None:
+    assert access(hears=False) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "worth"), [(True, "keys protect this client"), (False, "nothing else protects")]
+)
+def test_an_access_list_that_lets_clients_publish_time_is_a_warning(keys: bool, worth: str) -> None:
+    (check,) = access(TIME, REQUEST, keys=keys)
+    assert check.result == "WARN"
+    assert "account 'pi7' may publish time" in check.value
+    assert worth in check.remedy
+
+
+def test_an_access_list_that_mixes_up_clients_is_a_warning() -> None:
+    (check,) = access(REPLY)
+    assert check.result == "WARN"
+    assert REPLY in check.value
+    assert REQUEST not in check.value
+
+
 # -- all of it -------------------------------------------------------------------------------------
 
 
@@ -646,6 +722,12 @@ def test_no_fault_of_a_probe_ends_the_examination(tmp_path: Path) -> None:
     for name in ("system clock", "timestamps", "chrony"):
         assert "broke" in results[name].value
     assert results["broker"].value.startswith("cannot connect to mqtt://127.0.0.1:1")
+
+
+def test_of_the_broker_only_nothing_else_is_looked_at(tmp_path: Path) -> None:
+    settings = Settings(broker="mqtt://127.0.0.1:1", state_folder=str(tmp_path))
+    checks = list(doctor.examine(settings, Host(proc=tmp_path), broker_only=True))
+    assert [check.name for check in checks] == ["broker"]
 
 
 def test_settings_that_cannot_work_are_one_finding(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -13,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from mqtick.client import doctor_broker
+from mqtick.client import doctor_broker, doctor_probes
 from mqtick.client.config import Settings
 from mqtick.client.doctor_broker import Heard
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import parse_broker_url
+from mqtick.service.check import Check
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live_world import HAS_BROKER, Mosquitto, World
+from live_world import HAS_BROKER, Mosquitto, World, program
 
 pytestmark = pytest.mark.skipif(
     not HAS_BROKER, reason="mosquitto is not installed; install it with: apt install mosquitto"
@@ -29,8 +31,14 @@ pytestmark = pytest.mark.skipif(
 KEYS = Keyring(fleet=(b"fleet key of 24 octets..",))
 
 
-def listen(port: int, *, listen_s: float = 1.2, keyring: Keyring | None = None) -> Heard:
-    broker = replace(parse_broker_url(f"mqtt://127.0.0.1:{port}"), connect_timeout_s=0.3)
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def listen(
+    port: int, *, listen_s: float = 1.2, keyring: Keyring | None = None, **account: str
+) -> Heard:
+    broker = parse_broker_url(f"mqtt://127.0.0.1:{port}")
+    broker = replace(broker, connect_timeout_s=0.3, **account)
     return doctor_broker.listen(Settings(), broker, keyring or Keyring(), "pi7", listen_s=listen_s)
 
 
@@ -51,9 +59,27 @@ def in_background(world: World) -> Iterator[None]:
 def world(tmp_path: Path) -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
-    def make(keyring: Keyring | None = None) -> World:
+    def make(keyring: Keyring | None = None, *, access_list: str = "", lines: str = "") -> World:
         made.append(World(tmp_path, keyring))
-        made[-1].mosquitto.start()
+        broker = made[-1].mosquitto
+        if access_list:
+            (tmp_path / "acl").write_text(access_list)
+            passwords = tmp_path / "passwords"
+            passwords.touch(mode=0o600)
+            tool = program("mosquitto_passwd")
+            assert tool is not None
+            subprocess.run([tool, "-b", passwords, "pi7", "correct-horse"], check=True)
+            more = f"password_file {passwords}\nacl_file {tmp_path}/acl\n"
+            broker.config.write_text(broker.config.read_text() + more)
+        if lines:
+            word = lines.split(maxsplit=1)[0]
+            kept = [
+                line
+                for line in broker.config.read_text().splitlines()
+                if line.split()[:1] != [word]
+            ]
+            broker.config.write_text("\n".join((*kept, lines, "")))
+        broker.start()
         return made[-1]
 
     yield make
@@ -80,6 +106,88 @@ def test_a_server_is_heard_and_answers(world: Callable[..., World]) -> None:
         *doctor_broker.check_exchanges(heard, use_two_way=True),
     ]
     assert [check.line() for check in checks if check.result != "OK"] == []
+
+
+def documented_access_list() -> str:
+    """That of docs/protocol.md; here the time server is who has no account."""
+    text = (PROJECT / "docs/protocol.md").read_text(encoding="utf-8")
+    return text.split("```acl\n")[1].split("```")[0].replace("user mqtick-server\n", "")
+
+
+def examine(world: Callable[..., World], access_list: str, lines: str = "") -> dict[str, Check]:
+    """Return what the doctor finds with the account pi7, at a broker with this access list."""
+    here = world(access_list=access_list, lines=lines)
+    here.settle(here.serve())
+    with in_background(here):
+        heard = listen(here.mosquitto.port, username="pi7", password="correct-horse")
+    checks = [
+        doctor_broker.check_broker(heard),
+        doctor_broker.check_subscriptions(heard),
+        *doctor_broker.check_times(heard, "auto", 1.2),
+        *doctor_broker.check_statuses(heard),
+        *doctor_broker.check_exchanges(heard, use_two_way=True),
+        *doctor_probes.check_promptness(heard.probes),
+        *doctor_probes.check_access(
+            heard.probes,
+            hears_time=any(server.times for server in heard.servers.values()),
+            has_keys=False,
+            account="pi7",
+        ),
+    ]
+    return {check.name: check for check in checks}
+
+
+@pytest.mark.slow
+def test_a_broker_with_the_documented_access_list_is_good(world: Callable[..., World]) -> None:
+    found = examine(world, documented_access_list())
+    assert [check.line() for check in found.values() if check.result != "OK"] == []
+    assert {"exchange with server 0", "promptness", "access list"} <= set(found)
+
+
+@pytest.mark.slow
+def test_an_access_list_that_lets_everybody_do_everything_is_found(
+    world: Callable[..., World],
+) -> None:
+    found = examine(world, "pattern readwrite #\ntopic readwrite #\n")
+    assert [name for name, check in found.items() if check.result != "OK"] == ["access list"]
+    assert "may publish time for every clock" in found["access list"].value
+
+
+@pytest.mark.slow
+def test_an_access_list_that_confuses_clients_is_found(world: Callable[..., World]) -> None:
+    widened = documented_access_list() + "pattern readwrite mqtick/r/#\n"
+    found = examine(world, widened)
+    assert found["access list"].result == "WARN"
+    assert "mqtick/r/" in found["access list"].value
+    assert "mqtick/t/" not in found["access list"].value
+
+
+@pytest.mark.slow
+def test_an_account_without_rights_hears_nothing_and_is_told_of_the_access_list(
+    world: Callable[..., World],
+) -> None:
+    server_only = documented_access_list().split("pattern")[0]
+    found = examine(world, server_only)
+    assert found["time messages"].result == "FAIL"
+    assert "access list" in found["time messages"].remedy
+    assert found["messages to itself"].result == "WARN"
+    assert "access list" not in found
+
+
+@pytest.mark.slow
+def test_an_account_that_may_only_listen_gets_no_answer(world: Callable[..., World]) -> None:
+    lines = documented_access_list().splitlines()
+    found = examine(world, "\n".join(line for line in lines if "/q/+/%u" not in line))
+    assert found["exchange with server 0"].result == "FAIL"
+    assert "mqtick" not in found["time of server 0"].remedy
+    assert "PREFIX/q/0/NAME" in found["exchange with server 0"].remedy
+
+
+@pytest.mark.slow
+def test_a_broker_without_tcp_nodelay_is_found(world: Callable[..., World]) -> None:
+    found = examine(world, documented_access_list(), "set_tcp_nodelay false")
+    assert found["promptness"].result == "WARN", found["promptness"].value
+    assert "set_tcp_nodelay true" in found["promptness"].remedy
 
 
 @pytest.mark.slow

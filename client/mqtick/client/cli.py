@@ -105,6 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     examine = commands.add_parser("doctor", help="look for what stands in the way of good time")
     examine.add_argument("--json", action="store_true", help="for machines")
+    examine.add_argument(
+        "--broker-only", action="store_true", help="only what the broker is asked for"
+    )
     add_run_flags(examine, Settings, CONFIG)
     examine.set_defaults(call=_doctor)
     lines = commands.add_parser("chrony-config", help="print the lines that chronyd needs")
@@ -250,7 +253,7 @@ def _doctor(args: argparse.Namespace) -> int:
         return settings
     if not args.verbose:  # its findings say it better than the log of what it tries
         logging.getLogger("mqtick").setLevel(logging.CRITICAL)
-    return doctor.run(settings, args.json)
+    return doctor.run(settings, args.json, broker_only=args.broker_only)
 
 
 if __name__ == "__main__":

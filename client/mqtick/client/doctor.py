@@ -15,6 +15,7 @@ from typing import Any
 from mqtick.client import doctor_broker as at_broker
 from mqtick.client import doctor_chrony as at_chrony
 from mqtick.client import doctor_host as at_host
+from mqtick.client import doctor_probes as probing
 from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, client_name
 from mqtick.client.present import PROGRAM
@@ -88,9 +89,13 @@ class _Chronyd:
         return chronyd.tracking(host=self._host, port=self._port)
 
 
-def examine(settings: Settings, host: Host) -> Iterator[Check]:
+def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Iterator[Check]:
     """Yield what is found, one finding after the other; never raises."""
     status = _status(settings)
+    heard: list[at_broker.Heard] = []
+    if broker_only:
+        yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
+        return
     who = at_host.client_identity(status.pid if isinstance(status, Status) else None, host.proc)
     steers = settings.discipline == "chrony"
     needs_dates = settings.broker.startswith(("mqtts", "wss")) and not settings.keys_file
@@ -103,7 +108,6 @@ def examine(settings: Settings, host: Host) -> Iterator[Check]:
     yield from guarded("timestamps", lambda: at_host.check_stamps(host.stamps, settings.timestamps))
     yield from guarded("keys", lambda: at_host.check_keys(settings.keys_file, who))
     yield from guarded("client", lambda: at_host.check_client(lambda: _raised(status)))
-    heard: list[at_broker.Heard] = []
     yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
     if not steers:
         yield ok("discipline", 'none: nobody steers the clock (discipline = "chrony" would)')
@@ -155,9 +159,17 @@ def _at_broker(
     if heard.connected:
         yield at_broker.check_subscriptions(heard)
         yield from at_broker.check_times(heard, settings.format, listen_s)
+        yield from at_broker.check_statuses(heard)
         yield from at_broker.check_exchanges(heard, use_two_way=asks)
         if use_two_way and not asks:
             yield from at_host.check_rows(running.get("servers", ()))
+        yield from probing.check_promptness(heard.probes)
+        yield from probing.check_access(
+            heard.probes,
+            hears_time=any(server.times for server in heard.servers.values()),
+            has_keys=bool(settings.keys_file),
+            account=settings.username,
+        )
 
 
 def _at_chrony(
@@ -209,11 +221,13 @@ def _version(host: Host) -> ChronyVersion | None:
         return None
 
 
-def run(settings: Settings, as_json: bool, host: Host | None = None) -> int:
+def run(
+    settings: Settings, as_json: bool, host: Host | None = None, *, broker_only: bool = False
+) -> int:
     """Make all checks and print them as they come; exit code 1 when one failed."""
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     checks = []
-    for check in examine(settings, host or Host()):
+    for check in examine(settings, host or Host(), broker_only=broker_only):
         checks.append(check)
         if not as_json:
             print(check.line(colours=colours), flush=True)

@@ -11,6 +11,7 @@ from functools import partial
 from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings
 from mqtick.client.doctor_host import check_refusals
+from mqtick.client.doctor_probes import Prober, Probes
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
 from mqtick.protocol import text1451
@@ -30,6 +31,7 @@ __all__ = [
     "Server",
     "check_broker",
     "check_exchanges",
+    "check_statuses",
     "check_subscriptions",
     "check_times",
     "listen",
@@ -49,6 +51,8 @@ class Server:
     exchanges: int = 0
     echoes: int = 0
     least_delay_ns: int | None = None
+    announced: bool = False
+    """Whether the broker had its status for us when we came."""
 
 
 @dataclass(slots=True)
@@ -68,6 +72,7 @@ class Heard:
     foreign: Counter[str] = field(default_factory=Counter)
     """Time messages of other formats."""
     refused: Counter[str] = field(default_factory=Counter)
+    probes: Probes = field(default_factory=Probes)
 
 
 class _Listener:
@@ -84,6 +89,8 @@ class _Listener:
         self.connection = self.agent.connection
         self.heard = Heard(self.connection.address)
         self._name = name
+        self.prober = Prober(loop, self.connection, self.tree, name)
+        self.heard.probes = self.prober.found
         self._foreign = {
             text1451.SYN_TOPIC: "1451.1.6",
             DraftTopics(settings.draft_location).syn: "draft-2021",
@@ -92,10 +99,14 @@ class _Listener:
         self.connection.on_publish = self._on_publish
 
     def _on_publish(self, arrival: Arrival) -> None:
+        if self.prober.takes(arrival):
+            return
         if arrival.topic in self._foreign and not arrival.retain:
             self.heard.foreign[self._foreign[arrival.topic]] += 1
         elif arrival.topic.startswith(f"{self.tree.prefix}/t/"):
             self._note_time(arrival)
+        elif arrival.topic.startswith(f"{self.tree.prefix}/s/") and arrival.retain:
+            self._note_status(arrival)
         self._take(arrival)
 
     def _note_time(self, arrival: Arrival) -> None:
@@ -109,6 +120,13 @@ class _Listener:
             return
         server.times += 1
         server.leap, server.stratum = message.leap, message.stratum
+
+    def _note_status(self, arrival: Arrival) -> None:
+        try:
+            number = self.tree.parse_status(arrival.topic)
+        except DecodeError:
+            return
+        self.heard.servers.setdefault(number, Server()).announced = True
 
     def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
         sample = wall.sample
@@ -159,7 +177,10 @@ def listen(
                 listener.agent.tick()
             loop.turn(0.05)
         heard.connected &= connection.connected
-        heard.error, heard.refused = connection.last_error, listener.agent.refused
+        heard.error, heard.refused = connection.last_error, listener.agent.refused.copy()
+        if heard.connected and settings.format in ("auto", "precise"):
+            listener.prober.measure()
+            listener.prober.trespass(heard.servers)
         return heard
     finally:
         listener.agent.close()
@@ -207,6 +228,17 @@ def check_subscriptions(heard: Heard) -> Check:
     return ok("subscriptions", f"all {len(heard.granted)} granted")
 
 
+def check_statuses(heard: Heard) -> Iterator[Check]:
+    """Check that the broker keeps what servers say of themselves for those who come later."""
+    for number, server in sorted(heard.servers.items()):
+        if server.times and not server.announced:
+            remedy = (
+                "does the broker keep retained messages, and let the time server write PREFIX/s/"
+                f"{number} and us read it? (one that has just started says it within seconds)"
+            )
+            yield warn(f"status of server {number}", "not kept by the broker", "retained", remedy)
+
+
 def check_times(heard: Heard, format_: str, listen_s: float) -> Iterator[Check]:
     """Check whose time was heard; `format_` is the setting."""
     precise = {number: server for number, server in heard.servers.items() if server.times}
@@ -229,7 +261,10 @@ def check_times(heard: Heard, format_: str, listen_s: float) -> Iterator[Check]:
     if format_ == "auto":
         wanted = wanted or formats
     if not wanted or (format_ in ("1451.1.6", "draft-2021") and format_ not in formats):
-        remedy = "is a time server up (mqtick-timeserver status)? with the same prefix?"
+        remedy = (
+            "is a time server up (mqtick-timeserver status), with the same prefix? does the "
+            "broker's access list let it write, and us read, PREFIX/t/+?"
+        )
         yield fail("time messages", f"none in {listen_s:g} s", f"some, format {format_}", remedy)
 
 
@@ -243,7 +278,10 @@ def check_exchanges(heard: Heard, *, use_two_way: bool) -> Iterator[Check]:
                 delay = f"round trip {server.least_delay_ns / 1000:.0f} us"
                 yield ok(name, f"{server.exchanges} answered{echo}, {delay}")
             elif server.leap != 3:
-                remedy = "access list for our request, reply and follow-up topics; keys; rate limit"
+                remedy = (
+                    f"access list: may we write PREFIX/q/{number}/NAME, and read r and f, and the "
+                    "server the other way round? keys; rate limit"
+                )
                 yield fail(name, "no answer that counts", "an answer", remedy)
     refused = Counter(heard.refused)
     if not use_two_way:  # then it was we who made no exchange

@@ -1,0 +1,208 @@
+"""What the doctor tries at the broker with messages of its own: how prompt, and what is forbidden.
+
+A message that the access list refuses vanishes without a word at QoS 0. What may be published is
+therefore seen by what comes back, on topics of a server number that nobody uses and with a content
+that no program takes for its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.loop import Loop
+from mqtick.protocol.mqtt import Connection
+from mqtick.protocol.stamps import Transmit
+from mqtick.protocol.topics import TopicTree
+from mqtick.service.check import Check, ok, warn
+
+__all__ = ["Prober", "Probes", "check_access", "check_promptness"]
+
+_MS = 1_000_000
+_PAIRS = 8
+_SPACING_S = 0.001
+# Longer than an acknowledgement is put off, so that one pair does not meet the next.
+_GAP_S = 0.1
+_SETTLE_S = 0.3
+# Between what a slow host adds and the 40 ms that Linux puts an acknowledgement off.
+_HELD_NS = 20 * _MS
+_SLOW_NS = 20 * _MS
+
+
+@dataclass(slots=True)
+class Probes:
+    """What became of the doctor's own messages."""
+
+    sent: int = 0
+    """Pairs that were sent, on the one topic that a client both writes and reads."""
+    pairs_ns: list[tuple[int, int]] = field(default_factory=list)
+    """Delays of both messages of each pair that came back."""
+    loop_topic: str = ""
+    time_topic: str = ""
+    """Where a time server would publish its time."""
+    others_topics: tuple[str, ...] = ()
+    """Of another client: its requests, and the replies to it."""
+    let_through: frozenset[str] = frozenset()
+    """Of these topics those on which a message came back."""
+
+
+class Prober:
+    """Sends and recognises the doctor's messages on a connection that is up."""
+
+    def __init__(self, loop: Loop, connection: Connection, tree: TopicTree, name: str) -> None:
+        self.found = Probes(loop_topic=tree.client_loop(name))
+        self._loop, self._connection, self._tree, self._name = loop, connection, tree, name
+        self._mark = b"doctor" + secrets.token_bytes(8)
+        self._sent: list[Transmit | None] = []
+        self._came_ns: dict[int, int] = {}
+        self._heard_on: set[str] = set()
+
+    def takes(self, arrival: Arrival) -> bool:
+        """Note one of our own messages; False if it is somebody else's."""
+        if not arrival.payload.startswith(self._mark):
+            return False
+        self._heard_on.add(arrival.topic)
+        number = int.from_bytes(arrival.payload[len(self._mark) :], "big")
+        self._came_ns.setdefault(number, arrival.stamp.realtime_ns)
+        return True
+
+    def measure(self) -> None:
+        """Send pairs to ourselves, whose first message is acknowledged late: who waits for it?
+
+        By another connection: what goes out on the same one would bring the acknowledgement along.
+        """
+        connection = self._connection
+        sender = Connection(
+            self._loop,
+            connection.broker,
+            f"mqtick-{self._name}-{secrets.token_hex(3)}",
+            on_publish=lambda _arrival: None,
+            on_up=lambda: None,
+            check_dates=connection.check_dates,
+            quiet=True,
+        )
+        sender.start()
+        end_s = time.monotonic() + connection.broker.connect_timeout_s
+        while not sender.connected and time.monotonic() < end_s:
+            self._turn(0.01)
+        for _ in range(_PAIRS if sender.connected else 0):
+            connection.acknowledge_late()
+            self._publish(self.found.loop_topic, sender)
+            self._turn(_SPACING_S)
+            self._publish(self.found.loop_topic, sender)
+            self._turn(_GAP_S)
+            self.found.sent += 1
+        self._turn(_SETTLE_S)
+        sender.collect_stamps()
+        sender.close()
+        for first in range(0, len(self._sent), 2):
+            delays = [self._delay_ns(number) for number in (first, first + 1)]
+            if delays[0] is not None and delays[1] is not None:
+                self.found.pairs_ns.append((delays[0], delays[1]))
+
+    def trespass(self, numbers: Iterable[int]) -> None:
+        """Try what a client must not do; `numbers`: those of the servers that are there.
+
+        A broker may close the connection at once, so this comes last.
+        """
+        used = frozenset(numbers)
+        free = next(number for number in range(255, -1, -1) if number not in used)
+        other = "y" if self._name == "x" else "x"
+        tree, found = self._tree, self.found
+        found.time_topic = tree.time(free)
+        found.others_topics = (tree.request(free, other), tree.reply(free, other))
+        topics = (found.time_topic, *found.others_topics)
+        for topic in topics:
+            self._connection.subscribe([topic])
+        self._turn(_SETTLE_S)
+        for topic in topics:
+            self._publish(topic, self._connection)
+        self._turn(_SETTLE_S)
+        found.let_through = frozenset(self._heard_on.intersection(topics))
+
+    def _publish(self, topic: str, connection: Connection) -> None:
+        payload = self._mark + len(self._sent).to_bytes(2, "big")
+        self._sent.append(connection.publish(topic, payload))
+
+    def _delay_ns(self, number: int) -> int | None:
+        transmit, came_ns = self._sent[number], self._came_ns.get(number)
+        return None if transmit is None or came_ns is None else came_ns - transmit.stamp.realtime_ns
+
+    def _turn(self, duration_s: float) -> None:
+        end_s = time.monotonic() + duration_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            self._loop.turn(left_s)
+
+
+def check_promptness(probes: Probes) -> Iterator[Check]:
+    """Check that the broker sends at once what it gets."""
+    if not probes.sent:
+        return
+    if not probes.pairs_ns:
+        yield warn(
+            "messages to itself",
+            f"none of {2 * probes.sent} came back on {probes.loop_topic}",
+            "all",
+            "access list: the client reads and writes this topic; without it there is no echo, "
+            "and the bounds are wider",
+        )
+        return
+    first_ns = statistics.median(first for first, _ in probes.pairs_ns)
+    value = f"{first_ns / _MS:.2f} ms to the broker and back"
+    held = [second - first for first, second in probes.pairs_ns if second - first > _HELD_NS]
+    if first_ns > _SLOW_NS:
+        remedy = "a slow network; or a bridge, a proxy or a timer on the way: mqtick-lab doctor"
+        yield warn("promptness", value, f"at most {_SLOW_NS // _MS} ms", remedy)
+    elif 2 * len(held) > len(probes.pairs_ns):
+        yield warn(
+            "promptness",
+            f"{value}, but of two messages in a row the second is held "
+            f"{statistics.median(held) / _MS:.0f} ms longer",
+            "sent at once",
+            "no TCP_NODELAY at the broker. Mosquitto: set_tcp_nodelay true; others: "
+            "docs/brokers.md",
+        )
+    else:
+        yield ok("promptness", f"{value}, the second of two messages is not held back")
+
+
+def check_access(probes: Probes, *, hears_time: bool, has_keys: bool, account: str) -> list[Check]:
+    """Check that the broker keeps a client from what only others may do."""
+    if not probes.time_topic:
+        return []
+    who = f"the account '{account}'" if account else "whoever connects, without an account,"
+    if probes.time_topic in probes.let_through:
+        worth = (
+            "keys protect this client: it refuses such messages, but has to look at each"
+            if has_keys
+            else "without keys (keys_file) nothing else protects the clocks"
+        )
+        return [
+            warn(
+                "access list",
+                f"{who} may publish time for every clock: a message on {probes.time_topic} "
+                "came through",
+                "refused",
+                "let only the time servers' accounts write these topics, each its own number "
+                f"(docs/protocol.md, section 3); {worth}",
+            )
+        ]
+    if probes.let_through:
+        return [_others(who, sorted(probes.let_through))]
+    # Who hears nobody's time would not hear its own either.
+    said = "keeps this account from publishing time, and from the topics of other clients"
+    return [ok("access list", said)] if hears_time else []
+
+
+def _others(who: str, topics: Sequence[str]) -> Check:
+    return warn(
+        "access list",
+        f"{who} may write and read what is another client's: {', '.join(topics)}",
+        "refused",
+        "end the topics q, r and f of a client with its user name (Mosquitto: pattern ... %u; "
+        "docs/protocol.md, section 3)",
+    )
