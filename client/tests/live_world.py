@@ -89,13 +89,17 @@ class Client:
         return self.agent.best() is not None
 
     def assert_truth_in_bound(self) -> None:
-        """The guaranteed interval of every server that is known holds the true offset."""
+        """The interval of every known server holds the true offset, and so does its bound."""
         assert self.knows_time
         for track in self.agent.tracks:
             estimate = track.estimator.at(self.clock.raw_ns())
             if estimate.lower_ns is None or estimate.upper_ns is None:
                 continue
-            assert estimate.lower_ns <= self.truth_ns() <= estimate.upper_ns
+            truth_ns = self.truth_ns()
+            assert estimate.lower_ns <= truth_ns <= estimate.upper_ns
+            assert estimate.offset_ns is not None
+            assert estimate.bound_ns is not None
+            assert abs(estimate.offset_ns - truth_ns) <= estimate.bound_ns
             assert estimate.upper_ns - estimate.lower_ns < 100 * MS
 
 

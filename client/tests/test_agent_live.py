@@ -129,6 +129,9 @@ def test_the_true_offset_stays_inside_the_bound(worlds: Callable[..., World]) ->
     best = client.agent.best()
     assert best is not None
     assert best[1].offset_ns == pytest.approx(client.truth_ns(), abs=1000 * US)
+    (row,) = status(client.agent, {})["servers"]
+    ways = row["offset_ns"] - row["earliest_offset_ns"], row["latest_offset_ns"] - row["offset_ns"]
+    assert row["bound_ns"] == max(ways)
 
 
 @pytest.mark.slow

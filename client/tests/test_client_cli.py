@@ -446,6 +446,16 @@ def test_between_two_rows_of_the_forecast_the_interval_is_drawn_straight() -> No
     assert present.bound_ns == pytest.approx(200 * US, rel=0.01)
 
 
+def test_the_bound_counts_from_the_estimate_and_not_from_the_middle_of_the_interval() -> None:
+    values = values_of(half_ns=100 * US)
+    for one in values["forecast"]:
+        one["offset_ns"] += 80 * US
+    present = now_from(status_of(values))
+    assert present.bound_ns == pytest.approx(180 * US, rel=0.02)
+    assert present.estimate_ns - present.bound_ns <= present.earliest_ns
+    assert present.estimate_ns + present.bound_ns >= present.latest_ns
+
+
 def test_the_state_is_that_of_the_later_row() -> None:
     written_ns = raw_ns() - 5 * SECOND
     values = values_of()

@@ -81,6 +81,7 @@ def test_before_the_first_sample_nothing_is_known():
     assert estimate.state is State.UNSYNCHRONISED
     assert (estimate.offset_ns, estimate.lower_ns, estimate.upper_ns) == (None, None, None)
     assert estimate.half_width_ns is None
+    assert estimate.bound_ns is None
     assert estimate.reference_ns() is None
 
 
@@ -372,6 +373,28 @@ def test_the_estimate_is_clipped_into_the_guaranteed_interval():
     assert estimate.offset_ns <= estimate.upper_ns == EPOCH + 11 * US
 
 
+def test_the_truth_is_within_the_bound_of_an_estimate_that_is_far_from_the_middle():
+    # As measured through Mosquitto with TLS, on a machine with clients of real-time priority: the
+    # client woke at its copy, and held the broker up before the last echo.
+    lower_ns, offset_ns, upper_ns = (EPOCH + error for error in (-17_463, 118_198, 137_386))
+    estimator = Estimator()
+    estimator.add(exchange(1, offset_ns, lower_ns=lower_ns, upper_ns=upper_ns, delay_ns=261_322))
+    estimate = estimator.at(local(1))
+    assert estimate.half_width_ns < abs(estimate.offset_ns - EPOCH) <= estimate.bound_ns
+    assert estimate.bound_ns == offset_ns - lower_ns + US  # with stamp_error_us
+
+
+@given(st.integers(0, 400), st.integers(0, 400), st.floats(0, 1))
+def test_the_bound_reaches_from_the_estimate_to_both_ends_of_the_interval(below, above, share):
+    estimator = Estimator()
+    guess_ns = EPOCH - below + round(share * (below + above))
+    estimator.add(exchange(1, guess_ns, lower_ns=EPOCH - below, upper_ns=EPOCH + above))
+    estimate = estimator.at(local(1))
+    assert estimate.offset_ns - estimate.bound_ns <= estimate.lower_ns
+    assert estimate.offset_ns + estimate.bound_ns >= estimate.upper_ns
+    assert estimate.half_width_ns <= estimate.bound_ns <= 2 * estimate.half_width_ns
+
+
 def test_a_question_about_the_recent_past_is_answered():
     estimator = settled()
     estimate = estimator.at(local(100))
@@ -484,6 +507,8 @@ def test_with_broadcasts_alone_the_upper_limit_is_an_assumption_and_says_so():
     assert estimate.state is State.SYNCHRONISED
     assert estimate.lower_ns <= EPOCH <= estimate.upper_ns
     assert estimate.half_width_ns == pytest.approx(5000 * US, rel=0.05)
+    # The least delay is taken for none, so all that is assumed lies on one side of the estimate.
+    assert estimate.bound_ns == pytest.approx(10_000 * US, rel=0.05)
 
 
 def test_a_single_broadcast_is_not_enough():

@@ -46,8 +46,11 @@ def sample(
 def holds(estimate: Estimate, ppm: float) -> bool:
     assert estimate.lower_ns is not None
     assert estimate.upper_ns is not None
+    assert estimate.offset_ns is not None
+    assert estimate.bound_ns is not None
     here = truth(estimate.local_ns / SECOND, ppm)
-    return estimate.lower_ns <= here <= estimate.upper_ns
+    inside = estimate.lower_ns <= here <= estimate.upper_ns
+    return inside and abs(estimate.offset_ns - here) <= estimate.bound_ns
 
 
 def follow(

@@ -8,25 +8,28 @@ import json
 import sys
 import time
 
-from mqtick.client.present import NowError, now
+from mqtick.client.present import NowError, now_from
 from mqtick.protocol import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import StatusError, read_status
 from mqtick.service.program import status_path
 
 
 def look() -> dict[str, object]:
-    """Return the client's state, its true error and the bound that it states, ns."""
+    """Return the client's state, its true error, what it states, and whether that holds; ns."""
     try:
-        found, status = now(), read_status(status_path("mqtick-client", "")).values
+        # Once: a client that is started again in between has another virtual clock.
+        status = read_status(status_path("mqtick-client", ""))
+        found = now_from(status)
     except (NowError, StatusError) as error:
         return {"state": "unsynchronised", "why": str(error)}
     kernel = read_kernel_time(10)
-    clock = VirtualClock(VirtualClockSettings.from_text(status["virtual_clock"]))
+    clock = VirtualClock(VirtualClockSettings.from_text(status.values["virtual_clock"]))
     truth_ns = clock.monotonic_raw_ns(found.clock_ns) + kernel.realtime_ns - kernel.raw_ns
     return {
         "state": found.state,
         "error_ns": found.estimate_ns - truth_ns,
         "bound_ns": found.bound_ns,
+        "is_inside": found.earliest_ns <= truth_ns <= found.latest_ns,
         "clock_error_ns": found.clock_ns - truth_ns,
     }
 

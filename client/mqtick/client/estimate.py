@@ -65,6 +65,16 @@ class Estimate:
             return None
         return (self.upper_ns - self.lower_ns + 1) // 2
 
+    @property
+    def bound_ns(self) -> int | None:
+        """The most by which the best estimate is wrong; None if one side is open.
+
+        More than half the interval wherever the estimate is not its middle.
+        """
+        if self.offset_ns is None or self.lower_ns is None or self.upper_ns is None:
+            return None
+        return max(self.upper_ns - self.offset_ns, self.offset_ns - self.lower_ns)
+
     def reference_ns(self) -> int | None:
         """The server's time at this local instant (Unix ns), as estimated."""
         return None if self.offset_ns is None else self.local_ns + self.offset_ns

@@ -56,8 +56,8 @@ class Now:
 
     @property
     def bound_ns(self) -> int:
-        """Half the interval."""
-        return (self.latest_ns - self.earliest_ns + 1) // 2
+        """The most by which the estimate is wrong: the way to the far end of the interval."""
+        return max(self.latest_ns - self.estimate_ns, self.estimate_ns - self.earliest_ns)
 
     @property
     def clock_error_ns(self) -> int:

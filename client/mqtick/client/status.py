@@ -56,7 +56,7 @@ def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, A
         "offset_ns": _against_wall(estimate.offset_ns, time_minus_raw_ns),
         "earliest_offset_ns": _against_wall(estimate.lower_ns, time_minus_raw_ns),
         "latest_offset_ns": _against_wall(estimate.upper_ns, time_minus_raw_ns),
-        "bound_ns": estimate.half_width_ns,
+        "bound_ns": estimate.bound_ns,
         "bound_is_assumed": estimate.assumed,
         "root_distance_ns": estimate.root_distance_ns,
         "delay_ns": track.last_delay_ns,
@@ -227,7 +227,7 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
         found.append(Metric("mqtick_client_server_in_use", in_use, text, "gauge", labels))
         for name, value, text in (
             ("offset", row["offset_ns"], "Server minus this clock."),
-            ("bound", row["bound_ns"], "Half the interval in which the offset certainly is."),
+            ("bound", row["bound_ns"], "The offset is certainly within this of what is shown."),
             ("root_distance", row["root_distance_ns"], "Bound of the server's own error."),
             ("delay", row["delay_ns"], "Round trip to the server and back."),
             ("sample_age", row["age_ns"], "Time since the newest sample in use."),

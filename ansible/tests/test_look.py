@@ -1,0 +1,72 @@
+"""What the fleet tests see of a client, against a client whose error is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from fleet import ON_HOST, PYTHON, knows_the_time
+
+from mqtick.client.present import boot_id
+from mqtick.protocol import VirtualClock, VirtualClockSettings
+
+US, SECOND = 1_000, 1_000_000_000
+CLOCK = VirtualClockSettings.starting_now(offset_ns=2500 * US, frequency_ppb=2000.0)
+
+
+def look(folder: Path, error_us: int, lower_us: int, upper_us: int) -> dict[str, object]:
+    """Look at a client whose estimate is wrong by `error_us`; its interval is about the truth."""
+    local_ns = VirtualClock(CLOCK).raw_ns()
+    truth_ns = -CLOCK.offset_ns
+    forecast = [
+        {
+            "local_ns": local_ns + later_s * SECOND,
+            "offset_ns": truth_ns + error_us * US,
+            "lower_ns": truth_ns + lower_us * US,
+            "upper_ns": truth_ns + upper_us * US,
+            "state": "synchronised",
+        }
+        for later_s in (0, 30)
+    ]
+    status = {"boot_id": boot_id(), "virtual_clock": CLOCK.to_text(), "forecast": forecast}
+    content = {
+        "version": 1,
+        "program": "mqtick-client",
+        "pid": os.getpid(),
+        "written_boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        "status": status,
+    }
+    (folder / "status.json").write_text(json.dumps(content))
+    done = subprocess.run(
+        [PYTHON, ON_HOST / "look.py", "1"],
+        env={**os.environ, "RUNTIME_DIRECTORY": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def test_a_look_sees_how_wrong_a_client_is_and_what_it_states(tmp_path: Path) -> None:
+    seen = look(tmp_path, 130, -30, 216)
+    # Since the epoch, some seconds ago, the clock has gained 2 us in each.
+    assert seen["error_ns"] == pytest.approx(130 * US, abs=100 * US)
+    assert seen["bound_ns"] == 160 * US
+    assert seen["is_inside"]
+    assert seen["clock_error_ns"] == pytest.approx(2500 * US, abs=100 * US)
+
+
+def test_an_estimate_that_is_far_from_the_middle_of_a_right_interval_is_right(
+    tmp_path: Path,
+) -> None:
+    assert knows_the_time(look(tmp_path, 900, -300, 1500))
+
+
+def test_a_truth_outside_the_interval_is_seen(tmp_path: Path) -> None:
+    assert not knows_the_time(look(tmp_path, 900, 500, 1500))
+    # However far the interval reaches on the other side.
+    assert not look(tmp_path, 900, 500, 5000)["is_inside"]
