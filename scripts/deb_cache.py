@@ -7,6 +7,7 @@ are; the private apt has folders of its own, and needs no root.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -19,11 +20,13 @@ from wheelhouse_index import WheelhouseError, read_index, sha256_of
 
 # With what each of them needs, down to the C library: a host takes from it what it has not.
 PACKAGES = ["chrony", "mosquitto", "systemd-timesyncd", "ethtool", "iw"]
-BENCH_PACKAGES = ["sigrok-cli", "sigrok-firmware-fx2lafw", "prometheus"]
+# sigrok-cli needs a library of Python's, to whose version the Python of the host is bound.
+BENCH_PACKAGES = ["sigrok-cli", "sigrok-firmware-fx2lafw", "python3", "prometheus"]
 FIELDS = ("Package", "Version", "Architecture", "Pre-Depends", "Depends", "Provides")
 INSTALL = ("-qq", "--yes", "--no-install-recommends", "install")
 DISTRIBUTION = {"bookworm": "debian", "trixie": "debian", "noble": "ubuntu"}
 KEYRING = "/usr/share/keyrings/{}-archive-keyring.gpg"
+PAUSES_S = (5, 20)
 
 
 class NoDebsError(Exception):
@@ -97,6 +100,8 @@ def make_root(root: Path, target: str) -> Path:
         + f'Dir::Etc::preferencesparts "{root}/etc/parts"; Dir::Etc::preferences "/dev/null";\n'
         + f'APT::Architecture "{architecture}"; APT::Architectures {{ "{architecture}"; }};\n'
         + 'APT::Sandbox::User "root"; Acquire::Languages "none"; Acquire::Retries "3";\n'
+        # A list that cannot be had is an error, not a warning.
+        + 'APT::Update::Error-Mode "any";\n'
         + 'APT::Install-Recommends "false"; Debug::NoLocking "true";\n'
     )
     return configuration
@@ -125,30 +130,52 @@ def take_over(before: Path, target: str, archives: Path) -> None:
             shutil.copy2(path, archives)
 
 
-def update(configuration: Path, say: Callable[[str], None]) -> None:
-    """Fetch the package lists; a mirror that is being changed at the moment gets time for it."""
-    for pause_s in (5, 20, 0):
+def update(configuration: Path, release: str, say: Callable[[str], None]) -> dict[str, str]:
+    """Fetch the package lists; returns which suites had to be left out, and why.
+
+    A mirror that is being changed at the moment gets time for it. One whose lists do not fit
+    together for days costs the updates of that release, never the release itself.
+    """
+    sources_list = configuration.with_name("sources.list")
+    pauses = list(PAUSES_S)
+    left_out: dict[str, str] = {}
+    while True:
         try:
             run("apt-get", "-qq", "update", APT_CONFIG=str(configuration))
-            return
+            return left_out
         except WheelhouseError as error:
-            why = error
-            if pause_s:
-                say(f"once more in {pause_s} s: {error}")
-                time.sleep(pause_s)
-    raise WheelhouseError(f"the package lists cannot be fetched: {why}")
+            why = str(error)
+        if pauses:
+            say(f"once more in {pauses[0]} s: {why}")
+            time.sleep(pauses.pop(0))
+            continue
+        broken = set(re.findall(r"/dists/([^/ ]+)/", why))
+        if not broken or release in broken:
+            raise WheelhouseError(f"the package lists cannot be fetched: {why}")
+        lines = sources_list.read_text().splitlines(keepends=True)
+        sources_list.write_text("".join(line for line in lines if not broken & set(line.split())))
+        sentence = (
+            f"no updates of {' and '.join(sorted(broken))}, whose package lists the mirror does not "
+            f"serve whole: the packages are those of {release} without them; run the same again on "
+            f"another day, or where apt has another mirror ({why})"
+        )
+        say(sentence)
+        left_out |= dict.fromkeys(broken, sentence)
 
 
 def fetch(
     target: str, folder: Path, bench: bool, before: Path, say: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """Fetch the packages for a target and what they need; returns the index's entries."""
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Fetch the packages for a target and what they need.
+
+    Returns the index's entries, and which suites were left out, and why.
+    """
     wanted = PACKAGES + (BENCH_PACKAGES if bench else [])
     with tempfile.TemporaryDirectory(prefix="apt-") as name:
         root = Path(name)
         configuration = make_root(root, target)
         say(f"{target}: package lists")
-        update(configuration, say)
+        left_out = update(configuration, target.split("-")[0], say)
         # One by one, since some of them exclude each other; what to fetch is asked before an
         # earlier wheelhouse helps, since apt names only files that it has not.
         names = set()
@@ -163,4 +190,4 @@ def fetch(
         folder.mkdir(parents=True)
         for one in sorted(names):
             shutil.copy2(archives / one, folder)
-    return [describe(path) for path in sorted(folder.iterdir())]
+    return [describe(path) for path in sorted(folder.iterdir())], left_out

@@ -14,6 +14,7 @@ from ansible_collections.mqtick.fleet.plugins.module_utils.debian import (
     installed_packages,
     only_for_us,
     relations,
+    time_daemons,
     to_install,
     what_apt_would_do,
     words_of_apt,
@@ -121,6 +122,15 @@ def test_a_package_that_something_else_needs_by_now_stays() -> None:
     )
     added = {"mosquitto", "libmosquitto1", "libcjson1", "gone-long-ago"}
     assert only_for_us(added, host) == ["libcjson1", "mosquitto"]
+
+
+def test_nothing_but_another_time_daemon_may_go_for_a_package_that_comes() -> None:
+    host = installed(
+        ("systemd-timesyncd", "252", "time-daemon", ""),
+        ("ntpsec", "1.2", "ntp, time-daemon", ""),
+        ("python3", "3.11", "", "libpython3.11-stdlib (= 3.11)"),
+    )
+    assert time_daemons(host) == {"systemd-timesyncd", "ntpsec"}
 
 
 def test_the_record_is_the_difference_between_before_and_now(tmp_path: Path) -> None:

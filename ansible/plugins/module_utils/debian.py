@@ -233,7 +233,13 @@ def words_of_apt(words: str) -> str:
     return f"{said} Run this again when the cause is removed: it finishes what is half done."
 
 
-# ---- what to take away again --------------------------------------------------------------------
+# ---- what may go, and what to take away again ---------------------------------------------------
+def time_daemons(installed: dict[str, Package]) -> set[str]:
+    """Return which packages steer the clock: they exclude each other."""
+    kind = Relation("time-daemon")
+    return {name for name, package in installed.items() if package.satisfies(kind)}
+
+
 def only_for_us(added: set[str], installed: dict[str, Package]) -> list[str]:
     """Return which of the packages that were added nothing else on the host needs by now."""
     unwanted = {name: installed[name] for name in added if name in installed}

@@ -14,6 +14,7 @@ from ansible_collections.mqtick.fleet.plugins.module_utils.debian import (
     QUERY,
     installed_packages,
     only_for_us,
+    time_daemons,
     what_apt_would_do,
     words_of_apt,
 )
@@ -159,23 +160,33 @@ class Host:
         done = self.run(*APT, "--simulate", "install", *arguments)
         return done, what_apt_would_do(done.stdout)
 
-    def attempt(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], Plan]:
+    def attempt(
+        self, may_go: set[str], *arguments: str
+    ) -> tuple[subprocess.CompletedProcess[str], Plan]:
         """Let apt do it, if it can, and record what came and what went by it."""
         done, plan = self.plan(*arguments)
         if done.returncode == 0:
+            # A library of another version makes apt take away all that is bound to the old one.
+            if others := sorted(set(plan[1]) - may_go):
+                self.module.fail_json(
+                    msg=f"apt would also remove {', '.join(others)}. Nothing was changed. If "
+                    "nothing there needs that, remove it; else bring the host up to date "
+                    "('apt-get update' and 'apt-get upgrade') or make a new wheelhouse, and run "
+                    "this again."
+                )
             self.record.begin(self.names(), *plan)
             done = self.run(*APT, "install", *arguments)
             self.record.end(self.names())
         return done, plan
 
-    def install(self, what: str, *arguments: str) -> Plan:
+    def install(self, what: str, may_go: set[str], *arguments: str) -> Plan:
         """Let apt do it, and return which packages came and which went."""
-        done, plan = self.attempt(*arguments)
+        done, plan = self.attempt(may_go, *arguments)
         words = ""
         if done.returncode != 0 and not self.module.params["files"]:
             # A new host has no package lists, and an old one may have lists of long ago.
             words = self.run(*APT, "update").stderr
-            done, plan = self.attempt(*arguments)
+            done, plan = self.attempt(may_go, *arguments)
         if done.returncode != 0:
             self.fail(what, words + done.stderr)
         return plan
@@ -193,7 +204,8 @@ def present(host: Host) -> dict[str, object]:
         return result
     files = module.params["files"]
     if not module.check_mode:
-        plan = host.install(f"install {', '.join(missing)}", *(files or missing))
+        may_go = time_daemons(installed_packages(host.listing()))
+        plan = host.install(f"install {', '.join(missing)}", may_go, *(files or missing))
         result["added"], result["removed"] = plan
         if libraries := [name for name in result["added"] if name not in wanted]:
             host.run("apt-mark", "auto", *libraries)
@@ -219,13 +231,7 @@ def restored(host: Host) -> dict[str, object]:
         )
         arguments = ["--purge", "--allow-downgrades", *(module.params["files"] or back)]
         arguments += [f"{name}-" for name in unwanted]
-        _, (_, going) = host.plan(*arguments)
-        if others := sorted(set(going) - set(unwanted)):
-            module.fail_json(
-                msg=f"apt would also remove {', '.join(others)}, which needs what this collection "
-                "has installed. Nothing was removed. If that may go, remove it, and run this again."
-            )
-        host.install(what, *arguments)
+        host.install(what, set(unwanted), *arguments)
         for name in unwanted:
             if name in ACCOUNTS:
                 host.run("userdel", ACCOUNTS[name])
