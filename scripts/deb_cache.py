@@ -20,6 +20,8 @@ from wheelhouse_index import WheelhouseError, read_index, sha256_of
 
 # With what each of them needs, down to the C library: a host takes from it what it has not.
 PACKAGES = ["chrony", "mosquitto", "systemd-timesyncd", "ethtool", "iw"]
+# systemd-timesyncd, when it comes back, wants its own version of systemd, and these want that too.
+PACKAGES += ["libnss-systemd", "libpam-systemd", "systemd-resolved", "systemd-sysv", "udev"]
 # sigrok-cli needs a library of Python's, to whose version the Python of the host is bound.
 BENCH_PACKAGES = ["sigrok-cli", "sigrok-firmware-fx2lafw", "python3", "prometheus"]
 FIELDS = ("Package", "Version", "Architecture", "Pre-Depends", "Depends", "Provides")
@@ -54,7 +56,7 @@ def release_of_this_machine() -> dict[str, str]:
     return {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
 
 
-def sources(release: str) -> str:
+def sources(release: str, architecture: str) -> str:
     """Return sources for another release, from where this machine gets its own."""
     if not shutil.which("apt-get"):
         raise NoDebsError("this machine has no apt, so Debian packages cannot be fetched here")
@@ -64,6 +66,14 @@ def sources(release: str) -> str:
             f"no Debian packages: the apt of this machine ({here.get('ID')}) has no mirror of "
             f"{DISTRIBUTION[release].capitalize()}; hosts of that kind need a way to their own "
             "mirror (fleet_offline: false), or make the wheelhouse on such a machine"
+        )
+    if here["ID"] == "ubuntu" and (architecture == "amd64") != (
+        (ours := run("dpkg", "--print-architecture").strip()) == "amd64"
+    ):
+        raise NoDebsError(
+            f"no Debian packages: Ubuntu keeps those for {architecture} on other mirrors than "
+            f"those for {ours}, this machine's; hosts of that kind need a way to their own mirror "
+            "(fleet_offline: false), or make the wheelhouse on such a machine"
         )
     own = here["VERSION_CODENAME"]
     told = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)",
@@ -88,7 +98,7 @@ def make_root(root: Path, target: str) -> Path:
     for name in ("state/lists/partial", "cache/archives/partial", "etc/sources.d", "etc/parts"):
         (root / name).mkdir(parents=True)
     (root / "status").touch()
-    (root / "etc/sources.list").write_text(sources(release))
+    (root / "etc/sources.list").write_text(sources(release, architecture))
     # The machine's own settings stay valid as far as they say how to fetch, and no further.
     how = run("apt-config", "dump", "Acquire")
     configuration = root / "etc/apt.conf"
@@ -155,9 +165,9 @@ def update(configuration: Path, release: str, say: Callable[[str], None]) -> dic
         lines = sources_list.read_text().splitlines(keepends=True)
         sources_list.write_text("".join(line for line in lines if not broken & set(line.split())))
         sentence = (
-            f"no updates of {' and '.join(sorted(broken))}, whose package lists the mirror does not "
-            f"serve whole: the packages are those of {release} without them; run the same again on "
-            f"another day, or where apt has another mirror ({why})"
+            f"no updates of {' and '.join(sorted(broken))}, whose package lists the mirror does "
+            f"not serve whole: the packages are those of {release} without them; run the same "
+            f"again on another day, or where apt has another mirror ({why})"
         )
         say(sentence)
         left_out |= dict.fromkeys(broken, sentence)
@@ -175,7 +185,7 @@ def fetch(
         root = Path(name)
         configuration = make_root(root, target)
         say(f"{target}: package lists")
-        left_out = update(configuration, target.split("-")[0], say)
+        left_out = update(configuration, target.partition("-")[0], say)
         # One by one, since some of them exclude each other; what to fetch is asked before an
         # earlier wheelhouse helps, since apt names only files that it has not.
         names = set()

@@ -154,7 +154,10 @@ def build(folder: Path, targets: list[str], required: bool, bench: bool, before:
     for target in targets:
         entry = fetch_wheels(target, sets, program)
         try:
-            entry["debs"] = deb_cache.fetch(target, folder / "debs" / target, bench, before, say)
+            entry["debs"], left_out = deb_cache.fetch(
+                target, folder / "debs" / target, bench, before, say
+            )
+            entry["missing"] |= left_out
         except deb_cache.NoDebsError as error:
             if required:
                 raise WheelhouseError(f"{target}: {error}") from error

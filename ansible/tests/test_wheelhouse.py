@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import shutil
@@ -262,3 +263,86 @@ def test_an_unknown_target_is_wrong_use(
         script.main(["--targets", "buster-amd64"])
     assert ended.value.code == 2
     assert "unknown target buster-amd64; known are bookworm-amd64" in capsys.readouterr().err
+
+
+# ---- a mirror whose lists do not fit together ---------------------------------------------------
+needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
+
+
+def make_mirror(folder: Path, suites: dict[str, bool]) -> str:
+    """A mirror with one package per suite; a suite that is not whole has another list than it says.
+
+    Returns the lines for apt.
+    """
+    for suite, is_whole in suites.items():
+        packages = folder / f"dists/{suite}/main/binary-armhf/Packages"
+        packages.parent.mkdir(parents=True)
+        text = (
+            f"Package: of-{suite}\nVersion: 1\nArchitecture: armhf\n"
+            f"Filename: x.deb\nSize: 1\nSHA256: {'0' * 64}\n\n"
+        )
+        packages.write_text(text if is_whole else text * 2)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        (folder / f"dists/{suite}/Release").write_text(
+            f"Suite: {suite}\nCodename: {suite}\nArchitectures: armhf\nComponents: main\n"
+            "Date: Fri, 20 Nov 2026 00:00:00 UTC\n"
+            f"SHA256:\n {digest} {len(text)} main/binary-armhf/Packages\n"
+        )
+    return "".join(f"deb [trusted=yes] file:{folder} {suite} main\n" for suite in suites)
+
+
+def lists_of(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **suites: bool
+) -> tuple[dict[str, str], set[str], list[str]]:
+    """Fetch lists from such a mirror; returns what was left out, which packages apt knows, what
+    was said."""
+    deb_cache = script.deb_cache
+    lines = make_mirror(
+        folder / "mirror", {key.replace("_", "-"): one for key, one in suites.items()}
+    )
+    monkeypatch.setattr(deb_cache, "sources", lambda *_: lines)
+    monkeypatch.setattr(deb_cache, "PAUSES_S", (0.01,))
+    configuration = deb_cache.make_root(folder / "root", "bookworm-armhf")
+    said: list[str] = []
+    left_out = deb_cache.update(configuration, "bookworm", said.append)
+    known = deb_cache.run("apt-cache", "pkgnames", APT_CONFIG=str(configuration))
+    return left_out, set(known.split()), said
+
+
+@needs_apt
+def test_updates_whose_list_is_not_the_one_that_was_signed_are_left_out_with_a_sentence(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out, known, said = lists_of(
+        script, monkeypatch, tmp_path, bookworm=True, bookworm_updates=True, bookworm_security=False
+    )
+    assert known == {"of-bookworm", "of-bookworm-updates"}
+    assert left_out.keys() == {"bookworm-security"}
+    assert said[0].startswith("once more in 0.01 s")
+    assert said[1].startswith("no updates of bookworm-security, whose package lists the mirror")
+    assert "run the same again on another day" in left_out["bookworm-security"]
+
+
+@needs_apt
+def test_a_release_whose_own_list_is_not_the_one_that_was_signed_is_no_wheelhouse(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        script.WheelhouseError, match=r"the package lists cannot be fetched.*/dists/bookworm/"
+    ):
+        lists_of(script, monkeypatch, tmp_path, bookworm=False, bookworm_updates=True)
+
+
+def test_an_ubuntu_of_another_architecture_is_somewhere_else(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deb_cache = script.deb_cache
+    monkeypatch.setattr(deb_cache.shutil, "which", lambda _: "/usr/bin/apt-get")
+    monkeypatch.setattr(
+        deb_cache,
+        "release_of_this_machine",
+        lambda: {"ID": "ubuntu", "VERSION_CODENAME": "noble"},
+    )
+    monkeypatch.setattr(deb_cache, "run", lambda *_: "amd64\n")
+    with pytest.raises(deb_cache.NoDebsError, match=r"those for arm64 on other mirrors.*amd64"):
+        deb_cache.sources("noble", "arm64")
