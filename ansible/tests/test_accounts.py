@@ -81,6 +81,29 @@ def test_formats_without_keys_get_their_lines_only_when_they_are_asked_for(
     assert writers == {"mqtick-server-0", "mqtick-server-4"}
 
 
+def placed(**settings: Any) -> dict[str, list[Any]]:
+    hosts = {"time1": {"timeserver_number": 0}, "pi-a": {}, "pi-b": settings}
+    return fleet_accounts(
+        hosts, {"mqtick_timeservers": ["time1"], "mqtick_clients": ["pi-a", "pi-b"]}
+    )
+
+
+def test_the_place_that_a_program_is_set_to_is_in_the_access_list_of_the_draft() -> None:
+    fleet = placed(client_settings={"draft_location": "hall"})
+    lines = rights(access_list(fleet, "mqtick", ["precise", "draft-2021"]))
+    for place in ("hall", "location"):
+        assert f"read {place}/TIME/SYN" in lines["everybody"]
+        assert f"write {place}/TIME/SRQ" in lines["everybody"]
+        assert f"write {place}/TIME/SYN" in lines["mqtick-server-0"]
+    assert "hall" not in access_list(fleet, "mqtick")
+
+
+@pytest.mark.parametrize("place", ["", "#", "hall 2", "a\nuser pi-a"])
+def test_a_place_that_would_spoil_the_access_list_is_refused(place: str) -> None:
+    with pytest.raises(InventoryError, match="client_settings of 'pi-b'"):
+        placed(client_settings={"draft_location": place})
+
+
 def test_further_accounts_get_their_own_lines() -> None:
     lines = rights(access_list(FLEET, "mqtick", own={"lamp": ["read hall/#", "write hall/lamp"]}))
     assert lines["lamp"] == {"read hall/#", "write hall/lamp"}
@@ -108,7 +131,8 @@ def accounts(servers: dict[str, object], clients: dict[str, object]) -> dict[str
 
 def test_every_host_of_the_inventory_has_its_account() -> None:
     found = accounts({"time1.lan": "4", "time2.lan": 0}, {"pi-b.lan": None, "time1.lan": "kitchen"})
-    assert found == {"clients": ["kitchen", "pi-b"], "servers": [0, 4]}
+    assert found["clients"] == ["kitchen", "pi-b"]
+    assert found["servers"] == [0, 4]
     assert account_names(found, experiments=True) == [
         *("mqtick-server-0", "mqtick-server-4", "kitchen", "pi-b", "mqtick-lab"),
     ]

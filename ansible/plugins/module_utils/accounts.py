@@ -12,6 +12,9 @@ _NAME_OCTETS = 16
 _OTHERS = re.compile(r"[^A-Za-z0-9_.-]")
 _ADDRESS = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
 _RESERVED = re.compile(r"mqtick-lab|mqtick-server-[0-9]+")
+DRAFT_LOCATION = "location"
+"""Unless a program is set to another one."""
+_NO_LOCATION = re.compile(r"[\s+#\x00-\x1f\x7f]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,16}")
 
 
@@ -33,7 +36,10 @@ def server_account(number: object) -> str:
 def fleet_accounts(
     hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Iterable[str]]
 ) -> dict[str, list[Any]]:
-    """Return `clients` (names) and `servers` (numbers) of the whole inventory, sorted."""
+    """Return `clients` (names) and `servers` (numbers) of the whole inventory, sorted.
+
+    And `draft_locations`: first topic levels of the draft-2021 format that they are set to.
+    """
     servers: dict[int, str] = {}
     for host in groups.get("mqtick_timeservers", ()):
         number = _server_number(host, hostvars[host].get("timeserver_number"))
@@ -60,7 +66,29 @@ def fleet_accounts(
                 "to 16 characters). Set client_name for one of them in the inventory."
             )
         clients[name] = host
-    return {"clients": sorted(clients), "servers": sorted(servers)}
+    return {
+        "clients": sorted(clients),
+        "servers": sorted(servers),
+        "draft_locations": sorted(_draft_locations(hostvars, groups)),
+    }
+
+
+def _draft_locations(
+    hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Iterable[str]]
+) -> set[str]:
+    found = set()
+    for role in ("timeserver", "client"):
+        for host in groups.get(f"mqtick_{role}s", ()):
+            settings = hostvars[host].get(f"{role}_settings") or {}
+            location = str(settings.get("draft_location", DRAFT_LOCATION))
+            if not location or _NO_LOCATION.search(location):
+                raise InventoryError(
+                    f"draft_location in {role}_settings of '{host}' is '{location}', but the "
+                    "broker's access list can only hold a word without spaces, + and #. Choose "
+                    "another one."
+                )
+            found.add(location)
+    return found
 
 
 def _server_number(host: str, value: object) -> int:
@@ -144,7 +172,6 @@ def access_list(
     prefix: str,
     formats: Iterable[str] = ("precise",),
     experiments: bool = False,
-    draft_location: str = "location",
     own: Mapping[str, list[str]] | None = None,
 ) -> str:
     """Return Mosquitto's `acl_file`: docs/protocol.md, section 3, narrowed to this fleet.
@@ -165,13 +192,17 @@ def access_list(
                 "programs; the two would share their rights. Choose another name."
             )
 
+    locations = accounts.get("draft_locations") or [DRAFT_LOCATION]
+
     def filled(rights: Iterable[str], number: object = "") -> list[str]:
-        parts = {"P": prefix, "L": draft_location, "N": str(number)}
         lines = []
         for right in rights:
             access, topic = right.split(" ", 1)
-            levels = (parts.get(level, level) for level in topic.split("/"))
-            lines.append(f"{access} {'/'.join(levels)}")
+            levels = topic.split("/")
+            for location in locations if "L" in levels else [""]:
+                parts = {"P": prefix, "L": location, "N": str(number)}
+                words = (parts.get(level, level) for level in levels)
+                lines.append(f"{access} {'/'.join(words)}")
         return lines
 
     lines: list[str] = []
