@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import re
+from html import escape
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from ansible_collections.mqtick.fleet.plugins.filter.fleet_status import fleet_status
 from ansible_collections.mqtick.fleet.plugins.module_utils.chrony_view import chrony_view
 from ansible_collections.mqtick.fleet.plugins.module_utils.durations import duration
 from ansible_collections.mqtick.fleet.plugins.module_utils.host_row import STATES, Row, row_of
@@ -381,6 +383,46 @@ def test_html_of_a_host_stays_text() -> None:
     page = page_of(table_of({f"pi{evil}": found}))
     assert Tags(page).tags.count("script") == plain.tags.count("script") == 1
     assert "img" not in Tags(page).tags
+
+
+# ---- the broker's certificate --------------------------------------------------------------------
+def with_certificate(days: int) -> dict[str, Any]:
+    return fleet_status(
+        {"pi7": {"fleet_look": client()}},
+        {"mqtick_clients": ["pi7"]},
+        ["pi7"],
+        limit_us=1000,
+        rows=40,
+        certificate={"days": days, "renew_days": "60"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("days", "says", "level"),
+    [
+        (812, "ends in 812 days.", "plain"),
+        (60, "ends in 60 days.", "plain"),
+        (59, "ends in 59 days. ansible-playbook mqtick.fleet.site", "bad"),
+        (1, "ends in 1 day.", "bad"),
+        (-1, "has ended", "bad"),
+    ],
+)
+def test_the_table_says_how_long_the_brokers_certificate_lasts(
+    days: int, says: str, level: str
+) -> None:
+    status = with_certificate(days)
+    assert says in status["lines"][-1]["text"]
+    assert status["lines"][-1]["level"] == level
+    assert status["table"]["certificate"] == {"days": days, "renew_days": 60}
+    assert ("! certificate" in status["page"]) == (level == "bad")
+    assert escape(says) in status["page"]
+
+
+def test_nothing_is_said_of_a_certificate_that_nobody_knows() -> None:
+    table = table_of({"pi7": client()})
+    assert table.as_json()["certificate"] is None
+    assert not any("certificate" in line["text"] for line in table_lines(table, 40))
+    assert 'class="certificate"' not in page_of(table)
 
 
 # ---- the page -----------------------------------------------------------------------------------

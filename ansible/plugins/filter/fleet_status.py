@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.mqtick.fleet.plugins.module_utils import table as fleet
@@ -46,6 +47,11 @@ options:
     description: When the hosts were asked; stands in the table as it is.
     type: str
     default: ""
+  certificate:
+    description: How many C(days) the broker's certificate lasts, and from which number of days
+      (C(renew_days)) on it is time for a new one. Empty when nobody knows.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -73,9 +79,13 @@ def fleet_status(
     rows: int,
     given_up: Sequence[str] = (),
     at: str = "",
+    certificate: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the table in its three forms."""
     table = fleet.fleet_table(hostvars, groups, hosts, float(limit_us), given_up)
+    if certificate:
+        known = fleet.Certificate(int(certificate["days"]), int(certificate["renew_days"]))
+        table = replace(table, certificate=known)
     lines: list[Line] = table_lines(table, int(rows))
     return {"table": {"at": at, **table.as_json()}, "lines": lines, "page": page_of(table, at)}
 

@@ -28,6 +28,7 @@ def page_of(table: Table, at: str = "") -> str:
             f"<header><h1>Time of the fleet{f', {escape(at)}' if at else ''}</h1>",
             f'<p class="answer">{escape(table.summary)}</p>',
             _numbers(table),
+            _certificate(table),
             "</header>",
             _told(table),
             _table(table),
@@ -67,6 +68,13 @@ def _numbers(table: Table) -> str:
         for value, name in tiles
     )
     return f'<dl class="numbers">{shown}</dl>'
+
+
+def _certificate(table: Table) -> str:
+    if table.certificate is None:
+        return ""
+    mark = "" if table.certificate.lasts else '<span class="state warns">! certificate</span> '
+    return f'<p class="certificate">{mark}{escape(table.certificate.sentence)}</p>'
 
 
 def _told(table: Table) -> str:

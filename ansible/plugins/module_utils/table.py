@@ -20,11 +20,40 @@ _WORSE: Final = {state: place for place, state in enumerate(STATES)}
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """How long the certificate of the fleet's broker lasts."""
+
+    days: int
+    """Whole days from now; negative when it has ended."""
+    renew_days: int
+    """With fewer days it is time for a new one."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether nothing has to be done yet."""
+        return self.days >= self.renew_days
+
+    @property
+    def sentence(self) -> str:
+        """What there is to say and, if it ends soon, to do."""
+        if self.days < 0:
+            said = "The broker's certificate has ended: who connects anew is not let in"
+        elif self.days == 1:
+            said = "The broker's certificate ends in 1 day"
+        else:
+            said = f"The broker's certificate ends in {self.days} days"
+        remedy = "ansible-playbook mqtick.fleet.site --tags broker makes a new one"
+        given = "one that you gave (broker_certificate_file) you have to replace before"
+        return f"{said}." if self.lasts else f"{said}. {remedy}; {given}."
+
+
+@dataclass(frozen=True)
 class Table:
     """All rows, the worst first."""
 
     rows: tuple[Row, ...]
     limit_us: float
+    certificate: Certificate | None = None
 
     @property
     def is_good(self) -> bool:
@@ -59,6 +88,7 @@ class Table:
             "good": self.is_good,
             "limit_us": self.limit_us,
             "counts": self.counts,
+            "certificate": asdict(self.certificate) if self.certificate else None,
             "hosts": [asdict(row) for row in self.rows],
         }
 

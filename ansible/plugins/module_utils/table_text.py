@@ -52,6 +52,9 @@ def table_lines(table: Table, most: int) -> list[Line]:
     if table.rows[len(shown) :]:
         rest = len(table.rows) - len(shown)
         said.append(_line(f"and {rest} more that are good; -e status_rows=0 shows all"))
+    if table.certificate:
+        level = "plain" if table.certificate.lasts else "bad"
+        said += [_line(""), _line(table.certificate.sentence, level)]
     return said
 
 
