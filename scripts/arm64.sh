@@ -6,7 +6,8 @@
 #
 #   scripts/arm64.sh [PYTEST ARGUMENT...]     default: protocol and client, the fast tests
 #
-# MQTICK_FLEET_CACHE=FOLDER   where the system is kept (default: ~/.cache/mqtick)
+# MQTICK_FLEET_CACHE=FOLDER     where the system is kept (default: ~/.cache/mqtick)
+# MQTICK_DEBIAN_MIRROR=ADDRESS  where it comes from (default: debootstrap's own)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/say.sh
@@ -35,8 +36,9 @@ if [ ! -e "$tree/.mqtick-complete" ]; then
   say "making a Debian 12 arm64 below $tree (four minutes)"
   rm -rf "$tree"
   mkdir -p "$tree"
-  debootstrap --arch=arm64 --variant=minbase --include="$packages" bookworm "$tree" >"$tree.log" 2>&1 ||
-    die 1 "debootstrap failed: see $tree.log"
+  debootstrap --arch=arm64 --variant=minbase --include="$packages" bookworm "$tree" \
+    ${MQTICK_DEBIAN_MIRROR:+"$MQTICK_DEBIAN_MIRROR"} >"$tree.log" 2>&1 ||
+    die 1 "debootstrap failed: see $tree.log. A mirror can be named with MQTICK_DEBIAN_MIRROR=http://HOST/debian."
   touch "$tree/.mqtick-complete"
 fi
 
