@@ -54,8 +54,8 @@ class Bench:
 
     def _publish(self, topic: str, payload: bytes, properties: bytes) -> Transmit:
         self.sent.append((topic, payload, properties))
-        transmit = Transmit(self.clock.now_ns)
-        transmit.kernel_ns = self.clock.now_ns
+        transmit = Transmit(self.clock.time_ns())
+        transmit.kernel_ns = self.clock.time_ns()
         return transmit
 
     def hear(
@@ -67,7 +67,7 @@ class Bench:
         retain: bool = False,
     ) -> None:
         self.clock.now_ns += WAY_NS
-        stamp = Stamp(self.clock.now_ns, Source.KERNEL)
+        stamp = Stamp(self.clock.time_ns(), Source.KERNEL)
         properties = encode_properties(user) if user else b""
         self.track.on_publish(Arrival(topic, payload, stamp, retain, properties))
 
@@ -119,6 +119,20 @@ def test_a_text_server_is_asked_when_it_is_heard_and_its_reply_bounds_the_offset
     estimate = bench.track.estimator.at(bench.clock.now_ns)
     assert not estimate.assumed
     assert estimate.offset_ns == OFFSET_NS
+
+
+@pytest.mark.parametrize("slewed_ns", [-2 * MS, 2 * MS])
+def test_the_offset_is_in_the_interval_though_the_judged_clock_is_slewed_meanwhile(
+    slewed_ns: int,
+) -> None:
+    bench = Bench("1451.1.6")
+    bench.hear(SYN, TEXT_PAYLOAD)
+    bench.clock.slewed_ns += slewed_ns
+    bench.hear(RES, bench.text_reply())
+    (wall,) = bench.of(Kind.TWO_WAY)
+    assert wall.sample.lower_ns is not None
+    assert wall.sample.upper_ns is not None
+    assert wall.sample.lower_ns <= OFFSET_NS <= wall.sample.upper_ns
 
 
 def test_a_server_is_not_asked_more_often_than_configured() -> None:

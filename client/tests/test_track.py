@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind
@@ -387,6 +389,37 @@ def test_a_lost_connection_makes_late_answers_unasked() -> None:
     bench.track.connection_lost()
     bench.reply(bench.request)
     assert bench.refused == {"unasked": 1}
+
+
+# -- a clock that is slewed ------------------------------------------------------------------------
+
+
+@given(st.integers(-5 * MS, 5 * MS), st.floats(0, 1), st.integers(-5 * MS, 5 * MS), st.booleans())
+@example(-2 * MS, 0.0, 0, False)  # the client came late to read the reply
+@example(2 * MS, 0.0, 0, True)
+@example(0, 1.0, 2 * MS, False)  # what completes the exchange came late
+def test_the_truth_is_in_the_interval_though_the_judged_clock_is_slewed_meanwhile(
+    slewed_ns: int, before_arrival: float, incomplete: int, bracketed: bool
+) -> None:
+    under_way = round(before_arrival * slewed_ns)
+    unread = slewed_ns - under_way
+    bench = Bench()
+    bench.echo_exchange()
+    bench.placing.pop()(True)  # behind the first echo
+    assert bench.track.ask()
+    bench.clock.slewed_ns += under_way
+    bench.reply(bench.request, slewed_ns=unread)
+    bench.clock.slewed_ns += incomplete
+    if bracketed:
+        bench.echo(bench.request, first_ns=WAY_NS - 5 * US, span_ns=10 * US, loop_ns=150 * US)
+    else:
+        bench.follow_up(bench.request)
+    sample = bench.of(Kind.ECHO if bracketed else Kind.TWO_WAY)[-1].sample
+    assert sample.lower_ns is not None
+    assert sample.upper_ns is not None
+    assert sample.lower_ns <= OFFSET_NS <= sample.upper_ns
+    # No wider than that takes: a clock that is not slewed costs nothing.
+    assert sample.upper_ns - sample.lower_ns <= 2 * WAY_NS + 3 * abs(slewed_ns)
 
 
 # -- the echo --------------------------------------------------------------------------------------

@@ -28,22 +28,23 @@ NAME = "pi7"
 
 
 class StillClock:
-    """Free-running timeline and judged clock are one, and move when they are told to."""
+    """The free-running timeline moves when it is told to; the judged one is that, and slewed."""
 
     def __init__(self) -> None:
         self.now_ns = START_NS
+        self.slewed_ns = 0
 
     def raw_ns(self) -> int:
         return self.now_ns
 
     def time_ns(self) -> int:
-        return self.now_ns
+        return self.now_ns + self.slewed_ns
 
     def time_minus_raw_ns(self) -> int:
-        return 0
+        return self.slewed_ns
 
     def raw_of_kernel_ns(self, realtime_ns: int) -> int:
-        return realtime_ns
+        return realtime_ns - self.slewed_ns
 
     def time_of_kernel_ns(self, realtime_ns: int) -> int:
         return realtime_ns
@@ -111,8 +112,8 @@ class Bench:
         if not self.is_connected:
             return None
         self.sent.append((topic, payload))
-        transmit = Transmit(self.clock.now_ns)
-        transmit.kernel_ns = self.clock.now_ns
+        transmit = Transmit(self.clock.time_ns())
+        transmit.kernel_ns = self.clock.time_ns()
         return transmit
 
     # -- the server ------------------------------------------------------------------------
@@ -152,7 +153,7 @@ class Bench:
         """Let a time message arrive."""
         self.clock.now_ns += way_ns + after_ns
         topic = TREE.time(self.number)
-        self.track.on_time(arrival(topic, payload, self.clock.now_ns, retain=retain))
+        self.track.on_time(arrival(topic, payload, self.clock.time_ns(), retain=retain))
 
     def hear_times(self, first: int, count: int) -> None:
         """Let `count` good time messages arrive, one a second."""
@@ -175,8 +176,12 @@ class Bench:
         leap: Leap = Leap.NONE,
         retain: bool = False,
         maybe_held: bool = False,
+        slewed_ns: int = 0,
     ) -> int:
-        """Let the request go, be answered at once and the reply arrive; returns stated T3."""
+        """Let the request go, be answered at once and the reply arrive; returns stated T3.
+
+        `slewed_ns`: how far the judged clock was moved before the client came to read it.
+        """
         self.clock.now_ns += way_ns
         t3_ns = self.server_ns()
         message = Reply(
@@ -189,7 +194,8 @@ class Bench:
             .sign(message.body(), topic, request.nonce if nonce is None else nonce)
         )
         self.clock.now_ns += way_ns
-        came = arrival(topic, signed, self.clock.now_ns, retain=retain)
+        came = arrival(topic, signed, self.clock.time_ns(), retain=retain)
+        self.clock.slewed_ns += slewed_ns
         self.track.on_reply(came._replace(maybe_held=maybe_held))
         return t3_ns
 
@@ -221,7 +227,7 @@ class Bench:
     def _complete(self, message: FollowUp | Echo, request: Request, keys: Keyring | None) -> None:
         topic = TREE.follow_up(self.number, NAME)
         signed = (keys or self.keys).client(NAME).sign(message.body(), topic, request.nonce)
-        self.track.on_follow_up(arrival(topic, signed, self.clock.now_ns))
+        self.track.on_follow_up(arrival(topic, signed, self.clock.time_ns()))
 
     def exchange(self, *, way_ns: int = WAY_NS) -> None:
         """Make one whole exchange with follow-up."""

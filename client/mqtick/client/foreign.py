@@ -62,7 +62,8 @@ class ForeignTrack:
         self.last_delay_ns: int | None = None
         self._name = f"mqtick/{name}"
         self._draft = DraftTopics(settings.draft_location)
-        self._pending: OrderedDict[str, tuple[Transmit, int]] = OrderedDict()
+        self._pending: OrderedDict[str, tuple[Transmit, int, int]] = OrderedDict()
+        """t1 -> the request, when it went, and time minus raw just before."""
         self._next_ask_ns = 0
         self._sequence = 0
         self._last_stated_ns = -1
@@ -128,6 +129,7 @@ class ForeignTrack:
         # The last digits are ours to choose: they make t1 unlike any other.
         unlike_ns = secrets.randbelow(1000)
         t1_ns = self._clock.time_ns() // 1000 * 1000 + unlike_ns
+        time_minus_raw_ns = self._clock.time_minus_raw_ns()
         if self.format == "1451.1.6":
             t1 = text1451.format_seconds(t1_ns)
             payload = text1451.encode_request(TextRequest(self._name, t1))
@@ -139,7 +141,7 @@ class ForeignTrack:
         if transmit is not None:
             if len(self._pending) >= _PENDING_LIMIT:
                 self._pending.popitem(last=False)
-            self._pending[t1] = (transmit, self._clock.raw_ns())
+            self._pending[t1] = (transmit, self._clock.raw_ns(), time_minus_raw_ns)
 
     def _on_reply(self, arrival: Arrival, arrived: Reading) -> None:
         reply: text1451.TextReply | draft2021.DraftReply
@@ -155,7 +157,8 @@ class ForeignTrack:
         if asked is None:
             raise DecodeError("unasked", "Nobody asked for this reply; ignored.")
         self._collect_stamps()
-        stamp = asked[0].stamp
+        transmit, _, time_minus_raw_ns = asked
+        stamp = transmit.stamp
         sample = two_way(
             self._origin(),
             Reading(self._clock.raw_of_kernel_ns(stamp.realtime_ns), stamp.source),
@@ -163,7 +166,7 @@ class ForeignTrack:
             Reading(reply.t3_ns, Source.USER),
             arrived,
             self._settings.estimator,
-        )
+        ).widened(abs(self._clock.time_minus_raw_ns() - time_minus_raw_ns))
         self.last_delay_ns = sample.delay_ns
         self._take(sample, arrival.stamp.realtime_ns)
 
@@ -175,7 +178,7 @@ class ForeignTrack:
         """Count requests that were not answered."""
         now_ns = self._clock.raw_ns()
         while self._pending:
-            t1, (_, asked_ns) = next(iter(self._pending.items()))
+            t1, (_, asked_ns, _) = next(iter(self._pending.items()))
             if now_ns - asked_ns < _MAXIMUM_AGE_NS:
                 return
             del self._pending[t1]

@@ -28,12 +28,26 @@ class Pending:
     request: Request
     transmit: Transmit
     asked_raw_ns: int
+    """When it was handed over, on the local timeline."""
+    time_minus_raw_ns: int
+    """What made the local timeline into the judged clock just before."""
     place: tuple[int, int] | None
     """(generation, placement) behind which we were placed when we asked; None if we were not."""
     reply: Reply | None = None
     arrival: ArrivalReading | None = None
     maybe_held: bool = False
     """Whether the broker may have held the reply back (see `Arrival.maybe_held`)."""
+
+    @property
+    def sent(self) -> Reading:
+        """When the request went, on the local timeline, as far as is known by now.
+
+        Of the clock that chronyd slews only the microseconds between its two stamps are taken, not
+        the time until the exchange is complete.
+        """
+        stamp = self.transmit.stamp
+        went_ns = self.asked_raw_ns + stamp.realtime_ns - self.transmit.user_ns
+        return Reading(went_ns, stamp.source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,14 @@ class Sample:
     verdict: Verdict = Verdict.PENDING
     reason: Reason = Reason.NONE
 
+    def widened(self, by_ns: int) -> Sample:
+        """Return the same record with an interval that reaches further on both sides."""
+        return replace(
+            self,
+            lower_ns=None if self.lower_ns is None else self.lower_ns - by_ns,
+            upper_ns=None if self.upper_ns is None else self.upper_ns + by_ns,
+        )
+
     def judged(self, verdict: Verdict, reason: Reason) -> Sample:
         """Return the same record with a verdict and a reason."""
         return replace(self, verdict=verdict, reason=reason)

@@ -241,6 +241,7 @@ class Track:
         )
         topic = self._tree.request(self.number, self.name)
         payload = self._keys.sign(request.body(), topic)
+        time_minus_raw_ns = self._clock.time_minus_raw_ns()
         transmit = self._publish(topic, payload)
         if transmit is None:
             return False
@@ -249,7 +250,11 @@ class Track:
             self._pending.popitem(last=False)
             self._refuse("no-reply")
         self._pending[request.sequence] = Pending(
-            request, transmit, self._clock.raw_ns(), self._placement.current
+            request,
+            transmit,
+            self._clock.raw_of_kernel_ns(transmit.user_ns),
+            time_minus_raw_ns,
+            self._placement.current,
         )
         return True
 
@@ -308,26 +313,26 @@ class Track:
             self._forget_guard(pending)
         self._note_quality(reply.stratum, reply.leap, reply.root_distance_ns)
         self.heard_raw_ns = arrival.reading.instant_ns
-        sent = self._reading(pending.transmit.stamp)
+        slewed_ns = abs(arrival.time_minus_raw_ns - pending.time_minus_raw_ns)
         origin = self._origin(reply, reply.sequence)
         correction_ns = message.correction_ns if message is not None else None
         source = message.correction_source if message is not None else Source.USER
         exchange = two_way(
             origin,
-            sent,
+            pending.sent,
             Reading(reply.transmit_ns - reply.residence_ns, reply.receive_source),
             Reading(reply.transmit_ns, source),
             arrival.reading,
             self._settings,
             correction_ns=correction_ns,
-        )
+        ).widened(slewed_ns)
         self.last_delay_ns = exchange.delay_ns
         self._take(exchange, arrival)
         if isinstance(message, Echo) and self._settings.use_echo:
             self.server_loop_ns = message.loop_ns
             bracketed = self._echo_sample(origin, message, pending, arrival.reading, exchange)
             if bracketed is not None:
-                self._take(bracketed, arrival)
+                self._take(bracketed.widened(slewed_ns), arrival)
 
     def _echo_sample(
         self, origin: Origin, message: Echo, pending: Pending, arrival: Reading, exchange: Sample
