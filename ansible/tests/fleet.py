@@ -159,10 +159,8 @@ def look(host: Host) -> dict[str, Any]:
 
 
 def knows_the_time(seen: dict[str, Any]) -> bool:
-    """Whether a client says what time it is, and the truth lies within the bound that it states."""
-    return (
-        seen["state"] in ("synchronised", "holdover") and abs(seen["error_ns"]) <= seen["bound_ns"]
-    )
+    """Whether a client says what time it is, and the truth lies within what it states."""
+    return seen["state"] in ("synchronised", "holdover") and seen["is_inside"]
 
 
 def is_right(seen: dict[str, Any]) -> bool:
