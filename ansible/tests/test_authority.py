@@ -1,0 +1,97 @@
+"""The certificates of the fleet's own authority, as the control machine makes them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from playbook import ANSIBLE
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (ANSIBLE / "bin/ansible-playbook").exists(), reason="needs `make setup-ansible`"
+    ),
+]
+BROKER = "broker.invalid"
+
+
+def part(role: str, tasks: str, **variables: Any) -> dict[str, Any]:
+    """A part of a role of the collection."""
+    name = f"mqtick.fleet.{role}"
+    task = {"ansible.builtin.import_role": {"name": name, "tasks_from": tasks}}
+    return {"name": tasks, **task, "vars": variables} if variables else {"name": tasks, **task}
+
+
+CERTIFICATES = [
+    part("fleet", "secrets"),
+    part("broker", "certificate", broker_certificate_days=30),
+]
+
+
+def begin(folder: Path, *tasks: dict[str, Any]) -> subprocess.Popen[str]:
+    """Let Ansible do tasks for a broker's host that nobody can reach."""
+    groups = {"mqtick_broker": {"hosts": {BROKER: None}}}
+    (folder / "inventory.yml").write_text(yaml.safe_dump({"all": {"children": groups}}))
+    play = {"hosts": BROKER, "gather_facts": False, "tasks": list(tasks)}
+    (folder / "play.yml").write_text(yaml.safe_dump([play]))
+    return subprocess.Popen(
+        [str(ANSIBLE / "bin/ansible-playbook"), "-i", "inventory.yml", "play.yml"],
+        cwd=folder,
+        env={
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(ANSIBLE / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def said(run: subprocess.Popen[str]) -> str:
+    words, _ = run.communicate(timeout=200)
+    assert run.returncode == 0, words
+    return words
+
+
+def openssl(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["openssl", *words], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_two_runs_at_once_make_one_authority_and_a_certificate_that_fits_its_key(
+    tmp_path: Path,
+) -> None:
+    runs = [begin(tmp_path, *CERTIFICATES), begin(tmp_path, *CERTIFICATES)]
+    for run in runs:
+        said(run)
+    folder = tmp_path / "secrets/ca"
+    for name in ("ca", "broker"):
+        openssl(folder, "verify", "-CAfile", "ca.pem", f"{name}.pem")
+        public = openssl(folder, "pkey", "-in", f"{name}.key", "-pubout")
+        assert openssl(folder, "x509", "-in", f"{name}.pem", "-noout", "-pubkey") == public
+
+
+def test_the_days_that_the_certificate_lasts_are_read_from_its_file(tmp_path: Path) -> None:
+    shows = {"name": "Show", "ansible.builtin.debug": {"var": "broker_certificate_life"}}
+    words = said(begin(tmp_path, *CERTIFICATES, part("broker", "certificate_end"), shows))
+    assert '"days": "29"' in words or '"days": 29' in words
+
+
+def test_an_authority_that_is_damaged_is_not_replaced(tmp_path: Path) -> None:
+    said(begin(tmp_path, *CERTIFICATES))
+    key = tmp_path / "secrets/ca/ca.key"
+    key.write_text(openssl(tmp_path, "genpkey", "-algorithm", "ED25519"))
+    before = (tmp_path / "secrets/ca/ca.pem").read_bytes()
+    run = begin(tmp_path, *CERTIFICATES)
+    words, _ = run.communicate(timeout=200)
+    assert run.returncode != 0
+    assert "Put them back from a backup" in " ".join(words.split())
+    assert (tmp_path / "secrets/ca/ca.pem").read_bytes() == before
