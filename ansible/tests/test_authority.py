@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ CERTIFICATES = [
 ]
 
 
-def begin(folder: Path, *tasks: dict[str, Any]) -> subprocess.Popen[str]:
+def begin(folder: Path, *tasks: dict[str, Any], path: Path | None = None) -> subprocess.Popen[str]:
     """Let Ansible do tasks for a broker's host that nobody can reach."""
     groups = {"mqtick_broker": {"hosts": {BROKER: None}}}
     (folder / "inventory.yml").write_text(yaml.safe_dump({"all": {"children": groups}}))
@@ -44,6 +46,7 @@ def begin(folder: Path, *tasks: dict[str, Any]) -> subprocess.Popen[str]:
         cwd=folder,
         env={
             **os.environ,
+            "PATH": f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"],
             "ANSIBLE_COLLECTIONS_PATH": str(ANSIBLE / "collections"),
             "ANSIBLE_NOCOLOR": "1",
         },
@@ -66,12 +69,28 @@ def openssl(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+def slow_openssl(folder: Path, seconds: float) -> Path:
+    """Return a folder with an openssl that takes its time to make something."""
+    program = folder / "openssl"
+    folder.mkdir()
+    program.write_text(
+        f"#!/bin/sh\ncase $1 in genpkey|req|ca) sleep {seconds};; esac\n"
+        f'exec {shutil.which("openssl")} "$@"\n'
+    )
+    program.chmod(0o755)
+    return folder
+
+
 def test_two_runs_at_once_make_one_authority_and_a_certificate_that_fits_its_key(
     tmp_path: Path,
 ) -> None:
-    runs = [begin(tmp_path, *CERTIFICATES), begin(tmp_path, *CERTIFICATES)]
-    for run in runs:
-        said(run)
+    shows = {"name": "Show", "ansible.builtin.debug": {"var": "fleet_secret_ca"}}
+    runs = [
+        begin(tmp_path, *CERTIFICATES, shows, path=slow_openssl(tmp_path / name, seconds))
+        for name, seconds in (("slow", 0.8), ("slower", 1.6))
+    ]
+    given = [re.findall(r'"(-----BEGIN[^"]*)"', said(run)) for run in runs]
+    assert given[0] == given[1] != []
     folder = tmp_path / "secrets/ca"
     for name in ("ca", "broker"):
         openssl(folder, "verify", "-CAfile", "ca.pem", f"{name}.pem")
