@@ -462,7 +462,8 @@ def test_what_was_read_is_acknowledged_after_it_was_handed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after_ns", "held"), [(100_000, True), (1_900_000, True), (30_000_000, False)]
+    ("after_ns", "held"),
+    [(-50_000_000, True), (-1_000, True), (100_000, True), (1_900_000, True), (30_000_000, False)],
 )
 def test_a_message_right_after_an_acknowledgement_may_have_waited_for_it(
     after_ns: int, held: bool
@@ -473,3 +474,27 @@ def test_a_message_right_after_an_acknowledgement_may_have_waited_for_it(
     read.stream.chunks.append(publish())
     read.frames.pump()
     assert [one.maybe_held for one in read.arrivals] == [False, held]
+
+
+@pytest.mark.parametrize("chunks", [[publish() * 2], [publish(), publish()]])
+def test_a_message_that_is_read_together_with_the_one_before_may_have_waited(
+    chunks: list[bytes],
+) -> None:
+    read = Read(*chunks).all()
+    assert [one.maybe_held for one in read.arrivals] == [False, True]
+
+
+def test_a_message_may_have_waited_for_the_acknowledgement_of_any_packet() -> None:
+    read = Read(SUBACK + publish()).all()
+    assert [one.maybe_held for one in read.arrivals] == [True]
+
+
+def test_looking_when_nothing_came_acknowledges_nothing() -> None:
+    read = Read(publish())
+    read.frames.pump()
+    read.frames._acknowledged_ns -= 30_000_000
+    read.frames.pump()
+    read.stream.received = Stamp(read.frames._acknowledged_ns + 30_000_000, Source.KERNEL)
+    read.stream.chunks.append(publish())
+    read.frames.pump()
+    assert [one.maybe_held for one in read.arrivals] == [False, False]
