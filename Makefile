@@ -74,9 +74,12 @@ docs: setup-check
 test: setup-test ## all tests that take less than a second each
 	$(PYTEST) -m 'not slow and not steers_clock and not fleet'
 
-# The test that steers this machine's clock runs last and alone: a step upsets every other one.
+# Most of the long ones wait, so three run at a time; a file's tests stay together, as what they share
+# does. Those that judge delays follow one by one. The test that steers this machine's clock is last
+# and alone: a step upsets every other one.
 test-slow: setup-test setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
-	MQTICK_DRIVERS=required $(PYTEST) -m 'slow and not steers_clock and not fleet'
+	MQTICK_DRIVERS=required $(PYTEST) -n 3 --dist loadfile -m 'slow and not alone and not steers_clock and not fleet'
+	MQTICK_DRIVERS=required $(PYTEST) -m 'alone and not steers_clock and not fleet'
 	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock; \
 	  else echo 'not run: the test that steers the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
 

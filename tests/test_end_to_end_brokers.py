@@ -64,6 +64,7 @@ def test_a_client_comes_back_after_nats_was_away(rig: Rig) -> None:
     client.wait_synchronised(timeout_s=20.0)
 
 
+@pytest.mark.alone
 @needs_mosquitto
 def test_one_experiment_runs_over_mosquitto_and_nats(rig: Rig) -> None:
     out, tables = rig.folder / "out", []

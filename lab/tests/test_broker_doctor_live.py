@@ -31,7 +31,7 @@ needs_nats = pytest.mark.skipif(
     program("nats-server") is None, reason="nats-server is not installed"
 )
 # Each listens for seconds, or it could not tell chance from pattern.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 Ask = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 

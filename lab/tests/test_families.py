@@ -26,6 +26,7 @@ def skew_ns(scope: Oscilloscope) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("family", sorted(FRONTS))
 def test_each_fault_while_reading_is_got_over(family: str) -> None:
     with simulated(FRONTS[family]) as instrument:

@@ -78,6 +78,7 @@ def test_a_fault_that_stays_is_a_sentence(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_many_faults_at_once_never_give_a_wrong_answer() -> None:
     chances = {kind: 0.12 for kind in KINDS if kind not in ("no-trigger", "late")}
     with simulated(KeysightFront, faults=Faults(seed=7)) as instrument:

@@ -199,6 +199,7 @@ def test_an_access_list_that_keeps_the_time_from_clients_is_suspected(
     assert "access list" in said
 
 
+@pytest.mark.alone
 def test_the_clock_of_a_client_is_seen_at_its_pps_pin(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o755)
     broker = Mosquitto(tmp_path)

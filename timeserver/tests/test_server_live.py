@@ -53,6 +53,7 @@ def times(node: PlainNode, topic: str) -> list[Time]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_time_leaves_at_whole_multiples_of_the_interval(broker: Mosquitto, served: Served) -> None:
     topic = served.server.tree.time(0)
     with PlainNode(broker.port, topic) as node:
