@@ -1,0 +1,166 @@
+"""A bench, as the playbook `bench` makes it of a fleet and takes it away again, on a real host.
+
+It is broker, time server and client, and has no pins: the one that it drives is in memory. The lab
+host needs 80 MB more, which only a wheelhouse with BENCH=1 has, so that part is for those who have
+one: `make wheelhouse BENCH=1 TARGETS=bookworm-amd64` before `make fleet-test`.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import RELEASE, snapshot, wheelhouse
+from hosts import Host, Rig
+from machine import what_is_missing
+from playbook import ANSIBLE, PROJECT, Run, play, write_inventory
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing() or "-"),
+    pytest.mark.skipif(
+        not ANSIBLE.exists(), reason="there is no .venv-ansible: make setup-ansible"
+    ),
+]
+LAB_WHEELHOUSE = PROJECT / "wheelhouse"
+IN_MEMORY = {"backend": "memory", "line": 17, "mode": "pulse"}
+Play = Callable[..., Run]
+
+
+def has_lab_packages() -> bool:
+    try:
+        targets = json.loads((LAB_WHEELHOUSE / "index.json").read_text())["targets"]
+        return "lab" in targets[f"{RELEASE}-amd64"]["sets"]
+    except (OSError, KeyError):
+        return False
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    rig = Rig("lab", 80, ["pi"], RELEASE)
+    rig.down()  # an earlier run may have been killed
+    try:
+        rig.up()
+        yield rig
+    finally:
+        rig.down()
+
+
+@pytest.fixture(scope="module")
+def host(rig: Rig) -> Host:
+    return rig.host("pi")
+
+
+@pytest.fixture(scope="module")
+def blank(host: Host) -> set[str]:
+    return snapshot(host)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("user")
+
+
+@pytest.fixture(scope="module")
+def run(rig: Rig, folder: Path) -> Play:
+    """Run a playbook on the host; its clock is right by decision, so it needs no chrony."""
+
+    def run(playbook: str, *arguments: str, lab: str = "elsewhere", **variables: Any) -> Run:
+        groups = {
+            "mqtick_broker": ["pi"],
+            "mqtick_timeservers": {
+                "pi": {"timeserver_number": 0, "timeserver_upstream": [{"kind": "trusted"}]}
+            },
+            "mqtick_clients": ["pi"],
+            "mqtick_pins": ["pi"],
+            "mqtick_bench": [lab],
+        }
+        packages = wheelhouse(RELEASE) if lab == "elsewhere" else LAB_WHEELHOUSE
+        variables |= {"fleet_offline": True, "fleet_wheelhouse": str(packages)}
+        inventory = write_inventory(folder, rig, groups, **variables)
+        return play(inventory, playbook, "--limit=pi", *arguments)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def fleet(blank: set[str], host: Host, run: Play) -> set[str]:
+    """What the host is like when `site` has run."""
+    done = run("site")
+    assert done.status == 0, done.said
+    return snapshot(host)
+
+
+def settings(host: Host, program: str) -> dict[str, Any]:
+    return tomllib.loads(host.run(f"cat /etc/mqtick/{program}.toml"))
+
+
+def since(host: Host) -> str:
+    """Both programs run, and since when."""
+    units = "mqtick-timeserver mqtick-client"
+    assert host.run(f"systemctl is-active {units}", check=False).split() == 2 * ["active"]
+    return host.run(f"systemctl show --property=ActiveEnterTimestampMonotonic {units}")
+
+
+def test_a_host_without_such_a_pin_gets_a_sentence_and_its_programs_go_on(
+    fleet: set[str], host: Host, run: Play
+) -> None:
+    before = since(host)
+    said = run("bench")  # bench_pin: gpiod
+    assert said.status != 0
+    assert "pi cannot give mqtick-timeserver the pin that it is to drive" in said.sentences
+    assert "There is no GPIO chip" in said.sentences
+    assert "timeserver_settings: {pin: {backend: none}}" in said.sentences
+    assert since(host) == before
+    assert "pin" not in settings(host, "timeserver")
+
+
+def test_programs_of_a_bench_obey_experiments_and_a_second_run_changes_nothing(
+    fleet: set[str], host: Host, run: Play
+) -> None:
+    done = run("bench", bench_pin=IN_MEMORY)
+    assert done.status == 0, done.said
+    for program in ("timeserver", "client"):
+        assert settings(host, program)["experiments"] is True
+        assert settings(host, program)["pin"] == IN_MEMORY
+    assert "user mqtick-lab" in host.run("cat /etc/mosquitto/mqtick.acl")
+    before = since(host)
+    again = run("bench", bench_pin=IN_MEMORY)
+    assert again.status == 0, again.said
+    assert again.recap["pi"]["changed"] == 0, again.said
+    assert since(host) == before
+
+
+def test_without_the_bench_it_is_the_fleet_that_it_was(
+    fleet: set[str], host: Host, run: Play
+) -> None:
+    done = run("bench", "-e", "bench_state=absent")
+    assert done.status == 0, done.said
+    since(host)
+    assert snapshot(host) == fleet
+
+
+@pytest.mark.skipif(not has_lab_packages(), reason="make wheelhouse BENCH=1 brings its packages")
+def test_a_lab_host_sees_instruments_and_is_what_it_was_when_all_is_taken_away(
+    blank: set[str], fleet: set[str], host: Host, run: Play
+) -> None:
+    done = run("bench", lab="pi", bench_pin=IN_MEMORY)
+    assert done.status == 0, done.said
+    assert "(simulated)" in host.run("mqtick-lab scope identify sigrok:demo")
+    libraries = "import pyvisa; print(pyvisa.ResourceManager('@py'))"
+    assert "Visa Library at py" in host.run(f'/opt/mqtick/bin/python -c "{libraries}" 2>/dev/null')
+    again = run("bench", lab="pi", bench_pin=IN_MEMORY)
+    assert again.recap["pi"]["changed"] == 0, again.said
+    done = run("remove", "-e", "remove_confirm=yes", lab="pi")
+    assert done.status == 0, done.said
+    assert without_versions(snapshot(host)) == without_versions(blank)
+
+
+def without_versions(lines: set[str]) -> set[str]:
+    """What sigrok needs may have brought packages of the host up to date; they stay so."""
+    return {" ".join(line.split()[:2]) if line.startswith("package") else line for line in lines}
