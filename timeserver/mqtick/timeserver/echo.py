@@ -26,7 +26,9 @@ from mqtick.protocol.topics import TopicTree
 
 __all__ = ["EchoPair"]
 
-_IDLE_NS = 1_800_000_000_000
+# Six times the longest pause of our clients between two requests (an hour). The first echo that
+# subscribes anew for one that is still there stands behind it, and nothing would tell it so.
+_IDLE_NS = 6 * 3_600_000_000_000
 _PROBE = ""
 
 
