@@ -72,7 +72,7 @@ docs: setup-check
 	$(PYTEST) -q tests/test_docs.py
 
 test: setup-test ## all tests that take less than a second each
-	$(PYTEST) -m 'not slow and not steers_clock and not fleet'
+	$(PYTEST) -n 2 -m 'not slow and not steers_clock and not fleet'
 
 # Most of the long ones wait, so three run at a time; a file's tests stay together, as what they share
 # does. Those that judge delays follow one by one. The test that steers this machine's clock is last
@@ -108,7 +108,7 @@ collection: setup-ansible ## the Ansible collection as one file, in build/
 	rm -f build/mqtick-fleet-*.tar.gz
 	.venv-ansible/bin/ansible-galaxy collection build --force --output-path build ansible
 fleet-test: setup-test setup-fleet-test ## the collection on real systemd hosts, RELEASE=bookworm (root; 15 minutes)
-	MQTICK_FLEET_RELEASE=$(RELEASE) $(PYTEST) -m fleet ansible/tests
+	MQTICK_FLEET_RELEASE=$(RELEASE) $(PYTEST) -n 2 --dist loadfile -m fleet ansible/tests
 
 # ---- put it on a machine ------------------------------------------------------------------------
 # Only what stands on make's command line counts: desktops export USERNAME, for one. The recipe's

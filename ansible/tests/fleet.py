@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import json
@@ -175,10 +176,19 @@ def snapshot(host: Host) -> set[str]:
 
 @functools.cache
 def wheelhouse(release: str) -> Path:
-    """Build the wheelhouse of this checkout; Debian packages are fetched the first time only."""
-    folder = CACHE / "wheelhouse"
-    builder = PROJECT / "scripts/wheelhouse.py"
-    _run(PYTHON, builder, f"--targets={release}-amd64", "--folder", folder)
+    """Build the wheelhouse of this checkout; Debian packages are fetched the first time only.
+
+    Files of tests that run beside each other share one, made by the first.
+    """
+    folder, made_for = CACHE / "wheelhouse", CACHE / "wheelhouse-made-for"
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "wheelhouse-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not run or not made_for.exists() or made_for.read_text() != run:
+            builder = PROJECT / "scripts/wheelhouse.py"
+            _run(PYTHON, builder, f"--targets={release}-amd64", "--folder", folder)
+            made_for.write_text(run)
     return folder
 
 
