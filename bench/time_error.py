@@ -148,7 +148,9 @@ def _summarise(
             outside = sum(record["outside"][method] for record in records)
             line += f", inside the bound {100 * (1 - outside / max(1, looks)):.3f} %"
             report.rows.append(
-                Row.of(f"{clients} clients{tag}: half the interval", "us", who, halves, simulated=True)
+                Row.of(
+                    f"{clients} clients{tag}: half the interval", "us", who, halves, simulated=True
+                )
             )
             report.rows.append(
                 Row.of(
