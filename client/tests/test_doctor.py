@@ -21,7 +21,12 @@ from mqtick.client.doctor import Host
 from mqtick.client.doctor_broker import Heard, Server
 from mqtick.client.doctor_host import Identity
 from mqtick.client.doctor_probes import Probes
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.broker import parse_broker_url
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.loop import Loop
 from mqtick.protocol.stamps import Source as Stamped
+from mqtick.protocol.stamps import Stamp
 from mqtick.service import (
     ChronydError,
     ChronyVersion,
@@ -637,6 +642,19 @@ def test_a_status_that_the_broker_did_not_keep_is_a_remark() -> None:
     assert check.name == "status of server 7"
     assert check.result == "WARN"
     assert "retained" in check.remedy
+
+
+def test_a_server_that_has_gone_is_not_asked_for() -> None:
+    loop = Loop()
+    broker = parse_broker_url("mqtt://127.0.0.1:1")
+    listener = doctor_broker._Listener(Settings(), loop, broker, Keyring(), "pi7")
+    for number, state in ((3, "gone"), (4, "synchronised")):
+        payload = json.dumps({"state": state}).encode()
+        stamp = Stamp(0, Stamped.KERNEL)
+        listener._on_publish(Arrival(f"mqtick/s/{number}", payload, stamp, True, b""))
+    listener.agent.close()
+    loop.close()
+    assert listener.heard.servers == {4: Server(announced=True)}
 
 
 def promptness(*pairs_ms: tuple[float, float]) -> Check:

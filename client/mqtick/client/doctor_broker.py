@@ -126,7 +126,8 @@ class _Listener:
             number = self.tree.parse_status(arrival.topic)
         except DecodeError:
             return
-        self.heard.servers.setdefault(number, Server()).announced = True
+        if b'"gone"' not in arrival.payload[:64]:  # nobody has to let us read the topics of those
+            self.heard.servers.setdefault(number, Server()).announced = True
 
     def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
         sample = wall.sample
