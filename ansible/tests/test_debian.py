@@ -13,10 +13,12 @@ from ansible_collections.mqtick.fleet.plugins.module_utils.debian import (
     compare_versions,
     installed_packages,
     only_for_us,
+    refusal,
     relations,
     time_daemons,
     to_install,
     what_apt_would_do,
+    with_transitional,
     words_of_apt,
 )
 from ansible_collections.mqtick.fleet.plugins.module_utils.record import Record
@@ -131,6 +133,30 @@ def test_nothing_but_another_time_daemon_may_go_for_a_package_that_comes() -> No
         ("python3", "3.11", "", "libpython3.11-stdlib (= 3.11)"),
     )
     assert time_daemons(host) == {"systemd-timesyncd", "ntpsec"}
+
+
+def test_an_empty_package_that_needs_nothing_but_the_time_daemon_may_go_with_it() -> None:
+    host = installed(
+        ("ntpsec", "1.2.2", "time-daemon", "libc6 (>= 2.34)"),
+        ("libc6", "2.36", "", ""),
+        ("ntp", "1:4.2.8", "", "ntpsec"),
+        ("their-clock", "1", "", "ntp"),
+        ("their-program", "1", "", "ntp, libc6"),
+        ("their-other", "1", "", "ntp | libc6"),
+        ("their-third", "1", "", ""),
+    )
+    may_go = with_transitional(time_daemons(host), host)
+    assert may_go == {"ntpsec", "ntp", "their-clock"}
+    assert refusal(["ntp", "ntpsec"], may_go) == ""
+    assert "would also remove their-program. Nothing was changed" in refusal(
+        ["ntp", "ntpsec", "their-program"], may_go
+    )
+
+
+def test_what_would_go_with_our_packages_is_told_as_what_needs_them() -> None:
+    said = refusal(["chrony", "theirs"], {"chrony"}, restoring=True)
+    assert said.startswith("apt would also remove theirs, which needs what this collection has")
+    assert "wheelhouse" not in said
 
 
 def test_the_record_is_the_difference_between_before_and_now(tmp_path: Path) -> None:

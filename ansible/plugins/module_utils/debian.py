@@ -240,6 +240,44 @@ def time_daemons(installed: dict[str, Package]) -> set[str]:
     return {name for name, package in installed.items() if package.satisfies(kind)}
 
 
+def with_transitional(going: set[str], installed: dict[str, Package]) -> set[str]:
+    """Return these packages and those that need nothing else, so that nothing is lost with them.
+
+    Such as Debian's ntp, which is empty and depends on ntpsec.
+    """
+    going = set(going)
+
+    def is_lost(alternatives: list[Relation]) -> bool:
+        givers = {name for name, one in installed.items() if any(map(one.satisfies, alternatives))}
+        return bool(givers) and givers <= going
+
+    while more := {
+        name
+        for name, package in installed.items()
+        if name not in going and package.needs and all(map(is_lost, package.needs))
+    }:
+        going |= more
+    return going
+
+
+def refusal(going: Iterable[str], may_go: set[str], *, restoring: bool = False) -> str:
+    """Return why apt's plan is not for us, and what to do; empty if nothing else is removed."""
+    others = ", ".join(sorted(set(going) - may_go))
+    if not others:
+        return ""
+    if restoring:
+        return (
+            f"apt would also remove {others}, which needs what this collection has installed. "
+            "Nothing was removed. If that may go, remove it, and run this again."
+        )
+    # A library of another version makes apt take away all that is bound to the old one.
+    return (
+        f"apt would also remove {others}. Nothing was changed. If nothing there needs that, remove "
+        "it; else bring the host up to date ('apt-get update' and 'apt-get upgrade') or make a new "
+        "wheelhouse, and run this again."
+    )
+
+
 def only_for_us(added: set[str], installed: dict[str, Package]) -> list[str]:
     """Return which of the packages that were added nothing else on the host needs by now."""
     unwanted = {name: installed[name] for name in added if name in installed}

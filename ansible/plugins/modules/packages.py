@@ -14,8 +14,10 @@ from ansible_collections.mqtick.fleet.plugins.module_utils.debian import (
     QUERY,
     installed_packages,
     only_for_us,
+    refusal,
     time_daemons,
     what_apt_would_do,
+    with_transitional,
     words_of_apt,
 )
 from ansible_collections.mqtick.fleet.plugins.module_utils.record import Record
@@ -160,20 +162,19 @@ class Host:
         done = self.run(*APT, "--simulate", "install", *arguments)
         return done, what_apt_would_do(done.stdout)
 
+    def refuse(self, plan: Plan, may_go: set[str]) -> None:
+        """Stop with a sentence if other packages would go."""
+        restoring = self.module.params["state"] == "restored"
+        if sentence := refusal(plan[1], may_go, restoring=restoring):
+            self.module.fail_json(msg=sentence)
+
     def attempt(
         self, may_go: set[str], *arguments: str
     ) -> tuple[subprocess.CompletedProcess[str], Plan]:
         """Let apt do it, if it can, and record what came and what went by it."""
         done, plan = self.plan(*arguments)
         if done.returncode == 0:
-            # A library of another version makes apt take away all that is bound to the old one.
-            if others := sorted(set(plan[1]) - may_go):
-                self.module.fail_json(
-                    msg=f"apt would also remove {', '.join(others)}. Nothing was changed. If "
-                    "nothing there needs that, remove it; else bring the host up to date "
-                    "('apt-get update' and 'apt-get upgrade') or make a new wheelhouse, and run "
-                    "this again."
-                )
+            self.refuse(plan, may_go)
             self.record.begin(self.names(), *plan)
             done = self.run(*APT, "install", *arguments)
             self.record.end(self.names())
@@ -203,8 +204,9 @@ def present(host: Host) -> dict[str, object]:
     if not missing:
         return result
     files = module.params["files"]
+    installed = installed_packages(host.listing())
+    may_go = with_transitional(time_daemons(installed), installed)
     if not module.check_mode:
-        may_go = time_daemons(installed_packages(host.listing()))
         plan = host.install(f"install {', '.join(missing)}", may_go, *(files or missing))
         result["added"], result["removed"] = plan
         if libraries := [name for name in result["added"] if name not in wanted]:
@@ -212,6 +214,7 @@ def present(host: Host) -> dict[str, object]:
     elif not files:
         done, plan = host.plan(*missing)
         if done.returncode == 0:
+            host.refuse(plan, may_go)
             result["added"], result["removed"] = plan
     return result
 
