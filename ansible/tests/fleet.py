@@ -117,9 +117,17 @@ class Fleet:
         assert run.status == 0, run.said
         return run
 
+    def refused(self, playbook: str, *arguments: str) -> Run:
+        """Run a playbook that has to fail."""
+        collections = self.folder / "collections"
+        run = play(self.inventory, playbook, *arguments, collections=collections)
+        assert run.status != 0, run.said
+        return run
+
     def status(self) -> dict[str, dict[str, Any]]:
         """Return the clients in the fleet's table, worst first: host -> row."""
-        self.play("status", "-e", "status_json=fleet-status.json")
+        page = ("-e", "status_html=fleet-status.html")
+        self.play("status", "-e", "status_json=fleet-status.json", *page)
         rows = json.loads((self.folder / "fleet-status.json").read_text())["hosts"]
         return {row["host"]: row for row in rows if row["role"] == "client"}
 
@@ -192,24 +200,24 @@ def wheelhouse(release: str) -> Path:
     return folder
 
 
-def earlier_wheelhouse(now: Path) -> Path:
-    """Make of a wheelhouse the one of an earlier version: all is the same but the program."""
-    folder, source = CACHE / "earlier", CACHE / "earlier-source"
+def other_wheelhouse(now: Path, version: str, change: Callable[[Path], None]) -> Path:
+    """Make of a wheelhouse that of another version: all is the same but the changed program."""
+    folder, source = CACHE / f"version-{version}", CACHE / f"source-{version}"
     for old in (folder, source):
         shutil.rmtree(old, ignore_errors=True)
     shutil.copytree(now, folder, copy_function=os.link)
-    shutil.copytree(
-        PROJECT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "build", "wheelhouse")
-    )
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "wheelhouse")
+    shutil.copytree(PROJECT, source, symlinks=True, ignore=ignored)
     project = source / "pyproject.toml"
     project.write_text(
-        re.sub('^version = ".*"', f'version = "{EARLIER}"', project.read_text(), flags=re.MULTILINE)
+        re.sub('^version = ".*"', f'version = "{version}"', project.read_text(), flags=re.MULTILINE)
     )
+    change(source)
     program = json.loads((now / "index.json").read_text())["program"]
     (folder / "wheels" / program).unlink()
     build = ("-m", "pip", "wheel", "--quiet", "--no-deps")
     _run(PYTHON, *build, f"--wheel-dir={folder}/wheels", source)
-    (wheel,) = (folder / "wheels").glob(f"mqtick-{EARLIER}-*")
+    (wheel,) = (folder / "wheels").glob(f"mqtick-{version}-*")
     index = json.loads((now / "index.json").read_text().replace(program, wheel.name))
     octets = wheel.read_bytes()
     index["wheels"][wheel.name] = {

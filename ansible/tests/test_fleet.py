@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +24,12 @@ from fleet import (
     RELEASE,
     Fleet,
     client_status,
-    earlier_wheelhouse,
     is_right,
     knows_the_time,
     look,
     ntp_server,
     on_host,
+    other_wheelhouse,
     refused_for_its_tag,
     snapshot,
     wait_until,
@@ -66,7 +68,7 @@ def upstream(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def built() -> tuple[Path, Path]:
     """This version's wheelhouse and an earlier one's."""
     now = wheelhouse(RELEASE)
-    return now, earlier_wheelhouse(now)
+    return now, other_wheelhouse(now, EARLIER, lambda source: None)
 
 
 @pytest.fixture(scope="module")
@@ -156,37 +158,71 @@ def test_the_clients_are_what_their_chrony_follows(fleet: Fleet) -> None:
 
 
 # ---- a new version ------------------------------------------------------------------------------
+def versions(fleet: Fleet) -> set[str]:
+    return {host.run("/opt/mqtick/bin/mqtick-client --version").strip() for host in fleet.hosts}
+
+
+def widen_the_bound(source: Path) -> None:
+    """Let a version of the client trust its timestamps less."""
+    settings = source / "client/mqtick/client/estimator_settings.py"
+    text = settings.read_text()
+    worse = re.sub(r"(stamp_error_us: float = key\(\s*)1\.0", r"\g<1>700.0", text)
+    assert worse != text
+    settings.write_text(worse)
+
+
+def test_an_upgrade_that_makes_the_time_worse_is_stopped_and_taken_back(
+    fleet: Fleet, built: tuple[Path, Path]
+) -> None:
+    before = versions(fleet)
+    fleet.use_wheelhouse(other_wheelhouse(built[0], "99.0.0", widen_the_bound))
+    said = fleet.refused("upgrade", "-e", "upgrade_settle_s=10").sentences
+    assert "clients of the batch may be off by" in said
+    assert "With the version that they had before: h" in said
+    assert "No other host was changed" in said
+    assert versions(fleet) == before
+    wait_until_right(*fleet.clients)
+
+
 def test_an_upgrade_brings_the_new_version_to_every_host(
     fleet: Fleet, built: tuple[Path, Path]
 ) -> None:
-    version = "/opt/mqtick/bin/mqtick-client --version"
-    assert all(EARLIER in host.run(version) for host in fleet.hosts)
+    assert versions(fleet) == {f"mqtick-client {EARLIER}"}
     fleet.use_wheelhouse(built[0])
     fleet.play("upgrade")
-    assert not any(EARLIER in host.run(version) for host in fleet.hosts)
+    assert EARLIER not in " ".join(versions(fleet))
     wait_until_right(*fleet.clients)
 
 
 # ---- what goes wrong in the life of a fleet -----------------------------------------------------
-def test_a_client_that_hangs_or_is_killed_and_a_chrony_that_restarts_come_back_by_themselves(
+def test_what_hangs_or_is_killed_and_a_chrony_that_restarts_come_back_by_themselves(
     fleet: Fleet,
 ) -> None:
     # Each on a host of its own, so that they wait together.
     h1, h3, h4 = fleet.clients
-    pid = "systemctl show --value -p MainPID mqtick-client"
-    hung, killed = h3.run(pid), h4.run(pid)
+    h2 = fleet.rig.host("h2")
+    client, server = (
+        f"systemctl show --value -p MainPID mqtick-{part}" for part in ("client", "timeserver")
+    )
+    hung, killed, stuck = h3.run(client), h4.run(client), h2.run(server)
     h3.run(f"kill -STOP {hung}")
+    h2.run(f"kill -STOP {stuck}")
     h1.run("systemctl restart chrony")
     assert not follows_the_client(h1)
     h4.run(f"kill -KILL {killed}")
-    wait_until(lambda: h4.run(pid) not in (killed, "0\n"), "h4's client is started again")
-    wait_until_right(h4)
-    # its watchdog: WatchdogSec, the time to write the core that says where it hung, RestartSec
-    wait_until(lambda: h3.run(pid) not in (hung, "0\n"), "h3's client is started again", 60)
-    wait_until_right(h3)
-    assert "watchdog" in h3.run("journalctl -u mqtick-client --no-pager").lower()
+    wait_until(lambda: h4.run(client) not in (killed, "0\n"), "h4's client is started again")
+    # the watchdog: WatchdogSec, the time to write the core that says where it hung, RestartSec
+    wait_until(lambda: h3.run(client) not in (hung, "0\n"), "h3's client is started again", 60)
+    wait_until(lambda: h2.run(server) not in (stuck, "0\n"), "the server is started again", 60)
+    wait_until_right(*fleet.clients)
+    for host, unit in ((h3, "mqtick-client"), (h2, "mqtick-timeserver")):
+        assert "watchdog" in host.run(f"journalctl -u {unit} --no-pager").lower()
     # chronyd takes a source when it has had a few samples, and asks for one every 16 s
     wait_until(lambda: follows_the_client(h1), "h1's chrony follows its client again", 120)
+    running = h2.run(server)
+    h2.run(f"kill -KILL {running}")
+    wait_until(lambda: h2.run(server) not in (running, "0\n"), "the server is started again")
+    wait_until_right(*fleet.clients)
 
 
 def test_clients_outlast_a_broker_that_is_killed(fleet: Fleet) -> None:
@@ -201,6 +237,11 @@ def test_clients_outlast_a_broker_that_is_killed(fleet: Fleet) -> None:
         seen = look(host)
         assert knows_the_time(seen), (host.name, seen)
     broker.run("systemctl start mosquitto")
+    wait_until_right(*fleet.clients)
+    pid = "systemctl show --value -p MainPID mosquitto"
+    killed = broker.run(pid)
+    broker.run("systemctl kill --signal=KILL mosquitto")
+    wait_until(lambda: broker.run(pid) not in (killed, "0\n"), "the broker is started again")
     wait_until_right(*fleet.clients)
 
 
@@ -218,6 +259,7 @@ def test_a_host_that_is_down_is_reported_and_holds_nobody_up(fleet: Fleet) -> No
         assert rows["h4"]["state"] == "unreachable"
         assert rows["h1"]["state"] == rows["h3"]["state"] == "synchronised"
         assert next(iter(rows)) == "h4", "the worst stands first"
+        assert "unreachable" in (fleet.folder / "fleet-status.html").read_text()
     finally:
         down.start()
     wait_until_right(down)
@@ -239,6 +281,7 @@ def test_without_the_access_list_the_tag_still_refuses_wrong_time(fleet: Fleet) 
         assert answer.strip() == "Success"
         wait_until(lambda: refused_for_its_tag(victim) > refused, "the victim counts it")
         assert is_right(look(victim))
+        assert "WARNING: " in fleet.play("site", "--tags", "broker_check").sentences
     finally:
         # and a client tries what it may do there, and what it must not
         recap = fleet.play("site", "--tags", "broker,broker_check").recap
@@ -250,8 +293,10 @@ def test_time_flows_on_while_keys_are_rotated(fleet: Fleet) -> None:
     wait_until_right(*fleet.clients)
     refused = {host.name: refused_for_its_tag(host) for host in fleet.clients}
     keys = {host.name: client_status(host)["keys"] for host in fleet.clients}
+    certificate = ssl.get_server_certificate((fleet.rig.host("h1").address, 8883))
     watches = {host.name: on_host(host, "look.py", "1000") for host in fleet.clients}
     fleet.play("rotate_keys")
+    assert ssl.get_server_certificate((fleet.rig.host("h1").address, 8883)) != certificate
     time.sleep(5)
     for name, watch in watches.items():
         watch.terminate()
