@@ -29,6 +29,8 @@ INSTALL = ("-qq", "--yes", "--no-install-recommends", "install")
 DISTRIBUTION = {"bookworm": "debian", "trixie": "debian", "noble": "ubuntu"}
 KEYRING = "/usr/share/keyrings/{}-archive-keyring.gpg"
 PAUSES_S = (5, 20)
+# apt's words for a list that is not the one that was signed.
+MISMATCH = ("Hash Sum mismatch", "Size mismatch", "unexpected size")
 
 
 class NoDebsError(Exception):
@@ -144,7 +146,8 @@ def update(configuration: Path, release: str, say: Callable[[str], None]) -> dic
     """Fetch the package lists; returns which suites had to be left out, and why.
 
     A mirror that is being changed at the moment gets time for it. One whose lists do not fit
-    together for days costs the updates of that release, never the release itself.
+    together for days costs the updates of that release, never the release itself. One that cannot
+    be reached costs the wheelhouse: nobody shall install without security updates by chance.
     """
     sources_list = configuration.with_name("sources.list")
     pauses = list(PAUSES_S)
@@ -159,8 +162,16 @@ def update(configuration: Path, release: str, say: Callable[[str], None]) -> dic
             say(f"once more in {pauses[0]} s: {why}")
             time.sleep(pauses.pop(0))
             continue
-        broken = set(re.findall(r"/dists/([^/ ]+)/", why))
-        if not broken or release in broken:
+        broken: set[str] = set()
+        for failure in why.split("E: Failed to fetch ")[1:]:
+            suite = re.search(r"/dists/([^/ ]+)/", failure)
+            if not suite or suite[1] == release or not any(one in failure for one in MISMATCH):
+                raise WheelhouseError(
+                    f"the package lists cannot be fetched: {why} Make the wheelhouse again when "
+                    "this machine reaches all of its apt sources ('apt-get update')."
+                )
+            broken.add(suite[1])
+        if not broken:
             raise WheelhouseError(f"the package lists cannot be fetched: {why}")
         lines = sources_list.read_text().splitlines(keepends=True)
         sources_list.write_text("".join(line for line in lines if not broken & set(line.split())))

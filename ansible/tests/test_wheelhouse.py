@@ -292,7 +292,11 @@ def make_mirror(folder: Path, suites: dict[str, bool]) -> str:
 
 
 def lists_of(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **suites: bool
+    script: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    more: str = "",
+    **suites: bool,
 ) -> tuple[dict[str, str], set[str], list[str]]:
     """Fetch lists from such a mirror; returns what was left out, which packages apt knows, what
     was said."""
@@ -300,9 +304,11 @@ def lists_of(
     lines = make_mirror(
         folder / "mirror", {key.replace("_", "-"): one for key, one in suites.items()}
     )
-    monkeypatch.setattr(deb_cache, "sources", lambda *_: lines)
+    monkeypatch.setattr(deb_cache, "sources", lambda *_: lines + more)
     monkeypatch.setattr(deb_cache, "PAUSES_S", (0.01,))
     configuration = deb_cache.make_root(folder / "root", "bookworm-armhf")
+    with configuration.open("a") as text:
+        text.write('Acquire::Retries "0";\n')  # with a pause before each
     said: list[str] = []
     left_out = deb_cache.update(configuration, "bookworm", said.append)
     known = deb_cache.run("apt-cache", "pkgnames", APT_CONFIG=str(configuration))
@@ -331,6 +337,21 @@ def test_a_release_whose_own_list_is_not_the_one_that_was_signed_is_no_wheelhous
         script.WheelhouseError, match=r"the package lists cannot be fetched.*/dists/bookworm/"
     ):
         lists_of(script, monkeypatch, tmp_path, bookworm=False, bookworm_updates=True)
+
+
+@needs_apt
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/debian", "file:/nowhere"])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_updates_that_cannot_be_reached_are_never_left_out(
+    script: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    is_whole: bool,
+) -> None:
+    line = f"deb [trusted=yes] {address} bookworm-security main\n"
+    with pytest.raises(script.WheelhouseError, match=r"cannot be fetched.*/dists/bookworm-sec"):
+        lists_of(script, monkeypatch, tmp_path, line, bookworm=True, bookworm_updates=is_whole)
 
 
 def test_an_ubuntu_of_another_architecture_is_somewhere_else(
