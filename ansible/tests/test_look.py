@@ -14,21 +14,23 @@ from fleet import ON_HOST, PYTHON, knows_the_time
 from mqtick.client.present import boot_id
 from mqtick.protocol import VirtualClock, VirtualClockSettings
 
-US, SECOND = 1_000, 1_000_000_000
-CLOCK_ERROR_NS = 2500 * US
+MS, SECOND = 1_000_000, 1_000_000_000
+CLOCK_ERROR_NS = 250 * MS
+# What chronyd may slew the kernel's clock by between the epoch of the virtual one and the look.
+SLEWED_NS = MS
 
 
-def look(folder: Path, error_us: int, lower_us: int, upper_us: int) -> dict[str, object]:
-    """Look at a client whose estimate is wrong by `error_us`; its interval is about the truth."""
+def look(folder: Path, error_ms: int, lower_ms: int, upper_ms: int) -> dict[str, object]:
+    """Look at a client whose estimate is wrong by `error_ms`; its interval is about the truth."""
     clock = VirtualClockSettings.starting_now(offset_ns=CLOCK_ERROR_NS)
     local_ns = VirtualClock(clock).raw_ns()
     truth_ns = -CLOCK_ERROR_NS
     forecast = [
         {
             "local_ns": local_ns + later_s * SECOND,
-            "offset_ns": truth_ns + error_us * US,
-            "lower_ns": truth_ns + lower_us * US,
-            "upper_ns": truth_ns + upper_us * US,
+            "offset_ns": truth_ns + error_ms * MS,
+            "lower_ns": truth_ns + lower_ms * MS,
+            "upper_ns": truth_ns + upper_ms * MS,
             "state": "synchronised",
         }
         for later_s in (0, 30)
@@ -53,21 +55,20 @@ def look(folder: Path, error_us: int, lower_us: int, upper_us: int) -> dict[str,
 
 
 def test_a_look_sees_how_wrong_a_client_is_and_what_it_states(tmp_path: Path) -> None:
-    seen = look(tmp_path, 130, -30, 216)
-    # The kernel's clock may be slewed a little between the epoch and the look.
-    assert seen["error_ns"] == pytest.approx(130 * US, abs=20 * US)
-    assert seen["bound_ns"] == 160 * US
+    seen = look(tmp_path, 13, -3, 22)
+    assert seen["error_ns"] == pytest.approx(13 * MS, abs=SLEWED_NS)
+    assert seen["bound_ns"] == 16 * MS
     assert seen["is_inside"]
-    assert seen["clock_error_ns"] == pytest.approx(CLOCK_ERROR_NS, abs=20 * US)
+    assert seen["clock_error_ns"] == pytest.approx(CLOCK_ERROR_NS, abs=SLEWED_NS)
 
 
 def test_an_estimate_that_is_far_from_the_middle_of_a_right_interval_is_right(
     tmp_path: Path,
 ) -> None:
-    assert knows_the_time(look(tmp_path, 900, -300, 1500))
+    assert knows_the_time(look(tmp_path, 90, -30, 150))
 
 
 def test_a_truth_outside_the_interval_is_seen(tmp_path: Path) -> None:
-    assert not knows_the_time(look(tmp_path, 900, 500, 1500))
+    assert not knows_the_time(look(tmp_path, 90, 50, 150))
     # However far the interval reaches on the other side.
-    assert not look(tmp_path, 900, 500, 5000)["is_inside"]
+    assert not look(tmp_path, 90, 50, 500)["is_inside"]

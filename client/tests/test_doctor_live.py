@@ -138,6 +138,7 @@ def examine(world: Callable[..., World], access_list: str, lines: str = "") -> d
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_broker_with_the_documented_access_list_is_good(world: Callable[..., World]) -> None:
     found = examine(world, documented_access_list())
     assert [check.line() for check in found.values() if check.result != "OK"] == []
@@ -145,6 +146,7 @@ def test_a_broker_with_the_documented_access_list_is_good(world: Callable[..., W
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_an_access_list_that_lets_everybody_do_everything_is_found(
     world: Callable[..., World],
 ) -> None:
@@ -184,6 +186,7 @@ def test_an_account_that_may_only_listen_gets_no_answer(world: Callable[..., Wor
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_broker_without_tcp_nodelay_is_found(world: Callable[..., World]) -> None:
     found = examine(world, documented_access_list(), "set_tcp_nodelay false")
     assert found["promptness"].result == "WARN", found["promptness"].value
