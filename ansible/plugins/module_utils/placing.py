@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shlex
 import subprocess
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 __all__ = ["RefusedError", "replace_file"]
@@ -32,23 +33,38 @@ def check(command: str, file: str) -> None:
         raise RefusedError((done.stderr or done.stdout).strip() or "no reason given")
 
 
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait for others who place files in a folder; the kernel's lock, which none leaves behind."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def replace_file(path: Path, octets: bytes, command: str, finish: Callable[[str], object]) -> None:
     """Put octets in the place of what is at a path.
 
     They are written beside it, for nobody else to read; `command`, if there is one, has to take
     that draft, and `finish` gives it its owner and mode before it gets its name. Raises OSError or
-    RefusedError, and has then changed nothing but folders that were missing.
+    RefusedError, and has then changed nothing but folders that were missing. The draft always has
+    the same name, so that one that a killed run has left, which may hold keys, goes with the next.
     """
     make_folder(path.parent)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as writing:
-            writing.write(octets)
-            writing.flush()
-            os.fsync(handle)
-        if command:
-            check(command, draft)
-        finish(draft)
-        os.replace(draft, path)
-    finally:
-        Path(draft).unlink(missing_ok=True)
+    draft = path.with_name(f".{path.name}.new")
+    with alone_in(path.parent):
+        draft.unlink(missing_ok=True)
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as writing:
+                writing.write(octets)
+                writing.flush()
+                os.fsync(handle)
+            if command:
+                check(command, str(draft))
+            finish(str(draft))
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
