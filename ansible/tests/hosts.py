@@ -70,6 +70,17 @@ class Host:
         """Switch it on and return when it lets us in and has finished starting."""
         if self.is_running:
             return
+        self._switch_on()
+        try:
+            self.wait_until_up(60)
+        except RigError as error:
+            # Seen once in some 150 starts; why is not known, and the next one was well.
+            print(f"{error}; it is started once more", file=sys.stderr, flush=True)
+            self.stop()
+            self._switch_on()
+            self.wait_until_up()
+
+    def _switch_on(self) -> None:
         # A mount namespace of its own: whatever is mounted goes with the last process.
         own_mounts = ("unshare", "--mount", sys.executable, __file__)
         with (self.folder / "log").open("a") as log:
@@ -80,7 +91,6 @@ class Host:
                 stderr=log,
                 start_new_session=True,
             )
-        self.wait_until_up()
 
     def stop(self) -> None:
         """Pull the plug; what it wrote stays."""
@@ -115,8 +125,8 @@ class Host:
                     raise RigError(f"{self.name}: {self.run('systemctl --failed --no-legend')}")
             time.sleep(0.1)
         raise RigError(
-            f"{self.name} ({self.address}) did not let us in for {timeout_s:g} s; "
-            f"its log: {self.folder / 'log'}"
+            f"{self.name} ({self.address}) did not let us in for {timeout_s:g} s; the end of its "
+            f"log {self.folder / 'log'}: {(self.folder / 'log').read_text()[-1000:]}"
         )
 
     def keep(self) -> None:
