@@ -346,6 +346,15 @@ def test_a_request_without_a_reply_is_counted_after_a_while() -> None:
     assert bench.refused["unasked"] == 1
 
 
+def test_a_clock_that_is_stepped_back_while_asking_does_not_keep_a_request_for_ever() -> None:
+    bench = Bench()
+    bench.stepped_in_publish_ns = -3600 * SECOND
+    bench.track.ask()
+    bench.clock.now_ns += 4 * SECOND
+    bench.track.expire()
+    assert bench.refused == {"no-reply": 1}
+
+
 def test_requests_that_nobody_answers_do_not_pile_up() -> None:
     bench = Bench()
     for _ in range(100):

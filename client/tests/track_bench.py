@@ -89,6 +89,7 @@ class Bench:
         self.placement = 1
         self.sent: list[tuple[str, bytes]] = []
         self.is_connected = True
+        self.stepped_in_publish_ns = 0
         self.refused: Counter[str] = Counter()
         self.samples: list[WallSample] = []
         self.placing: list[Callable[[bool], None]] = []
@@ -114,6 +115,7 @@ class Bench:
         self.sent.append((topic, payload))
         transmit = Transmit(self.clock.time_ns())
         transmit.kernel_ns = self.clock.time_ns()
+        self.clock.slewed_ns += self.stepped_in_publish_ns
         return transmit
 
     # -- the server ------------------------------------------------------------------------

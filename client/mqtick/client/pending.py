@@ -28,11 +28,13 @@ class Pending:
     request: Request
     transmit: Transmit
     asked_raw_ns: int
-    """When it was handed over, on the local timeline."""
+    """When it was handed over, on the local timeline; a step of the clock meanwhile is in it."""
     time_minus_raw_ns: int
     """What made the local timeline into the judged clock just before."""
     place: tuple[int, int] | None
     """(generation, placement) behind which we were placed when we asked; None if we were not."""
+    since_raw_ns: int
+    """From when on it is waited for: on the local timeline too, but free of steps."""
     reply: Reply | None = None
     arrival: ArrivalReading | None = None
     maybe_held: bool = False

@@ -255,6 +255,7 @@ class Track:
             self._clock.raw_of_kernel_ns(transmit.user_ns),
             time_minus_raw_ns,
             self._placement.current,
+            self._clock.raw_ns(),
         )
         return True
 
@@ -294,7 +295,7 @@ class Track:
         now_ns = self._clock.raw_ns()
         while self._pending:
             sequence, pending = next(iter(self._pending.items()))
-            if now_ns - pending.asked_raw_ns < _MAXIMUM_AGE_NS:
+            if now_ns - pending.since_raw_ns < _MAXIMUM_AGE_NS:
                 return
             del self._pending[sequence]
             if pending.reply is None:
