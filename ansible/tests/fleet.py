@@ -79,7 +79,10 @@ class Fleet:
                 "mqtick_timeservers": {
                     "h2": {"timeserver_number": 0, "timeserver_upstream": [upstream]}
                 },
-                "mqtick_clients": {name: _wrong(clock) for name, clock in CLOCKS.items()},
+                "mqtick_clients": {
+                    name: {**_wrong(clock), "client_wait_sync": name == "h1"}
+                    for name, clock in CLOCKS.items()
+                },
             },
             fleet_offline=True,
             fleet_limit_us=LIMIT_US,

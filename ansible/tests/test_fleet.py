@@ -248,6 +248,9 @@ def test_clients_outlast_a_broker_that_is_killed(fleet: Fleet) -> None:
 def test_a_host_that_is_rebooted_finds_the_time_by_itself(fleet: Fleet) -> None:
     with ThreadPoolExecutor() as at_once:
         list(at_once.map(Host.reboot, (fleet.rig.host("h1"), fleet.rig.host("h3"))))
+    # whose boot went on only when the time was known (client_wait_sync)
+    assert is_active(fleet.rig.host("h1"), "mqtick-wait-sync")
+    assert is_active(fleet.rig.host("h1"), "time-sync.target")
     wait_until_right(*fleet.clients)
 
 
