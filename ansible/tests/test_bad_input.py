@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apt_source import apt_source
 from fleet import RELEASE, is_right, look, wheelhouse
 from hosts import Host, Rig
 from machine import what_is_missing
@@ -246,18 +247,24 @@ def test_a_clock_that_is_years_off_is_set_before_anything_else(
 
 
 def test_after_all_that_and_two_runs_that_were_cut_off_the_next_one_completes_the_fleet(
-    site: Site, one: Host
+    site: Site, one: Host, rig: Rig, tmp_path: Path
 ) -> None:
     # No upstream, as in the shortest path, where the pool that Debian brings would be one.
     trusted = {**SERVER, "timeserver_settings": {"trust_system_clock": True}}
     groups = {
         "mqtick_broker": ["two"],
         "mqtick_timeservers": {"two": trusted},
-        "mqtick_clients": ["one"],
+        # It fetches its packages itself, and has never heard of any.
+        "mqtick_clients": {"one": {"fleet_offline": False}},
     }
-    for task in ("Place accounts, certificate and key", "Install the wheels"):
-        assert site(groups, cut_off_at=task).status < 0, task
-    run = site(groups, "--diff", "-vvv")
+    packages, served = wheelhouse(RELEASE) / f"debs/{RELEASE}-amd64", tmp_path / "served"
+    served.mkdir()
+    with apt_source(rig.control, packages, served) as line:
+        one.run("rm -rf /var/lib/apt/lists/* /etc/apt/sources.list.d/*")
+        one.run(f"echo '{line}' >/etc/apt/sources.list")
+        for task in ("Place accounts, certificate and key", "Install the wheels"):
+            assert site(groups, cut_off_at=task).status < 0, task
+        run = site(groups, "--diff", "-vvv")
     assert run.status == 0, run.said
     assert is_right(look(one))
     secrets = one.run("cat /etc/mqtick/*.keys /etc/mqtick/*.password").split()
