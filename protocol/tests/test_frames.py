@@ -489,6 +489,25 @@ def test_a_message_may_have_waited_for_the_acknowledgement_of_any_packet() -> No
     assert [one.maybe_held for one in read.arrivals] == [True]
 
 
+@pytest.mark.parametrize(("after_ns", "held"), [(100_000, True), (30_000_000, False)])
+def test_a_message_may_have_waited_for_the_acknowledgement_of_its_own_beginning(
+    after_ns: int, held: bool
+) -> None:
+    whole = publish()
+    read = Read(whole[:7])
+    read.frames.pump()
+    assert read.frames._acknowledged_ns > 0
+    read.stream.received = Stamp(read.frames._acknowledged_ns + after_ns, Source.KERNEL)
+    read.stream.chunks.append(whole[7:])
+    read.frames.pump()
+    assert [one.maybe_held for one in read.arrivals] == [held]
+
+
+def test_a_message_that_came_in_parts_may_have_waited() -> None:
+    read = Read(publish()[:7], publish()[7:]).all()
+    assert [one.maybe_held for one in read.arrivals] == [True]
+
+
 def test_looking_when_nothing_came_acknowledges_nothing() -> None:
     read = Read(publish())
     read.frames.pump()

@@ -154,6 +154,7 @@ class FrameSocket:
                 self._ended = True
                 return
             self._feed(data)
+            self._unacknowledged = True  # part of a frame too
 
     def _feed(self, data: bytes) -> None:
         if self._skip:
