@@ -21,14 +21,14 @@ class _Silent(SimpleHTTPRequestHandler):
 def apt_source(address: str, packages: Path, folder: Path) -> Iterator[str]:
     """Serve a folder's packages from an address; give the line for sources.list."""
     entries = []
-    for file in sorted(packages.glob("*.deb")):
-        (folder / file.name).symlink_to(file)
+    for number, file in enumerate(sorted(packages.glob("*.deb"))):
+        (folder / f"{number}.deb").symlink_to(file)  # an epoch's %3a would be quoted once more
         fields = subprocess.run(
             ["dpkg-deb", "--field", file], capture_output=True, text=True, check=True
         ).stdout.strip()
         octets = file.read_bytes()
         entries.append(
-            f"{fields}\nFilename: ./{file.name}\nSize: {len(octets)}\n"
+            f"{fields}\nFilename: ./{number}.deb\nSize: {len(octets)}\n"
             f"SHA256: {hashlib.sha256(octets).hexdigest()}\n"
         )
     (folder / "Packages").write_text("\n".join(entries))
