@@ -107,6 +107,12 @@ def test_a_place_that_would_spoil_the_access_list_is_refused(place: str) -> None
         placed(client_settings={"draft_location": place})
 
 
+@pytest.mark.parametrize("settings", ["format=draft-2021", ["format"], 1])
+def test_settings_that_are_no_mapping_are_refused_with_a_sentence(settings: object) -> None:
+    with pytest.raises(InventoryError, match="client_settings of 'pi-b' is no mapping"):
+        placed(client_settings=settings)
+
+
 def test_further_accounts_get_their_own_lines() -> None:
     lines = rights(access_list(FLEET, "mqtick", own={"lamp": ["read hall/#", "write hall/lamp"]}))
     assert lines["lamp"] == {"read hall/#", "write hall/lamp"}

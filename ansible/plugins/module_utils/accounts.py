@@ -80,6 +80,11 @@ def _draft_locations(
     for role in ("timeserver", "client"):
         for host in groups.get(f"mqtick_{role}s", ()):
             settings = hostvars[host].get(f"{role}_settings") or {}
+            if not isinstance(settings, Mapping):
+                raise InventoryError(
+                    f"{role}_settings of '{host}' is no mapping. Write each setting on a "
+                    "line of its own below it, as 'name: value'."
+                )
             location = str(settings.get("draft_location", DRAFT_LOCATION))
             if not location or _NO_LOCATION.search(location):
                 raise InventoryError(
