@@ -25,8 +25,10 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.frames import Arrival
 from mqtick.protocol.loop import Loop
+from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.stamps import Source as Stamped
 from mqtick.protocol.stamps import Stamp
+from mqtick.protocol.topics import TopicTree
 from mqtick.service import (
     ChronydError,
     ChronyVersion,
@@ -688,6 +690,20 @@ def test_messages_to_itself_that_are_refused_are_a_remark() -> None:
 
 
 TIME, REQUEST, REPLY = "mqtick/t/255", "mqtick/q/255/x", "mqtick/r/255/x"
+
+
+def test_a_broker_that_takes_no_second_connection_is_a_remark() -> None:
+    loop = Loop()
+    broker = replace(parse_broker_url("mqtt://127.0.0.1:1"), connect_timeout_s=0.1)
+    first = Connection(loop, broker, "pi7", on_publish=lambda _: None, on_up=lambda: None)
+    prober = doctor_probes.Prober(loop, first, TopicTree(), "pi7")
+    prober.measure()
+    loop.close()
+    (check,) = doctor_probes.check_promptness(prober.found)
+    assert check.result == "WARN"
+    assert "a second connection fails: " in check.value
+    assert "refused" in check.value
+    assert "max_connections" in check.remedy
 
 
 def access(*let_through: str, hears: bool = True, keys: bool = True) -> list[Check]:

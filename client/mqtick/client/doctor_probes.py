@@ -39,6 +39,8 @@ class Probes:
 
     sent: int = 0
     """Pairs that were sent, on the one topic that a client both writes and reads."""
+    unsent: str = ""
+    """Why none was sent: the second connection, that sends them, did not come up."""
     pairs_ns: list[tuple[int, int]] = field(default_factory=list)
     """Delays of both messages of each pair that came back."""
     loop_topic: str = ""
@@ -89,6 +91,8 @@ class Prober:
         end_s = time.monotonic() + connection.broker.connect_timeout_s
         while not sender.connected and time.monotonic() < end_s:
             self._turn(0.01)
+        if not sender.connected:
+            self.found.unsent = sender.last_error or "no answer in time"
         for _ in range(_PAIRS if sender.connected else 0):
             connection.acknowledge_late()
             self._publish(self.found.loop_topic, sender)
@@ -140,6 +144,14 @@ class Prober:
 
 def check_promptness(probes: Probes) -> Iterator[Check]:
     """Check that the broker sends at once what it gets."""
+    if probes.unsent:
+        yield warn(
+            "promptness",
+            f"not measured, a second connection fails: {probes.unsent}",
+            "a second connection",
+            "does the broker limit the connections of an account, or has it too many "
+            "(Mosquitto: max_connections)? time servers need several too",
+        )
     if not probes.sent:
         return
     if not probes.pairs_ns:
