@@ -431,6 +431,22 @@ def test_the_truth_is_in_the_interval_though_the_judged_clock_is_slewed_meanwhil
     assert sample.upper_ns - sample.lower_ns <= 2 * WAY_NS + 3 * abs(slewed_ns)
 
 
+def test_a_slewed_clock_widens_an_echo_no_further_than_its_exchange() -> None:
+    bench = Bench()
+    bench.echo_exchange()
+    bench.placing.pop()(True)  # behind the first echo
+    bench.loopback.loop_ns = None  # so that the exchange alone is the limit
+    assert bench.track.ask()
+    bench.clock.slewed_ns += 100 * US
+    bench.reply(bench.request)
+    bench.echo(bench.request, first_ns=WAY_NS - 5 * US, span_ns=10 * US, loop_ns=150 * US)
+    exchange, echo = bench.of(Kind.TWO_WAY)[-1].sample, bench.of(Kind.ECHO)[-1].sample
+    assert echo.sequence == exchange.sequence
+    assert (echo.lower_ns, echo.upper_ns) == (exchange.lower_ns, exchange.upper_ns)
+    assert exchange.lower_ns is not None
+    assert exchange.lower_ns < OFFSET_NS
+
+
 # -- the echo --------------------------------------------------------------------------------------
 
 

@@ -146,6 +146,12 @@ class Sample:
             upper_ns=None if self.upper_ns is None else self.upper_ns + by_ns,
         )
 
+    def within(self, limits: Sample) -> Sample:
+        """Return the same record with an interval that reaches nowhere beyond another one's."""
+        lower = [each for each in (self.lower_ns, limits.lower_ns) if each is not None]
+        upper = [each for each in (self.upper_ns, limits.upper_ns) if each is not None]
+        return replace(self, lower_ns=max(lower, default=None), upper_ns=min(upper, default=None))
+
     def judged(self, verdict: Verdict, reason: Reason) -> Sample:
         """Return the same record with a verdict and a reason."""
         return replace(self, verdict=verdict, reason=reason)

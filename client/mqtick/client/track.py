@@ -333,7 +333,8 @@ class Track:
             self.server_loop_ns = message.loop_ns
             bracketed = self._echo_sample(origin, message, pending, arrival.reading, exchange)
             if bracketed is not None:
-                self._take(bracketed.widened(slewed_ns), arrival)
+                # Where the exchange is the limit, that is as wide as it has to be already.
+                self._take(bracketed.widened(slewed_ns).within(exchange), arrival)
 
     def _echo_sample(
         self, origin: Origin, message: Echo, pending: Pending, arrival: Reading, exchange: Sample
