@@ -1,13 +1,15 @@
 """A bench, as the playbook `bench` makes it of a fleet and takes it away again, on a real host.
 
-It is broker, time server and client, and has no pins: the one that it drives is in memory. The lab
-host needs 80 MB more, which only a wheelhouse with BENCH=1 has, so that part is for those who have
-one: `make wheelhouse BENCH=1 TARGETS=bookworm-amd64` before `make fleet-test`.
+It is broker, time server and client, is kept awake and watches itself, and has no pins: the one
+that it drives is in memory. The lab host needs 80 MB more, which only a wheelhouse with BENCH=1
+has, so that part is for those who have one: `make wheelhouse BENCH=1 TARGETS=bookworm-amd64` before
+`make fleet-test`.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,11 +35,17 @@ Play = Callable[..., Run]
 
 
 def has_lab_packages() -> bool:
+    """Whether there is a wheelhouse with them, of this version."""
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     try:
-        targets = json.loads((LAB_WHEELHOUSE / "index.json").read_text())["targets"]
-        return "lab" in targets[f"{RELEASE}-amd64"]["sets"]
+        index = json.loads((LAB_WHEELHOUSE / "index.json").read_text())
+        program, sets = index["program"], index["targets"][f"{RELEASE}-amd64"]["sets"]
     except (OSError, KeyError):
         return False
+    return "lab" in sets and program.startswith(f"mqtick-{version}-")
+
+
+LAB = "pi" if has_lab_packages() else "elsewhere"
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +87,13 @@ def run(rig: Rig, folder: Path) -> Play:
             "mqtick_clients": ["pi"],
             "mqtick_pins": ["pi"],
             "mqtick_bench": [lab],
+            "mqtick_monitoring": ["pi"],
+            "mqtick_realtime": ["pi"],
         }
         packages = wheelhouse(RELEASE) if lab == "elsewhere" else LAB_WHEELHOUSE
         variables |= {"fleet_offline": True, "fleet_wheelhouse": str(packages)}
+        # Prometheus is big; the governor is that of this machine, and not the host's.
+        variables |= {"monitoring_prometheus": False, "tuning_performance_governor": False}
         inventory = write_inventory(folder, rig, groups, **variables)
         return play(inventory, playbook, "--limit=pi", *arguments)
 
@@ -105,6 +117,27 @@ def since(host: Host) -> str:
     units = "mqtick-timeserver mqtick-client"
     assert host.run(f"systemctl is-active {units}", check=False).split() == 2 * ["active"]
     return host.run(f"systemctl show --property=ActiveEnterTimestampMonotonic {units}")
+
+
+ASK_EACH_TARGET = """
+import json, urllib.request
+for entry in json.load(open("/etc/prometheus/mqtick/targets.json")):
+    program, (target,) = entry["labels"]["program"], entry["targets"]
+    text = urllib.request.urlopen(f"http://{target}/metrics", timeout=5).read().decode()
+    print(program, f"mqtick_{program}_connected" in text)
+"""
+
+
+def test_it_is_kept_awake_and_watched_and_a_second_run_changes_nothing(
+    fleet: set[str], host: Host, run: Play
+) -> None:
+    assert host.run("systemctl is-active mqtick-tuning").strip() == "active"
+    found = host.run(f"/opt/mqtick/bin/python -c {shlex.quote(ASK_EACH_TARGET)}")
+    assert found.splitlines() == ["client True", "timeserver True"]
+    again = run("site", "--tags", "tuning,monitoring")
+    assert again.status == 0, again.said
+    assert again.recap["pi"]["changed"] == 0, again.said
+    assert "scrape.yml has below scrape_configs" in again.sentences
 
 
 def test_a_host_without_such_a_pin_gets_a_sentence_and_its_programs_go_on(
@@ -145,18 +178,24 @@ def test_without_the_bench_it_is_the_fleet_that_it_was(
     assert snapshot(host) == fleet
 
 
-@pytest.mark.skipif(not has_lab_packages(), reason="make wheelhouse BENCH=1 brings its packages")
-def test_a_lab_host_sees_instruments_and_is_what_it_was_when_all_is_taken_away(
-    blank: set[str], fleet: set[str], host: Host, run: Play
+@pytest.mark.skipif(LAB != "pi", reason="make wheelhouse BENCH=1 brings its packages")
+def test_a_lab_host_sees_instruments_and_a_second_run_changes_nothing(
+    fleet: set[str], host: Host, run: Play
 ) -> None:
-    done = run("bench", lab="pi", bench_pin=IN_MEMORY)
+    done = run("bench", lab=LAB, bench_pin=IN_MEMORY)
     assert done.status == 0, done.said
     assert "(simulated)" in host.run("mqtick-lab scope identify sigrok:demo")
     libraries = "import pyvisa; print(pyvisa.ResourceManager('@py'))"
     assert "Visa Library at py" in host.run(f'/opt/mqtick/bin/python -c "{libraries}" 2>/dev/null')
-    again = run("bench", lab="pi", bench_pin=IN_MEMORY)
+    again = run("bench", lab=LAB, bench_pin=IN_MEMORY)
+    assert again.status == 0, again.said
     assert again.recap["pi"]["changed"] == 0, again.said
-    done = run("remove", "-e", "remove_confirm=yes", lab="pi")
+
+
+def test_when_all_is_taken_away_the_host_is_what_it_was(
+    blank: set[str], fleet: set[str], host: Host, run: Play
+) -> None:
+    done = run("remove", "-e", "remove_confirm=yes", lab=LAB)
     assert done.status == 0, done.said
     assert without_versions(snapshot(host)) == without_versions(blank)
 
