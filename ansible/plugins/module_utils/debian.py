@@ -248,8 +248,10 @@ def with_transitional(going: set[str], installed: dict[str, Package]) -> set[str
     going = set(going)
 
     def is_lost(alternatives: list[Relation]) -> bool:
-        givers = {name for name, one in installed.items() if any(map(one.satisfies, alternatives))}
-        return bool(givers) and givers <= going
+        def gives(name: str) -> bool:
+            return any(map(installed[name].satisfies, alternatives))
+
+        return any(map(gives, going)) and not any(map(gives, installed.keys() - going))
 
     while more := {
         name
