@@ -119,7 +119,10 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             }
         ],
     }
-    nothing_else: dict[str, list[str]] = {"timeserver_allow": [], "timeserver_chrony_directives": []}
+    nothing_else: dict[str, list[str]] = {
+        "timeserver_allow": [],
+        "timeserver_chrony_directives": [],
+    }
     hosts = {name: variables for name, (variables, _) in CASES.items()}
     (folder / "play.json").write_text(json.dumps([play]))
     (folder / "inventory.json").write_text(
