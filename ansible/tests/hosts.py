@@ -40,6 +40,10 @@ class Host:
         self.rig, self.name, self.address = rig, name, address
         self.folder = rig.folder / "hosts" / name
         self.machine = f"{rig.name}-{name}"
+        self.link = f"vb-{self.machine}"
+        """The bridge's end of its cable, as systemd-nspawn calls it if the name is short enough."""
+        if len(self.link) > 15:
+            raise RigError(f"{self.machine} has more than 12 letters: give the rig a shorter name")
         self.cgroup = cgroup_root() / f"mqtick-{self.machine}"
 
     @property
@@ -70,17 +74,6 @@ class Host:
         """Switch it on and return when it lets us in and has finished starting."""
         if self.is_running:
             return
-        self._switch_on()
-        try:
-            self.wait_until_up(60)
-        except RigError as error:
-            # Seen once in some 150 starts; why is not known, and the next one was well.
-            print(f"{error}; it is started once more", file=sys.stderr, flush=True)
-            self.stop()
-            self._switch_on()
-            self.wait_until_up()
-
-    def _switch_on(self) -> None:
         # A mount namespace of its own: whatever is mounted goes with the last process.
         own_mounts = ("unshare", "--mount", sys.executable, __file__)
         with (self.folder / "log").open("a") as log:
@@ -91,6 +84,7 @@ class Host:
                 stderr=log,
                 start_new_session=True,
             )
+        self.wait_until_up()
 
     def stop(self) -> None:
         """Pull the plug; what it wrote stays."""
@@ -103,6 +97,9 @@ class Host:
             time.sleep(0.02)
         for group, _, _ in os.walk(self.cgroup, topdown=False):
             os.rmdir(group)
+        # The kernel takes it away when it comes to it, and until then the next start would fail.
+        if Path(f"/sys/class/net/{self.link}").exists():
+            subprocess.run(["ip", "link", "delete", self.link], capture_output=True, check=False)
 
     def reboot(self) -> None:
         """Reboot it and return when it is up again."""

@@ -34,7 +34,7 @@ Site = Callable[..., Run]
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    rig = Rig("bad-input", 78, ["one", "two"], RELEASE)
+    rig = Rig("bad", 78, ["one", "two"], RELEASE)
     rig.down()  # an earlier run may have been killed
     try:
         rig.up()
