@@ -72,7 +72,7 @@ docs: setup-check
 	$(PYTEST) -q tests/test_docs.py
 
 test: setup-test ## all tests that take less than a second each
-	$(PYTEST) -n 2 -m 'not slow and not steers_clock and not fleet'
+	$(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet'
 
 # Most of the long ones wait, so three run at a time; a file's tests stay together, as what they share
 # does. Those that judge delays follow one by one. The test that steers this machine's clock is last

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -17,6 +19,14 @@ from mqtick.protocol.stamps import KernelSocket, Source
 settings.register_profile("same", derandomize=True, deadline=None)
 if os.environ.get("MQTICK_SAME_EXAMPLES") == "1":
     settings.load_profile("same")
+
+# An instrument has a lock in the folder for temporary files. Tests that run beside each other are
+# as on hosts of their own.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    temporary = Path(tempfile.gettempdir()) / f"mqtick-{worker}"
+    temporary.mkdir(exist_ok=True)
+    temporary.chmod(0o1777)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
@@ -27,11 +28,24 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(places))
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a TCP port of the loopback that nobody uses at this moment."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a TCP port of the loopback that nobody uses, and that nobody is going to be given.
+
+    It lies below those that the kernel gives to connections, and each worker of pytest-xdist has
+    a range of its own: until a broker listens on it, nothing else may come by it.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 10_000 + 2_000 * (worker % 10)
+    while True:
+        port = random.randrange(first, first + 2_000)
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            if port not in _given:
+                sock.bind(("127.0.0.1", port))
+                _given.add(port)
+                return port
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], limit_s: float = 10.0) -> None:
