@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from blank_tree import CACHE
+from blank_tree import CACHE, RigError
 from hosts import Host, Rig
 from playbook import ANSIBLE, PROJECT, Run, play, write_inventory
 
@@ -48,12 +48,15 @@ def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 30) -> 
 @contextlib.contextmanager
 def ntp_server(rig: Rig, folder: Path) -> Iterator[None]:
     """The upstream of the fleet's time server: this machine's clock, which it cannot touch (-x)."""
+    program = shutil.which("chronyd")
+    if program is None:
+        raise RigError("chronyd is not on the path: `. scripts/env.sh` puts the checkout's there")
     config, log = folder / "chrony.conf", folder / "log"
     config.write_text(
         f"bindaddress {rig.control}\nallow {rig.control}/24\nlocal stratum 2\ncmdport 0\n"
         f"bindcmdaddress /\npidfile {folder}/pid\n"
     )
-    command = [str(shutil.which("chronyd")), "-x", "-d", "-u", "root", "-f", str(config)]
+    command = [program, "-x", "-d", "-u", "root", "-f", str(config)]
     with (
         log.open("w") as words,
         subprocess.Popen(command, stdout=words, stderr=words) as chronyd,
