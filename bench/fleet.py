@@ -189,7 +189,7 @@ def recovery_s(fleet: Fleet, name: str) -> float:
             return host.run("chronyc -c -n sources", check=False).startswith("#,*,")
         # A client that hangs has a status that grows old, and so do the samples in it.
         words = host.run("mqtick-client status --json", check=False)
-        stale_ns = sum(map(int, re.findall(r'^  "age_ns": (\d+)', words, re.M)))
+        stale_ns = sum(map(int, re.findall(r'^ "age_ns": (\d+)', words, re.M)))
         ages_ns = [int(age) for age in re.findall(r'"age_ns": (\d+),\n +"kind"', words)]
         fresh = any(stale_ns + age < (time.monotonic() - began_s) * 1e9 for age in ages_ns)
         return fresh and is_right(look(host))
