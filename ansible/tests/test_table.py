@@ -320,6 +320,34 @@ def test_durations_have_a_unit_that_fits(value_ns: int, text: str) -> None:
     assert duration(value_ns) == text
 
 
+# ---- time servers that disagree ------------------------------------------------------------------
+def test_time_servers_that_disagree_are_named_with_their_hosts_and_spoil_the_fleet() -> None:
+    apart = [{"servers": ["0", "1"], "gap_ns": 499_200_000}]
+    looks = {
+        "time-1": timeserver(number=0),
+        "time-2": timeserver(number=1),
+        "pi1": with_status(client(), disagreements=apart),
+        "pi2": with_status(client(), disagreements=apart),
+        "pi3": client(),
+    }
+    hostvars = {name: {"fleet_look": found} for name, found in looks.items()}
+    groups = {
+        "mqtick_timeservers": ["time-1", "time-2"],
+        "mqtick_clients": ["pi1", "pi2", "pi3"],
+    }
+    table = fleet_table(hostvars, groups, looks, 1000)
+    (sentence,) = table.disagreements
+    assert sentence.startswith(
+        "Time servers 0 (time-1) and 1 (time-2) disagree by at least 499.2 ms, as 2 clients find:"
+    )
+    assert not table.is_good
+    assert table.summary == "5 of 5 hosts are within 1 ms; time servers disagree"
+    assert sentence in [line["text"] for line in table_lines(table, 40)]
+    assert sentence in page_of(table)
+    assert table.as_json()["disagreements"] == [sentence]
+    assert table_of({"pi3": client()}).disagreements == ()
+
+
 # ---- hostile hosts ------------------------------------------------------------------------------
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
@@ -330,6 +358,11 @@ LOOKS = (
     ANYTHING
     | st.fixed_dictionaries({"seen": ANYTHING, "version": ANYTHING})
     | st.builds(with_status, st.just(client()), state=ANYTHING, servers=ANYTHING, chosen=ANYTHING)
+    | st.builds(with_status, st.just(client()), disagreements=ANYTHING)
+    | st.builds(
+        lambda pairs: with_status(client(), disagreements=pairs),
+        st.lists(st.fixed_dictionaries({"servers": ANYTHING, "gap_ns": ANYTHING}), max_size=3),
+    )
     | st.builds(client, offset_ns=ANYTHING, earliest_offset_ns=ANYTHING, latest_offset_ns=ANYTHING)
     | st.builds(changed, st.just(client()), st.just("tracking"), out=ANYTHING)
     | st.builds(changed, st.just(client()), st.just("sources"), out=ANYTHING)

@@ -19,7 +19,8 @@ from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.sample import Kind
-from mqtick.client.status import status, status_lines
+from mqtick.client.status import status
+from mqtick.client.status_text import status_lines
 from mqtick.protocol.auth import KeyFileError, Keyring
 from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from mqtick.client.cli import EXAMPLES, _parser, main, parse_duration_ns
+from mqtick.client.metrics import metrics
 from mqtick.client.present import NowError, boot_id, now, now_from
-from mqtick.client.status import metrics
 from mqtick.protocol.auth import Keyring
 from mqtick.service import Status
 from mqtick.service.metrics import render
@@ -66,6 +66,8 @@ def values_of(
         "state": state,
         "chosen": 0 if known else None,
         "servers": [server_row(state, half_ns)] if known else [],
+        "disagreements": [],
+        "keys": [],
         "forecast": forecast if known else [],
         "boot_id": boot_id(),
         "virtual_clock": "",
@@ -98,6 +100,7 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "age_ns": 2 * SECOND,
         "kind": "echo",
         "stratum": 1,
+        "authenticated": False,
         "verdicts": [
             {"kind": "echo", "verdict": "used", "reason": "selected", "count": 40},
             {"kind": "two-way", "verdict": "kept", "reason": "better-kind", "count": 160},
@@ -340,10 +343,41 @@ def test_a_client_that_is_not_connected_says_why(tmp_path: Path, capsys: Out) ->
     assert "none heard yet" in text
 
 
-def test_an_old_status_is_called_old(tmp_path: Path, capsys: Out) -> None:
+def test_an_old_status_begins_with_that_and_never_with_synchronised(
+    tmp_path: Path, capsys: Out
+) -> None:
     write(tmp_path, values_of(), age_ns=90 * SECOND)
     assert ask(tmp_path, "status") == 3
-    assert "this status is 90 s old: the client does not run" in capsys.readouterr().out
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("this status is 90 s old: the client does not run")
+    assert second == "client            pi7, synchronised 90 s ago"
+
+
+@pytest.mark.parametrize(
+    ("row", "keys", "said"),
+    [
+        ({"authenticated": True}, ["a1b2"], "yes"),
+        ({}, ["a1b2"], "not yet, no exchange has succeeded"),
+        ({}, [], "no, without keys"),
+        ({"format": "1451.1.6", "server": None}, ["a1b2"], "no, this format has no tags"),
+    ],
+)
+def test_status_tells_whether_the_time_is_authenticated(
+    tmp_path: Path, capsys: Out, row: dict[str, Any], keys: list[str], said: str
+) -> None:
+    values = values_of(keys=keys)
+    values["servers"][0] |= row
+    write(tmp_path, values)
+    ask(tmp_path, "status")
+    assert f"\n  authenticated   {said}\n" in capsys.readouterr().out
+
+
+def test_a_frequency_that_nobody_knows_yet_is_no_number(tmp_path: Path, capsys: Out) -> None:
+    values = values_of()
+    values["servers"][0]["frequency_ppb"] = None
+    write(tmp_path, values)
+    ask(tmp_path, "status")
+    assert "\n  frequency       unknown yet\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

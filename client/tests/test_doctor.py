@@ -15,11 +15,18 @@ from typing import Any
 
 import pytest
 
-from mqtick.client import doctor, doctor_broker, doctor_chrony, doctor_host, doctor_probes
+from mqtick.client import (
+    doctor,
+    doctor_broker,
+    doctor_chrony,
+    doctor_host,
+    doctor_listen,
+    doctor_probes,
+)
 from mqtick.client.config import ChronyKeys, Settings
 from mqtick.client.doctor import Host
-from mqtick.client.doctor_broker import Heard, Server
 from mqtick.client.doctor_host import Identity
+from mqtick.client.doctor_listen import Heard, Server
 from mqtick.client.doctor_probes import Probes
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import parse_broker_url
@@ -649,7 +656,7 @@ def test_a_status_that_the_broker_did_not_keep_is_a_remark() -> None:
 def test_a_server_that_has_gone_is_not_asked_for() -> None:
     loop = Loop()
     broker = parse_broker_url("mqtt://127.0.0.1:1")
-    listener = doctor_broker._Listener(Settings(), loop, broker, Keyring(), "pi7")
+    listener = doctor_listen._Listener(Settings(), loop, broker, Keyring(), "pi7")
     for number, state in ((3, "gone"), (4, "synchronised")):
         payload = json.dumps({"state": state}).encode()
         stamp = Stamp(0, Stamped.KERNEL)
@@ -794,7 +801,7 @@ def test_the_doctor_does_not_ask_under_the_name_of_a_client_that_runs(
         used.append(settings)
         return heard()
 
-    monkeypatch.setattr(doctor_broker, "listen", listen)
+    monkeypatch.setattr(doctor, "listen", listen)
     row = {"server": 0, "delay_ns": 250_000, "kind": "echo"}
     values = {**status_of().values, "name": "pi7", "servers": [row]}
     StatusFile(tmp_path / "status.json", "mqtick-client").write(values)
@@ -808,7 +815,7 @@ def test_a_good_host_has_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def listen(*_args: object, **_more: object) -> Heard:
         return heard(servers={0: GOOD_SERVER}, granted={"mqtick/t/+": True})
 
-    monkeypatch.setattr(doctor_broker, "listen", listen)
+    monkeypatch.setattr(doctor, "listen", listen)
     settings = Settings(state_folder=str(tmp_path), keys_file=key_file(tmp_path, DERIVED))
     StatusFile(tmp_path / "status.json", "mqtick-client").write(status_of().values)
     results = [check.result for check in doctor.examine(settings, Host(proc=tmp_path))]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from mqtick.client import doctor_broker, doctor_probes
+from mqtick.client import doctor_broker, doctor_listen, doctor_probes
 from mqtick.client.config import Settings
-from mqtick.client.doctor_broker import Heard
+from mqtick.client.doctor_listen import Heard
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import parse_broker_url
 from mqtick.service.check import Check
@@ -39,7 +39,7 @@ def listen(
 ) -> Heard:
     broker = parse_broker_url(f"mqtt://127.0.0.1:{port}")
     broker = replace(broker, connect_timeout_s=0.3, **account)
-    return doctor_broker.listen(Settings(), broker, keyring or Keyring(), "pi7", listen_s=listen_s)
+    return doctor_listen.listen(Settings(), broker, keyring or Keyring(), "pi7", listen_s=listen_s)
 
 
 @contextmanager

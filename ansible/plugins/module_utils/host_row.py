@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ STATES: Final = (
 STALE_NS: Final = 5_000_000_000
 """A service writes its status every second: what is older is of one that hangs."""
 _REFUSED_CONFIGURATION = "2"
+_PAIRS = 16
+"""So many disagreements of a client are looked at; three servers have three."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Row:
     stratum: int | None = None
     chrony: dict[str, Any] = field(default_factory=dict)
     version: str = ""
+    disagreements: tuple[tuple[str, str, int], ...] = ()
+    """Pairs of time servers that cannot both be right, by what this client hears, and their gap."""
 
     good: bool = field(init=False)
     fault: str = field(init=False)
@@ -189,7 +194,16 @@ def _client(
         stratum=whole_of(row.get("stratum")),
         chrony=view.as_json(),
         version=version,
+        disagreements=tuple(_disagreements(status)),
     )
+
+
+def _disagreements(status: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
+    for each in list_of(status.get("disagreements"))[:_PAIRS]:
+        gap_ns = whole_of(dict_of(each).get("gap_ns"))
+        names = [text_of(name, 20) for name in list_of(dict_of(each).get("servers"))]
+        if gap_ns is not None and len(names) == 2 and all(names):
+            yield names[0], names[1], gap_ns
 
 
 def _error_ns(row: dict[str, Any]) -> int | None:

@@ -28,6 +28,10 @@ def page_of(table: Table, at: str = "") -> str:
             f"<header><h1>Time of the fleet{f', {escape(at)}' if at else ''}</h1>",
             f'<p class="answer">{escape(table.summary)}</p>',
             _numbers(table),
+            *(
+                f'<p><span class="state fails">✗ disagreement</span> {escape(sentence)}</p>'
+                for sentence in table.disagreements
+            ),
             _certificate(table),
             "</header>",
             _told(table),

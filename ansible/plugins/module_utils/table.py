@@ -17,6 +17,8 @@ from ansible_collections.mqtick.fleet.plugins.module_utils.host_row import (
 from ansible_collections.mqtick.fleet.plugins.module_utils.hostile import text_of
 
 _WORSE: Final = {state: place for place, state in enumerate(STATES)}
+_TOLD: Final = 6
+"""So many pairs of time servers are named, those first that most clients find."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,29 @@ class Table:
 
     @property
     def is_good(self) -> bool:
-        """Whether every host is good."""
-        return all(row.good for row in self.rows)
+        """Whether every host is good, and no time server contradicts another."""
+        return all(row.good for row in self.rows) and not self.disagreements
+
+    @property
+    def disagreements(self) -> tuple[str, ...]:
+        """A sentence for each pair of time servers that cannot both be right."""
+        gaps: dict[tuple[str, str], list[int]] = {}
+        for row in self.rows:
+            for one, other, gap_ns in row.disagreements:
+                gaps.setdefault((one, other), []).append(gap_ns)
+        hosts = {row.server: row.host for row in self.rows if row.role == "timeserver"}
+        named = {
+            name: f"{name} ({hosts[name]})" if name in hosts else name
+            for pair in gaps
+            for name in pair
+        }
+        most = sorted(gaps.items(), key=lambda pair: -len(pair[1]))[:_TOLD]
+        return tuple(
+            f"Time servers {named[one]} and {named[other]} disagree by at least "
+            f"{duration(min(found))}, as {_clients(len(found))}: one of them is wrong. Compare "
+            "mqtick-timeserver status and chronyc sources on both, and stop the wrong one."
+            for (one, other), found in most
+        )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -79,6 +102,7 @@ class Table:
         said += [f"{faults[name]} {name}" for name in order if name in faults]
         troubled = sum(bool(row.good and row.reason) for row in self.rows)
         said += [f"{troubled} good, but chrony is not"] if troubled else []
+        said += ["time servers disagree"] if self.disagreements else []
         return "; ".join(said)
 
     def as_json(self) -> dict[str, Any]:
@@ -88,9 +112,14 @@ class Table:
             "good": self.is_good,
             "limit_us": self.limit_us,
             "counts": self.counts,
+            "disagreements": list(self.disagreements),
             "certificate": asdict(self.certificate) if self.certificate else None,
             "hosts": [asdict(row) for row in self.rows],
         }
+
+
+def _clients(count: int) -> str:
+    return "1 client finds" if count == 1 else f"{count} clients find"
 
 
 def fleet_table(

@@ -37,6 +37,8 @@ def cells(row: Row) -> tuple[str, ...]:
 def table_lines(table: Table, most: int) -> list[Line]:
     """Return the lines: every host that is not good, and good ones up to `most` rows in all."""
     said = [_line(table.summary, "good" if table.is_good else "bad"), _line("")]
+    for sentence in table.disagreements:
+        said += [_line(sentence, "bad"), _line("")]
     told = [row for row in table.rows if row.reason]
     for row in told[:20]:
         said.append(_line(f"{row.host}: {row.reason}", "warning" if row.good else "bad"))

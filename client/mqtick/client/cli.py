@@ -15,7 +15,7 @@ from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, client_name
 from mqtick.client.present import PROGRAM, Now, NowError, now, now_from
 from mqtick.client.run import follow
-from mqtick.client.status import status_lines
+from mqtick.client.status_text import STALE_NS, status_lines
 from mqtick.pins import PinError
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
@@ -36,7 +36,6 @@ __all__ = ["main", "parse_duration_ns"]
 
 CONFIG = "/etc/mqtick/client.toml"
 _SECOND = 1_000_000_000
-_STALE_NS = 5 * _SECOND
 _UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": _SECOND, "min": 60 * _SECOND}
 _COMMANDS = ("run", "status", "now", "wait", "doctor", "chrony-config")
 
@@ -166,7 +165,7 @@ def _show_status(args: argparse.Namespace) -> Exit:
         print("\033[H\033[2J", end="")
     try:
         found = read_status(status_path(PROGRAM, args.state_folder))
-        lines = list(status_lines(found.values))
+        lines = list(status_lines(found.values, found.age_ns))
     except StatusError as error:
         return fail(f"{error} Is mqtick-client running?", Exit.NOT_SYNCHRONISED)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -178,9 +177,7 @@ def _show_status(args: argparse.Namespace) -> Exit:
         print(json.dumps({"age_ns": found.age_ns, "pid": found.pid, **found.values}, indent=1))
     else:
         print("\n".join(lines))
-        if found.age_ns > _STALE_NS:
-            print(f"this status is {found.age_ns / 1e9:.0f} s old: the client does not run")
-    good = found.age_ns <= _STALE_NS and found.values["state"] == "synchronised"
+    good = found.age_ns <= STALE_NS and found.values["state"] == "synchronised"
     return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
 
 
@@ -230,7 +227,7 @@ def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
     """Return GOOD, LIMIT_NOT_MET or NOT_SYNCHRONISED, and what there is to say."""
     try:
         found = read_status(status_path(PROGRAM, args.state_folder))
-        if found.age_ns > _STALE_NS:
+        if found.age_ns > STALE_NS:
             raise NowError("mqtick-client does not run any more")
         present = now_from(found)
     except (StatusError, NowError) as error:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,10 @@ from mqtick.client import doctor_host as at_host
 from mqtick.client import doctor_probes as probing
 from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, client_name
+from mqtick.client.disagreement import Disagreement
+from mqtick.client.doctor_listen import Heard, listen
 from mqtick.client.present import PROGRAM
+from mqtick.client.status_text import STALE_NS
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
 from mqtick.protocol.stamps import Source as StampSource
@@ -92,7 +95,7 @@ class _Chronyd:
 def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Iterator[Check]:
     """Yield what is found, one finding after the other; never raises."""
     status = _status(settings)
-    heard: list[at_broker.Heard] = []
+    heard: list[Heard] = []
     if broker_only:
         yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
         return
@@ -132,12 +135,12 @@ def _raised(status: Status | StatusError) -> Status:
 
 def _running(status: Status | StatusError) -> Mapping[str, Any]:
     """Return what a client that runs says, or nothing."""
-    fresh = isinstance(status, Status) and status.age_ns <= at_host.STALE_NS
+    fresh = isinstance(status, Status) and status.age_ns <= STALE_NS
     return status.values if fresh and isinstance(status, Status) else {}
 
 
 def _at_broker(
-    settings: Settings, host: Host, found: list[at_broker.Heard], running: Mapping[str, Any]
+    settings: Settings, host: Host, found: list[Heard], running: Mapping[str, Any]
 ) -> Iterator[Check]:
     name = client_name(settings)
     try:
@@ -153,7 +156,7 @@ def _at_broker(
     settings = replace(settings, estimator=replace(settings.estimator, use_two_way=asks))
     # 1451.1.6 is published every 5 s by the open implementation.
     listen_s = host.listen_s * (2 if settings.format in _FOREIGN else 1)
-    heard = at_broker.listen(settings, broker, keyring, name, listen_s=listen_s)
+    heard = listen(settings, broker, keyring, name, listen_s=listen_s)
     found.append(heard)
     yield at_broker.check_broker(heard)
     if heard.connected:
@@ -163,6 +166,7 @@ def _at_broker(
         yield from at_broker.check_exchanges(heard, use_two_way=asks)
         if use_two_way and not asks:
             yield from at_host.check_rows(running.get("servers", ()))
+        yield from at_broker.check_agreement(_disagreements(running, heard))
         yield from probing.check_promptness(heard.probes)
         yield from probing.check_access(
             heard.probes,
@@ -170,6 +174,13 @@ def _at_broker(
             has_keys=bool(settings.keys_file),
             account=settings.username,
         )
+
+
+def _disagreements(running: Mapping[str, Any], heard: Heard) -> Sequence[Disagreement]:
+    """Return what the client that runs found, which knows more than we heard in some seconds."""
+    if "disagreements" not in running:
+        return heard.disagreements
+    return [Disagreement(tuple(row["servers"]), row["gap_ns"]) for row in running["disagreements"]]
 
 
 def _at_chrony(

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mqtick.client.status_text import STALE_NS
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 from mqtick.protocol.stamps import KernelSocket, Source, Transmit
 from mqtick.service import Status, StatusError
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [
-    "STALE_NS",
     "Identity",
     "check_client",
     "check_clock",
@@ -34,9 +34,7 @@ __all__ = [
     "user_name",
 ]
 
-_SECOND = 1_000_000_000
 _START_OF_2025_S = 1_735_689_600
-STALE_NS = 5 * _SECOND
 # A lost reply now and then is nobody's fault.
 _WORTH_A_WORD = 3
 

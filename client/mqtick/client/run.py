@@ -12,10 +12,12 @@ from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings
 from mqtick.client.discipline import Discipline
 from mqtick.client.experiments import KEPT_EDGES, Experiments
+from mqtick.client.metrics import metrics
 from mqtick.client.pending import WallSample
 from mqtick.client.present import PROGRAM
 from mqtick.client.sample_log import SampleLog
-from mqtick.client.status import metrics, status, summary
+from mqtick.client.status import status
+from mqtick.client.status_text import summary
 from mqtick.pins import Edge, PinSettings, open_output
 from mqtick.pins.drive import PpsDriver, about_outputs, firing
 from mqtick.pins.output import Output

@@ -1,0 +1,116 @@
+"""The client's status as people read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["STALE_NS", "status_lines", "summary"]
+
+STALE_NS = 5_000_000_000
+"""A client writes its status every second: what is older is of one that does not run any more."""
+
+
+def summary(values: Mapping[str, Any]) -> str:
+    """Return one line for systemd and for logs."""
+    if values["chosen"] is None:
+        return "unsynchronised"
+    row = values["servers"][values["chosen"]]
+    said = [f"offset {_us(row['offset_ns'])}", f"bound {_width(row['bound_ns'])}"]
+    return f"{values['state']}: {', '.join([*said, *map(_apart, values['disagreements'])])}"
+
+
+def _us(value_ns: int | None) -> str:
+    if value_ns is None:
+        return "unknown"
+    if abs(value_ns) >= 10_000_000:
+        return f"{value_ns / 1e6:+.3f} ms"
+    return f"{value_ns / 1000:+.1f} us"
+
+
+def _width(value_ns: int | None) -> str:
+    return _us(value_ns).lstrip("+")
+
+
+def _apart(row: Mapping[str, Any]) -> str:
+    one, other = row["servers"]
+    return f"servers {one} and {other} disagree by at least {_width(row['gap_ns'])}"
+
+
+def _heading(values: Mapping[str, Any], age_ns: int) -> Iterator[str]:
+    """Say first whether what follows is of now."""
+    if age_ns <= STALE_NS:
+        yield f"client            {values['name']}, {values['state']}"
+        return
+    age = f"{age_ns / 1e9:.0f} s"
+    yield f"this status is {age} old: the client does not run, or hangs; it said last:"
+    yield f"client            {values['name']}, {values['state']} {age} ago"
+
+
+def _authenticated(values: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    if row["authenticated"]:
+        return "yes"
+    if row["format"] != "precise":
+        return "no, this format has no tags"
+    return "not yet, no exchange has succeeded" if values["keys"] else "no, without keys"
+
+
+def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
+    """Yield the status as a person reads it."""
+    link = "connected"
+    if not values["connected"]:
+        link = f"not connected after {values['attempts']} attempts: {values['last_error']}"
+    stamps = "kernel" if values["kernel_timestamps"] else "user"
+    yield from _heading(values, age_ns)
+    yield f"broker            {values['broker']}, {link}, {stamps} timestamps"
+    if not values["servers"]:
+        yield "server            none heard yet"
+    for index, row in enumerate(values["servers"]):
+        name = row["format"] if row["server"] is None else f"{row['server']} ({row['format']})"
+        mark = ", in use" if index == values["chosen"] else ""
+        yield f"server {name}{mark}"
+        yield f"  state           {row['state']}, stratum {row['stratum']}"
+        if row["offset_ns"] is not None:
+            assumed = " (assumed: only broadcasts are heard)" if row["bound_is_assumed"] else ""
+            root = _width(row["root_distance_ns"])
+            yield f"  offset          {_us(row['offset_ns'])} (server minus this clock)"
+            yield f"  bound           {_width(row['bound_ns'])}{assumed}, root distance {root}"
+            yield f"  frequency       {_frequency(row['frequency_ppb'])}"
+            yield f"  last sample     {row['age_ns'] / 1e9:.1f} s ago, {row['kind']}"
+        if row["delay_ns"] is not None:
+            yield f"  round trip      {_width(row['delay_ns'])}"
+        yield f"  authenticated   {_authenticated(values, row)}"
+        yield f"  samples         {_verdicts(row['verdicts'])}"
+    for each in values["disagreements"]:
+        yield f"disagreement      {_apart(each)}, root distances included: one of them is wrong"
+    for number, feed in values.get("chrony", {}).items():
+        sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
+        yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
+    pps = values.get("pps")
+    if pps:
+        yield f"pps               {pps['made']} made, {pps['missed']} missed"
+    for name, pin in values.get("pins", {}).items():
+        errors = f"{pin['errors']} errors, the last: {pin['last']}" if pin["errors"] else "good"
+        yield f"pin               {name}: {pin['backend']}, {errors}"
+    refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
+    yield f"refused           {refused or 'nothing'}"
+
+
+def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Count samples by verdict; of those refused, by reason."""
+    counts = Counter[str]()
+    reasons = Counter[str]()
+    for row in rows:
+        counts[row["verdict"]] += row["count"]
+        if row["verdict"] == "refused":
+            reasons[row["reason"]] += row["count"]
+    why = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    text = f"{counts['used']} used, {counts['kept']} kept, {counts['refused']} refused"
+    return f"{text} ({why})" if why else text
+
+
+def _frequency(value_ppb: float | None) -> str:
+    if value_ppb is None:
+        return "unknown yet"
+    return f"{value_ppb / 1000:+.3f} ppm (positive: this clock is slow)"
