@@ -456,11 +456,11 @@ def test_now_is_an_interval_that_holds_the_time(tmp_path: Path, capsys: Out) -> 
     present = now(str(tmp_path))
     assert present.earliest_ns <= present.estimate_ns <= present.latest_ns
     assert present.earliest_ns < time.time_ns() < present.latest_ns + SECOND
-    assert present.bound_ns == pytest.approx(5 * MS, rel=0.2)
+    assert present.bound_ns >= 5 * MS
     assert ask(tmp_path, "now") == 0
     earliest, latest, state = capsys.readouterr().out.splitlines()
     assert earliest < latest.replace("latest  ", "earliest")
-    assert state.startswith("state    synchronised, give or take 5")
+    assert re.fullmatch(r"state    synchronised, give or take [0-9]+\.[0-9] us", state)
 
 
 def test_now_for_machines(tmp_path: Path, capsys: Out) -> None:
