@@ -312,7 +312,9 @@ class Authority:
             "default_md = sha256\npolicy = any\nunique_subject = no\nx509_extensions = server\n"
             "[any]\ncommonName = supplied\n"
             "[server]\nsubjectAltName = IP:127.0.0.1\nbasicConstraints = CA:false\n"
-            "[authority]\nbasicConstraints = critical,CA:true\nkeyUsage = keyCertSign\n"
+            "subjectKeyIdentifier = hash\nauthorityKeyIdentifier = keyid\n"
+            "[authority]\nbasicConstraints = critical,CA:true\nkeyUsage = critical,keyCertSign\n"
+            "subjectKeyIdentifier = hash\n"
             "[req]\ndistinguished_name = name\n[name]\n"
         )
         self._request("ca", "test authority")

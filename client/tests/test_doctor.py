@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import stat
 import sys
 from collections import Counter
@@ -572,6 +573,14 @@ def test_a_broker_that_cannot_be_reached_is_explained(error: str, said: str) -> 
     assert check.result == "FAIL"
     assert check.value == error
     assert said in check.remedy
+
+
+def test_certificates_that_only_newer_pythons_refuse_are_to_be_made_anew() -> None:
+    cause = ssl.SSLCertVerificationError("CA cert does not include key usage extension")
+    cause.verify_code = 92
+    check = doctor_broker.check_broker(heard(connected=False, error=str(cause), cause=cause))
+    assert check.result == "FAIL"
+    assert "make them anew: docs/operations.md" in check.remedy
 
 
 def test_a_broker_that_answers_is_good_and_better_with_kernel_timestamps() -> None:

@@ -261,6 +261,7 @@ def test_a_password_and_tls_let_the_members_in(tmp_path: Path) -> None:
             *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
             *("-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=broker"),
             *("-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-addext", "keyUsage=critical,keyCertSign,digitalSignature"),
         ],
         cwd=tmp_path,
         check=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -100,20 +100,26 @@ def openssl(folder: Path, *arguments: str) -> None:
     subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def _authority(folder: Path, name: str) -> None:
+AUTHORITYS_KEY = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+
+
+def authority(folder: Path, name: str, extensions: Sequence[str] = AUTHORITYS_KEY) -> None:
+    """Make an authority, unless it is there."""
     if (folder / f"{name}.pem").exists():
         return
     openssl(
         folder,
         *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
         *("-keyout", f"{name}.key", "-out", f"{name}.pem", "-days", "30", "-subj", f"/CN={name}"),
+        *extensions,
     )
     (folder / f"{name}.index").touch()
     (folder / f"{name}.serial").write_text("1000\n")
     (folder / f"{name}.cnf").write_text(
         f"[ca]\ndefault_ca = {name}\n[{name}]\ndatabase = {name}.index\nserial = {name}.serial\n"
         "new_certs_dir = .\ndefault_md = sha256\npolicy = policy\nunique_subject = no\n"
-        "copy_extensions = copy\n[policy]\ncommonName = supplied\n"
+        "copy_extensions = copy\nx509_extensions = host\n[policy]\ncommonName = supplied\n"
+        "[host]\nsubjectKeyIdentifier = hash\nauthorityKeyIdentifier = keyid\n"
     )
 
 
@@ -121,12 +127,12 @@ def certificate(
     folder: Path,
     name: str,
     *,
-    authority: str = "authority",
+    signed_by: str = "authority",
     names: str = "DNS:localhost,IP:127.0.0.1",
     days: tuple[int, int] = (-1, 30),
 ) -> tuple[Path, Path]:
     """Make a certificate and its key, valid from now + days[0] to now + days[1]."""
-    _authority(folder, authority)
+    authority(folder, signed_by)
     openssl(
         folder,
         *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
@@ -138,8 +144,8 @@ def certificate(
     )
     openssl(
         folder,
-        *("ca", "-batch", "-config", f"{authority}.cnf", "-cert", f"{authority}.pem"),
-        *("-keyfile", f"{authority}.key", "-in", f"{name}.csr", "-out", f"{name}.pem"),
+        *("ca", "-batch", "-config", f"{signed_by}.cnf", "-cert", f"{signed_by}.pem"),
+        *("-keyfile", f"{signed_by}.key", "-in", f"{name}.csr", "-out", f"{name}.pem"),
         *("-startdate", start, "-enddate", end, "-notext"),
     )
     return folder / f"{name}.pem", folder / f"{name}.key"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import ssl
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,14 +14,16 @@ from typing import Any
 import pytest
 
 from mqtick.protocol.broker import BrokerError
+from mqtick.protocol.session import lacks_extensions
 from mqtick.protocol.stamps import Source
 from mqtick.protocol.tls import NO_CHECK_TIME, certificate_dates_error, client_context
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live import Mosquitto, Node, certificate, free_port, program, running
+from live import Mosquitto, Node, authority, certificate, free_port, program, running
 
 DAY = 86_400.0
 TOPIC = "mqtick/l/0"
+OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
 
 needs_mosquitto = pytest.mark.skipif(
     program("mosquitto") is None, reason="mosquitto is not installed"
@@ -33,11 +37,13 @@ class House:
         self.folder = folder
         self.ports: dict[str, int] = {}
         lines = []
+        authority(folder, "lax-authority", extensions=())
         for name, made in {
             "good": {},
             "other": {"names": "DNS:other.lan"},
             "expired": {"days": (-20, -10)},
             "future": {"days": (10, 20)},
+            "lax": {"signed_by": "lax-authority"},
             "private": {},
         }.items():
             pem, key = certificate(folder, name, **made)  # type: ignore[arg-type]
@@ -47,7 +53,7 @@ class House:
                 f"cafile {folder}/authority.pem\ncertfile {pem}\nkeyfile {key}",
             ]
         lines.append("require_certificate true")  # the last listener: private
-        certificate(folder, "stranger", authority="strangers")
+        certificate(folder, "stranger", signed_by="strangers")
         certificate(folder, "kitchen")
         self.broker = Mosquitto(folder, "\n".join(lines))
 
@@ -105,6 +111,47 @@ def test_a_broker_that_asks_for_a_certificate_gets_ours(house: House) -> None:
     with house.node("private") as node:
         node.error()
         assert node.connection.connects == 0
+
+
+@pytest.fixture
+def as_python_3_13_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def strict(**options: Any) -> ssl.SSLContext:
+        context = client_context(**options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr("mqtick.protocol.session.client_context", strict)
+
+
+@pytest.mark.usefixtures("as_python_3_13_does")
+def test_an_authority_that_lacks_a_key_usage_is_refused_and_the_reason_is_named(
+    house: House,
+) -> None:
+    with house.node("lax", authority="lax-authority") as node:
+        said = node.error()
+        assert "CA cert does not include key usage extension" in said
+        assert "Python 3.13 and newer refuse" in said
+        assert "docs/operations.md" in said
+        assert lacks_extensions(node.connection.last_cause)
+        assert node.connection.connects == 0
+
+
+@pytest.mark.usefixtures("as_python_3_13_does")
+def test_a_complete_authority_is_believed_by_every_python(house: House) -> None:
+    with house.node("good") as node:
+        node.up()
+
+
+def test_the_commands_in_operations_make_what_every_python_takes(tmp_path: Path) -> None:
+    section = re.search(
+        r"^### An authority of your own$.*?^## ", OPERATIONS.read_text(), re.M | re.S
+    )
+    assert section
+    check, make = re.findall(r"^```sh\n(.*?)^```", section[0], re.M | re.S)
+    done = subprocess.run(
+        ["sh", "-ec", make + check], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "broker.pem: OK\n", done.stderr
 
 
 @pytest.mark.parametrize("what", ["ca_file", "certificate_file"])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor_host import check_refusals
 from mqtick.client.doctor_listen import Heard
+from mqtick.protocol.session import lacks_extensions
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
 def check_broker(heard: Heard) -> Check:
     """Check that the broker took our connection, and kept it."""
     if not heard.connected:
-        return fail("broker", heard.error, "a connection", _remedy(heard.error))
+        return fail("broker", heard.error, "a connection", _remedy(heard))
     value = f"{heard.address} answered within {heard.connect_ns / 1e6:.0f} ms"
     if heard.kernel_stamps:
         return ok("broker", f"{value}, kernel timestamps")
@@ -31,7 +32,9 @@ def check_broker(heard: Heard) -> Check:
     return warn("broker", f"{value}, timestamps by the program", "kernel timestamps", remedy)
 
 
-def _remedy(error: str) -> str:
+def _remedy(heard: Heard) -> str:
+    if lacks_extensions(heard.cause):
+        return "make them anew: docs/operations.md, an authority of your own, has the commands"
     for part, remedy in (
         ("uthori", "username and password_file: does the broker know them?"),
         ("password", "username and password_file: does the broker know them?"),
@@ -41,7 +44,7 @@ def _remedy(error: str) -> str:
         ("not known", "the host's name: does `getent hosts NAME` find it?"),
         ("efused", "is the broker up? Mosquitto listens beyond its host only with `listener`"),
     ):
-        if part in error:
+        if part in heard.error:
             return remedy
     return "try mosquitto_sub -h HOST -t 'mqtick/#' -v from this host"
 

@@ -52,6 +52,8 @@ class Heard:
     address: str
     connected: bool = False
     error: str = ""
+    cause: Exception | None = None
+    """What `error` says, where the connection could not be made."""
     connect_ns: int = 0
     """From the first attempt to the broker's answer."""
     kernel_stamps: bool = False
@@ -170,7 +172,8 @@ def listen(
                 listener.agent.tick()
             loop.turn(0.05)
         heard.connected &= connection.connected
-        heard.error, heard.refused = connection.last_error, listener.agent.refused.copy()
+        heard.error, heard.cause = connection.last_error, connection.last_cause
+        heard.refused = listener.agent.refused.copy()
         agent = listener.agent
         heard.disagreements = disagreements_at(agent.tracks, agent.clock.raw_ns())
         if heard.connected and settings.format in ("auto", "precise"):

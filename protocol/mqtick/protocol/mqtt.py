@@ -69,6 +69,8 @@ class Connection:
         self.dropped = 0
         """Messages not sent because the connection was down or the broker took no data."""
         self.last_error = ""
+        self.last_cause: Exception | None = None
+        """What `last_error` says, where the connection could not be made."""
         self.check_dates = check_dates
         self.on_publish = on_publish
         self._on_up, self._on_down = on_up, on_down
@@ -129,6 +131,7 @@ class Connection:
     def _connect_done(self, error: Exception | None) -> None:
         self._connecting = False
         if error is not None:
+            self.last_cause = error
             self._lost(f"cannot connect to {self.address}: {why_not_connected(error)}")
             return
         if self._closing:

@@ -17,10 +17,13 @@ from mqtick.protocol.frames import FrameSocket
 from mqtick.protocol.stamps import KernelSocket
 from mqtick.protocol.tls import TlsSocket, client_context
 
-__all__ = ["Session", "Will", "why_not_connected"]
+__all__ = ["Session", "Will", "lacks_extensions", "why_not_connected"]
 
 # X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED (OpenSSL, x509_vfy.h)
 _DATE_ERRORS = (9, 10)
+# What only X509_V_FLAG_X509_STRICT asks for: X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to
+# X509_V_ERR_EXTENSIONS_REQUIRE_VERSION_3. ssl.create_default_context sets it from Python 3.13 on.
+_STRICT_ERRORS = range(80, 94)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +138,15 @@ def why_not_connected(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _DATE_ERRORS:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return f"{said}; this machine's clock says {now}"
+    if lacks_extensions(error):
+        return (
+            f"{said}; Python 3.13 and newer refuse certificates and authorities that lack what "
+            "RFC 5280 asks for, which older ones took; docs/operations.md (an authority of your "
+            "own) has the commands that make good ones"
+        )
     return said
+
+
+def lacks_extensions(error: Exception | None) -> bool:
+    """Say whether a certificate was refused for what only Python 3.13 and newer look at."""
+    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _STRICT_ERRORS
