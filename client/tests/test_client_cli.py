@@ -101,6 +101,7 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "kind": "echo",
         "stratum": 1,
         "authenticated": False,
+        "trouble": None,
         "verdicts": [
             {"kind": "echo", "verdict": "used", "reason": "selected", "count": 40},
             {"kind": "two-way", "verdict": "kept", "reason": "better-kind", "count": 160},

@@ -17,6 +17,7 @@ from mqtick.client.config import Settings
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
+from mqtick.client.status import frequency_ppb
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
 from mqtick.protocol.properties import decode_properties, encode_properties
@@ -133,6 +134,26 @@ def test_the_offset_is_in_the_interval_though_the_judged_clock_is_slewed_meanwhi
     assert wall.sample.lower_ns is not None
     assert wall.sample.upper_ns is not None
     assert wall.sample.lower_ns <= OFFSET_NS <= wall.sample.upper_ns
+
+
+def test_the_limit_of_any_clocks_frequency_is_not_said_to_be_this_ones() -> None:
+    """Two exchanges, a second apart and each delayed one way: 600 us a second is no frequency."""
+    bench = Bench("1451.1.6")
+    settings = bench.track.estimator.settings
+    for late_ns in (0, 1200 * US):
+        bench.track.ask()
+        reply = bench.text_reply()
+        bench.clock.now_ns += late_ns
+        bench.hear(RES, reply)
+        bench.clock.now_ns += 3 * SECOND
+    estimate = bench.track.estimator.at(bench.clock.now_ns)
+    assert frequency_ppb(estimate, settings) is None
+    for _ in range(20):
+        bench.track.ask()
+        bench.hear(RES, bench.text_reply())
+        bench.clock.now_ns += 16 * SECOND
+    known = frequency_ppb(bench.track.estimator.at(bench.clock.now_ns), settings)
+    assert known == pytest.approx(0, abs=2000)
 
 
 def test_a_server_is_not_asked_more_often_than_configured() -> None:

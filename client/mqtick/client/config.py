@@ -77,7 +77,9 @@ class Settings(ConnectionSettings):
     )
     time_tolerance_s: float = key(
         3600.0,
-        "A time message that differs by more than this from what is known is refused.",
+        "A time message that differs by more than this from what is known is refused; a server's "
+        "first time, if it has no keys, that differs by more from this host's clock is believed "
+        "only once confirm_samples samples agree over confirm_s.",
         minimum=0.001,
         maximum=1e9,
     )

@@ -20,6 +20,7 @@ from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, client_name
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor_listen import Heard, listen
+from mqtick.client.first_time import Trouble
 from mqtick.client.present import PROGRAM
 from mqtick.client.status_text import STALE_NS
 from mqtick.protocol.auth import Keyring, load_key_file
@@ -166,6 +167,11 @@ def _at_broker(
         yield from at_broker.check_exchanges(heard, use_two_way=asks)
         if use_two_way and not asks:
             yield from at_host.check_rows(running.get("servers", ()))
+        if settings.format == "auto" and heard.foreign and not heard.servers and not running:
+            # A client would follow one of them by now, and judge its time.
+            again = replace(settings, format=min(heard.foreign))
+            heard.troubles = listen(again, broker, keyring, name, listen_s=2 * listen_s).troubles
+        yield from at_broker.check_belief(heard.troubles | _troubles(running))
         yield from at_broker.check_agreement(_disagreements(running, heard))
         yield from probing.check_promptness(heard.probes)
         yield from probing.check_access(
@@ -181,6 +187,15 @@ def _disagreements(running: Mapping[str, Any], heard: Heard) -> Sequence[Disagre
     if "disagreements" not in running:
         return heard.disagreements
     return [Disagreement(tuple(row["servers"]), row["gap_ns"]) for row in running["disagreements"]]
+
+
+def _troubles(running: Mapping[str, Any]) -> dict[str, Trouble]:
+    """Return which servers' time the client that runs does not believe, and why."""
+    rows = [row for row in running.get("servers", ()) if row.get("trouble")]
+    return {
+        str(row["format"] if row["server"] is None else row["server"]): Trouble(**row["trouble"])
+        for row in rows
+    }
 
 
 def _at_chrony(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor_host import check_refusals
 from mqtick.client.doctor_listen import Heard
+from mqtick.client.first_time import Trouble
+from mqtick.client.sample import Reason
 from mqtick.protocol.session import lacks_extensions
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [
     "check_agreement",
+    "check_belief",
     "check_broker",
     "check_exchanges",
     "check_statuses",
@@ -114,6 +117,15 @@ def check_agreement(found: Iterable[Disagreement]) -> Iterator[Check]:
             "one of them is wrong: on their hosts, mqtick-timeserver status and chronyc sources "
             "show what each goes by",
         )
+
+
+def check_belief(troubles: Mapping[str, Trouble]) -> Iterator[Check]:
+    """Check that the time of each server is near enough to this host's clock to be believed."""
+    for server, trouble in troubles.items():
+        say = fail if trouble.reason == Reason.TIMEZONE else warn
+        expected = "a time near this host's clock"
+        name = f"time of server {server}" if server.isdigit() else f"time by {server}"
+        yield say(name, trouble.says, expected, trouble.remedy)
 
 
 def check_exchanges(heard: Heard, *, use_two_way: bool) -> Iterator[Check]:

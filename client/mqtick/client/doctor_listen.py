@@ -11,9 +11,10 @@ from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor_probes import Prober, Probes
+from mqtick.client.first_time import Trouble
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
-from mqtick.client.status import disagreements_at
+from mqtick.client.status import disagreements_at, server_name, trouble_of
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import Broker
@@ -66,6 +67,8 @@ class Heard:
     refused: Counter[str] = field(default_factory=Counter)
     disagreements: list[Disagreement] = field(default_factory=list)
     """Between servers, as far as their intervals became known."""
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    """By server, why its first time is not believed."""
     probes: Probes = field(default_factory=Probes)
 
 
@@ -176,6 +179,11 @@ def listen(
         heard.refused = listener.agent.refused.copy()
         agent = listener.agent
         heard.disagreements = disagreements_at(agent.tracks, agent.clock.raw_ns())
+        heard.troubles = {
+            server_name(track): trouble
+            for track in agent.tracks
+            if (trouble := trouble_of(track)) is not None
+        }
         if heard.connected and settings.format in ("auto", "precise"):
             listener.prober.measure()
             listener.prober.trespass(heard.servers)

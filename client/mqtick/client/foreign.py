@@ -13,6 +13,7 @@ from typing import Any
 from mqtick.client.config import Settings
 from mqtick.client.estimator import Estimator
 from mqtick.client.exchange import one_way, two_way
+from mqtick.client.first_time import FirstTime
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Origin, Reading, Sample
 from mqtick.protocol import draft2021, text1451
@@ -56,6 +57,12 @@ class ForeignTrack:
         self._publish, self._collect_stamps = publish, collect_stamps
         self._on_sample, self._refuse = on_sample, refuse
         self.estimator = Estimator(settings.estimator)
+        is_local = format_ == "draft-2021"
+        self.first = FirstTime(
+            self.estimator,
+            settings.time_tolerance_s,
+            settings.draft_utc_offset_s if is_local else None,
+        )
         self.authenticated = False
         self.stratum, self.leap, self.root_distance_ns = 0, 0, 0
         self.heard_raw_ns: int | None = None
@@ -171,8 +178,9 @@ class ForeignTrack:
         self._take(sample, arrival.stamp.realtime_ns)
 
     def _take(self, sample: Sample, realtime_ns: int) -> None:
-        judged = self.estimator.add(sample)
-        self._on_sample(self, WallSample(judged, self._clock.time_minus_raw_ns(), realtime_ns))
+        time_minus_raw_ns = self._clock.time_minus_raw_ns()
+        judged = self.first.add(sample, time_minus_raw_ns)
+        self._on_sample(self, WallSample(judged, time_minus_raw_ns, realtime_ns))
 
     def expire(self) -> None:
         """Count requests that were not answered."""
@@ -187,6 +195,7 @@ class ForeignTrack:
     def reset(self, reason: str) -> None:
         """Forget what was measured."""
         self.estimator.reset(reason)
+        self.first.reset()
         self._pending.clear()
 
     def connection_lost(self) -> None:

@@ -74,6 +74,9 @@ class Reason(enum.StrEnum):
     INVERTED = "inverted"
     ECHO_ORDER = "echo-order"
     USER_STAMP = "user-stamp"
+    # refused before the estimator: the first time that a server states
+    TIMEZONE = "timezone"
+    UNCONFIRMED = "unconfirmed"
     # refused by the estimator
     SWITCHED_OFF = "switched-off"
     SERVER_UNSYNCHRONISED = "server-unsynchronised"

@@ -10,11 +10,12 @@ from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.disagreement import Disagreement, claim_of, disagreements
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.first_time import Trouble
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.present import boot_id
 from mqtick.protocol.clocks import VirtualClock
 
-__all__ = ["disagreements_at", "forecast", "server_name", "status"]
+__all__ = ["disagreements_at", "forecast", "frequency_ppb", "server_name", "status", "trouble_of"]
 
 _SECOND = 1_000_000_000
 # Between these ages a reader draws straight lines; the interval widens ever faster, so that a
@@ -46,6 +47,11 @@ def server_name(track: AnyTrack) -> str:
     return track.format if isinstance(track, ForeignTrack) else str(track.number)
 
 
+def trouble_of(track: AnyTrack) -> Trouble | None:
+    """Return why a server's first time is not believed."""
+    return track.first.trouble if isinstance(track, ForeignTrack) else None
+
+
 def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]:
     estimate = track.estimator.at(raw_ns)
     if isinstance(track, ForeignTrack):
@@ -66,7 +72,7 @@ def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, A
         "bound_is_assumed": estimate.assumed,
         "root_distance_ns": estimate.root_distance_ns,
         "delay_ns": track.last_delay_ns,
-        "frequency_ppb": _frequency_ppb(estimate, track.estimator.settings),
+        "frequency_ppb": frequency_ppb(estimate, track.estimator.settings),
         "frequency_uncertainty_ppb": _finite(estimate.frequency_uncertainty_ppb),
         "age_ns": estimate.age_ns,
         "kind": str(estimate.kind) if estimate.kind is not None else None,
@@ -74,6 +80,7 @@ def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, A
         "stratum": track.stratum,
         "leap": track.leap,
         "authenticated": track.authenticated and getattr(track, "secured", False),
+        "trouble": asdict(trouble) if (trouble := trouble_of(track)) is not None else None,
         "verdicts": [
             {"kind": str(kind), "verdict": str(verdict), "reason": str(reason), "count": count}
             for kind, verdict, reason, count in track.estimator.counters.rows()
@@ -81,7 +88,7 @@ def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, A
     }
 
 
-def _frequency_ppb(estimate: Estimate, settings: EstimatorSettings) -> float | None:
+def frequency_ppb(estimate: Estimate, settings: EstimatorSettings) -> float | None:
     """Return the frequency; None while all that is known of it is the limit of any clock's."""
     limit_ppb = settings.frequency_limit_ppm * 1e3
     unsure_ppb = settings.frequency_sigmas * estimate.frequency_uncertainty_ppb

@@ -71,6 +71,8 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         mark = ", in use" if index == values["chosen"] else ""
         yield f"server {name}{mark}"
         yield f"  state           {row['state']}, stratum {row['stratum']}"
+        if row["trouble"] is not None:
+            yield f"  not believed    {row['trouble']['says']}: {row['trouble']['remedy']}"
         if row["offset_ns"] is not None:
             assumed = " (assumed: only broadcasts are heard)" if row["bound_is_assumed"] else ""
             root = _width(row["root_distance_ns"])
