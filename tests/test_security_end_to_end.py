@@ -40,7 +40,7 @@ from rig import (
 from demo.local_broker import free_port
 from mqtick.protocol.auth import Keys, derive_broadcast_key, derive_client_key
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
-from mqtick.protocol.precise import FollowUp, Leap, Reply, Request, Source, Time
+from mqtick.protocol.precise import TAG_OCTETS, FollowUp, Leap, Reply, Request, Source, Time
 
 pytestmark = [needs_mosquitto, pytest.mark.slow]
 
@@ -296,9 +296,12 @@ def test_replies_signed_with_anothers_key_are_refused(rig: Rig, attackers: Attac
             *(Leap.NONE, Source.KERNEL, 7),
         )
         follow_up = FollowUp(0, request.sequence, 0, Source.KERNEL, 7)
+        context = request.nonce
         for where, message in (("r", reply), ("f", follow_up)):
             place = f"mqtick/{where}/0/c1"
-            attacker.say(place, keys.sign(message.body(), place, request.nonce))
+            signed = keys.sign(message.body(), place, context)
+            attacker.say(place, signed)
+            context = signed[-TAG_OCTETS:]
         forged += 1
 
     attacker.on_message = forge

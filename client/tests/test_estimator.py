@@ -13,6 +13,8 @@ from mqtick.client.sample import Kind, Reading, Reason, Sample, Verdict
 from mqtick.service.settings import load
 
 SECOND = 1_000_000_000
+TRUSTING = EstimatorSettings(trust_broker=True)
+"""Echoes then count like any exchange, which lets one sample stand for one."""
 EPOCH = 1_790_000_000 * SECOND
 HOUR = 3600 * SECOND
 US = 1000
@@ -59,7 +61,7 @@ def settled(
     seconds: int = 200, settings: EstimatorSettings | None = None, **fields: object
 ) -> Estimator:
     """An estimator after an echo each 8 s, on a clock without frequency error."""
-    estimator = Estimator(settings)
+    estimator = Estimator(settings or TRUSTING)
     for at_s in range(0, seconds, 8):
         estimator.add(exchange(at_s, **fields))  # type: ignore[arg-type]
     return estimator
@@ -77,7 +79,7 @@ def local(at_s: float) -> int:
 
 
 def test_before_the_first_sample_nothing_is_known():
-    estimate = Estimator().at(5)
+    estimate = Estimator(TRUSTING).at(5)
     assert estimate.state is State.UNSYNCHRONISED
     assert (estimate.offset_ns, estimate.lower_ns, estimate.upper_ns) == (None, None, None)
     assert estimate.half_width_ns is None
@@ -86,7 +88,7 @@ def test_before_the_first_sample_nothing_is_known():
 
 
 def test_the_first_exchange_gives_a_usable_offset():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     assert outcome(estimator.add(exchange(1, EPOCH))) == (Verdict.USED, Reason.SELECTED)
     estimate = estimator.at(local(1))
     assert estimate.state is State.SYNCHRONISED
@@ -98,13 +100,13 @@ def test_the_first_exchange_gives_a_usable_offset():
 
 
 def test_until_the_frequency_is_known_the_interval_grows_by_the_worst_frequency():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     estimator.add(exchange(1))
     assert estimator.at(local(11)).half_width_ns == pytest.approx(31 * US + 10 * 100 * US, rel=0.01)
 
 
 def test_the_frequency_is_learned_and_the_interval_grows_by_less():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for at_s in range(0, 400, 8):
         estimator.add(exchange(at_s, EPOCH + at_s * 40 * US))
     estimate = estimator.at(local(400))
@@ -124,7 +126,7 @@ def test_a_two_way_sample_is_kept_beside_a_fresh_echo():
     assert estimator.at(local(200)).offset_ns == EPOCH
 
 
-EXACT = EstimatorSettings(tolerated_faults=0)
+EXACT = EstimatorSettings(tolerated_faults=0, trust_broker=True)
 
 
 def test_a_kept_sample_still_narrows_the_interval():
@@ -157,7 +159,7 @@ def test_two_way_samples_take_over_when_echoes_stop():
 
 
 def test_two_way_samples_are_corrected_by_what_echoes_taught():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for at_s in range(0, 200, 8):
         estimator.add(exchange(at_s))
         estimator.add(exchange(at_s, half_ns=300 * US, kind=Kind.TWO_WAY, error_ns=40 * US))
@@ -168,7 +170,7 @@ def test_two_way_samples_are_corrected_by_what_echoes_taught():
 
 
 def test_an_echo_drops_the_two_way_samples_before_it_but_not_their_frequency():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for at_s in range(0, 200, 8):
         truth = EPOCH + at_s * 30 * US
         estimator.add(exchange(at_s, truth, 300 * US, Kind.TWO_WAY, error_ns=40 * US))
@@ -202,7 +204,7 @@ def test_broadcasts_are_of_no_use_if_their_delay_was_never_learned():
 
 
 def test_delays_are_not_learned_from_an_estimate_that_is_not_good_itself():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     estimator.add(exchange(0))
     for second in range(1, 60):
         estimator.add(broadcast(second))
@@ -210,7 +212,7 @@ def test_delays_are_not_learned_from_an_estimate_that_is_not_good_itself():
 
 
 def test_another_generation_may_take_another_path_and_the_delays_are_forgotten():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for at_s in range(0, 200, 8):
         estimator.add(exchange(at_s))
         estimator.add(exchange(at_s, half_ns=300 * US, kind=Kind.TWO_WAY, error_ns=40 * US))
@@ -238,7 +240,7 @@ def test_of_a_burst_the_least_delayed_exchange_is_used():
 
 
 def test_of_a_burst_of_echoes_the_mean_is_used_and_the_narrowest_weighs_most():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for number, (half, error) in enumerate([(60, 30), (20, 0)]):
         estimator.add(exchange(number / 10, EPOCH, half * US, error_ns=error * US))
     estimate = estimator.at(local(0.1))
@@ -249,7 +251,7 @@ def test_of_a_burst_of_echoes_the_mean_is_used_and_the_narrowest_weighs_most():
 
 
 def test_without_lucky_selection_every_sample_of_a_burst_is_used():
-    estimator = settled(settings=EstimatorSettings(use_lucky=False))
+    estimator = settled(settings=EstimatorSettings(use_lucky=False, trust_broker=True))
     samples = estimator.at(local(199)).samples
     for number in range(3):
         assert estimator.add(exchange(200 + number / 10)).verdict is Verdict.USED
@@ -263,7 +265,7 @@ def test_without_lucky_selection_every_sample_of_a_burst_is_used():
     ("kind", "switch"), [(Kind.ECHO, "use_echo"), (Kind.TWO_WAY, "use_two_way")]
 )
 def test_a_kind_that_is_switched_off_is_refused(kind, switch):
-    estimator = Estimator(EstimatorSettings(**{switch: False}))
+    estimator = Estimator(EstimatorSettings(**{switch: False}, trust_broker=True))
     assert outcome(estimator.add(exchange(1, kind=kind))) == (
         Verdict.REFUSED,
         Reason.SWITCHED_OFF,
@@ -272,7 +274,7 @@ def test_a_kind_that_is_switched_off_is_refused(kind, switch):
 
 
 def test_without_frequency_the_newest_sample_is_the_estimate():
-    estimator = settled(settings=EstimatorSettings(use_frequency=False))
+    estimator = settled(settings=EstimatorSettings(use_frequency=False, trust_broker=True))
     estimator.add(exchange(200, error_ns=9 * US))
     estimate = estimator.at(local(210))
     assert (estimate.offset_ns, estimate.frequency_ppb) == (EPOCH + 9 * US, 0.0)
@@ -315,19 +317,19 @@ def test_a_bad_sample_is_refused_counted_and_changes_nothing(bad, reason):
 
 
 def test_what_the_arithmetic_refused_is_counted_and_not_used():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     estimator.add(exchange(1).refused(Reason.ECHO_ORDER))
     assert estimator.counters.of(verdict=Verdict.REFUSED, reason=Reason.ECHO_ORDER) == 1
     assert estimator.at(local(1)).offset_ns is None
 
 
 def test_an_unsynchronised_server_can_be_followed_if_that_is_wanted():
-    estimator = Estimator(EstimatorSettings(refuse_unsynchronised_server=False))
+    estimator = Estimator(EstimatorSettings(refuse_unsynchronised_server=False, trust_broker=True))
     assert estimator.add(exchange(1, leap=3)).verdict is Verdict.USED
 
 
 def test_a_sample_that_arrives_a_little_late_is_used_at_its_place():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for at_s in (0, 8, 16, 32, 24):
         assert estimator.add(exchange(at_s, EPOCH + at_s * 10 * US)).verdict is Verdict.USED
     estimate = estimator.at(local(32))
@@ -348,13 +350,13 @@ def test_without_samples_holdover_follows_and_then_unsynchronised():
 
 
 def test_a_bound_that_is_too_wide_is_unsynchronised():
-    estimator = settled(settings=EstimatorSettings(unsynchronised_bound_us=500))
+    estimator = settled(settings=EstimatorSettings(unsynchronised_bound_us=500, trust_broker=True))
     assert estimator.at(local(300)).state is State.HOLDOVER
     assert estimator.at(local(3000)).state is State.UNSYNCHRONISED
 
 
 def test_a_sample_ends_holdover_and_the_frequency_is_remembered():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for at_s in range(0, 200, 8):
         estimator.add(exchange(at_s, EPOCH + at_s * 40 * US))
     estimator.add(exchange(900, EPOCH + 900 * 40 * US + 20 * US))
@@ -377,7 +379,7 @@ def test_the_truth_is_within_the_bound_of_an_estimate_that_is_far_from_the_middl
     # As measured through Mosquitto with TLS, on a machine with clients of real-time priority: the
     # client woke at its copy, and held the broker up before the last echo.
     lower_ns, offset_ns, upper_ns = (EPOCH + error for error in (-17_463, 118_198, 137_386))
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     estimator.add(exchange(1, offset_ns, lower_ns=lower_ns, upper_ns=upper_ns, delay_ns=261_322))
     estimate = estimator.at(local(1))
     assert estimate.half_width_ns < abs(estimate.offset_ns - EPOCH) <= estimate.bound_ns
@@ -386,7 +388,7 @@ def test_the_truth_is_within_the_bound_of_an_estimate_that_is_far_from_the_middl
 
 @given(st.integers(0, 400), st.integers(0, 400), st.floats(0, 1))
 def test_the_bound_reaches_from_the_estimate_to_both_ends_of_the_interval(below, above, share):
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     guess_ns = EPOCH - below + round(share * (below + above))
     estimator.add(exchange(1, guess_ns, lower_ns=EPOCH - below, upper_ns=EPOCH + above))
     estimate = estimator.at(local(1))
@@ -468,7 +470,7 @@ def test_contradicting_samples_that_contradict_each_other_confirm_nothing():
 
 
 def test_a_jump_is_never_accepted_where_the_policy_is_to_refuse():
-    estimator = settled(settings=EstimatorSettings(jump_policy="refuse"))
+    estimator = settled(settings=EstimatorSettings(jump_policy="refuse", trust_broker=True))
     for number in range(50):
         refused = estimator.add(exchange(200 + 4 * number, EPOCH + HOUR))
         assert refused.reason is Reason.CONTRADICTS
@@ -487,7 +489,7 @@ def test_one_hour_in_broadcasts_moves_nothing_however_often():
 
 
 def test_a_wrong_first_exchange_is_overruled_by_those_after_it():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     estimator.add(exchange(0, EPOCH + HOUR))
     for at_s in (8, 16, 24, 32):
         estimator.add(exchange(at_s))
@@ -499,7 +501,7 @@ def test_a_wrong_first_exchange_is_overruled_by_those_after_it():
 
 
 def test_with_broadcasts_alone_the_upper_limit_is_an_assumption_and_says_so():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for second in range(20):
         estimator.add(broadcast(second, delay_ns=300 * US))
     estimate = estimator.at(local(20))
@@ -512,7 +514,7 @@ def test_with_broadcasts_alone_the_upper_limit_is_an_assumption_and_says_so():
 
 
 def test_a_single_broadcast_is_not_enough():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for second in range(3):
         estimator.add(broadcast(second))
         assert estimator.at(local(second)).state is State.UNSYNCHRONISED
@@ -522,7 +524,7 @@ def test_a_single_broadcast_is_not_enough():
 
 @pytest.mark.parametrize("wrong", [-HOUR, HOUR])
 def test_an_old_first_broadcast_is_overruled_by_those_after_it(wrong):
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     estimator.add(broadcast(0, EPOCH + wrong))
     for second in range(1, 20):
         estimator.add(broadcast(second))
@@ -531,7 +533,7 @@ def test_an_old_first_broadcast_is_overruled_by_those_after_it(wrong):
 
 
 def test_once_established_broadcasts_alone_never_make_a_new_time():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for second in range(20):
         estimator.add(broadcast(second))
     for second in range(20, 200):
@@ -543,7 +545,7 @@ def test_once_established_broadcasts_alone_never_make_a_new_time():
 
 
 def test_the_first_exchange_replaces_what_was_assumed():
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for second in range(20):
         estimator.add(broadcast(second, EPOCH + HOUR))
     assert estimator.add(exchange(21)).verdict is Verdict.USED
@@ -604,7 +606,7 @@ plausible = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(samples | plausible | st.builds(broadcast, st.floats(0, 1000)), max_size=30))
 def test_no_samples_raise_and_every_answer_is_an_interval_that_only_grows(given_samples):
-    estimator = Estimator()
+    estimator = Estimator(TRUSTING)
     for sample in given_samples:
         judged = estimator.add(sample)
         assert judged.verdict is not Verdict.PENDING
@@ -620,3 +622,144 @@ def test_no_samples_raise_and_every_answer_is_an_interval_that_only_grows(given_
             assert estimate.upper_ns - estimate.lower_ns >= previous
             previous = estimate.upper_ns - estimate.lower_ns
     assert estimator.counters.of() == len(given_samples)
+
+
+# -- what a broker or a member of the fleet could lie about
+
+
+def asked(
+    at_s: float, half_ns: int = 200 * US, error_ns: int = 0, echo_ns: int = 0
+) -> tuple[Sample, Sample]:
+    """A two-way exchange, and its echo 60 us wide whose middle is off by `echo_ns`."""
+    two_way = exchange(at_s, half_ns=half_ns, kind=Kind.TWO_WAY, error_ns=error_ns)
+    return two_way, exchange(at_s, EPOCH + echo_ns)
+
+
+def doubting(seconds: int = 200, **fields: int) -> Estimator:
+    """An estimator of the default settings after an exchange with echo each 8 s."""
+    estimator = Estimator()
+    for at_s in range(0, seconds, 8):
+        for sample in asked(at_s, **fields):
+            estimator.add(sample)
+    return estimator
+
+
+def test_an_echo_narrows_what_is_assumed_and_never_what_is_certain() -> None:
+    estimate = doubting().at(local(200))
+    assert estimate.bound_ns is not None
+    assert estimate.narrow_bound_ns is not None
+    assert estimate.bound_ns > 200 * US
+    assert estimate.narrow_bound_ns < 80 * US
+
+
+def test_a_trusted_broker_narrows_what_is_certain() -> None:
+    estimator = Estimator(TRUSTING)
+    for at_s in range(0, 200, 8):
+        for sample in asked(at_s):
+            estimator.add(sample)
+    estimate = estimator.at(local(200))
+    assert estimate.narrow_bound_ns is None
+    assert (estimate.bound_ns or 0) < 80 * US
+
+
+@pytest.mark.parametrize("lie_ns", [-150 * US, 150 * US])
+def test_a_broker_that_delivers_in_another_order_never_moves_the_interval_off_the_truth(
+    lie_ns: int,
+) -> None:
+    estimator = Estimator()
+    for at_s in range(0, 800, 8):
+        # the lie grows slowly: it looks like a frequency
+        for sample in asked(at_s, echo_ns=round(lie_ns * at_s / 800)):
+            estimator.add(sample)
+        for later_s in (1, 4, 600):
+            estimate = estimator.at(local(at_s + later_s))
+            assert estimate.lower_ns is not None
+            assert estimate.upper_ns is not None
+            assert estimate.lower_ns <= EPOCH <= estimate.upper_ns
+
+
+def test_echoes_that_contradict_each_other_begin_anew_and_leave_the_interval_alone() -> None:
+    estimator = doubting(200, half_ns=2000 * US)
+    for number in range(8):
+        for sample in asked(200 + number, half_ns=2000 * US, echo_ns=1500 * US):
+            estimator.add(sample)
+    assert estimator.counters.of(kind=Kind.ECHO, reason=Reason.CONTRADICTS) == 4
+    estimate = estimator.at(local(208))
+    assert estimate.narrow_lower_ns is not None
+    assert estimate.narrow_lower_ns > EPOCH
+    assert estimate.lower_ns is not None
+    assert estimate.upper_ns is not None
+    assert estimate.lower_ns <= EPOCH <= estimate.upper_ns
+
+
+def test_an_echo_without_its_exchange_counts_for_nothing() -> None:
+    estimator = Estimator()
+    assert outcome(estimator.add(exchange(1))) == (Verdict.REFUSED, Reason.CONTRADICTS)
+    assert not estimator.is_bounded
+
+
+def forged(
+    estimator: Estimator, at_s: float, early_ns: int = 0, root_distance_ns: int = 0
+) -> Sample:
+    """A broadcast with a right tag, of a member of the fleet that lies."""
+    sample = broadcast(at_s, delay_ns=300 * US + early_ns)
+    return estimator.add(replace(sample, root_distance_ns=root_distance_ns))
+
+
+def followed_by_broadcasts(early: list[int]) -> tuple[Estimator, Estimator]:
+    """Two estimators after 200 s of exchanges; then one hears forged broadcasts for 20 minutes."""
+    victim, other = doubting(), doubting()
+    for at_s in range(120, 200):
+        for estimator in (victim, other):
+            estimator.add(broadcast(at_s))
+    for number in range(1200):
+        forged(victim, 200 + number, early[number % len(early)] * (number + 1))
+    return victim, other
+
+
+@pytest.mark.parametrize("early", [[0], [300], [-200], [800_000], [-200, 300]])
+def test_forged_broadcasts_leave_the_interval_as_it_is_and_the_estimate_inside(
+    early: list[int],
+) -> None:
+    victim, other = followed_by_broadcasts(early)
+    for at_s in (1400, 1500, 5000):
+        mine, its = victim.at(local(at_s)), other.at(local(at_s))
+        assert (mine.lower_ns, mine.upper_ns) == (its.lower_ns, its.upper_ns)
+        assert mine.lower_ns is not None
+        assert mine.upper_ns is not None
+        assert mine.lower_ns <= (mine.offset_ns or 0) <= mine.upper_ns
+
+
+def test_after_forged_broadcasts_the_first_exchange_gives_an_interval_with_the_truth() -> None:
+    victim, _ = followed_by_broadcasts([-150])
+    for at_s in (1500, 1508, 1516):
+        for sample in asked(at_s):
+            victim.add(sample)
+        estimate = victim.at(local(at_s + 7))
+        assert estimate.lower_ns is not None
+        assert estimate.upper_ns is not None
+        assert estimate.lower_ns <= EPOCH <= estimate.upper_ns
+
+
+def test_what_a_used_broadcast_says_lies_in_the_interval() -> None:
+    """It is what chronyd is given while no exchange succeeds."""
+    victim, _ = followed_by_broadcasts([0])
+    used = forged(victim, 1500, early_ns=400_000 * US)
+    assert used.verdict is Verdict.USED
+    estimate = victim.at(local(1500))
+    assert estimate.lower_ns is not None
+    assert estimate.upper_ns is not None
+    assert estimate.lower_ns <= used.offset_ns <= estimate.upper_ns
+
+
+def test_a_broadcast_raises_the_root_distance_and_never_lowers_it() -> None:
+    estimator = doubting()
+    for sample in asked(200):
+        estimator.add(replace(sample, root_distance_ns=5000))
+    forged(estimator, 201, root_distance_ns=0)
+    assert estimator.at(local(202)).root_distance_ns == 5000
+    forged(estimator, 202, root_distance_ns=9000)
+    assert estimator.at(local(203)).root_distance_ns == 9000
+    for sample in asked(204):
+        estimator.add(replace(sample, root_distance_ns=4000))
+    assert estimator.at(local(205)).root_distance_ns == 4000

@@ -153,6 +153,9 @@ class Figures:
     half_widths_us: list[float] = field(default_factory=list)
     outside: int = 0
     answers: int = 0
+    narrow_us: list[float] = field(default_factory=list)
+    """Half of the interval that rests on the broker's order; the whole one where it is no part."""
+    narrow_outside: int = 0
     frequency_errors_ppb: list[float] = field(default_factory=list)
     frequency_pulls: list[float] = field(default_factory=list)
     estimators: list[Estimator] = field(default_factory=list)
@@ -170,10 +173,15 @@ def judge(figures: Figures, world: World, estimate: Estimate, warm: bool) -> Non
     assert estimate.lower_ns <= estimate.offset_ns <= estimate.upper_ns
     figures.answers += 1
     figures.outside += not estimate.lower_ns <= truth <= estimate.upper_ns
+    low, high = estimate.narrow_lower_ns, estimate.narrow_upper_ns
+    if low is None or high is None:
+        low, high = estimate.lower_ns, estimate.upper_ns
+    figures.narrow_outside += not low <= truth <= high
     if not warm:
         return
     figures.errors_us.append(abs(estimate.offset_ns - truth) / 1e3)
     figures.half_widths_us.append((estimate.upper_ns - estimate.lower_ns) / 2e3)
+    figures.narrow_us.append((high - low) / 2e3)
     second = (estimate.local_ns - world.start_ns) // SECOND
     error_ppb = abs(estimate.frequency_ppb - world.frequencies[second] * 1e9)
     figures.frequency_errors_ppb.append(error_ppb)
@@ -211,14 +219,15 @@ def run(
 @pytest.fixture(scope="module")
 def table() -> Callable[[str, Figures], None]:
     """Print a row of figures; visible with `pytest -s`."""
-    columns = ("median", "p95", "p99", "max", "half width", "outside")
+    columns = ("median", "p95", "p99", "max", "half width", "outside", "assumed", "outside it")
     print(f"\n| simulated | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
 
     def row(name: str, figures: Figures) -> None:
         quantiles = [figures.quantile(share) for share in (0.5, 0.95, 0.99, 1.0)]
         quantiles.append(statistics.median(figures.half_widths_us))
         cells = " | ".join(f"{value:.1f}" for value in quantiles)
-        print(f"| {name} | {cells} | {figures.outside} of {figures.answers} |")
+        narrow = f"{statistics.median(figures.narrow_us):.1f} | {figures.narrow_outside}"
+        print(f"| {name} | {cells} | {figures.outside} of {figures.answers} | {narrow} |")
 
     return row
 

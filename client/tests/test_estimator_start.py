@@ -14,6 +14,8 @@ from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Reading, Sample, Verdict
 
 SECOND = 1_000_000_000
+TRUSTING = EstimatorSettings(trust_broker=True)
+"""Echoes then count like any exchange, which lets one sample stand for one."""
 EPOCH = 1_790_000_000 * SECOND
 US = 1000
 
@@ -70,7 +72,7 @@ def follow(
 @pytest.mark.parametrize("ppm", [-50, 0, 50])
 def test_errors_that_drift_within_the_first_burst_are_not_taken_for_frequency(ppm, lucky):
     # The two ways are measured better with each exchange, so the errors of the first go one way.
-    estimator = Estimator(EstimatorSettings(use_lucky=lucky))
+    estimator = Estimator(EstimatorSettings(use_lucky=lucky, trust_broker=True))
     drifting = [sample(at, ppm, 0.9 - 1.8 * at / 0.42) for at in START_BURST]
     judged, outside = follow(
         estimator, [*drifting, *(sample(at, ppm, 0.0) for at in BURSTS)], ppm, 160
@@ -99,7 +101,7 @@ ppms = st.floats(-99, 99)
 @example(50.0, [1 - number / 3.5 for number in range(8)], [1.0] * 36, Kind.ECHO, False)
 @example(-50.0, [-1 + number / 3.5 for number in range(8)], [-1.0] * 36, Kind.TWO_WAY, False)
 def test_no_errors_inside_the_intervals_put_the_truth_outside(ppm, first, later, kind, lucky):
-    estimator = Estimator(EstimatorSettings(use_lucky=lucky))
+    estimator = Estimator(EstimatorSettings(use_lucky=lucky, trust_broker=True))
     errors = zip([*START_BURST, *BURSTS], [*first, *later], strict=True)
     samples = [sample(at, ppm, share, kind=kind) for at, share in errors]
     judged, outside = follow(estimator, samples, ppm, 160)
@@ -112,7 +114,7 @@ def test_a_frequency_that_was_wrong_does_not_keep_the_new_time_from_being_confir
     ppm, wrong_ppm, apart_s, lucky
 ):
     # As after a wrong generation or a lie: what was believed of the frequency must not decide.
-    estimator = Estimator(EstimatorSettings(use_lucky=lucky))
+    estimator = Estimator(EstimatorSettings(use_lucky=lucky, trust_broker=True))
     for number in range(12):
         estimator.add(sample(number * 8.0, wrong_ppm, 0.0))
     begin = 100.0
@@ -123,7 +125,7 @@ def test_a_frequency_that_was_wrong_does_not_keep_the_new_time_from_being_confir
 
 
 def test_without_a_second_burst_the_bound_grows_by_the_worst_frequency():
-    estimator = Estimator(EstimatorSettings(use_lucky=False))
+    estimator = Estimator(EstimatorSettings(use_lucky=False, trust_broker=True))
     for at in START_BURST:
         estimator.add(sample(at, 40.0, 0.0, half_us=60.0))
     for second in (1, 10, 100, 1000):  # every interval holds the second line, too

@@ -47,7 +47,7 @@ def test_an_exact_line_is_recovered(seconds, frequency, offset, start):
 )
 def test_shifting_time_or_offset_only_shifts_the_line(raw, later, higher):
     points = [Point(t * SECOND, y, s) for t, y, s in sorted(raw)]
-    shifted = [Point(t + later, y + higher, s) for t, y, s, _ in points]
+    shifted = [Point(t + later, y + higher, s) for t, y, s, *_ in points]
     here, there = (fit(p, FADING, Prior(0.0, 25e-6)) for p in (points, shifted))
     assert there.offset_ns - here.offset_ns == higher
     assert there.frequency == here.frequency

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mqtick.client.estimate import State
 from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.sample import Kind
+from mqtick.client.sample import Kind, Reason, Verdict
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Leap, Source
 
@@ -295,6 +296,80 @@ def test_a_replayed_exchange_is_refused() -> None:
     bench.follow_up(old)
     assert bench.refused == {"unasked": 2}
     assert len(bench.of(Kind.TWO_WAY)) == 1
+
+
+def test_a_follow_up_of_another_reply_to_the_same_request_is_refused() -> None:
+    """A broker had the request answered twice, the second time with a late transmit stamp."""
+    bench = Bench(KEYS)
+    bench.track.ask()
+    request = bench.request
+    bench.clock.now_ns += 600 * MS
+    bench.reply(request)
+    forwarded = bench.reply_tag
+    bench.reply(request)
+    assert bench.refused == {"unasked": 1}
+    bench.follow_up(request, correction_ns=600 * MS)
+    assert bench.refused == {"unasked": 1, "tag": 1}
+    assert bench.samples == []
+    bench.reply_tag = forwarded
+    bench.follow_up(request)
+    assert len(bench.of(Kind.TWO_WAY)) == 1
+
+
+@pytest.mark.parametrize(
+    ("correction_ns", "reason"),
+    [
+        (-MS, Reason.INVERTED),
+        (3 * WAY_NS, Reason.NEGATIVE_DELAY),
+        (300 * MS, Reason.NEGATIVE_DELAY),
+    ],
+)
+def test_a_correction_that_the_exchange_does_not_allow_is_refused(
+    correction_ns: int, reason: Reason
+) -> None:
+    bench = Bench()
+    bench.track.ask()
+    bench.reply(bench.request)
+    bench.follow_up(bench.request, correction_ns=correction_ns)
+    assert [(wall.sample.verdict, wall.sample.reason) for wall in bench.of(Kind.TWO_WAY)] == [
+        (Verdict.REFUSED, reason)
+    ]
+
+
+def test_an_exchange_that_bounds_nothing_does_not_open_the_door_for_broadcasts() -> None:
+    """A broker could delay every reply, and then broadcasts by as much as it likes."""
+    bench = Bench(KEYS)
+    bench.exchange(way_ns=2 * SECOND)
+    assert bench.of(Kind.TWO_WAY)[0].sample.reason is Reason.DELAY
+    bench.hear_times(1, 6)
+    assert bench.refused == {"before-exchange": 6}
+    assert bench.track.estimator.at(bench.track.local_ns()).state is State.UNSYNCHRONISED
+
+
+@pytest.mark.parametrize("leap", [Leap.INSERT, Leap.DELETE])
+def test_a_leap_second_is_believed_from_a_reply_only(leap: Leap) -> None:
+    bench = Bench(KEYS)
+    bench.exchange()
+    bench.hear(bench.time(1, leap=leap))
+    bench.hear(bench.time(2, leap=leap))
+    assert bench.of(Kind.ONE_WAY)[-1].sample.leap == Leap.NONE
+    assert bench.track.leap == Leap.NONE
+    bench.track.ask()
+    bench.reply(bench.request, leap=leap)
+    bench.follow_up(bench.request)
+    assert bench.of(Kind.TWO_WAY)[-1].sample.leap == leap
+
+
+def test_an_exchange_over_a_connection_that_nobody_vouches_for_counts_for_nothing() -> None:
+    bench = Bench(KEYS)
+    bench.vouched = False
+    bench.exchange()
+    bench.track.ask()
+    bench.reply(bench.request)
+    bench.clock.now_ns += 10 * SECOND
+    bench.track.expire()
+    assert bench.samples == []
+    assert not bench.track.authenticated
 
 
 def test_a_retained_reply_is_refused() -> None:

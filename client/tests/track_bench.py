@@ -11,7 +11,16 @@ from mqtick.client.sample import Kind, Verdict
 from mqtick.client.track import Track
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.frames import Arrival
-from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Source, Time
+from mqtick.protocol.precise import (
+    TAG_OCTETS,
+    Echo,
+    FollowUp,
+    Leap,
+    Reply,
+    Request,
+    Source,
+    Time,
+)
 from mqtick.protocol.stamps import Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 
@@ -89,7 +98,10 @@ class Bench:
         self.placement = 1
         self.sent: list[tuple[str, bytes]] = []
         self.is_connected = True
+        self.vouched = True
         self.stepped_in_publish_ns = 0
+        self.reply_tag = b""
+        """Of the last reply: what a follow-up or an echo is bound to."""
         self.refused: Counter[str] = Counter()
         self.samples: list[WallSample] = []
         self.placing: list[Callable[[bool], None]] = []
@@ -106,6 +118,7 @@ class Bench:
             place_behind=self.placing.append,
             on_sample=lambda _track, wall: self.samples.append(wall),
             refuse=lambda reason: self.refused.update([reason]),
+            vouch=lambda _track, _time_ns: self.vouched,
             time_tolerance_ns=3600 * SECOND,
         )
 
@@ -195,6 +208,7 @@ class Bench:
             .client(NAME)
             .sign(message.body(), topic, request.nonce if nonce is None else nonce)
         )
+        self.reply_tag = signed[-TAG_OCTETS:]
         self.clock.now_ns += way_ns
         came = arrival(topic, signed, self.clock.time_ns(), retain=retain)
         self.clock.slewed_ns += slewed_ns
@@ -207,7 +221,7 @@ class Bench:
         """Let the follow-up arrive."""
         source = Source.NONE if correction_ns is None else Source.KERNEL
         message = FollowUp(self.number, request.sequence, correction_ns, source, self.generation)
-        self._complete(message, request, keys)
+        self._complete(message, keys)
 
     def echo(self, request: Request, *, first_ns: int, span_ns: int, loop_ns: int | None) -> None:
         """Let an echo message arrive."""
@@ -224,11 +238,11 @@ class Bench:
             loop_ns,
             self.placement,
         )
-        self._complete(message, request, None)
+        self._complete(message, None)
 
-    def _complete(self, message: FollowUp | Echo, request: Request, keys: Keyring | None) -> None:
+    def _complete(self, message: FollowUp | Echo, keys: Keyring | None) -> None:
         topic = TREE.follow_up(self.number, NAME)
-        signed = (keys or self.keys).client(NAME).sign(message.body(), topic, request.nonce)
+        signed = (keys or self.keys).client(NAME).sign(message.body(), topic, self.reply_tag)
         self.track.on_follow_up(arrival(topic, signed, self.clock.time_ns()))
 
     def exchange(self, *, way_ns: int = WAY_NS) -> None:

@@ -25,7 +25,6 @@ from server_rig import Mosquitto, PlainNode, Served, program, running
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 
 TREE = TopicTree()
-NONCE = b"\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8"
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
 
 def ask(node: PlainNode, client: str, sequence: int, *, echo: bool = True) -> None:
     topic = TREE.request(0, client)
-    body = Request(0, sequence, NONCE, echo).body()
+    body = Request(0, sequence, sequence.to_bytes(8, "big"), echo).body()
     node.say(topic, Keyring().client(client).sign(body, topic))
 
 

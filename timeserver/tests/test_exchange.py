@@ -89,9 +89,9 @@ class Server:
         self, client: str = "kitchen", *, echo: bool = False, **changes: Any
     ) -> tuple[Request, int]:
         """Let a request arrive 150 us ago, and return it with its kernel stamp."""
-        request = Request(
-            changes.pop("server", 0), changes.pop("sequence", next(self._sequences)), NONCE, echo
-        )
+        sequence = changes.pop("sequence", next(self._sequences))
+        nonce = changes.pop("nonce", sequence.to_bytes(8, "big"))
+        request = Request(changes.pop("server", 0), sequence, nonce, echo)
         topic = TREE.request(0, client)
         payload = self.keys.client(client).sign(request.body(), topic)
         stamp = Stamp(time.time_ns() - 150 * US, Source.KERNEL)
@@ -169,7 +169,7 @@ def test_the_served_clock_is_what_is_stated_not_the_hosts() -> None:
 
 def test_replies_are_signed_for_the_client_and_this_request() -> None:
     server = Server(KEYS)
-    server.ask()
+    server.ask(nonce=NONCE)
     topic, payload = server.published[0]
     KEYS.client("kitchen").verify(payload, topic, NONCE)
     with pytest.raises(ValueError, match="tag"):
@@ -188,12 +188,12 @@ def test_a_follow_up_says_when_the_reply_really_left(server: Server) -> None:
     assert decode(payload) == FollowUp(0, request.sequence, 38_500, Source.KERNEL, 3)
 
 
-def test_a_follow_up_is_signed_as_the_reply_is() -> None:
+def test_a_follow_up_is_bound_to_its_reply() -> None:
     server = Server(KEYS)
     server.ask()
     server.wait()
-    topic, payload = server.published[-1]
-    KEYS.client("kitchen").verify(payload, topic, NONCE)
+    (_, reply), (topic, payload) = server.published
+    KEYS.client("kitchen").verify(payload, topic, reply[-8:])
 
 
 def test_without_the_kernels_stamp_the_follow_up_says_so(server: Server) -> None:
@@ -488,11 +488,24 @@ def test_exchanges_that_wait_are_bounded_and_the_oldest_goes() -> None:
     assert len(server.published) == 8200 + 8192
 
 
-def test_a_request_that_is_repeated_gets_each_time_a_reply_and_one_follow_up(
+def test_a_request_that_is_replayed_is_answered_once() -> None:
+    """The broker would choose between two replies, and between their follow-ups."""
+    server = Server(KEYS)
+    server.ask(nonce=NONCE)
+    for _ in range(3):
+        server.ask(nonce=NONCE)
+    assert server.refused == {"replayed": 3}
+    server.ask("garage", nonce=NONCE)
+    server.wait()
+    assert [topic for topic, _ in server.published].count(TREE.reply(0, "kitchen")) == 1
+    assert server.counters.done["replies"] == 2
+
+
+def test_a_sequence_that_comes_twice_gets_each_time_a_reply_and_one_follow_up(
     server: Server,
 ) -> None:
     server.ask(sequence=7)
-    server.ask(sequence=7)
+    server.ask(sequence=7, nonce=NONCE)
     server.wait()
     kinds = [type(decode(payload)) for _, payload in server.published]
     assert kinds == [Reply, Reply, FollowUp]

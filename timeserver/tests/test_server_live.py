@@ -172,7 +172,7 @@ def test_a_status_that_somebody_overwrote_is_said_again(broker: Mosquitto, serve
 
 def ask(served: Served, node: PlainNode, sequence: int, *, echo: bool = False) -> None:
     topic = served.server.tree.request(0, "kitchen")
-    body = Request(0, sequence, NONCE, echo).body()
+    body = Request(0, sequence, sequence.to_bytes(8, "big"), echo).body()
     node.say(topic, Keyring().client("kitchen").sign(body, topic))
 
 

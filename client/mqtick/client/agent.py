@@ -34,6 +34,7 @@ _LOOP_INTERVAL_NS = 16 * _SECOND
 _LISTEN_NS = 3 * _SECOND
 # The open implementation of 1451.1.6 publishes every 5 s.
 _LISTEN_FOREIGN_NS = 12 * _SECOND
+_UNSIGNED = ("1451.1.6", "draft-2021")
 
 AnyTrack = Track | ForeignTrack
 
@@ -60,6 +61,11 @@ def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree
     keyring.broadcast()
     keyring.client(name)
     DraftTopics(settings.draft_location)
+    if settings.format in _UNSIGNED and not _may_follow_unsigned(settings, keyring):
+        raise ValueError(
+            f"format is {settings.format}, whose messages carry no tags, but there are keys: "
+            "anybody could set this clock. Use format = precise, or set follow_unsigned = true."
+        )
     if settings.format == "draft-2021" and settings.mqtt_version != "5":
         raise ValueError(
             "format is draft-2021, whose time is in user properties, but mqtt_version is "
@@ -72,6 +78,16 @@ def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree
             "that runs with -x."
         )
     return tree
+
+
+def _may_follow_unsigned(settings: Settings, keyring: Keyring) -> bool:
+    """Whoever has keys wants them to protect: formats without tags only where that is said."""
+    return settings.follow_unsigned or not keyring.broadcast().keys
+
+
+def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
+    """Without keys nothing else would ever vouch for the time: then dates are checked now."""
+    return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
 
 
 def _steers_host(settings: Settings) -> bool:
@@ -114,6 +130,10 @@ class Agent:
         self._steps = StepDetector()
         self._listening_since_ns = 0
         self._hears_statuses = False
+        self._may_follow_unsigned = _may_follow_unsigned(settings, keyring)
+        self._checks_dates_later = _checks_dates_later(broker, keyring)
+        self._dates_checked = False
+        """Whether the dates of this connection's certificate were checked."""
         self.connection = Connection(
             loop,
             broker,
@@ -121,7 +141,7 @@ class Agent:
             on_publish=self._on_publish,
             on_up=self._on_up,
             on_down=self._on_down,
-            check_dates=not self._checks_dates_later(broker, keyring),
+            check_dates=not self._checks_dates_later,
         )
         self.loopback = Loopback(
             loop,
@@ -144,13 +164,9 @@ class Agent:
             on_arrival=on_arrival,
             before_arrival=before_arrival,
             refuse=self.refuse,
+            vouch=self._vouch,
             subscribed=self._subscribed,
         )
-
-    @staticmethod
-    def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
-        """Without keys nothing else would ever vouch for the time: then dates are checked now."""
-        return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
 
     def start(self) -> None:
         """Connect."""
@@ -163,6 +179,9 @@ class Agent:
         """
         check_settings(self.settings, keyring, self.name)
         self._servers.use_keys(keyring)
+        self._may_follow_unsigned = _may_follow_unsigned(self.settings, keyring)
+        if not self._may_follow_unsigned:
+            self._leave_foreign()
 
     @property
     def key_names(self) -> list[str]:
@@ -195,6 +214,8 @@ class Agent:
     def _on_up(self) -> None:
         format_ = self.settings.format
         self._listening_since_ns = time.monotonic_ns()
+        if not self._check_certificate():
+            return
         if format_ in ("auto", "precise"):
             self.joined = True
             self.connection.subscribe(self._servers.topics(), self._subscribed)
@@ -203,7 +224,7 @@ class Agent:
             # Retained: who is there is known at once, without waiting for the next time message.
             self.connection.subscribe_retained(self.tree.all_statuses())
             self._hears_statuses = True
-        if format_ in ("1451.1.6", "draft-2021"):
+        if format_ in _UNSIGNED:
             self._follow_foreign(format_)
         elif self.foreign is not None:
             self._follow_foreign(self.foreign.format)
@@ -284,9 +305,7 @@ class Agent:
         elif kind == "/r/":
             servers.of(self.tree.parse_reply(arrival.topic)).on_reply(arrival)
         elif kind == "/f/":
-            track = servers.of(self.tree.parse_follow_up(arrival.topic))
-            track.on_follow_up(arrival)
-            self._check_certificate(track)
+            servers.of(self.tree.parse_follow_up(arrival.topic)).on_follow_up(arrival)
         elif kind == "/s/":
             servers.on_status(arrival)
         elif kind == "/x/" and self.experiments is not None:
@@ -318,7 +337,7 @@ class Agent:
         self._stop_hearing_statuses()
         if self.experiments is not None:
             self.experiments.tick()
-        if self.settings.format == "auto" and self.joined:
+        if self.settings.format == "auto" and self.joined and self._may_follow_unsigned:
             self._look_for_foreign()
 
     def _stop_hearing_statuses(self) -> None:
@@ -363,19 +382,28 @@ class Agent:
             try_draft = self.foreign.format == "1451.1.6" and self.connection.version_5
             self._follow_foreign("draft-2021" if try_draft else "1451.1.6")
 
-    def _check_certificate(self, track: Track) -> None:
-        """Check the dates that could not be checked before the time was known."""
-        if self.connection.check_dates or not track.authenticated:
-            return
-        now_ns = self.clock.raw_ns()
-        reference_ns = track.estimator.at(now_ns).reference_ns()
-        if reference_ns is None:
-            return
-        error = self.connection.check_certificate_dates(reference_ns / _SECOND)
-        if error is not None:
-            self.certificate_error = error
-            track.reset("certificate")
-            self.connection.drop(error)
+    def _check_certificate(self) -> bool:
+        """Check the dates of a new connection's certificate, if the time is known already."""
+        self._dates_checked = not self._checks_dates_later
+        best = self.best()
+        time_ns = best[1].reference_ns() if best is not None else None
+        return time_ns is None or self._is_certificate_valid(time_ns)
+
+    def _vouch(self, track: AnyTrack, time_ns: int) -> bool:
+        """Check the certificate's dates by the first time that is authenticated."""
+        if self._is_certificate_valid(time_ns):
+            return True
+        track.reset("certificate")
+        return False
+
+    def _is_certificate_valid(self, time_ns: int) -> bool:
+        """Check the dates once a connection; drop it where they are wrong."""
+        if not self._dates_checked:
+            self.certificate_error = self.connection.certificate_dates_error(time_ns / _SECOND)
+            self._dates_checked = self.certificate_error is None
+            if self.certificate_error is not None:
+                self.connection.drop(self.certificate_error)
+        return self._dates_checked
 
     def close(self) -> None:
         """Disconnect."""

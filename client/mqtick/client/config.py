@@ -46,6 +46,11 @@ class Settings(ConnectionSettings):
         "Format to follow: auto takes precise, and the others only where no precise time is heard.",
         choices=("auto", "precise", "1451.1.6", "draft-2021"),
     )
+    follow_unsigned: bool = key(
+        False,
+        "Although there are keys, follow formats without tags too: whoever may publish at the "
+        "broker then sets this clock.",
+    )
     server_name: str = key(
         "", "Logical name of the 1451.1.6 server to ask, for its replies; empty: any."
     )

@@ -88,9 +88,9 @@ class Discipline:
             feed.steps.look()  # from now on
             is_exchange = wall.sample.kind.is_exchange
             wait_ns = self._burst_ns if is_exchange else self._broadcasts_ns
-            self._loop.call_later(wait_ns, lambda: self._send(track, feed))
+            self._loop.call_later(wait_ns, lambda: self._send(feed))
 
-    def _send(self, track: AnyTrack, feed: _Feed) -> None:
+    def _send(self, feed: _Feed) -> None:
         burst, feed.burst, feed.collecting = feed.burst, [], False
         chosen = best(wall.sample for wall in burst)
         wall = next((wall for wall in burst if wall.sample is chosen), None)
@@ -100,10 +100,7 @@ class Discipline:
             feed.stepped += 1  # chronyd would take the offset of the old clock for the new one's
             return
         feed.last_realtime_ns = wall.realtime_ns
-        offset_ns = wall.offset_ns
-        if wall.sample.kind is Kind.ONE_WAY:
-            offset_ns += track.estimator.path.delay_ns or 0  # as it was learned from exchanges
-        outcome = feed.sock.send(wall.realtime_ns, offset_ns, wall.sample.leap)
+        outcome = feed.sock.send(wall.realtime_ns, wall.offset_ns, wall.sample.leap)
         feed.verify.note(outcome, time.monotonic_ns())
         if outcome is not Outcome.SENT:
             feed.sentence = feed.sock.explain(outcome)

@@ -35,6 +35,13 @@ class Estimate:
     """The offset is at least this; None: no lower limit is known."""
     upper_ns: int | None = None
     """The offset is at most this; None: no upper limit is known."""
+    narrow_lower_ns: int | None = None
+    narrow_upper_ns: int | None = None
+    """Where the echoes see the offset, inside the interval above; None where they do not narrow it.
+
+    This holds only if the broker delivers in the order that its echoes suppose, and if links are
+    symmetric within `link_asymmetry_us`: nobody can check either against a broker that lies.
+    """
     assumed: bool = False
     """The upper limit is assumed, not measured: only broadcasts came, and nothing bounds their
     delay but `assumed_path_delay_us`."""
@@ -74,6 +81,13 @@ class Estimate:
         if self.offset_ns is None or self.lower_ns is None or self.upper_ns is None:
             return None
         return max(self.upper_ns - self.offset_ns, self.offset_ns - self.lower_ns)
+
+    @property
+    def narrow_bound_ns(self) -> int | None:
+        """The most by which the best estimate is wrong if the broker delivers in order, or None."""
+        if self.offset_ns is None or self.narrow_lower_ns is None or self.narrow_upper_ns is None:
+            return None
+        return max(self.narrow_upper_ns - self.offset_ns, self.offset_ns - self.narrow_lower_ns)
 
     def reference_ns(self) -> int | None:
         """The server's time at this local instant (Unix ns), as estimated."""

@@ -8,6 +8,7 @@ are refused but remembered, and only exchanges that agree among themselves can m
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from mqtick.client.bracket import Bracket, Interval
 from mqtick.client.estimate import Estimate, State
@@ -50,12 +51,18 @@ class Estimator:
 
     def _restart(self) -> None:
         self._history = History(self.settings)
+        self._growth = self._history.growth
+        """How the interval grows: by exchanges alone, for broadcasts may be forged."""
+        self._narrow_growth = self._growth
         self._bracket = Bracket(self.settings.bracket_samples, self.settings.tolerated_faults)
+        self._narrow = Bracket(self.settings.bracket_samples, self.settings.tolerated_faults)
+        """What holds as well, if the broker delivers in order and links are symmetric."""
+        self._narrow_refused = 0
         self._candidates.clear()
         self._seen: deque[tuple[Kind, int, int, int]] = deque(maxlen=_REMEMBERED)
         self._assumed = False
         self._newest: Sample | None = None
-        self._last_exchange: Sample | None = None
+        self._last_exchange: tuple[Sample, Interval] | None = None
         self._forget_path()
 
     def _forget_path(self) -> None:
@@ -78,18 +85,21 @@ class Estimator:
 
     def at(self, local_ns: int) -> Estimate:
         """Estimate the offset at a local instant, with its guaranteed interval and state."""
-        history, growth = self._history, self._history.growth
+        history = self._history
         line, used_ns = history.fit, history.last_used_ns
         if line is None or used_ns is None or self._newest is None:
             return Estimate(local_ns, State.UNSYNCHRONISED)
-        lower, upper = self._bracket.at(local_ns, growth)
+        lower, upper = self._bracket.at(local_ns, self._growth)
+        narrow = self._narrow_at(local_ns, lower, upper)
         age_ns = max(local_ns - used_ns, 0)
         return Estimate(
             local_ns=local_ns,
             state=self._state(age_ns, upper - lower),
-            offset_ns=min(max(line.at(local_ns), lower), upper),
+            offset_ns=_into(narrow or (lower, upper), line.at(local_ns)),
             lower_ns=lower,
             upper_ns=upper,
+            narrow_lower_ns=narrow[0] if narrow else None,
+            narrow_upper_ns=narrow[1] if narrow else None,
             assumed=self._assumed,
             frequency_ppb=line.frequency * 1e9,
             frequency_uncertainty_ppb=history.frequency_sigma * 1e9,
@@ -102,6 +112,15 @@ class Estimator:
             root_distance_ns=self._newest.root_distance_ns,
         )
 
+    def _narrow_at(self, local_ns: int, lower: int, upper: int) -> tuple[int, int] | None:
+        """The part of the interval in which the echoes see the offset; None without them."""
+        if not len(self._narrow):
+            return None
+        low, high = self._narrow.at(local_ns, self._narrow_growth)
+        low, high = max(low, lower), min(high, upper)
+        # Where nothing is left, what was assumed is not so.
+        return (low, high) if low <= high and (low, high) != (lower, upper) else None
+
     def _state(self, age_ns: int, width_ns: int) -> State:
         settings = self.settings
         if age_ns > settings.maximum_age_s * 1e9:
@@ -111,6 +130,11 @@ class Estimator:
         if self._assumed and not self._is_established:
             return State.UNSYNCHRONISED
         return State.HOLDOVER if age_ns > settings.holdover_after_s * 1e9 else State.SYNCHRONISED
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether an exchange has bounded the offset on both sides; broadcasts never do."""
+        return len(self._bracket) > 0 and not self._assumed
 
     @property
     def _is_established(self) -> bool:
@@ -140,18 +164,18 @@ class Estimator:
 
     def _take_exchange(self, sample: Sample) -> Sample:
         assert sample.upper_ns is not None
-        interval, growth = guaranteed(sample, sample.upper_ns, self.settings), self._history.growth
-        narrows = sample.kind is Kind.ECHO and self._is_of_last_exchange(sample)
-        if not self._bracket.add(interval, growth, replaces_last=narrows):
+        interval = guaranteed(sample, sample.upper_ns, self.settings)
+        is_echo, same = sample.kind is Kind.ECHO, self._is_of_last_exchange(sample)
+        if is_echo and not self.settings.trust_broker:
+            return self._take_doubted(sample, interval)
+        if not self._bracket.add(interval, self._growth, replaces_last=is_echo and same):
             return self._contradicted(sample, interval)
         self._candidates.clear()
         self._note(sample)
-        self._last_exchange = sample
+        self._last_exchange = sample, interval
+        if is_echo:
+            return self._use_echo(sample, interval)
         offset_ns, cost = sample.offset_ns, float(sample.delay_ns)
-        if sample.kind is Kind.ECHO:
-            sigma_ns = self.settings.echo_sigma_us * 1e3
-            sigma_ns = max(sigma_ns, self.settings.echo_sigma_share * sample.delay_ns / 2)
-            return self._use(sample, offset_ns, sigma_ns, cost, interval)
         self._round_trips.add(sample.delay_ns)
         line = self._history.fit
         if line is not None and self._history.better_is_fresh(sample.kind, sample.local_ns):
@@ -164,19 +188,48 @@ class Estimator:
         offset_ns -= self.asymmetry.delay_ns or 0
         return self._use(sample, offset_ns, sigma_ns, cost, interval)
 
+    def _take_doubted(self, sample: Sample, interval: Interval) -> Sample:
+        """An echo through a broker that might lie about the order of delivery.
+
+        It moves the estimate, and narrows what is only assumed; certain is what its exchange says.
+        """
+        if self._last_exchange is None or not self._is_of_last_exchange(sample):
+            return sample.refused(Reason.CONTRADICTS)  # as its exchange was
+        if not self._narrow.add(interval, self._narrow_growth):
+            self._narrow_refused += 1
+            if self._narrow_refused >= self.settings.confirm_samples:
+                self._narrow.clear()  # nothing is certain here, so the newer ones may be right
+            return sample.refused(Reason.CONTRADICTS)
+        self._narrow_refused = 0
+        return self._use_echo(sample, self._last_exchange[1], interval)
+
+    def _use_echo(
+        self, sample: Sample, certain: Interval, narrow: Interval | None = None
+    ) -> Sample:
+        sigma_ns = self.settings.echo_sigma_us * 1e3
+        sigma_ns = max(sigma_ns, self.settings.echo_sigma_share * sample.delay_ns / 2)
+        cost = float(sample.delay_ns)
+        return self._use(sample, sample.offset_ns, sigma_ns, cost, certain, narrow)
+
     def _take_broadcast(self, sample: Sample) -> Sample:
-        """A broadcast beside exchanges: its delay is learned, or else made use of."""
+        """A broadcast beside exchanges: its delay is learned, or else made use of.
+
+        Whoever holds the key of broadcasts can forge one. So it moves the estimate only inside the
+        interval, and neither narrows that nor what its server's clock may be wrong by.
+        """
         history = self._history
         line = history.fit
         assert line is not None
         assert sample.lower_ns is not None
+        assert self._newest is not None
         delay_ns = line.at(sample.local_ns) - sample.lower_ns
         if delay_ns > self.settings.maximum_delay_us * 1e3:
             return sample.refused(Reason.DELAY)
-        _, upper_ns = self._bracket.at(sample.local_ns, history.growth)
+        lower_ns, upper_ns = self._bracket.at(sample.local_ns, self._growth)
         if guaranteed(sample, upper_ns, self.settings).lower_ns > upper_ns:
             return sample.refused(Reason.CONTRADICTS)
-        self._note(sample)
+        distance_ns = max(sample.root_distance_ns, self._newest.root_distance_ns)
+        self._note(replace(sample, root_distance_ns=distance_ns))
         if history.better_is_fresh(sample.kind, sample.local_ns):
             if self._may_learn(sample.local_ns):
                 self.path.add(delay_ns, sample.local_ns)
@@ -184,17 +237,20 @@ class Estimator:
         if self.path.delay_ns is None:
             return sample.judged(Verdict.KEPT, Reason.PATH_UNKNOWN)
         sigma_ns = max(self.path.spread_ns or 0.0, self.settings.two_way_sigma_us * 1e3)
-        return self._use(sample, sample.lower_ns + self.path.delay_ns, sigma_ns, float(delay_ns))
+        offset_ns = _into((lower_ns, upper_ns), sample.lower_ns + self.path.delay_ns)
+        within = Interval(sample.local_ns, lower_ns, upper_ns)
+        sample = replace(sample, offset_ns=offset_ns, delay_ns=offset_ns - sample.lower_ns)
+        return self._use(sample, offset_ns, sigma_ns, float(delay_ns), within)
 
     def _take_assumed(self, sample: Sample) -> Sample:
         """A broadcast, and never an exchange: an assumption has to stand for the upper limit."""
         assert sample.lower_ns is not None
         upper_ns = sample.lower_ns + round(self.settings.assumed_path_delay_us * 1e3)
-        interval, growth = guaranteed(sample, upper_ns, self.settings), self._history.growth
-        if not self._bracket.add(interval, growth):
+        interval = guaranteed(sample, upper_ns, self.settings)
+        if not self._bracket.add(interval, self._growth):
             if not self._is_established:
                 return self._contradicted(sample, interval)
-            _, upper = self._bracket.at(sample.local_ns, growth)
+            _, upper = self._bracket.at(sample.local_ns, self._growth)
             ahead = interval.lower_ns > upper
             return sample.refused(Reason.CONTRADICTS if ahead else Reason.DELAY)
         self._candidates.clear()
@@ -221,13 +277,20 @@ class Estimator:
         sigma_ns: float,
         cost: float,
         interval: Interval | None = None,
+        narrow: Interval | None = None,
     ) -> Sample:
-        """Give the line a point; `interval` is what an exchange guarantees."""
-        reach_ns = 0
-        if interval is not None:
-            reach_ns = max(interval.upper_ns - offset_ns, offset_ns - interval.lower_ns)
-        point = Point(sample.local_ns, offset_ns, sigma_ns, float(reach_ns))
+        """Give the line a point.
+
+        `interval`: in which its true offset certainly lies; `narrow`: while the broker delivers in
+        order.
+        """
+        reach_ns = _reach(offset_ns, interval) if interval else 0.0
+        narrow_ns = _reach(offset_ns, narrow) if narrow else None
+        point = Point(sample.local_ns, offset_ns, sigma_ns, reach_ns, narrow_ns)
         if self._history.add(sample.kind, point, cost):
+            if sample.kind.is_exchange or self._assumed:
+                self._growth = self._history.growth
+                self._narrow_growth = self._history.narrow_growth
             return sample.judged(Verdict.USED, Reason.SELECTED)
         return sample.judged(Verdict.KEPT, Reason.NOT_LEAST)
 
@@ -248,11 +311,12 @@ class Estimator:
         return sample.judged(sample.verdict, Reason.JUMP_CONFIRMED)
 
     def _is_of_last_exchange(self, echo: Sample) -> bool:
-        last = self._last_exchange
-        return (
-            last is not None
-            and last.kind is Kind.TWO_WAY
-            and (last.generation, last.sequence) == (echo.generation, echo.sequence)
+        if self._last_exchange is None:
+            return False
+        last = self._last_exchange[0]
+        return last.kind is Kind.TWO_WAY and (last.generation, last.sequence) == (
+            echo.generation,
+            echo.sequence,
         )
 
     def _note(self, sample: Sample) -> None:
@@ -261,3 +325,11 @@ class Estimator:
             self._forget_path()
         if self._newest is None or sample.local_ns >= self._newest.local_ns:
             self._newest = sample
+
+
+def _reach(offset_ns: int, interval: Interval) -> float:
+    return float(max(interval.upper_ns - offset_ns, offset_ns - interval.lower_ns))
+
+
+def _into(limits: tuple[int, int], offset_ns: int) -> int:
+    return min(max(offset_ns, limits[0]), limits[1])

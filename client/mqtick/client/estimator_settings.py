@@ -18,6 +18,11 @@ class EstimatorSettings:
     )
     use_two_way: bool = key(True, "Use the two-way exchange.")
     use_echo: bool = key(True, "Use the server's private echoes of each reply.")
+    trust_broker: bool = key(
+        False,
+        "Let echoes narrow the guaranteed interval: only where nobody but you runs the broker, for "
+        "it could deliver in another order than they suppose.",
+    )
     use_link_difference: bool = key(
         True, "Correct an echo by half the difference of the client's and the server's round trips."
     )

@@ -88,12 +88,21 @@ class History:
     @property
     def growth(self) -> Growth:
         """How the guaranteed interval moves and grows."""
+        return self._growth(self.fit.frequency_reach if self.fit else 0.0)
+
+    @property
+    def narrow_growth(self) -> Growth:
+        """The same while the broker delivers in order."""
+        return self._growth(self.fit.narrow_reach if self.fit else 0.0)
+
+    def _growth(self, points_reach: float) -> Growth:
         settings, worst = self._settings, self.worst_growth
         if self.fit is None:
             return worst
         # Wander is in frequency_bound_ppm, and in `wander` for what is still to come.
         unsure = settings.frequency_sigmas * self.fit.frequency_sigma
-        rate = settings.frequency_bound_ppm * 1e-6 + max(unsure, self._frequency_reach)
+        reach = points_reach + self._prior_reach(self.fit)
+        rate = settings.frequency_bound_ppm * 1e-6 + max(unsure, reach)
         rate = min(rate, worst.rate + abs(self.fit.frequency))
         return Growth(self.fit.frequency, rate, worst.wander)
 
@@ -105,14 +114,10 @@ class History:
         share = self.fit.prior_share  # what the prior says, it says with all its doubt already
         return self.fit.frequency_sigma * math.sqrt(_WANDER_SHARE**2 * (1 - share) + share)
 
-    @property
-    def _frequency_reach(self) -> float:
-        """How far the frequency can be off while every error is within its interval, ns per ns."""
-        if self.fit is None:
-            return math.inf
-        prior = self._prior(self.fit.local_ns)
-        unsure = self._settings.frequency_sigmas * prior.sigma if prior else 0.0
-        return self.fit.frequency_reach + self.fit.prior_share * unsure
+    def _prior_reach(self, line: Fit) -> float:
+        """How far what is remembered of the frequency can have turned the line, ns per ns."""
+        prior = self._prior(line.local_ns)
+        return line.prior_share * self._settings.frequency_sigmas * prior.sigma if prior else 0.0
 
     def better_is_fresh(self, kind: Kind, local_ns: int) -> bool:
         """Whether a better kind was used so recently that this one is not needed."""
@@ -195,9 +200,8 @@ class History:
 
     def _remember(self) -> None:
         if self.fit is not None:
-            sigma = max(
-                self.frequency_sigma, self._frequency_reach / self._settings.frequency_sigmas
-            )
+            reach = self.fit.frequency_reach + self._prior_reach(self.fit)
+            sigma = max(self.frequency_sigma, reach / self._settings.frequency_sigmas)
             self._remembered = Prior(self.fit.frequency, sigma), self.fit.local_ns
 
     def _prior(self, local_ns: int) -> Prior | None:
@@ -236,4 +240,7 @@ def _merged(one: Point, other: Point) -> Point:
         one.offset_ns + round(share * (other.offset_ns - one.offset_ns)),
         1 / math.sqrt(weight + its),
         one.reach_ns + share * (other.reach_ns - one.reach_ns),
+        None
+        if one.narrow_ns is None or other.narrow_ns is None
+        else one.narrow_ns + share * (other.narrow_ns - one.narrow_ns),
     )

@@ -36,6 +36,8 @@ class Pending:
     since_raw_ns: int
     """From when on it is waited for: on the local timeline too, but free of steps."""
     reply: Reply | None = None
+    reply_tag: bytes = b""
+    """Binds follow-up or echo to this very reply."""
     arrival: ArrivalReading | None = None
     maybe_held: bool = False
     """Whether the broker may have held the reply back (see `Arrival.maybe_held`)."""

@@ -34,6 +34,8 @@ class Point(NamedTuple):
     sigma_ns: float
     reach_ns: float = 0.0
     """The error is certainly no greater than this; 0 where nothing bounds it."""
+    narrow_ns: float | None = None
+    """The same while the broker delivers in order; None where it makes no difference."""
 
 
 class Prior(NamedTuple):
@@ -65,6 +67,8 @@ class Fit:
     """Infinite where neither points nor a prior tell the frequency."""
     frequency_reach: float
     """How far the points' errors can have turned the line, however they follow one another."""
+    narrow_reach: float
+    """The same while the broker delivers in order."""
     prior_share: float
     """How much of the frequency is the prior's: 0 nothing, 1 all of it."""
     points: int
@@ -115,6 +119,8 @@ def fit(
         outliers = sum(pull > none for pull in pulls)
         line = _solve(times, values, weights, prior)
     excess = _excess(times, values, weights, line)
+    certain = [point.reach_ns for point in points]
+    assumed = [point.reach_ns if point.narrow_ns is None else point.narrow_ns for point in points]
     prior_share = 0.0
     if prior is not None:
         prior_share = min(line.slope_variance / (prior.sigma * 1e9) ** 2, 1.0)
@@ -124,7 +130,8 @@ def fit(
         frequency=line.slope * 1e-9,
         offset_sigma_ns=math.sqrt(line.offset_variance * excess),
         frequency_sigma=math.sqrt(line.slope_variance * excess) * 1e-9,
-        frequency_reach=_reach(times, weights, points, line.slope_variance) * 1e-9,
+        frequency_reach=_reach(times, weights, certain, line.slope_variance) * 1e-9,
+        narrow_reach=_reach(times, weights, assumed, line.slope_variance) * 1e-9,
         prior_share=prior_share,
         points=len(points),
         outliers=outliers,
@@ -194,9 +201,9 @@ def _resistant(times: list[float], values: list[float]) -> _Line:
 
 
 def _reach(
-    times: list[float], weights: list[float], points: Sequence[Point], slope_variance: float
+    times: list[float], weights: list[float], reaches: list[float], slope_variance: float
 ) -> float:
-    """How far the slope (ns per s) can be off, if each point is off by its reach at most.
+    """How far the slope (ns per s) can be off, if each point is off by its reach (ns) at most.
 
     Standard deviations suppose errors that know nothing of each other. Those of a burst do; here
     each is given the sign that turns the line most.
@@ -206,8 +213,7 @@ def _reach(
         return math.inf  # there is no slope
     mean_x = sum(w * x for x, w in zip(times, weights, strict=True)) / total
     turning = sum(
-        w * abs(x - mean_x) * point.reach_ns
-        for x, w, point in zip(times, weights, points, strict=True)
+        w * abs(x - mean_x) * reach for x, w, reach in zip(times, weights, reaches, strict=True)
     )
     return turning * slope_variance
 

@@ -48,6 +48,7 @@ class Servers:
         on_arrival: Callable[[], None] | None,
         before_arrival: Callable[[], None] | None,
         refuse: Callable[[str], None],
+        vouch: Callable[[Track, int], bool],
         subscribed: Callable[[bool], None],
     ) -> None:
         self._settings, self._name, self._tree = settings, name, tree
@@ -56,7 +57,7 @@ class Servers:
         self._on_sample, self._on_arrival = on_sample, on_arrival
         self._before_arrival = before_arrival
         self._expectations: dict[int, Expectation] = {}
-        self._refuse, self._subscribed = refuse, subscribed
+        self._refuse, self._vouch, self._subscribed = refuse, vouch, subscribed
         self._tracks: dict[int, Track] = {}
         self._second_began_ns = 0
         self._times_this_second: Counter[int] = Counter()
@@ -160,6 +161,7 @@ class Servers:
             place_behind=lambda placed: self._place_behind(number, placed),
             on_sample=self._on_sample,
             refuse=self._refuse,
+            vouch=self._vouch,
             time_tolerance_ns=int(self._settings.time_tolerance_s * _SECOND),
         )
         self._tracks[number] = track

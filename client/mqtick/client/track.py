@@ -20,7 +20,7 @@ from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
 from mqtick.protocol.loopback import Loopback
-from mqtick.protocol.precise import Echo, FollowUp, Reply, Request, Time
+from mqtick.protocol.precise import TAG_OCTETS, Echo, FollowUp, Leap, Reply, Request, Time
 from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 
@@ -36,7 +36,9 @@ class Track:
 
     `publish(topic, payload)` sends a request; `collect_stamps()` fetches kernel transmit stamps;
     `place_behind()` makes the client subscribe anew to its reply topic and calls `placed` when
-    the broker has agreed; `refuse(reason)` counts a message that was ignored.
+    the broker has agreed; `refuse(reason)` counts a message that was ignored. `vouch(track, time)`
+    is asked before an exchange is believed: with the time that it gives (Unix ns), everything else
+    about the connection may be checked; where it says no, the exchange counts for nothing.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Track:
         place_behind: Callable[[Callable[[bool], None]], None],
         on_sample: Callable[[Track, WallSample], None],
         refuse: Callable[[str], None],
+        vouch: Callable[[Track, int], bool] = lambda _track, _time_ns: True,
         time_tolerance_ns: int,
     ) -> None:
         self.number, self.name = number, name
@@ -61,7 +64,7 @@ class Track:
         self.use_keys(keyring)
         self._loopback = loopback
         self._publish, self._collect_stamps = publish, collect_stamps
-        self._on_sample, self._refuse = on_sample, refuse
+        self._on_sample, self._refuse, self._vouch = on_sample, refuse, vouch
         self.estimator = Estimator(settings)
         self.server_loop_ns: int | None = None
         self.authenticated = False
@@ -156,16 +159,17 @@ class Track:
             self._broadcast_keys.verify(arrival.payload, arrival.topic)
             # Also of one that is refused below: it is there, and asking it is what helps.
             self.heard_raw_ns = self._clock.raw_ns()
-            if self.secured and not self.authenticated:
-                # It may be a replay of yesterday: the tag alone says nothing about when.
-                raise DecodeError("before-exchange", "No authenticated exchange yet; ignored.")
+            if self.secured and not (self.authenticated and self.estimator.is_bounded):
+                # A replay of yesterday, or what another client has forged: the tag is right.
+                raise DecodeError("before-exchange", "No exchange bounds the time yet; ignored.")
             self._check_generation(message.generation)
             self._guard(message)
         except DecodeError as error:
             self._refuse(error.reason)
             return None
         arrived = self._arrival(arrival.stamp)
-        self._note_quality(message.stratum, message.leap, message.root_distance_ns)
+        if not self.secured:
+            self._note_quality(message)
         previous = self._previous
         self._previous = (message, arrived)
         in_row = previous is not None and (message.sequence - previous[0].sequence) % 2**32 == 1
@@ -217,17 +221,21 @@ class Track:
         )
         self._take(sample, arrived)
 
-    def _note_quality(self, stratum: int, leap: int, root_distance_ns: int) -> None:
-        self.stratum, self.leap, self.root_distance_ns = stratum, leap, root_distance_ns
+    def _note_quality(self, message: Time | Reply) -> None:
+        self.stratum, self.leap = message.stratum, message.leap
+        self.root_distance_ns = message.root_distance_ns
 
     def _origin(self, message: Time | Reply, sequence: int) -> Origin:
+        leap = message.leap
+        if self.secured and isinstance(message, Time) and leap != Leap.UNSYNCHRONISED:
+            leap = Leap(self.leap)  # what any client can sign shall not insert a leap second
         return Origin(
             self.number,
             sequence,
             message.generation,
             message.root_distance_ns,
             message.stratum,
-            message.leap,
+            leap,
             self.secured,
         )
 
@@ -272,7 +280,7 @@ class Track:
         except DecodeError as error:
             self._refuse(error.reason)
             return
-        pending.reply = reply
+        pending.reply, pending.reply_tag = reply, arrival.payload[-TAG_OCTETS:]
         pending.arrival = self._arrival(arrival.stamp)
         pending.maybe_held = arrival.maybe_held
 
@@ -283,7 +291,7 @@ class Track:
             pending = self._pending.get(message.sequence)
             if pending is None or pending.reply is None or arrival.retain:
                 raise DecodeError("unasked", "No reply waits for this follow-up; ignored.")
-            self._keys.verify(arrival.payload, arrival.topic, pending.request.nonce)
+            self._keys.verify(arrival.payload, arrival.topic, pending.reply_tag)
         except DecodeError as error:
             self._refuse(error.reason)
             return
@@ -308,11 +316,13 @@ class Track:
         assert reply is not None
         assert arrival is not None
         self._collect_stamps()
+        if reply.leap != Leap.UNSYNCHRONISED and not self._vouch(self, reply.transmit_ns):
+            return
         self._note_generation(reply.generation)
         self.authenticated, self.wants_exchange = True, False
         if self._repeated >= _REPEATED:
             self._forget_guard(pending)
-        self._note_quality(reply.stratum, reply.leap, reply.root_distance_ns)
+        self._note_quality(reply)
         self.heard_raw_ns = arrival.reading.instant_ns
         slewed_ns = abs(arrival.time_minus_raw_ns - pending.time_minus_raw_ns)
         origin = self._origin(reply, reply.sequence)

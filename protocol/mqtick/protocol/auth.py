@@ -66,7 +66,7 @@ class Keys:
     def sign(self, body: bytes, topic: str, context: bytes = b"") -> bytes:
         """Return the payload: `body` and its tag.
 
-        `context`: the request's nonce for kinds 3 to 5, empty for kinds 1 and 2.
+        `context`: the request's nonce for kind 3, the reply's tag for kinds 4 and 5, else empty.
         """
         return body + (_tag(self.keys[0], body, topic, context) if self.keys else _NO_TAG)
 

@@ -349,20 +349,20 @@ class Connection:
         """Whether this connection has kernel timestamps."""
         return self._client.frames is not None and self._client.frames.kernel.kernel_stamps
 
-    def check_certificate_dates(self, now_s: float) -> str | None:
-        """Check the dates that were not checked on connecting; a sentence when they are wrong.
+    def certificate_dates_error(self, now_s: float) -> str | None:
+        """Return a sentence when the broker's certificate is not valid at `now_s` (Unix time, s).
 
-        From now on every new connection checks them.
+        Then every new connection checks them by the host's clock, too.
         """
-        if self.check_dates or self.broker.scheme not in ("mqtts", "wss"):
-            return None
-        self.check_dates = True
         frames, context = self._client.frames, self._client.tls_context
-        self._client.use_tls(check_dates=True)
         if frames is None or not isinstance(frames.below, TlsSocket):
             return None
         authorities = context.get_ca_certs() if context and self.broker.ca_file else []
-        return certificate_dates_error(frames.below.peer_certificate(), authorities, now_s)
+        error = certificate_dates_error(frames.below.peer_certificate(), authorities, now_s)
+        if error is not None and not self.check_dates:
+            self.check_dates = True
+            self._client.use_tls(check_dates=True)
+        return error
 
     def close(self) -> None:
         """Say goodbye and stop."""

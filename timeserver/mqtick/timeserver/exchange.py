@@ -16,7 +16,7 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.frames import Arrival
-from mqtick.protocol.precise import Echo, FollowUp, Reply, Request
+from mqtick.protocol.precise import TAG_OCTETS, Echo, FollowUp, Reply, Request
 from mqtick.protocol.recent import LowRecent
 from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
@@ -33,6 +33,8 @@ _ECHO_WAIT_NS = 500_000_000
 # Before the follow-up goes: the kernel's transmit stamp has come, and the client has read the
 # reply, which would lose its own receive stamp if both were read at once.
 _STAMP_WAIT_NS = 3_000_000
+# Longer than any client waits for an answer (3 s).
+_NONCE_AGE_NS = 8_000_000_000
 
 Publish = Callable[[str, bytes], Transmit | None]
 
@@ -102,6 +104,8 @@ class PreciseResponder:
         self._late: set[tuple[str, int]] = set()
         """Those whose echoes were not there when they should have been."""
         self._told_at_once = False
+        self._answered: dict[tuple[str, bytes], int] = {}
+        """Client and nonce of recent requests, and when they came; the oldest first."""
         self.spans = LowRecent()
         """First to last echo, ns."""
 
@@ -131,11 +135,20 @@ class PreciseResponder:
             self._keys(client).verify(arrival.payload, arrival.topic)
             if not self._limit.allow_total(now_ns):
                 raise DecodeError("rate-total", "All clients ask too often; not answered.")
+            self._note_nonce((client, request.nonce), now_ns)
         except DecodeError as error:
             self._counters.refuse(error.reason)
             return
         topic = self._tree.reply(self._number, client)
         self._answer(arrival.stamp, request, client, topic, now_ns)
+
+    def _note_nonce(self, key: tuple[str, bytes], now_ns: int) -> None:
+        """Refuse what was answered already: of two replies, the broker would choose one."""
+        while self._answered and now_ns - next(iter(self._answered.values())) > _NONCE_AGE_NS:
+            del self._answered[next(iter(self._answered))]
+        if key in self._answered:
+            raise DecodeError("replayed", f"Client {key[0]} asked this before; not answered.")
+        self._answered[key] = now_ns
 
     def _answer(
         self, received: Stamp, request: Request, client: str, topic: str, now_ns: int
@@ -237,7 +250,7 @@ class PreciseResponder:
         )
         topic = self._tree.follow_up(self._number, exchange.client)
         keys = self._keys(exchange.client)
-        payload = keys.sign(message.body(), topic, exchange.request.nonce)
+        payload = keys.sign(message.body(), topic, exchange.reply[-TAG_OCTETS:])
         self._publish_unstamped(topic, payload)
 
     def _since(self, stamp: Stamp, exchange: Exchange) -> int:
