@@ -195,13 +195,16 @@ class Estimator:
         """
         if self._last_exchange is None or not self._is_of_last_exchange(sample):
             return sample.refused(Reason.CONTRADICTS)  # as its exchange was
+        certain = self._last_exchange[1]
+        if not certain.lower_ns <= sample.offset_ns <= certain.upper_ns:
+            return sample.refused(Reason.ECHO_ORDER)
         if not self._narrow.add(interval, self._narrow_growth):
             self._narrow_refused += 1
             if self._narrow_refused >= self.settings.confirm_samples:
                 self._narrow.clear()  # nothing is certain here, so the newer ones may be right
             return sample.refused(Reason.CONTRADICTS)
         self._narrow_refused = 0
-        return self._use_echo(sample, self._last_exchange[1], interval)
+        return self._use_echo(sample, certain, interval)
 
     def _use_echo(
         self, sample: Sample, certain: Interval, narrow: Interval | None = None
