@@ -67,10 +67,7 @@ check_arguments() {
     die 2 "BROKER is missing: say where the MQTT broker is," \
       "for example: make install-$role BROKER=mqtt://broker.lan"
   fi
-  if [ -n "$broker" ] && ! [[ $broker =~ ^(mqtts?|wss?|unix)://[^[:space:]]+$ ]]; then
-    die 2 "BROKER=$broker is no broker's address: write mqtt://HOST[:PORT], mqtts://, ws://, wss://" \
-      "or unix:///PATH, for example BROKER=mqtt://broker.lan"
-  fi
+  if [ -n "$broker" ]; then check_broker; fi
   if [ -n "$number" ]; then check_number; fi
   [[ $chrony =~ ^(yes|no|)$ ]] || die 2 "CHRONY=$chrony is not understood: write yes or no."
   for name in ca password_file keys; do
@@ -88,6 +85,22 @@ check_arguments() {
       "'sudo apt-get install chrony' (it takes the place of systemd-timesyncd) and the same again," \
       "or add CHRONY=no: the client then measures, shows and drives pins, and nobody moves the clock."
   fi
+}
+
+# As the programs judge it, and before anything is written: an address may hold a password, which the
+# sentence does not repeat. On standard input, because others see the list of processes.
+check_broker() {
+  local python why code='
+import runpy, sys
+names = runpy.run_path(sys.argv[1])
+try:
+    names["parse_broker_url"](sys.stdin.read())
+except names["BrokerError"] as error:
+    print(error)'
+  python=$(find_python)
+  why=$(printf %s "$broker" | "$python" -c "$code" "$here/protocol/mqtick/protocol/broker.py")
+  [ -z "$why" ] || die 2 "BROKER= cannot be used, and nothing was written:" \
+    "${why/password_file/PASSWORD_FILE}. Write for example BROKER=mqtt://broker.lan"
 }
 
 check_number() {

@@ -61,10 +61,11 @@ def mode(path: Path) -> int:
         (("gardener", *BROKER), "usage: scripts/install.sh server|client"),
         (("client",), "BROKER is missing"),
         (("client", "--broker"), "--broker needs a value"),
-        (("client", "--broker", "broker.lan"), "BROKER=broker.lan is no broker's address"),
-        (("server", "--broker", "mqtt://"), "BROKER=mqtt:// is no broker's address"),
-        (("server", "--broker", "mqtt://a b"), "BROKER=mqtt://a b is no broker's address"),
-        (("server", "--broker", "http://a"), "BROKER=http://a is no broker's address"),
+        (("server", "--broker", "mqtt://"), "'mqtt://' names no host"),
+        (("server", "--broker", "mqtt://a b"), "'mqtt://a b' holds a space"),
+        (("server", "--broker", "mqtt://a\n"), "holds a space or a control character"),
+        (("server", "--broker", "http://a"), "'http://a' has the scheme 'http': use one of"),
+        (("server", "--broker", "mqtt://a:0"), "has the port 0"),
         (("server", *BROKER, "--number", "256"), "from 0 to 255, '256' is not"),
         (("server", *BROKER, "--number", "-1"), "from 0 to 255, '-1' is not"),
         (("server", *BROKER, "--number", "1,2"), "a time server has one"),
@@ -80,6 +81,22 @@ def test_a_wrong_word_is_answered_by_a_sentence_and_nothing_is_done(
 ) -> None:
     done = install(tmp_path, *arguments)
     assert sentence in done.stderr
+    assert done.returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("role", ["server", "client"])
+@pytest.mark.parametrize(
+    "address",
+    ["mqtt://a:hunter2@host", "a:hunter2@host", "wss://a:hunter2@host/x", "mqtt://a:h/unter2@b"],
+)
+def test_an_address_with_a_password_is_refused_before_anything_is_written(
+    role: str, address: str, tmp_path: Path
+) -> None:
+    done = install(tmp_path, role, "--broker", address)
+    assert "BROKER= cannot be used, and nothing was written" in done.stderr
+    assert "name that with PASSWORD_FILE" in done.stderr or "/" in address.partition("//")[2][:6]
+    assert "unter2" not in done.stdout + done.stderr
     assert done.returncode == 2
     assert list(tmp_path.iterdir()) == []
 

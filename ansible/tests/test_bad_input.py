@@ -87,6 +87,7 @@ WRONG_VALUES = {
         ("client_wait_s", "long", "client_wait_s"),
         ("fleet_limit_us", "many", "fleet_limit_us"),
         ("fleet_broker_url", "broker.lan", "fleet_broker_url"),
+        ("fleet_broker_url", "mqtt://a:hunter2@broker.lan", "holds a user name or a password"),
         ("fleet_wheelhouse", "/nowhere", "/nowhere"),
     ],
 }

@@ -157,6 +157,10 @@ def test_a_wrong_type_is_refused(tmp_path: Path, text: str, said: str) -> None:
         ("servers = [0, 256]", "servers has an element 1 that is 256, but at most 255 is allowed"),
         ("stamping = 'none'", 'stamping is the string "none", but must be one of: auto, kernel'),
         ('name = "a\\u0000b"', "name must be text without null characters"),
+        (
+            'name = "mqtt://a:hunter2@host"',
+            "name holds a password, which others could read: put it",
+        ),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_value_limit_and_default(

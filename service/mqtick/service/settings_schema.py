@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,8 @@ SCALARS: tuple[type, ...] = (bool, int, float, str)
 _METADATA = "mqtick.settings"
 _SECRET_WORDS = {"password", "passphrase", "secret", "token", "psk", "credentials", "pin_code"}
 _SECRET_LAST_WORDS = {"key", "keys"}
+# USER:PASSWORD@HOST, with a scheme or without; HOST:PORT/a@b and VISA's A::B are something else.
+_PASSWORD_IN_ADDRESS = re.compile(r"(\w[\w+.-]*://)?[^:/@\s\[]*:(?!:|\d{1,5}(/|$))[^@]*@")
 
 
 class SchemaError(TypeError):
@@ -246,6 +249,11 @@ def _problem_with_scalar(described: Key, value: object) -> str | None:
     if isinstance(value, str):
         if "\x00" in value or not _is_unicode(value):
             return "must be text without null characters or broken encoding"
+        if _PASSWORD_IN_ADDRESS.match(value):
+            return (
+                "holds a password, which others could read: put it in a file and name that with "
+                "password_file"
+            )
     elif is_number:
         assert isinstance(value, (int, float))
         if isinstance(value, float) and not math.isfinite(value):
