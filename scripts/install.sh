@@ -24,7 +24,7 @@ usage="usage: scripts/install.sh server|client --broker mqtt://HOST, or scripts/
 # ---- what was asked for -------------------------------------------------------------------------
 role='' program='' config='' service=''
 broker='' ca='' username='' password_file='' keys='' number='' chrony='' start=yes
-with_chrony=no chrony_changed=no
+with_chrony=no chrony_changed=no work=''
 
 read_arguments() {
   role=${1:-}
@@ -142,16 +142,23 @@ install_program() {
     "$python" -m venv "$root$prefix"
   fi
   say "building and installing mqtick from $here"
-  # The build's own environment obeys these variables, not -c; as an address, because of spaces.
-  PIP_CONSTRAINT=$("$bin/python" -c \
-    'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' "$here/constraints.txt")
-  PIP_BUILD_CONSTRAINT=$PIP_CONSTRAINT
-  export PIP_CONSTRAINT PIP_BUILD_CONSTRAINT
-  local pip=("$bin/python" -m pip install --quiet --disable-pip-version-check --no-warn-script-location)
-  "${pip[@]}" "$here" || die 1 "pip could not install mqtick (its words stand above). Is there a network?"
-  "${pip[@]}" gpiod || warn "pip could not install gpiod (its words stand above): everything works" \
-    "but pins by the back end gpiod. On a 32-bit system it is compiled: install gcc and python3-dev," \
-    "then run this again."
+  # pip takes no file whose SHA-256 is not in the lists. What builds mqtick stays out of $prefix.
+  local pip=("$bin/python" -m pip --quiet --disable-pip-version-check) lists=$here/requirements
+  local hashed=(install --no-warn-script-location --require-hashes)
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  export PYTHONPATH=$work/build
+  "${pip[@]}" "${hashed[@]}" --target "$work/build" -r "$lists/build.txt" &&
+    "${pip[@]}" "${hashed[@]}" -r "$lists/service.txt" &&
+    "${pip[@]}" wheel --no-deps --no-build-isolation --wheel-dir "$work" "$here" &&
+    "${pip[@]}" install --no-deps --no-index --force-reinstall "$work"/mqtick-*.whl ||
+    die 1 "pip could not install mqtick (its words stand above). Is there a network? A file that is" \
+      "not in $lists is refused."
+  "${pip[@]}" "${hashed[@]}" --no-build-isolation -r "$lists/gpiod.txt" ||
+    warn "pip could not install gpiod (its words stand above): everything works" \
+      "but pins by the back end gpiod. On a 32-bit system it is compiled: install gcc and python3-dev," \
+      "then run this again."
+  unset PYTHONPATH
   place_link "$prefix/bin/$program" "/usr/local/bin/$program"
   place "$here/docs/operations.md" "$prefix/doc/operations.md" 644 root:root
   # so that it can be taken away when this checkout is gone

@@ -45,6 +45,8 @@ TARGETS = [f"{release}-{architecture}" for release in PYTHON for architecture in
 
 # What a host may be asked to run: name of the set -> what pip is asked for.
 SETS = {"program": "mqtick", "gpiod": "gpiod"}
+# What runs as a service comes from a list of files with their SHA-256.
+HASHED = {"program": "service", "gpiod": "gpiod"}
 BENCH_SETS = {"lab": "mqtick[lab] pyusb", "analysis": "mqtick[analysis]"}
 # There is no wheel for these, and the rest of the wheelhouse is of use without them.
 NO_WHEEL = {
@@ -62,21 +64,25 @@ def say(text: str) -> None:
 
 
 # ---- wheels -------------------------------------------------------------------------------------
-def pip(*arguments: str) -> str:
+def pip(*arguments: str, **environment: str) -> str:
     """Run pip, and return what it printed."""
-    # The build's own environment obeys these variables, not -c.
     constraints = (ROOT / "constraints.txt").as_uri()
     done = subprocess.run(
         [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PIP_CONSTRAINT": constraints, "PIP_BUILD_CONSTRAINT": constraints},
+        env=os.environ | {"PIP_CONSTRAINT": constraints} | environment,
     )
     if done.returncode != 0:
         words = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         raise WheelhouseError(" ".join(words[-2:]) or done.stderr.strip()[-500:])
     return done.stdout
+
+
+def hashed(name: str) -> tuple[str, str]:
+    """Return pip's options for a list of files of which it may take no other."""
+    return "--require-hashes", f"--requirement={ROOT / 'requirements' / name}.txt"
 
 
 def platform_of(target: str) -> list[str]:
@@ -99,7 +105,10 @@ def platform_of(target: str) -> list[str]:
 def build_program(wheels: Path) -> Path:
     """Build the wheel of this checkout."""
     say("building the wheel of mqtick")
-    pip("wheel", "--no-deps", f"--wheel-dir={wheels}", str(ROOT))
+    with tempfile.TemporaryDirectory() as tools:
+        pip("install", "--quiet", f"--target={tools}", *hashed("build"))
+        build = ("wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={wheels}")
+        pip(*build, str(ROOT), PYTHONPATH=tools)
     return next(wheels.glob("mqtick-*.whl"))
 
 
@@ -108,10 +117,11 @@ def requirements(wanted: str, program: Path) -> list[str]:
     return [word.replace("mqtick", str(program), 1) for word in wanted.split()]
 
 
-def fetch_set(target: str, wanted: list[str], wheels: Path) -> list[str]:
+def fetch_set(target: str, name: str, wanted: list[str], wheels: Path) -> list[str]:
     """Fetch the wheels of a set; returns their file names, as pip finds them without an index."""
     where = platform_of(target)
-    pip("download", "--quiet", *where, f"--dest={wheels}", f"--find-links={wheels}", *wanted)
+    files = hashed(HASHED[name]) if name in HASHED else wanted
+    pip("download", "--quiet", *where, f"--dest={wheels}", f"--find-links={wheels}", *files)
     with tempfile.TemporaryDirectory() as nowhere:
         offline = ["--dry-run", "--ignore-installed", "--no-index", f"--find-links={wheels}"]
         told = pip(
@@ -129,7 +139,8 @@ def fetch_wheels(target: str, sets: dict[str, str], program: Path) -> dict[str, 
     for name in sorted(sets.keys() - missing.keys()):
         say(f"{target}: wheels of {name}")
         try:
-            found[name] = fetch_set(target, requirements(sets[name], program), program.parent)
+            wanted = requirements(sets[name], program)
+            found[name] = fetch_set(target, name, wanted, program.parent)
         except WheelhouseError as error:
             raise WheelhouseError(f"{target}: no wheels for {sets[name]}: {error}") from error
     for why in missing.values():
@@ -147,7 +158,7 @@ def build(folder: Path, targets: list[str], required: bool, bench: bool, before:
     wheels.mkdir()
     program = build_program(wheels)
     say("fetching pip")
-    pip("download", "--quiet", "--no-deps", "--only-binary=:all:", f"--dest={wheels}", "pip")
+    pip("download", "--quiet", "--only-binary=:all:", f"--dest={wheels}", *hashed("pip"))
     index: dict[str, Any] = {"format": FORMAT, "program": program.name, "targets": {}}
     index["pip"] = next(wheels.glob("pip-*.whl")).name
     sets = SETS | (BENCH_SETS if bench else {})

@@ -6,7 +6,9 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +133,26 @@ def test_uninstalling_nothing_says_so(tmp_path: Path) -> None:
     done = install(tmp_path, "uninstall")
     assert "nothing to remove" in done.stdout
     assert done.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_package_that_somebody_has_exchanged_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels, pip = tmp_path / "wheels", [sys.executable, "-m", "pip", "download", "--quiet"]
+    lists = [f"--requirement={ROOT / 'requirements' / name}.txt" for name in ("build", "service")]
+    subprocess.run([*pip, "--only-binary=:all:", f"--dest={wheels}", *lists], check=True)
+    (paho,) = wheels.glob("paho_mqtt-*.whl")
+    with zipfile.ZipFile(paho, "a") as archive:
+        archive.writestr("paho/extra.py", "print('hello')\n")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    done = install(tmp_path / "machine", "server", *BROKER)
+    assert done.returncode == 1
+    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert f"A file that is not in {ROOT}/requirements is refused" in done.stderr
+    assert not list(tmp_path.rglob("machine/**/paho"))
+    assert files(tmp_path / "machine") == {"/opt/mqtick/manifest", "/opt/mqtick/pyvenv.cfg"}
 
 
 # ---- a whole installation -----------------------------------------------------------------------

@@ -126,11 +126,27 @@ def test_every_package_that_is_used_has_an_exact_version() -> None:
     assert sorted(needed - pins().keys()) == []
 
 
+def test_what_runs_as_a_service_is_taken_by_the_hashes_of_the_versions_that_are_pinned() -> None:
+    lists: dict[str, dict[str, str]] = {}
+    for file in (ROOT / "requirements").glob("*.txt"):
+        lines = file.read_text().replace("\\\n", "").splitlines()[1:]
+        found = [re.fullmatch(r"([\w-]+)==(\S+)(\s+--hash=sha256:[0-9a-f]{64})+", x) for x in lines]
+        lists[file.stem] = {one[1]: one[2] for one in found if one}
+        assert len(lists[file.stem]) == len(lines), file
+    for listed in lists.values():
+        assert listed.items() <= pins().items()
+    about = project()
+    assert lists["service"].keys() == needed_for(about["project"]["dependencies"])
+    assert needed_for(about["build-system"]["requires"]) <= lists["build"].keys()
+    assert lists["gpiod"].keys() == needed_for(["gpiod"])
+    assert lists["pip"].keys() == {"pip"}
+
+
 def test_what_is_installed_here_is_what_is_pinned() -> None:
     found = {}
     for name, version in pins().items():
-        if name == "pip":
-            continue  # that of the fleet's hosts; the one here came with the interpreter
+        if name in ("pip", "setuptools"):
+            continue  # of other machines; those here came with the interpreter
         try:
             installed = metadata.version(name)
         except metadata.PackageNotFoundError:

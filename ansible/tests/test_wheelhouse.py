@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -21,7 +22,8 @@ from ansible_collections.mqtick.fleet.plugins.module_utils.wheelhouse_index impo
     wheels,
 )
 
-SCRIPT = Path(__file__).parents[2] / "scripts/wheelhouse.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts/wheelhouse.py"
 TARGET = "bookworm-arm64"
 
 
@@ -244,6 +246,21 @@ def test_a_package_that_pip_does_not_find_is_named(
         script.WheelhouseError, match=r"^trixie-arm64: no wheels for .*paho-mqtt==2\.2\.0"
     ):
         script.fetch_wheels("trixie-arm64", {"program": "mqtick"}, tmp_path / "mqtick-1-x.whl")
+
+
+@pytest.mark.slow
+def test_a_wheel_of_a_service_that_has_another_hash_is_not_taken(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = tmp_path / "served"
+    served.mkdir()
+    version = re.search(r"paho-mqtt==(\S+)", (ROOT / "requirements/service.txt").read_text())
+    assert version
+    make_wheel(served, "paho_mqtt", version[1])
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(served))
+    with pytest.raises(script.WheelhouseError, match="DO NOT MATCH THE HASHES"):
+        script.fetch_set("bookworm-arm64", "program", ["mqtick"], tmp_path / "wheels")
 
 
 def test_verify_tells_a_good_one_from_a_broken_one(

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Write requirements/*.txt anew: what runs as a service and builds it, each file with its SHA-256.
+
+Run it after a change of constraints.txt, which has the versions; pip gets the files from where it
+is configured to. `scripts/install.sh` and `scripts/wheelhouse.py` install from these lists, and pip
+takes no file that is not in them (--require-hashes).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE)]
+# ruff: noqa: E402
+from wheelhouse import NO_WHEEL, ROOT, TARGETS, WheelhouseError, pip, platform_of, say
+from wheelhouse_index import sha256_of
+
+FOLDER = ROOT / "requirements"
+LISTS = {
+    "service": ["paho-mqtt"],
+    "gpiod": ["gpiod"],
+    "build": [
+        *("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers"),
+        "setuptools",  # for gpiod where there is no wheel of it
+    ],
+    "pip": ["pip"],
+}
+COMPILED = {"gpiod"}
+HEAD = "# By scripts/requirements.py: versions from constraints.txt, and all that pip may take.\n"
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each package in constraints.txt."""
+    text = (ROOT / "constraints.txt").read_text()
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)$", text, re.MULTILINE))
+
+
+def name_of(file: Path) -> str:
+    """Return the package that a wheel or an archive of sources is of."""
+    return re.sub(r"[-_.]+", "-", re.split(r"-\d", file.name)[0]).lower()
+
+
+def fetch(folder: Path) -> None:
+    """Fetch the wheels of all kinds of host, and the sources of what has none for some."""
+    known = versions()
+    names = {name: f"{name}=={known[name]}" for listed in LISTS.values() for name in listed}
+    download = ("download", "--quiet", "--no-deps", f"--dest={folder}")
+    for target in TARGETS:
+        without = NO_WHEEL.get(target.split("-")[1], {})
+        say(f"{target}: {', '.join(names.keys() - without.keys())}")
+        wanted = [pin for name, pin in names.items() if name not in without]
+        pip(*download, *platform_of(target), *wanted)
+    for name in COMPILED:
+        say(f"sources of {name}")
+        pip(*download, f"--no-binary={name}", names[name])
+
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    hashes: dict[str, list[str]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            fetch(Path(folder))
+        except WheelhouseError as error:
+            print(f"requirements: {error}. Nothing was written.", file=sys.stderr)
+            return 1
+        for file in sorted(Path(folder).iterdir()):
+            hashes[name_of(file)].append(sha256_of(file))
+    known = versions()
+    FOLDER.mkdir(exist_ok=True)
+    for title, names in LISTS.items():
+        lines = [
+            f"{name}=={known[name]}"
+            + "".join(f" \\\n    --hash=sha256:{one}" for one in hashes[name])
+            for name in names
+        ]
+        (FOLDER / f"{title}.txt").write_text(HEAD + "\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
