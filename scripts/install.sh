@@ -148,10 +148,12 @@ install_program() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   export PYTHONPATH=$work/build
-  "${pip[@]}" "${hashed[@]}" --target "$work/build" -r "$lists/build.txt" &&
-    "${pip[@]}" "${hashed[@]}" -r "$lists/service.txt" &&
-    "${pip[@]}" wheel --no-deps --no-build-isolation --wheel-dir "$work" "$here" &&
-    "${pip[@]}" install --no-deps --no-index --force-reinstall "$work"/mqtick-*.whl ||
+  {
+    "${pip[@]}" "${hashed[@]}" --target "$work/build" -r "$lists/build.txt" &&
+      "${pip[@]}" "${hashed[@]}" -r "$lists/service.txt" &&
+      "${pip[@]}" wheel --no-deps --no-build-isolation --wheel-dir "$work" "$here" &&
+      "${pip[@]}" install --no-deps --no-index --force-reinstall "$work"/mqtick-*.whl
+  } ||
     die 1 "pip could not install mqtick (its words stand above). Is there a network? A file that is" \
       "not in $lists is refused."
   "${pip[@]}" "${hashed[@]}" --no-build-isolation -r "$lists/gpiod.txt" ||
