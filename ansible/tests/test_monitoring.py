@@ -198,10 +198,22 @@ def test_each_alert_comes_when_something_is_wrong_and_not_before(tmp_path: Path)
         "input_series": series(HEALTHY),
         "promql_expr_test": [expect("", minute) for minute in (0, 5, 15, 90)],
     }
+    standing_by = {
+        "interval": "1m",
+        "name": "its own clock is good, but another server has its number",
+        "input_series": series(
+            HEALTHY
+            | {
+                "server mqtick_timeserver_synchronised": "0",
+                "server mqtick_timeserver_standing_by": "1",
+            }
+        ),
+        "promql_expr_test": [expect('alertname="MqtickServerNotSynchronised"', 60)],
+    }
     content = {
         "rule_files": ["rules.yml"],
         "evaluation_interval": "1m",
-        "tests": [*tests, good_fleet],
+        "tests": [*tests, good_fleet, standing_by],
     }
     (tmp_path / "test.yml").write_text(json.dumps(content))
     promtool(tmp_path, "check", "rules", "rules.yml")

@@ -219,6 +219,15 @@ def test_a_time_server_that_reaches_no_broker_is_not_good() -> None:
     assert not row(timeserver(connected=False), "timeserver").good
 
 
+def test_a_time_server_whose_number_another_one_holds_is_not_good_and_says_why() -> None:
+    found = row(
+        timeserver(state="standing by", reason="another one has the number 0"), "timeserver"
+    )
+    assert (found.good, found.fault) == (False, "standing by")
+    assert found.reason == "another one has the number 0"
+    assert "a timeserver_number of its own" in found.remedy
+
+
 def test_a_host_with_both_roles_has_two_rows() -> None:
     both = {"seen": client()["seen"] | timeserver()["seen"], "version": "1.0.0"}
     groups = {"mqtick_clients": ["pi7"], "mqtick_timeservers": ["pi7"]}

@@ -40,6 +40,8 @@ def test_keys_are_derived_as_the_document_says() -> None:
     broadcast, client = VECTORS["keys"]["broadcast"], VECTORS["keys"]["client"]
     assert auth.derive_broadcast_key(FLEET).hex() == broadcast
     assert auth.derive_client_key(FLEET, "kitchen-1").hex() == client
+    assert auth.derive_server_key(FLEET).hex() == VECTORS["keys"]["server"]
+    assert hmac_sha256(FLEET, b"mqtick server").hex() == VECTORS["keys"]["server"]
     assert hmac_sha256(FLEET, b"mqtick broadcast").hex() == broadcast
     assert hmac_sha256(FLEET, b"mqtick client kitchen-1").hex() == client
 
@@ -48,7 +50,9 @@ def test_keys_are_derived_as_the_document_says() -> None:
 def test_a_tag_covers_topic_context_and_body(vector: dict[str, Any]) -> None:
     payload, context = bytes.fromhex(vector["hex"]), bytes.fromhex(vector["context"])
     ring = Keyring((FLEET,)) if vector["key"] else Keyring()
-    held = ring.broadcast() if vector["kind"] == "Time" else ring.client("kitchen-1")
+    held = {"Time": ring.broadcast, "Claim": ring.server}.get(
+        vector["kind"], lambda: ring.client("kitchen-1")
+    )()
     assert held.sign(payload[:-8], vector["topic"], context) == payload
     held.verify(payload, vector["topic"], context)
     if vector["key"]:
@@ -141,6 +145,13 @@ def test_a_listener_with_the_broadcast_key_alone_cannot_exchange() -> None:
     assert ring.broadcast().keys == (FLEET,)
     with pytest.raises(KeyFileError, match="no `client` line"):
         ring.client("kitchen-1")
+
+
+@pytest.mark.parametrize("line", ["broadcast", "client"])
+def test_the_keys_of_a_client_cannot_claim_a_number(line: str) -> None:
+    with pytest.raises(KeyFileError, match="no `fleet` line"):
+        Keyring.from_text(f"{line} {FLEET.hex()}").server()
+    assert Keyring().server().keys == ()
 
 
 GOOD = FLEET.hex()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from mqtick.protocol import precise
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Source, Time
+from mqtick.protocol.precise import Claim, Echo, FollowUp, Leap, Reply, Request, Source, Time
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "precise.json").read_text())
 KINDS: dict[str, type[precise.Message]] = {
-    kind.__name__: kind for kind in (Time, Request, Reply, FollowUp, Echo)
+    kind.__name__: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim)
 }
 END_NS = (1 << 32) * 10**9
 TIME = Time(0, 0, 0, None, 0, 1, Leap.NONE, Source.NONE, 0)
@@ -39,7 +39,10 @@ follow_ups = st.builds(FollowUp, u8, u32, corrections, sources, u8)
 echoes = st.builds(
     Echo, u8, u32, corrections, u32, u32, sources, sources, sources, u8, loops, st.integers(0, 3)
 )
-messages = times | requests | replies | follow_ups | echoes
+claims = st.builds(
+    Claim, u8, u32, st.none() | st.integers(1, END_NS - 1), st.binary(min_size=8, max_size=8)
+)
+messages = times | requests | replies | follow_ups | echoes | claims
 
 
 def build(vector: dict[str, Any]) -> precise.Message:
@@ -100,7 +103,7 @@ def test_another_version_or_kind_is_refused(message: precise.Message, head: int)
     payload = bytes([head]) + message.body()[1:] + bytes(8)
     if head >> 4 != precise.VERSION:
         reason = "version"
-    elif not 1 <= head & 15 <= 5:
+    elif not 1 <= head & 15 <= 6:
         reason = "kind"
     else:
         return
@@ -199,6 +202,9 @@ def test_every_reserved_bit_is_refused(message: precise.Message, at: int, mask: 
         replace(ECHO, placement=-1),
         Request(0, 0, bytes(7), False),
         Request(0, 0, bytes(9), False),
+        Claim(0, 1 << 32, None, bytes(8)),
+        Claim(0, 0, END_NS, bytes(8)),
+        Claim(0, 0, None, bytes(7)),
     ],
 )
 def test_what_does_not_fit_is_refused_and_never_cut(message: precise.Message) -> None:

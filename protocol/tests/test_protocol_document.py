@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mqtick.protocol.auth import Keyring, derive_broadcast_key, derive_client_key
-from mqtick.protocol.precise import VERSION, Echo, FollowUp, Reply, Request, Time
+from mqtick.protocol.precise import VERSION, Claim, Echo, FollowUp, Reply, Request, Time
 from mqtick.protocol.topics import TopicTree, acl
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ MODULES = [
         *("time_types", "text1451", "draft2021", "precise", "precise_fields", "topics", "auth"),
     )
 ]
-KINDS = (Time, Request, Reply, FollowUp, Echo)
+KINDS = (Time, Request, Reply, FollowUp, Echo, Claim)
 
 Layout = list[list[Any]]
 
@@ -89,7 +89,7 @@ def expected_hex() -> dict[str, str]:
     """Return every vector that the document may show, by name."""
     keys = {
         f"{name}-key": bytes.fromhex(PRECISE["keys"][name]).hex(" ")
-        for name in ("fleet", "broadcast", "client")
+        for name in ("fleet", "broadcast", "client", "server")
     }
     messages = {message["name"]: message["hex"] for message in PRECISE["messages"]}
     authenticated = {f"{m['name']}-authenticated": m["authenticated"] for m in PRECISE["messages"]}
@@ -104,7 +104,13 @@ def test_a_hexadecimal_example_is_the_vector_of_its_name(name: str, octets: str)
 def test_every_vector_of_a_message_is_worked_in_the_document() -> None:
     shown = {name for name, _ in hex_blocks()}
     assert {message["name"] for message in PRECISE["messages"]} <= shown
-    assert {"fleet-key", "broadcast-key", "client-key", "reply-authenticated"} <= shown
+    assert {
+        "fleet-key",
+        "broadcast-key",
+        "client-key",
+        "server-key",
+        "reply-authenticated",
+    } <= shown
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -1,4 +1,4 @@
-"""Which of several servers speaks on the fixed topics, and which goes when two have one number."""
+"""Which of several servers speaks on the topics that have no number in them."""
 
 from __future__ import annotations
 
@@ -72,30 +72,3 @@ def test_those_alive_are_listed_in_order_without_ourselves() -> None:
         made.heard(number, 10 * S)
     made.heard(9, 0)
     assert made.alive(11 * S) == [3, 7, 200]
-
-
-# -- two with one number ---------------------------------------------------------------------------
-
-
-def test_a_newcomer_goes_when_it_hears_an_older_rival() -> None:
-    assert election().conflict(S, rival_is_older=True)
-
-
-def test_who_is_settled_stays_whatever_is_heard() -> None:
-    made = election()
-    for n in range(100):
-        assert not made.conflict(TIMEOUT + n * S // 2, rival_is_older=n % 2 == 0)
-    assert made.conflicts == 100
-
-
-def test_a_newcomer_gives_a_younger_rival_the_time_to_go() -> None:
-    made = election()
-    assert not made.conflict(S, rival_is_older=False)
-    assert made.settled(5 * S)
-    assert not made.conflict(90 * S, rival_is_older=True)  # that is another one, and too late
-
-
-def test_a_rival_that_looked_younger_and_does_not_go_was_here_before() -> None:
-    made = election()
-    heard = [made.conflict(n * S, rival_is_older=False) for n in range(1, 6)]
-    assert heard == [False, False, False, False, True]

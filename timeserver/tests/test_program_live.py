@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import signal
 import socket
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import Time
+from mqtick.protocol.precise import Leap, Request, Source, Time
 from mqtick.timeserver import cli
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -226,42 +229,109 @@ def test_a_wrong_use_is_answered_with_a_sentence(
 # -- several servers -------------------------------------------------------------------------------
 
 
+def look(server: Program) -> Any:
+    """Return its status, {} before the first."""
+    file = server.folder / "status.json"
+    return json.loads(file.read_text())["status"] if file.exists() else {}
+
+
 @pytest.mark.slow
-def test_a_second_server_with_the_same_number_ends_and_leaves_no_trace(
-    broker: Mosquitto, tmp_path: Path
+@pytest.mark.parametrize("keyed", [True, False], ids=["keys", "no keys"])
+def test_of_two_servers_with_the_same_number_the_second_stands_by_until_the_first_has_left(
+    broker: Mosquitto, tmp_path: Path, capsys: pytest.CaptureFixture[str], keyed: bool
 ) -> None:
-    flags = ("--interval-s", "0.2", "--number", "4")
+    keys = tmp_path / "keys"
+    keys.touch(mode=0o600)
+    keys.write_text(server_key_file(Keyring((b"1" * 32,))))
+    flags = ["--interval-s", "0.2", "--number", "4", *(["--keys-file", str(keys)] * keyed)]
     with (
         PlainNode(broker.port, "mqtick/#") as node,
         Program(broker.url, tmp_path / "first", *flags) as first,
     ):
         node.until(lambda: states(node, 4))
-        generation = Time.decode(node.on("mqtick/t/4")[-1].payload).generation
+        generations = {Time.decode(one.payload).generation for one in node.on("mqtick/t/4")}
         with Program(broker.url, tmp_path / "second", *flags) as second:
-            assert second.process.wait(8) == 1
-        assert "another time server with the number 4 publishes on" in second.said
-        assert "give it a number of its own with --number" in second.said
-        assert first.process.poll() is None
-        assert set(states(node, 4)) == {"synchronised"}
-        heard = len(node.on("mqtick/t/4"))
-        node.until(lambda: len(node.on("mqtick/t/4")) > heard + 3)
-        assert Time.decode(node.on("mqtick/t/4")[-1].payload).generation == generation
+            wait_for(lambda: look(second).get("state") == "standing by")
+            wait_for(lambda: "stands by for this one" in look(first)["same_number"])
+            assert cli.main(["status", "--state-folder", str(second.folder)]) == 3
+            said = capsys.readouterr().out
+            assert "standing by: another time server with the number 4 has served longer" in said
+            assert "give it a number of its own with --number" in said
+            heard = len(node.on("mqtick/t/4"))
+            node.until(lambda: len(node.on("mqtick/t/4")) > heard + 30, 15)  # 3 timeouts
+            last = [Time.decode(one.payload).generation for one in node.on("mqtick/t/4")[heard:]]
+            assert set(last) == generations
+            assert set(states(node, 4)) == {"synchronised"}
+            assert (first.process.poll(), second.process.poll()) == (None, None)
+            first.terminate()
+            wait_for(lambda: look(second)["state"] == "synchronised")
+            node.until(lambda: states(node, 4)[-2:] == ["gone", "synchronised"])
+            node.until(lambda: Time.decode(node.on("mqtick/t/4")[-1].payload).sequence < 10)
+            assert second.said.count("stands by, publishes and answers nothing") == 1
 
 
 @pytest.mark.slow
-def test_of_two_servers_with_the_same_number_that_start_together_one_stays(
+def test_of_two_servers_with_the_same_number_that_start_together_one_serves(
     broker: Mosquitto, tmp_path: Path
 ) -> None:
     flags = ("--interval-s", "0.2")
     with (
+        PlainNode(broker.port, "mqtick/t/0") as node,
         Program(broker.url, tmp_path / "first", *flags) as first,
         Program(broker.url, tmp_path / "second", *flags) as second,
     ):
-        processes = (first.process, second.process)
-        wait_for(lambda: [one.poll() for one in processes].count(None) < 2)
-        time.sleep(3)
-        assert [one.poll() for one in processes].count(None) == 1
-        assert [one.poll() for one in processes].count(1) == 1
+
+        def found() -> list[str]:
+            return sorted(str(look(one).get("state")) for one in (first, second))
+
+        wait_for(lambda: found() == ["standing by", "synchronised"])
+        heard = len(node.messages)
+        node.until(lambda: len(node.messages) > heard + 30, 15)
+        generations = {Time.decode(one.payload).generation for one in node.messages[heard:]}
+        assert len(generations) == 1
+        assert found() == ["standing by", "synchronised"]
+
+
+@pytest.mark.slow
+def test_a_forger_with_the_key_of_the_broadcast_does_not_stop_a_server_that_connects(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    keys, ring = tmp_path / "keys", Keyring((b"1" * 32,))
+    keys.touch(mode=0o600)
+    keys.write_text(server_key_file(ring))
+    flags = ("--interval-s", "0.2", "--keys-file", str(keys))
+    end = threading.Event()
+
+    def forge() -> None:
+        for sequence in itertools.count(1_000_000):
+            stated_ns = time.time_ns()
+            body = Time(0, sequence, stated_ns, 0, 0, 1, Leap.NONE, Source.KERNEL, 7).body()
+            node.say("mqtick/t/0", ring.broadcast().sign(body, "mqtick/t/0"))
+            if end.wait(0.1):
+                return
+
+    with PlainNode(broker.port, "mqtick/t/0", "mqtick/r/0/c") as node:
+        forger = threading.Thread(target=forge)
+        forger.start()
+        try:
+            with Program(broker.url, tmp_path / "a", *flags) as server:
+
+                def served() -> int:
+                    messages = [Time.decode(one.payload) for one in node.on("mqtick/t/0")]
+                    return sum(message.sequence < 1_000_000 for message in messages)
+
+                node.until(lambda: served() > 35, 20)  # 3.5 timeouts of 2 s
+                topic = "mqtick/q/0/c"
+                node.say(topic, ring.client("c").sign(Request(0, 1, bytes(8), False).body(), topic))
+                node.until(lambda: node.on("mqtick/r/0/c"))
+                wait_for(lambda: "no server answers for them" in look(server)["same_number"])
+                assert look(server)["state"] == "synchronised"
+                assert look(server)["conflicts"] > 50
+                assert server.said.count("no server answers for them") == 1
+                assert server.process.poll() is None
+        finally:
+            end.set()
+            forger.join()
 
 
 def leader(node: PlainNode) -> str:

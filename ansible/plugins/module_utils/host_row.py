@@ -136,7 +136,7 @@ def _state(status: dict[str, Any], service: str) -> tuple[str, str, str]:
     """Return state, reason and remedy, as far as the status itself says them."""
     age_ns, state = whole_of(status.get("age_ns")), text_of(status.get("state"), 40)
     error = text_of(status.get("last_error"))
-    if state not in ("synchronised", "holdover", "unsynchronised"):
+    if state not in ("synchronised", "holdover", "unsynchronised", "standing by"):
         reason = f"the status has the state {state!r}, which this version does not know"
         return "not understood", reason, "upgrade: ansible-playbook mqtick.fleet.upgrade"
     if age_ns is None or age_ns > STALE_NS:
@@ -264,6 +264,8 @@ def _timeserver(
         remedy = "a nearer or better timeserver_upstream; after a start wait for some polls"
     if state == "unsynchronised" and not remedy:
         remedy = "on the host: chronyc sources; is its upstream reachable?"
+    if state == "standing by":
+        remedy = "give each time server a timeserver_number of its own, then run site"
     number = whole_of(status.get("number"))
     return Row(
         host,

@@ -2,7 +2,8 @@
 
 A tag is the first 8 octets of HMAC-SHA256 over topic, NUL, context and body. Every client holds the
 broadcast key, so the tag of a broadcast tells members of the fleet from strangers, not the server
-from a client that has been broken into; exchanges have a key of their own for each client.
+from a client that has been broken into; exchanges have a key of their own for each client, and what
+servers say among themselves has one that no client is given.
 """
 
 import hmac
@@ -26,6 +27,7 @@ __all__ = [
     "Replay",
     "derive_broadcast_key",
     "derive_client_key",
+    "derive_server_key",
     "is_newer",
     "load_key_file",
 ]
@@ -50,6 +52,11 @@ def derive_broadcast_key(fleet_key: bytes) -> bytes:
 def derive_client_key(fleet_key: bytes, client: str) -> bytes:
     """Return the key of kinds 2 to 5 for one client."""
     return hmac.digest(fleet_key, b"mqtick client " + check_client_name(client).encode(), "sha256")
+
+
+def derive_server_key(fleet_key: bytes) -> bytes:
+    """Return the key of kind 6, which only holders of the fleet key have."""
+    return hmac.digest(fleet_key, b"mqtick server", "sha256")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -147,6 +154,15 @@ class Keyring:
         """Return the keys of the exchanges with the client `name`."""
         derived = tuple(derive_client_key(key, name) for key in self.fleet)
         return self._keys("client", self.client_only, derived)
+
+    def server(self) -> Keys:
+        """Return the keys of what servers say among themselves; KeyFileError without fleet keys."""
+        if self.broadcast_only or self.client_only:
+            raise KeyFileError(
+                "The key file has no `fleet` line, so a time server cannot answer for its number. "
+                "Give it the fleet key; the derived keys are a client's."
+            )
+        return Keys(tuple(map(derive_server_key, self.fleet)))
 
     def _keys(self, what: str, held: tuple[bytes, ...], derived: tuple[bytes, ...]) -> Keys:
         if (self.broadcast_only or self.client_only) and not held:

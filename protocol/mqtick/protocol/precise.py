@@ -29,6 +29,7 @@ __all__ = [
     "NONCE_OCTETS",
     "TAG_OCTETS",
     "VERSION",
+    "Claim",
     "Echo",
     "FollowUp",
     "Leap",
@@ -70,6 +71,7 @@ class Time:
         """Return the 24 octets before the tag."""
         return _pack(
             self,
+            self.sequence,
             *wire.split_instant(self.transmit_ns),
             wire.known_or(self.previous_correction_ns, wire.UNKNOWN_CORRECTION),
             encode_root_distance(self.root_distance_ns),
@@ -110,9 +112,8 @@ class Request:
 
     def body(self) -> bytes:
         """Return the 16 octets before the tag."""
-        if len(self.nonce) != NONCE_OCTETS:  # struct would cut or fill silently
-            raise ValueError(f"A nonce has 8 octets, not {len(self.nonce)}; nothing was encoded.")
-        return _pack(self, self.nonce, _ECHO_WANTED if self.wants_echo else 0, 0)
+        _check_nonce(self.nonce)
+        return _pack(self, self.sequence, self.nonce, _ECHO_WANTED if self.wants_echo else 0, 0)
 
     @classmethod
     def decode(cls, payload: bytes) -> Request:
@@ -152,6 +153,7 @@ class Reply:
         """Return the 24 octets before the tag."""
         return _pack(
             self,
+            self.sequence,
             *wire.split_instant(self.transmit_ns),
             self.residence_ns,
             encode_root_distance(self.root_distance_ns),
@@ -197,6 +199,7 @@ class FollowUp:
         """Return the 12 octets before the tag."""
         return _pack(
             self,
+            self.sequence,
             wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
             wire.pack_sources(self.correction_source),
             self.generation,
@@ -239,6 +242,7 @@ class Echo:
         """Return the 24 octets before the tag."""
         return _pack(
             self,
+            self.sequence,
             wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
             self.first_echo_ns,
             self.echo_span_ns,
@@ -268,8 +272,45 @@ class Echo:
         )
 
 
-Message = Time | Request | Reply | FollowUp | Echo
-_KINDS: Final[dict[int, type[Message]]] = {1: Time, 2: Request, 3: Reply, 4: FollowUp, 5: Echo}
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Kind 6, among servers: "this number is mine, since then"; a question, or the answer to one.
+
+    `server` is the number that is claimed. Of two claims that with the lesser `rank` counts.
+    """
+
+    KIND: ClassVar[int] = 6
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIHII8s")
+
+    server: int
+    lot: int
+    """0 to 2^32 - 1, drawn by each run of a server: tells runs apart, and decides ties."""
+    since_ns: int | None
+    """Since when this run could serve, by its own clock; None: it is not synchronised now."""
+    nonce: bytes
+    """8 octets: fresh and not to be guessed in a question; an answer repeats its question's."""
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """What claims are sorted by: synchronised before not, then age, then lot."""
+        return self.since_ns is None, self.since_ns or 0, self.lot
+
+    def body(self) -> bytes:
+        """Return the 24 octets before the tag."""
+        _check_nonce(self.nonce)
+        return _pack(self, self.lot, *wire.split_instant(self.since_ns or 0), self.nonce)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Claim:
+        """Read a payload of this kind, tag included but unverified."""
+        _, server, lot, high, low, ns, nonce = _unpack(cls, payload)
+        return cls(server, lot, wire.join_instant(high, low, ns) or None, nonce)
+
+
+Message = Time | Request | Reply | FollowUp | Echo | Claim
+_KINDS: Final[dict[int, type[Message]]] = {
+    kind.KIND: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim)
+}
 
 
 def decode(payload: bytes) -> Message:
@@ -277,7 +318,7 @@ def decode(payload: bytes) -> Message:
     number = wire.read_kind(payload)
     kind = _KINDS.get(number)
     if kind is None:
-        raise DecodeError("kind", f"The message is of kind {number}; 1 to 5 are known; ignored.")
+        raise DecodeError("kind", f"The message is of kind {number}; 1 to 6 are known; ignored.")
     return kind.decode(payload)
 
 
@@ -287,11 +328,16 @@ def _unpack(kind: type[Message], payload: bytes) -> tuple[Any, ...]:
     return kind.LAYOUT.unpack_from(payload)
 
 
+def _check_nonce(nonce: bytes) -> None:
+    if len(nonce) != NONCE_OCTETS:  # struct would cut or fill silently
+        raise ValueError(f"A nonce has 8 octets, not {len(nonce)}; nothing was encoded.")
+
+
 def _pack(message: Message, *fields: int | bytes) -> bytes:
-    """Put version, kind, server and sequence before `fields`; struct checks the ranges."""
+    """Put version, kind and server before `fields`; struct checks the ranges."""
     try:
         head = VERSION << 4 | message.KIND
-        return message.LAYOUT.pack(head, message.server, message.sequence, *fields)
+        return message.LAYOUT.pack(head, message.server, *fields)
     except struct.error as error:
         raise ValueError(
             f"A field of {message} is outside its range ({error}). Nothing was encoded; "

@@ -7,6 +7,7 @@ Below a prefix P (`mqtick` unless configured), for server number n and a client'
 * `P/r/n/NAME` reply: from the server to that client, and to the server's two echo connections;
 * `P/f/n/NAME` follow-up and echo: from the server to that client;
 * `P/l/n` loop: from the server to itself;
+* `P/o/n/order`, `P/o/n/claim`: from the server to itself, and to another one with its number;
 * `P/x/KIND/NAME` command of an experiment's runner to a node, `P/y/KIND/NAME` the node's answer.
 
 No topic has more than 32 octets, so that the published hardware broker carries it. What a person
@@ -106,8 +107,12 @@ class TopicTree:
         """Where the server finds out in which order the broker delivers."""
         return f"{self._topic('o', server)}/order"
 
+    def claim(self, server: int) -> str:
+        """Where servers that were given one number find out which of them holds it."""
+        return f"{self._topic('o', server)}/claim"
+
     def all_orders(self, server: int) -> str:
-        """Return the filter of the last echo for that; the same depth as a reply topic."""
+        """Return the last echo's filter for the order; the same depth as a reply topic."""
         return f"{self._topic('o', server)}/#"
 
     def command(self, node: str) -> str:

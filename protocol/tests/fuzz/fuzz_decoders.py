@@ -5,7 +5,7 @@ A decoder may return or raise DecodeError. What it returned must encode, and rea
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 
 def targets() -> list[Callable[[bytes], Any]]:
@@ -35,10 +35,9 @@ def targets() -> list[Callable[[bytes], Any]]:
 
         return run
 
-    kinds = (precise.Time, precise.Request, precise.Reply, precise.FollowUp, precise.Echo)
     return [
         again(precise.decode, lambda message: message.body() + bytes(8)),
-        *(kind.decode for kind in kinds),
+        *(kind.decode for kind in get_args(precise.Message)),
         again(time_types.decode_instance, time_types.encode_instance),
         again(time_types.decode_time_2007, time_types.encode_time_2007),
         time_types.decode_duration,

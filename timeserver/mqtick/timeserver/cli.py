@@ -85,7 +85,7 @@ def _check(settings: Settings) -> None:
     broker_from(settings)
     TopicTree(settings.prefix).request(settings.number, "x")
     if settings.keys_file:
-        load_key_file(settings.keys_file).broadcast()
+        load_key_file(settings.keys_file).server()
     if settings.virtual_clock:
         VirtualClockSettings.from_text(settings.virtual_clock)
     if "1451.1.6" in settings.formats and settings.name:
@@ -118,7 +118,7 @@ def _output(keys: PinKeys) -> Output | None:
 
 
 def serve(settings: Settings) -> int:
-    """Run until a signal, or until another server with our number is found."""
+    """Run until a signal."""
     loop = Loop()
     broker = broker_from(settings)
     keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
@@ -177,8 +177,6 @@ def serve(settings: Settings) -> int:
         for output in filter(None, (pin, pps)):
             output.close()
         loop.close()
-    if server.error is not None:
-        return fail(str(server.error))
     return Exit.GOOD
 
 

@@ -1,8 +1,4 @@
-"""Several servers on one broker: who may use the topics that have no server number in them.
-
-And what happens when two have the same number: whoever came later has to go. Where both came at
-the same time (a power cut ended), one of them still has to stay.
-"""
+"""Several servers on one broker: who may use the topics that have no server number in them."""
 
 from __future__ import annotations
 
@@ -22,10 +18,6 @@ class Election:
         self.timeout_ns = timeout_ns
         self._listening_ns: int | None = None
         self._heard: dict[int, int] = {}
-        self._rival_since_ns = self._rival_heard_ns = 0
-        self._waiting = False
-        self.conflicts = 0
-        """Messages heard under our own number that were not ours."""
 
     def connected(self, now_ns: int) -> None:
         """From now on the others can be heard."""
@@ -39,23 +31,6 @@ class Election:
     def gone(self, number: int) -> None:
         """Note a last will or an orderly goodbye."""
         self._heard.pop(number, None)
-
-    def conflict(self, now_ns: int, *, rival_is_older: bool) -> bool:
-        """Note a foreign message under our own number; True when we are the one to go.
-
-        Who is settled stays. Who is not goes at once when the rival looks older, and otherwise
-        gives it a `timeout_ns` to go itself: a rival that is still there then was here before us.
-        """
-        self.conflicts += 1
-        if now_ns - self._rival_heard_ns > self.timeout_ns:
-            self._waiting = False
-        self._rival_heard_ns = now_ns
-        if not self.settled(now_ns):
-            if rival_is_older:
-                return True
-            if not self._waiting:
-                self._waiting, self._rival_since_ns = True, now_ns
-        return self._waiting and now_ns - self._rival_since_ns > self.timeout_ns
 
     def alive(self, now_ns: int) -> list[int]:
         """Return the numbers of the other servers that are alive, ascending."""

@@ -20,6 +20,7 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.service.units import microseconds_to_ns, seconds_to_ns
 from mqtick.timeserver.announcement import announcement
 from mqtick.timeserver.broadcast import Broadcast
+from mqtick.timeserver.claims import Claims
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.counters import Counters
 from mqtick.timeserver.echo import EchoPair
@@ -29,19 +30,15 @@ from mqtick.timeserver.foreign import ForeignFormats
 from mqtick.timeserver.neighbours import GONE, Neighbours
 from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
-from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd, unsynchronised
+from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd
 from mqtick.timeserver.schedule import Lateness, next_deadline_ns
 
-__all__ = ["NumberInUseError", "Server"]
+__all__ = ["Server"]
 
 _log = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
 _LOOP_BURST = 16
 _LOOP_INTERVAL_NS = 4 * _SECOND
-
-
-class NumberInUseError(RuntimeError):
-    """Another server on this broker has our number; the text says what to do."""
 
 
 class Obeys(Protocol):
@@ -80,7 +77,6 @@ class Server:
         self.instance = secrets.token_hex(8)
         self.started_ns = clock.time_ns()
         self.steps = 0
-        self.error: NumberInUseError | None = None
         self.experiments: Obeys | None = None
         """To be set before `start`."""
         self._steps = StepDetector()
@@ -88,14 +84,7 @@ class Server:
         self._before_send, self._after_send = before_send, after_send
         timeout_ns = max(2 * _SECOND, 7 * self.interval_ns // 2)
         self.election = Election(self.number, timeout_ns)
-        self.neighbours = Neighbours(
-            self.tree,
-            keyring.broadcast(),
-            self.election,
-            self.counters,
-            interval_ns=self.interval_ns,
-            generation=self.generation,
-        )
+        self._since_ns: int | None = None
         self._timer: Timer | None = None
         self._watch = self._make_watch()
         self._trusted = Reference(
@@ -113,6 +102,24 @@ class Server:
             on_publish=self._on_publish,
             on_up=self._on_up,
             will=Will(self.tree.status(self.number), GONE),
+        )
+        self.claims = Claims(
+            self.number,
+            self.tree.claim(self.number),
+            keyring.server(),
+            self.counters,
+            timeout_ns,
+            since=self._since,
+            publish=self.connection.publish_unstamped,
+            later=loop.call_later,
+        )
+        self.neighbours = Neighbours(
+            self.tree,
+            keyring.broadcast(),
+            self.election,
+            self.claims,
+            self.counters,
+            interval_ns=self.interval_ns,
         )
         self.echo: EchoPair | None = None
         if settings.echo:
@@ -186,16 +193,24 @@ class Server:
         """What is known of the clock that is served."""
         if self._watch is None:
             return self._trusted
-        if self.error is not None:
-            return unsynchronised(str(self.error))
         return self._watch.current
 
     def leads(self) -> bool:
         """Whether this server may use the topics without a number, and knows the time."""
-        return self.election.leads(time.monotonic_ns()) and self.reference.synchronised
+        may = self.election.leads(time.monotonic_ns()) and not self.claims.standing_by
+        return may and self.reference.synchronised
+
+    def _since(self) -> int | None:
+        """When this run first was connected and synchronised; None while it is not the latter."""
+        if not self.reference.synchronised:
+            return None
+        if self._since_ns is None:
+            self._since_ns = self.clock.time_ns()
+        return self._since_ns
 
     def use_keys(self, keyring: Keyring) -> None:
         """Sign and verify with these keys from now on; KeyFileError, before any is changed."""
+        self.claims.keys = keyring.server()
         self.broadcast.keys = self.neighbours.keys = keyring.broadcast()
         self.responder.use_keys(keyring)
 
@@ -209,14 +224,14 @@ class Server:
         self._schedule()
 
     def _on_up(self) -> None:
-        self.neighbours.connected(self.clock.time_ns())
+        self.election.connected(time.monotonic_ns())
         tree = self.tree
-        topics = [tree.loop(self.number), tree.all_times()]
+        topics = [tree.loop(self.number), tree.all_times(), self.claims.topic]
         if "precise" in self.settings.formats:
             topics.append(tree.all_requests(self.number))
         if self.experiments is not None:
             topics.append(self.experiments.topic)
-        self.connection.subscribe(topics, self._subscribed)
+        self.connection.subscribe(topics, self._heard_from_now_on)
         self.foreign.connected()
         self.connection.subscribe(self.foreign.topics(), self._foreign_subscribed)
         self.connection.subscribe_retained(tree.all_statuses())
@@ -224,6 +239,10 @@ class Server:
         self.loopback.start()
         if self.echo is not None and self.echo.first.connected:
             self.order.place()
+
+    def _heard_from_now_on(self, granted: bool) -> None:
+        self._subscribed(granted)
+        self.claims.connected()
 
     def _subscribed(self, granted: bool) -> None:
         if not granted:
@@ -250,15 +269,18 @@ class Server:
         )
 
     def _due(self, deadline_ns: int) -> None:
-        if self.error is not None or self._look_for_step():
+        if self._look_for_step():
             return
         ahead_ns = deadline_ns - self.clock.time_ns()
         if ahead_ns > 100_000:  # slewed meanwhile
             self._schedule()
             return
-        if self.connection.connected:
+        if self._may_publish():
             self.publish_time(deadline_ns)
         self._schedule()
+
+    def _may_publish(self) -> bool:
+        return self.connection.connected and not self.claims.standing_by
 
     def publish_extra(self, after_ns: int, done: Callable[[int | None, int], None]) -> None:
         """Publish one message beside the schedule; `done(sequence or None, deadline)` follows."""
@@ -266,7 +288,7 @@ class Server:
 
         def due() -> None:
             sent = self.broadcast.sent
-            if self.error is None and not self._look_for_step() and self.connection.connected:
+            if not self._look_for_step() and self._may_publish():
                 self.publish_time(deadline_ns)
             is_sent = self.broadcast.sent > sent
             done(self.broadcast.sequence if is_sent else None, deadline_ns)
@@ -309,10 +331,14 @@ class Server:
 
     def _on_publish(self, arrival: Arrival) -> None:
         head = arrival.topic.removeprefix(self.tree.prefix)[:3]
-        if head == "/q/":
+        if head == "/t/":
+            self.neighbours.on_time(arrival)
+        elif arrival.topic == self.claims.topic:
+            self.claims.on_claim(arrival)
+        elif head == "/q/" and self.claims.standing_by:
+            self.counters.refuse("standing-by")
+        elif head == "/q/":
             self.responder.on_request(arrival)
-        elif head == "/t/":
-            self._on_time(arrival)
         elif head == "/l/":
             self.loopback.on_arrival(arrival)
         elif head == "/o/":
@@ -324,26 +350,18 @@ class Server:
         else:
             self.foreign.on_request(arrival)
 
-    def _on_time(self, arrival: Arrival) -> None:
-        self.neighbours.on_time(arrival)
-        if self.neighbours.has_to_go and self.error is None:
-            self.error = NumberInUseError(
-                f"another time server with the number {self.number} publishes on "
-                f"{self.connection.address}: this one stops, so that clients are not torn between "
-                f"two clocks; give it a number of its own with --number."
-            )
-            self.loop.stop()
-
     def _on_echo(self, arrival: Arrival, last: bool) -> None:
         if arrival.topic == self.order.topic:
             self.order.arrived("last" if last else "first", arrival)
-        else:
+        elif arrival.topic != self.claims.topic:  # beside the order's, and below the same `#`
             self.responder.on_echo(arrival, last=last)
 
     def tick(self) -> None:
         """Do once a second what need not be done at once."""
         self._look_for_step()
-        if not self.election.settled(time.monotonic_ns()):
+        if self.connection.connected:
+            self._since()
+        if not self.election.settled(time.monotonic_ns()) or self.claims.standing_by:
             return  # the topic may be another server's, whose number was given to us by mistake
         payload = announcement(
             self.reference,
@@ -361,7 +379,7 @@ class Server:
         """Say goodbye (the status topic too) and disconnect."""
         if self._watch is not None:
             self._watch.stop()
-        if self.error is None:
+        if not self.claims.standing_by:
             self.connection.publish_retained(self.tree.status(self.number), GONE)
         self.connection.close()
         if self.echo is not None:

@@ -11,16 +11,27 @@ from mqtick.timeserver.server import Server
 __all__ = ["metrics", "status", "status_lines"]
 
 
+_ECHO = {
+    "kept": "offered, the broker keeps the order",
+    "broken": "not offered, the broker does not keep the order",
+    "unknown": "not offered yet, the broker's order is being tried out",
+    "off": "off",
+}
+
+
 def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
     """Return the whole status; durations in ns, as their names say."""
-    reference, late, echo = server.reference, server.lateness, server.echo
+    reference, late, echo, claims = server.reference, server.lateness, server.echo, server.claims
+    state = "synchronised" if reference.synchronised else "unsynchronised"
     return {
-        "state": "synchronised" if reference.synchronised else "unsynchronised",
-        "reason": reference.reason,
+        "state": "standing by" if claims.standing_by else state,
+        "reason": claims.says if claims.standing_by else reference.reason,
         "number": server.number,
+        "formats": list(server.settings.formats),
         "leads": server.leads(),
         "other_servers": server.election.alive(monotonic_ns),
-        "conflicts": server.election.conflicts,
+        "conflicts": claims.strangers,
+        "same_number": claims.says,
         "broker": server.connection.address,
         "connected": server.connection.connected,
         "connects": server.connection.connects,
@@ -42,7 +53,7 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "correction_source": server.broadcast.last_source.name.lower(),
         "loop_delay_ns": server.loopback.delay_ns(),
         "echo_span_ns": server.responder.spans.value(monotonic_ns),
-        "echo_order": server.order.says,
+        "echo_order": server.order.says if echo is not None else "off",
         "echo_clients": echo.clients if echo is not None else 0,
         "messages_dropped": server.connection.dropped,
         "done": dict(server.counters.done),
@@ -54,9 +65,15 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
     """Yield the status as a person reads it."""
     us = 1000.0
     yield f"state             {values['state']}: {values['reason']}"
-    role = "publishes every format" if values["leads"] else "precise format only"
+    served = [] if values["state"] == "standing by" else values["formats"]
+    served = [name for name in served if name == "precise" or values["leads"]]
     others = ", ".join(str(number) for number in values["other_servers"]) or "none"
-    yield f"server            number {values['number']}, {role}; other servers: {others}"
+    yield (
+        f"server            number {values['number']}, serves {', '.join(served) or 'nothing'}; "
+        f"other servers: {others}"
+    )
+    if values["same_number"] and values["same_number"] != values["reason"]:
+        yield f"its number        {values['same_number']}"
     link = "connected" if values["connected"] else f"not connected: {values['last_error']}"
     yield f"broker            {values['broker']}, {link}"
     yield (
@@ -77,7 +94,12 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
         )
     yield (
         f"requests          {values['done'].get('replies', 0)} answered, "
-        f"{values['done'].get('echoes', 0)} with echo, {values['echo_clients']} clients with echo"
+        f"{values['done'].get('echoes', 0)} of them with the echo"
+    )
+    clients = "client is" if values["echo_clients"] == 1 else "clients are"
+    yield (
+        f"echo              {_ECHO[values['echo_order']]}; "
+        f"{values['echo_clients']} {clients} set up for it"
     )
     refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
     yield f"refused           {refused or 'nothing'}"
@@ -89,6 +111,10 @@ def metrics(values: dict[str, Any]) -> list[Metric]:
         "synchronised": (
             "1 while the served clock is synchronised.",
             values["state"] == "synchronised",
+        ),
+        "standing_by": (
+            "1 while another server that has served longer has this one's number.",
+            values["state"] == "standing by",
         ),
         "connected": ("1 while the broker is connected.", values["connected"]),
         "root_distance_seconds": (

@@ -1,0 +1,203 @@
+"""Which of two servers with one number holds it: decided by what only servers can sign.
+
+Every client can sign time messages, and recorded ones can be sent again; so neither says who is
+there. A server that hears somebody under its number asks, with a nonce; whoever has the number
+answers with the nonce, and with the key that no client is given. Who has served longer goes on. The
+other one *stands by*: it says nothing, asks on, and goes on when nobody older answers any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+
+from mqtick.protocol.auth import Keys
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.loop import Timer
+from mqtick.protocol.precise import NONCE_OCTETS, Claim
+from mqtick.timeserver.counters import Counters
+from mqtick.timeserver.rate import Bucket
+
+__all__ = ["Claims"]
+
+_log = logging.getLogger(__name__)
+_SECOND = 1_000_000_000
+# Ours, and those of a handful of servers that were all given one number.
+_ANSWERS_PER_S = 8.0
+_REMEMBERED_QUESTIONS = 64
+_OLDER, _YOUNGER, _UNPROVEN = "older", "younger", "unproven"
+_WHO_WITH_KEYS = (
+    "Somebody has the broadcast key of a client or sends recorded messages, or the broker keeps "
+    "claims back: see who may write the time topic, and change the fleet key."
+)
+_WHO_WITHOUT = "Anybody who may write the time topic can do that: see the access list, use keys."
+# How long a status speaks of what does not go on: somebody has to see it.
+_MENTIONED_NS = 600 * _SECOND
+
+
+class Claims:
+    """Asks and answers for `number` on `topic`; `standing_by` says whether another one holds it.
+
+    `since()` is when this run could first serve, ns of its clock, None while it is not
+    synchronised; `publish(topic, payload)` sends; `later(delay_ns, call)` calls in the future.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        topic: str,
+        keys: Keys,
+        counters: Counters,
+        timeout_ns: int,
+        *,
+        since: Callable[[], int | None],
+        publish: Callable[[str, bytes], object],
+        later: Callable[[int, Callable[[], None]], Timer],
+    ) -> None:
+        self.number, self.topic, self.keys = number, topic, keys
+        self.lot = secrets.randbits(32)
+        self.strangers = 0
+        """Time messages heard under our number that were not ours."""
+        self._counters, self._timeout_ns = counters, timeout_ns
+        self._since, self._publish, self._later = since, publish, later
+        self._asked: dict[bytes, int] = {}
+        self._answered: deque[bytes] = deque(maxlen=_REMEMBERED_QUESTIONS)
+        self._answers = Bucket(_ANSWERS_PER_S, _ANSWERS_PER_S, time.monotonic_ns())
+        self._round: Timer | None = None
+        self._ask_again = False
+        self._older: Claim | None = None
+        # When the question was asked that they answered last: they were there after that.
+        self._older_ns = self._younger_ns = self._unproven_ns = -_MENTIONED_NS
+        self._heard_ns = self._said_ns = -_MENTIONED_NS
+        self._said = ""
+
+    def connected(self) -> None:
+        """Ask at once: from now on the answer can be heard."""
+        if self._round is not None:
+            self._round.cancel()
+            self._round = None
+        self._ask()
+
+    def stranger(self) -> None:
+        """Take note of a time message under our number that is not ours; it proves nothing."""
+        self.strangers += 1
+        self._counters.refuse("number-in-use")
+        self._heard_ns = time.monotonic_ns()
+        self._ask()
+
+    # -- asking and answering --------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Ask who has our number; if that was asked just now, a little later."""
+        self._ask_again = self._round is not None
+        if self._ask_again:
+            return
+        now_ns = time.monotonic_ns()
+        self._asked = {
+            nonce: at_ns for nonce, at_ns in self._asked.items() if self._is_recent(at_ns)
+        }
+        nonce = secrets.token_bytes(NONCE_OCTETS)
+        self._asked[nonce] = now_ns
+        self._say(nonce)
+        suspects = self._is_recent(self._heard_ns)
+        self._round = self._later(self._timeout_ns // 4, lambda: self._close(suspects=suspects))
+
+    def _say(self, nonce: bytes) -> None:
+        claim = Claim(self.number, self.lot, self._since(), nonce)
+        self._publish(self.topic, self.keys.sign(claim.body(), self.topic))
+
+    def on_claim(self, arrival: Arrival) -> None:
+        """Take a question or an answer, our own among them."""
+        try:
+            if arrival.retain:
+                raise DecodeError("retained", "A retained claim is old by nature.")
+            claim = Claim.decode(arrival.payload)
+            if claim.server != self.number:
+                raise DecodeError("server", "The claim names another number than its topic.")
+            self.keys.verify(arrival.payload, arrival.topic)
+            if claim.lot == self.lot:
+                return
+            asked_ns = self._asked.get(claim.nonce)
+            if asked_ns is not None and self._is_recent(asked_ns):
+                self._take_answer(claim, asked_ns)
+            elif claim.nonce not in self._answered:
+                if not self._answers.take(time.monotonic_ns()):
+                    raise DecodeError("rate", "Asked too often; not answered.")
+                self._answered.append(claim.nonce)
+                self._say(claim.nonce)
+                self._ask()
+        except DecodeError as error:
+            self._counters.refuse(error.reason)
+
+    def _take_answer(self, claim: Claim, asked_ns: int) -> None:
+        """Somebody who holds the fleet key has our number, and was there after we asked."""
+        if claim.rank < Claim(self.number, self.lot, self._since(), claim.nonce).rank:
+            self._older, self._older_ns = claim, asked_ns
+            return
+        self._younger_ns = asked_ns
+        if self._older is not None and self._older.lot == claim.lot:  # it lost its reference
+            self._older = None
+
+    def _close(self, *, suspects: bool) -> None:
+        """A quarter of the timeout after a question, say what came of it; ask on if need be."""
+        self._round = None
+        if suspects and not self._is_recent(max(self._older_ns, self._younger_ns)):
+            self._unproven_ns = self._heard_ns
+        self._log_change()
+        if self.standing_by or self._ask_again:
+            self._ask()
+
+    def _log_change(self) -> None:
+        said, self._said = self._said, self._finding
+        said_ns, self._said_ns = self._said_ns, time.monotonic_ns()
+        if said == _OLDER != self._said:
+            _log.warning("nobody older answers for the number %d: serving again", self.number)
+        if self._said and (self._said != said or self._said_ns - said_ns > _MENTIONED_NS):
+            _log.warning("%s", self.says)
+
+    # -- what came of it -------------------------------------------------------------------
+
+    def _is_recent(self, at_ns: int) -> bool:
+        return time.monotonic_ns() - at_ns <= self._timeout_ns
+
+    @property
+    def standing_by(self) -> bool:
+        """Whether a server that has served longer holds our number."""
+        return self._older is not None and self._is_recent(self._older_ns)
+
+    @property
+    def _finding(self) -> str:
+        if self.standing_by:
+            return _OLDER
+        latest_ns = max(self._younger_ns, self._unproven_ns)
+        if time.monotonic_ns() - latest_ns >= _MENTIONED_NS:
+            return ""
+        return _YOUNGER if latest_ns == self._younger_ns else _UNPROVEN
+
+    @property
+    def says(self) -> str:
+        """A sentence on who else has our number; empty where nobody was found lately."""
+        finding, number = self._finding, self.number
+        if finding == _OLDER:
+            return (
+                f"another time server with the number {number} has served longer: this one stands "
+                f"by, publishes and answers nothing, and goes on when that one is silent for "
+                f"{self._timeout_ns / _SECOND:g} s; give it a number of its own with --number."
+            )
+        if finding == _YOUNGER:
+            return (
+                f"another time server with the number {number} stands by for this one; give it a "
+                "number of its own with --number."
+            )
+        if finding == _UNPROVEN:
+            ago_s = (time.monotonic_ns() - self._heard_ns) / _SECOND
+            return (
+                f"{self.strangers} time messages under the number {number} were not ours, the last "
+                f"{ago_s:.0f} s ago, and no server answers for them; this one goes on. "
+                f"{_WHO_WITH_KEYS if self.keys.keys else _WHO_WITHOUT}"
+            )
+        return ""
