@@ -73,6 +73,7 @@ def values_of(
         "virtual_clock": "",
         "broker": "mqtt://broker.lan:1883",
         "connected": True,
+        "mqtt_version": "5",
         "attempts": 1,
         "connects": 1,
         "last_error": "",

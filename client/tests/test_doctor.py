@@ -588,6 +588,13 @@ def test_a_broker_that_answers_is_good_and_better_with_kernel_timestamps() -> No
     assert doctor_broker.check_broker(heard(kernel_stamps=False)).result == "WARN"
 
 
+def test_a_broker_without_mqtt_5_is_told_with_the_setting() -> None:
+    (check,) = doctor_broker.check_version(heard(error_5="mqtt://b refused the connection"))
+    assert check.result == "WARN"
+    assert 'set mqtt_version = "3.1.1"' in check.remedy
+    assert list(doctor_broker.check_version(heard())) == []
+
+
 def test_a_refused_subscription_is_named() -> None:
     granted = {"mqtick/t/+": True, "mqtick/r/0/pi7": False}
     check = doctor_broker.check_subscriptions(heard(granted=granted))

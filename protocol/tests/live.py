@@ -17,10 +17,12 @@ from mqtick.protocol.loop import Loop
 from mqtick.protocol.mqtt import Connection
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
-from local_broker import Mosquitto, free_port, program, running
+from local_broker import Amqtt, Mosquitto, Nats, free_port, program, running
 
 __all__ = [
+    "Amqtt",
     "Mosquitto",
+    "Nats",
     "Node",
     "certificate",
     "free_port",

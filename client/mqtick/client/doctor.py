@@ -160,6 +160,7 @@ def _at_broker(
     heard = listen(settings, broker, keyring, name, listen_s=listen_s)
     found.append(heard)
     yield at_broker.check_broker(heard)
+    yield from at_broker.check_version(heard)
     if heard.connected:
         yield at_broker.check_subscriptions(heard)
         yield from at_broker.check_times(heard, settings.format, listen_s)

@@ -21,6 +21,7 @@ __all__ = [
     "check_statuses",
     "check_subscriptions",
     "check_times",
+    "check_version",
 ]
 
 
@@ -35,6 +36,18 @@ def check_broker(heard: Heard) -> Check:
     return warn("broker", f"{value}, timestamps by the program", "kernel timestamps", remedy)
 
 
+def check_version(heard: Heard) -> Iterator[Check]:
+    """Check that the broker speaks the version of MQTT that was asked for."""
+    if heard.connected and heard.error_5:
+        yield warn(
+            "MQTT 5",
+            f"{heard.error_5}; MQTT 3.1.1 works",
+            "MQTT 5, or 3.1.1 in the settings",
+            'set mqtt_version = "3.1.1", which saves an attempt at each connection; all but '
+            "draft-2021 works so",
+        )
+
+
 def _remedy(heard: Heard) -> str:
     if lacks_extensions(heard.cause):
         return "make them anew: docs/operations.md, an authority of your own, has the commands"
@@ -43,6 +56,7 @@ def _remedy(heard: Heard) -> str:
         ("password", "username and password_file: does the broker know them?"),
         ("certificate", "ca_file: who signed the broker's certificate? is the system clock right?"),
         ("CERTIFICATE", "ca_file: who signed the broker's certificate? is the system clock right?"),
+        ("protocol version", "mqtt_version: the broker does not speak this one"),
         ("SSL", "mqtts:// to a port without TLS, or a protocol that one side does not know"),
         ("not known", "the host's name: does `getent hosts NAME` find it?"),
         ("efused", "is the broker up? Mosquitto listens beyond its host only with `listener`"),

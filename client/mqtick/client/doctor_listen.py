@@ -55,6 +55,8 @@ class Heard:
     error: str = ""
     cause: Exception | None = None
     """What `error` says, where the connection could not be made."""
+    error_5: str = ""
+    """Why it is MQTT 3.1.1 that is spoken, though the settings say 5."""
     connect_ns: int = 0
     """From the first attempt to the broker's answer."""
     kernel_stamps: bool = False
@@ -165,6 +167,7 @@ def listen(
                 connection.last_error = f"no answer within {patience_ns / 1e9:g} s"
             loop.turn(0.1)
         heard.connected, heard.connect_ns = connection.connected, time.monotonic_ns() - began_ns
+        heard.error_5 = connection.error_5
         heard.kernel_stamps = connection.kernel_stamps
         end_ns = time.monotonic_ns() + int(listen_s * _SECOND) if connection.connected else 0
         next_ns = 0

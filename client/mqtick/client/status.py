@@ -129,6 +129,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "virtual_clock": clock.settings.to_text() if isinstance(clock, VirtualClock) else "",
         "broker": agent.connection.address,
         "connected": agent.connection.connected,
+        "mqtt_version": "5" if agent.connection.version_5 else "3.1.1",
         "attempts": agent.connection.attempts,
         "connects": agent.connection.connects,
         "last_error": agent.certificate_error or agent.connection.last_error,

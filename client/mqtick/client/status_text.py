@@ -58,7 +58,7 @@ def _authenticated(values: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     """Yield the status as a person reads it."""
-    link = "connected"
+    link = f"connected (MQTT {values['mqtt_version']})"
     if not values["connected"]:
         link = f"not connected after {values['attempts']} attempts: {values['last_error']}"
     stamps = "kernel" if values["kernel_timestamps"] else "user"

@@ -55,11 +55,6 @@ class _Run:
     payload_tried: int = 0
 
 
-def _is_silent(error: str) -> bool:
-    """Whether nobody said anything, of versions or otherwise."""
-    return "cannot connect" in error or "did not answer" in error
-
-
 class _Examination:
     def __init__(self, loop: Loop, broker: Broker, prefix: str, seconds: float) -> None:
         self.broker, self._seconds = broker, seconds
@@ -79,17 +74,9 @@ class _Examination:
         """Connect everybody, with MQTT 3.1.1 where the broker does not speak 5."""
         peers, run = self.peers, self.run
         first = peers.connect(self.broker, 1)
-        if not first and self.broker.version == "5" and not _is_silent(peers.error):
-            run.error_5 = peers.error
-            peers.close()
-            older = replace(self.broker, version="3.1.1")
-            first = peers.connect(older, 1)
-            if first:
-                self.broker = older
-            else:  # then the version was not the only reason, or none
-                if "version" not in run.error_5:
-                    peers.error = run.error_5
-                run.error_5 = ""
+        if first and first[0].connection.error_5:
+            run.error_5 = first[0].connection.error_5
+            self.broker = replace(self.broker, version="3.1.1")
         run.address = peers.all[0].connection.address
         if not first:
             run.error = peers.error

@@ -119,6 +119,8 @@ class FrameSocket:
         self._for_paho = bytearray()
         self._unsent = b""
         self._ended = False
+        self.is_silent = True
+        """Whether nothing was ever read: not even an answer to our first packet."""
         self._unacknowledged = False
         self._acknowledged_ns = 0
         self.oversized = 0
@@ -153,6 +155,7 @@ class FrameSocket:
             if not data:
                 self._ended = True
                 return
+            self.is_silent = False
             self._feed(data)
             self._unacknowledged = True  # part of a frame too
 

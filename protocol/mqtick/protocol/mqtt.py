@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -35,6 +36,8 @@ _SEND_RETAINED_NEVER = 2
 _GOODBYE_S = 0.3
 # Reason codes above this one say what is wrong: MQTT 5.0, 2.4.
 _UNSPECIFIED = 0x80
+# What paho-mqtt makes of MQTT 3.1.1's return code 1, too.
+_UNSUPPORTED_VERSION = 0x84
 
 
 class Connection:
@@ -83,15 +86,17 @@ class Connection:
         self._retry: Timer | None = None
         self._deadline_ns = 0
         self.version_5 = broker.version == "5"
-        self._name = client_id
+        self.error_5 = ""
+        """Why MQTT 3.1.1 is spoken though the settings say 5; empty where it is not."""
+        self._name, self._will = client_id, will
         self._quiet = quiet
-        self._client = self._make_session(will)
+        self._client = self._make_session()
 
-    def _make_session(self, will: Will | None) -> Session:
+    def _make_session(self) -> Session:
         session = Session(
-            self.broker,
+            self.broker if self.version_5 else replace(self.broker, version="3.1.1"),
             self._name,
-            will,
+            self._will,
             lambda stream, below: FrameSocket(
                 stream, below, self._arrived, self.hooks, version_5=self.version_5
             ),
@@ -158,20 +163,26 @@ class Connection:
         self, _client: Any, _userdata: Any, _flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
         if reason.is_failure:
-            self._lost(f"{self.address} refused the connection: {reason}")
+            refusal = f"{self.address} refused the connection: {reason}"
+            self._lost(refusal, knows_5=reason.value != _UNSUPPORTED_VERSION)
             return
         self.connected = True
         self.connects += 1
         self._failures = 0
         level = logging.DEBUG if self._quiet else logging.INFO
-        _log.log(level, "%s: connected to %s", self._name, self.address)
+        older = f" by MQTT 3.1.1 (5 fails: {self.error_5})" if self.error_5 else ""
+        _log.log(level, "%s: connected to %s%s", self._name, self.address, older)
         self._on_up()
 
     def _disconnect_seen(
-        self, _client: Any, _userdata: Any, flags: Any, reason: ReasonCode, _properties: Any
+        self, client: Any, _userdata: Any, flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
-        if self._client.frames is None:
+        if client is not self._client or self._client.frames is None:
             return  # given up already, for a reason that says more than this echo of it
+        if self._client.frames.is_silent:
+            ended = f"{self.address} ended the connection without a word"
+            self._lost(ended, knows_5=False)
+            return
         says_much = flags.is_disconnect_packet_from_server or reason.value > _UNSPECIFIED
         said = f" ({reason})" if says_much else ""
         self._lost(f"the connection to {self.address} was lost{said}")
@@ -180,7 +191,8 @@ class Connection:
         """Give this connection up and make a new one."""
         self._lost(reason)
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str, *, knows_5: bool = True) -> None:
+        """Give up; `knows_5`: False where the broker does not speak MQTT 5, or seems not to."""
         if self._fd >= 0:
             self.loop.remove(self._fd)
             self._fd = -1
@@ -191,6 +203,12 @@ class Connection:
         was_connected, self.connected = self.connected, False
         if self._closing or self._retry is not None or self._connecting:
             return
+        if self.version_5 and not knows_5:
+            self._speak(version_5=False, because=reason)
+            self._connect()
+            return
+        if self.error_5:  # the next broker at this address may know more
+            self._speak(version_5=True)
         is_news = was_connected or reason != self.last_error
         self.last_error = reason
         self._failures += 1
@@ -202,6 +220,11 @@ class Connection:
             _log.log(level, "%s: %s; trying again", self._name, reason)
         if was_connected or self._failures == 1:
             self._on_down(reason)
+
+    def _speak(self, *, version_5: bool, because: str = "") -> None:
+        """Speak another version from the next connection on."""
+        self.version_5, self.error_5 = version_5, because
+        self._client = self._make_session()
 
     # -- running ---------------------------------------------------------------------------
 

@@ -53,9 +53,7 @@ class ForeignFormats:
         self._clock, self._limit, self._counters = clock, limit, counters
         self._connection, self._leads = connection, leads
         self.text = "1451.1.6" in settings.formats
-        self.draft = "draft-2021" in settings.formats and connection.version_5
-        if "draft-2021" in settings.formats and not self.draft:
-            _log.info("draft-2021 is off: it needs the user properties of MQTT 5")
+        self._wants_draft = "draft-2021" in settings.formats
         self._draft = DraftTopics(settings.draft_location)
         self._name = text1451.check_lns(settings.name or f"mqtick/{socket.gethostname()}"[:64])
         self._own = (f"{settings.prefix}/", "$")
@@ -63,6 +61,11 @@ class ForeignFormats:
         """Whether the broker refused the subscription to the requests."""
         self._connected_s = float("-inf")
         self._short = 0
+
+    @property
+    def draft(self) -> bool:
+        """Whether draft-2021 is spoken: not by MQTT 3.1.1, that has no user properties."""
+        return self._wants_draft and self._connection.version_5
 
     def topics(self) -> list[str]:
         """Return the topics on which requests come."""
@@ -74,6 +77,8 @@ class ForeignFormats:
         was_short = self.text and self.refused and now_s - self._connected_s < _SHORT_S
         self._short = self._short + 1 if was_short else 0
         self._connected_s, self.refused = now_s, False
+        if self._wants_draft and not self.draft:
+            _log.info("draft-2021 is off: it needs the user properties of MQTT 5")
         if self._short >= _SHORT_CONNECTIONS:
             self.text = False
             _log.warning(
