@@ -191,7 +191,8 @@ class Estimator:
     def _take_doubted(self, sample: Sample, interval: Interval) -> Sample:
         """An echo through a broker that might lie about the order of delivery.
 
-        It moves the estimate, and narrows what is only assumed; certain is what its exchange says.
+        It moves the estimate, and narrows what is only assumed; certain is what its exchange says,
+        and that is what the sample then says too.
         """
         if self._last_exchange is None or not self._is_of_last_exchange(sample):
             return sample.refused(Reason.CONTRADICTS)  # as its exchange was
@@ -204,6 +205,8 @@ class Estimator:
                 self._narrow.clear()  # nothing is certain here, so the newer ones may be right
             return sample.refused(Reason.CONTRADICTS)
         self._narrow_refused = 0
+        exchange = self._last_exchange[0]
+        sample = replace(sample, lower_ns=exchange.lower_ns, upper_ns=exchange.upper_ns)
         return self._use_echo(sample, certain, interval)
 
     def _use_echo(
