@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import pytest
 
 from mqtick.client.config import ChronyKeys
 from mqtick.client.discipline import Discipline
+from mqtick.client.estimate import Estimate
 from mqtick.client.estimator import Estimator
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, Sample, Verdict
@@ -40,13 +42,25 @@ class Datagram(NamedTuple):
     magic: int
 
 
+class Knowing(Estimator):
+    """An estimator that knows these limits, where it has no samples of its own."""
+
+    limits: tuple[int | None, int | None] = (-(10**19), 10**19)
+
+    def at(self, local_ns: int) -> Estimate:
+        told = super().at(local_ns)
+        if told.lower_ns is not None:
+            return told
+        return replace(told, lower_ns=self.limits[0], upper_ns=self.limits[1])
+
+
 class FakeTrack:
     """As much of a track as the discipline asks for."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
         self.leap = 1  # of the last message, whoever sent it: not the sample's
-        self.estimator = Estimator()
+        self.estimator = Knowing()
 
 
 class Rig:
@@ -199,6 +213,26 @@ def test_the_leap_second_of_the_very_sample_is_passed_on(rig: Rig, leap: int) ->
     assert [datagram.leap for datagram in rig.received()] == [leap]
 
 
+@pytest.mark.parametrize(("offset_ns", "sent_ns"), [(9 * MS, 2 * MS), (-9 * MS, -1 * MS)])
+def test_what_lies_outside_the_guaranteed_interval_is_moved_to_its_end(
+    rig: Rig, offset_ns: int, sent_ns: int
+) -> None:
+    """An exchange that was held up on one way is wide enough to agree, and its middle far off."""
+    track = FakeTrack()
+    track.estimator.limits = SECOND - 1 * MS, SECOND + 2 * MS
+    rig.take(offset_ns + SECOND, 20 * MS, track=track, time_minus_raw_ns=SECOND)
+    rig.run()
+    assert [datagram.offset_s for datagram in rig.received()] == pytest.approx([sent_ns / 1e9])
+
+
+def test_what_the_client_has_forgotten_since_is_not_sent(rig: Rig) -> None:
+    track = FakeTrack()
+    rig.take(1 * MS, track=track)
+    track.estimator.limits = None, None
+    rig.run()
+    assert rig.received() == []
+
+
 def test_each_server_has_a_reference_clock_of_its_own(rig: Rig) -> None:
     rig.listen(7)
     rig.take(1 * MS, track=FakeTrack(0))
@@ -297,7 +331,7 @@ def test_a_chronyd_that_reads_nothing_holds_up_nothing(rig: Rig) -> None:
     began_ns = time.monotonic_ns()
     for _ in range(40):
         rig.take(1 * MS)
-        rig.discipline._send(rig.discipline._feeds[0])  # the burst is over, now
+        rig.discipline._send(FakeTrack(), rig.discipline._feeds[0])  # type: ignore[arg-type]  # the burst is over, now
     assert time.monotonic_ns() - began_ns < SECOND
     status: Any = rig.discipline.status()
     assert status["0"]["sent"]["queue-full"] > 0

@@ -88,9 +88,9 @@ class Discipline:
             feed.steps.look()  # from now on
             is_exchange = wall.sample.kind.is_exchange
             wait_ns = self._burst_ns if is_exchange else self._broadcasts_ns
-            self._loop.call_later(wait_ns, lambda: self._send(feed))
+            self._loop.call_later(wait_ns, lambda: self._send(track, feed))
 
-    def _send(self, feed: _Feed) -> None:
+    def _send(self, track: AnyTrack, feed: _Feed) -> None:
         burst, feed.burst, feed.collecting = feed.burst, [], False
         chosen = best(wall.sample for wall in burst)
         wall = next((wall for wall in burst if wall.sample is chosen), None)
@@ -99,8 +99,14 @@ class Discipline:
         if feed.steps.look()[0]:
             feed.stepped += 1  # chronyd would take the offset of the old clock for the new one's
             return
+        known = track.estimator.at(wall.sample.local_ns)
+        if known.lower_ns is None or known.upper_ns is None:
+            return  # what was measured is forgotten
         feed.last_realtime_ns = wall.realtime_ns
-        outcome = feed.sock.send(wall.realtime_ns, wall.offset_ns, wall.sample.leap)
+        # What was held up on one way is wide, and its middle far off: the others know better.
+        offset_ns = min(max(wall.sample.offset_ns, known.lower_ns), known.upper_ns)
+        offset_ns -= wall.time_minus_raw_ns
+        outcome = feed.sock.send(wall.realtime_ns, offset_ns, wall.sample.leap)
         feed.verify.note(outcome, time.monotonic_ns())
         if outcome is not Outcome.SENT:
             feed.sentence = feed.sock.explain(outcome)

@@ -1,0 +1,314 @@
+"""A broker that serves as Mosquitto does, and whoever runs it, who does what he likes.
+
+Messages travel as on real connections: octets leave a host when its send window is open (that is
+when the kernel stamps them) and arrive later; each delivery then passes the `Attack`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from virtual_time import MS, SECOND, US, HostClock, World
+
+from mqtick.protocol.broker import Broker
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.mqtt import Will
+from mqtick.protocol.stamps import Source, Stamp, Transmit
+
+__all__ = ["Attack", "Delivery", "HostileBroker", "Line", "Message"]
+
+
+class Message(NamedTuple):
+    """A PUBLISH as it came to the broker."""
+
+    sender: str
+    topic: str
+    payload: bytes
+
+
+class Delivery(NamedTuple):
+    """A PUBLISH on its way to one connection; `due_ns` of the true time."""
+
+    role: str
+    topic: str
+    payload: bytes
+    due_ns: int
+
+
+class Attack(Protocol):
+    """What whoever runs the broker makes of the messages that pass."""
+
+    def seen(self, message: Message) -> None:
+        """Take note of a message that came."""
+
+    def change(self, deliveries: Sequence[Delivery]) -> Iterable[Delivery]:
+        """Return what is delivered in truth."""
+
+
+class Honest:
+    """No attack."""
+
+    def seen(self, message: Message) -> None:
+        pass
+
+    def change(self, deliveries: Sequence[Delivery]) -> Iterable[Delivery]:
+        return deliveries
+
+
+class Line:
+    """One MQTT connection, in place of `mqtick.protocol.mqtt.Connection`.
+
+    `role` says whose it is: `client`, `server`, or `warm`, `first`, `last` of the server's echo.
+    """
+
+    def __init__(
+        self,
+        hub: HostileBroker,
+        broker: Broker,
+        client_id: str,
+        *,
+        on_publish: Callable[[Arrival], None],
+        on_up: Callable[[], None],
+        on_down: Callable[[str], None] = lambda _reason: None,
+        will: Will | None = None,
+        check_dates: bool = True,
+        quiet: bool = False,
+    ) -> None:
+        self.world, self._hub, self.broker = hub.world, hub, broker
+        self.loop = hub.world
+        self.role = _role(client_id)
+        self.host = hub.clocks["client" if self.role == "client" else "server"]
+        self.on_publish, self._on_up, self._on_down, self._will = on_publish, on_up, on_down, will
+        self.check_dates, self.version_5 = check_dates, True
+        self.hooks: dict[bytes, Callable[[], None]] = {}
+        self.connected, self._closed = False, False
+        self.kernel_stamps = hub.kernel_stamps
+        self.attempts = self.connects = self.dropped = 0
+        self.last_error, self.address = "", "mqtt://hostile"
+        self.window_ns = 0
+        """Nothing leaves before this instant of the true time: the broker takes no octets."""
+        self._leaves_ns = self._arrives_ns = 0
+        self._session = 0
+        hub.lines[self.role] = self
+
+    # -- the connection --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.world.call_later(MS, self._connect)
+
+    def _connect(self) -> None:
+        self.attempts += 1
+        if self._closed or self.connected:
+            return
+        if self.check_dates and self._dates_error(self.host.time_ns() / SECOND):
+            self.world.call_later(SECOND, self._connect)
+            return
+        self.connected = True
+        self.connects += 1
+        self._on_up()
+
+    def drop(self, reason: str) -> None:
+        """End the connection, and make a new one a while later."""
+        if not self.connected:
+            return
+        self.connected, self.last_error = False, reason
+        self._session += 1
+        self._leaves_ns = self._arrives_ns = self.window_ns = 0
+        self._hub.forget(self)
+        if self._will is not None:
+            self._hub.receive(self.role, self._will.topic, self._will.payload, retain=True)
+        self._on_down(reason)
+        self.world.call_later(SECOND // 2, self._connect)
+
+    def close(self) -> None:
+        self._closed, self.connected = True, False
+        self._hub.forget(self)
+
+    def _dates_error(self, now_s: float) -> str | None:
+        first_s, last_s = self._hub.certificate_dates_s
+        if self.broker.scheme != "mqtts" or first_s <= now_s <= last_s:
+            return None
+        return "the dates of the certificate are wrong; the connection is closed"
+
+    def check_certificate_dates(self, now_s: float) -> str | None:
+        if self.check_dates:
+            return None
+        self.check_dates = True
+        return self._dates_error(now_s)
+
+    # -- up --------------------------------------------------------------------------------------
+
+    def _upward(self, transmit: Transmit | None, take: Callable[[], None]) -> None:
+        """Let octets leave when the window is open, one after the other, and reach the broker."""
+        world = self.world
+        self._leaves_ns = max(
+            world.now_ns + 5 * US + world.chance_ns(25 * US),
+            self.window_ns,
+            self._leaves_ns + US,
+        )
+        leaves_ns, session = self._leaves_ns, self._session
+        if transmit is not None and self.kernel_stamps:
+            stamp_ns = self.host.realtime_at(leaves_ns)
+            if leaves_ns - world.now_ns < MS:
+                transmit.kernel_ns = stamp_ns
+            else:
+                world.call_at(leaves_ns, lambda: setattr(transmit, "kernel_ns", stamp_ns))
+        self._arrives_ns = max(leaves_ns + self._hub.link_ns(), self._arrives_ns + 1)
+        world.call_at(self._arrives_ns, lambda: take() if session == self._session else None)
+
+    def publish(self, topic: str, payload: bytes, properties: bytes = b"") -> Transmit | None:
+        if not self.connected:
+            self.dropped += 1
+            return None
+        transmit = Transmit(self.host.time_ns())
+        self._upward(transmit, lambda: self._hub.receive(self.role, topic, payload))
+        return transmit
+
+    def publish_unstamped(self, topic: str, payload: bytes) -> Transmit | None:
+        return self.publish(topic, payload)
+
+    def publish_retained(self, topic: str, payload: bytes) -> None:
+        if self.connected:
+            take = lambda: self._hub.receive(self.role, topic, payload, retain=True)  # noqa: E731
+            self._upward(None, take)
+
+    def collect_stamps(self) -> None:
+        """They are where they belong already."""
+
+    def acknowledge_late(self) -> None:
+        pass
+
+    def rehearse(self) -> None:
+        pass
+
+    def subscribe(
+        self, topics: Sequence[str], done: Callable[[bool], None] = lambda _ok: None
+    ) -> None:
+        if not self.connected or not topics:
+            return
+        session, wanted = self._session, list(topics)
+
+        def granted() -> None:
+            if session == self._session:
+                done(True)
+
+        def take() -> None:
+            self._hub.subscribe(self, wanted)
+            self.world.call_later(self._hub.link_ns(), granted)
+
+        self._upward(None, take)
+
+    def subscribe_retained(self, topic: str) -> None:
+        if self.connected:
+            self._upward(None, lambda: self._hub.subscribe(self, [topic], retained=True))
+
+    def unsubscribe(self, topics: Sequence[str]) -> None:
+        if self.connected and topics:
+            gone = list(topics)
+            self._upward(None, lambda: self._hub.unsubscribe(self, gone))
+
+    # -- down ------------------------------------------------------------------------------------
+
+    def deliver(self, topic: str, payload: bytes, due_ns: int, *, retain: bool = False) -> None:
+        """Write to this connection at an instant of the true time."""
+        session, world = self._session, self.world
+
+        def arrive() -> None:
+            if session != self._session or not self.connected:
+                return
+            kernel = self.kernel_stamps and world.random.random() > self._hub.shared_reads
+            source = Source.KERNEL if kernel else Source.USER
+            stamp = Stamp(self.host.realtime_at(world.now_ns), source)
+            if hook := self.hooks.get(topic.encode()):
+                hook()
+            held = world.random.random() < self._hub.shared_reads
+            self.on_publish(Arrival(topic, payload, stamp, retain, b"", held))
+
+        way_ns = self._hub.least_link_ns + world.chance_ns(2 * US)
+        world.call_at(max(due_ns, world.now_ns) + way_ns, arrive)
+
+
+def _role(client_id: str) -> str:
+    if not client_id.startswith("mqtick-server-"):
+        return "client"
+    tail = client_id.rpartition("-")[2]
+    return tail if tail in ("warm", "first", "last") else "server"
+
+
+class HostileBroker:
+    """Delivers to exact subscriptions in their order, then to `+`, then to `#`; then the attack."""
+
+    def __init__(
+        self,
+        world: World,
+        clocks: dict[str, HostClock],
+        *,
+        least_link_ns: int = 40 * US,
+        kernel_stamps: bool = True,
+        shared_reads: float = 0.0,
+        certificate_dates_s: tuple[int, int] = (0, 2**32),
+    ) -> None:
+        self.world, self.clocks = world, clocks
+        self.kernel_stamps, self.shared_reads = kernel_stamps, shared_reads
+        self.certificate_dates_s = certificate_dates_s
+        self.attack: Attack = Honest()
+        self.lines: dict[str, Line] = {}
+        self.least_link_ns = least_link_ns
+        self._subscribed: dict[str, dict[Line, None]] = {}
+        self._retained: dict[str, bytes] = {}
+
+    def connection(self, _loop: object, broker: Broker, client_id: str, **callbacks: object) -> Line:
+        """Make a connection: what the programs call for `Connection`."""
+        return Line(self, broker, client_id, **callbacks)  # type: ignore[arg-type]
+
+    def link_ns(self) -> int:
+        """Return how long octets are under way between a host and the broker, this time."""
+        return self.least_link_ns + self.world.chance_ns(self.least_link_ns)
+
+    def subscribe(self, line: Line, topics: Iterable[str], *, retained: bool = False) -> None:
+        for pattern in topics:
+            self._subscribed.setdefault(pattern, {}).setdefault(line)
+            for topic, payload in self._retained.items() if retained else ():
+                if _matches(pattern, topic):
+                    line.deliver(topic, payload, self.world.now_ns, retain=True)
+
+    def unsubscribe(self, line: Line, topics: Iterable[str]) -> None:
+        for pattern in topics:
+            self._subscribed.get(pattern, {}).pop(line, None)
+
+    def forget(self, line: Line) -> None:
+        for lines in self._subscribed.values():
+            lines.pop(line, None)
+
+    def _subscribers(self, topic: str) -> list[Line]:
+        found = list(self._subscribed.get(topic, ()))
+        for wild in ("+", "#"):
+            for pattern, lines in self._subscribed.items():
+                if wild in pattern and _matches(pattern, topic):
+                    found += [line for line in lines if line not in found]
+        return found
+
+    def receive(self, sender: str, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Take a message, as the broker's socket does."""
+        self.attack.seen(Message(sender, topic, payload))
+        if retain:
+            self._retained[topic] = payload
+        due_ns = self.world.now_ns + 10 * US + self.world.chance_ns(50 * US)
+        deliveries = []
+        for line in self._subscribers(topic):
+            deliveries.append(Delivery(line.role, topic, payload, due_ns))
+            due_ns += 3 * US + self.world.chance_ns(12 * US)
+        for delivery in self.attack.change(deliveries):
+            self.lines[delivery.role].deliver(*delivery[1:])
+
+
+@lru_cache(4096)
+def _matches(pattern: str, topic: str) -> bool:
+    wanted, levels = pattern.split("/"), topic.split("/")
+    if wanted[-1] == "#":
+        wanted, levels = wanted[:-1], levels[: len(wanted) - 1]
+    return len(wanted) == len(levels) and all(
+        want in ("+", level) for want, level in zip(wanted, levels, strict=True)
+    )

@@ -1,0 +1,111 @@
+"""Scenarios made by chance: the same for the same seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attacks import KINDS, Move, attacked
+from play import Conditions, Play
+from virtual_time import MS, SECOND, US
+
+__all__ = ["Scenario", "of_seed"]
+
+_TOPICS = ("q", "r", "f", "rf", "qrf", "c", "l", "cl", "t", "o", "tqrfclo")
+_ROLES = (
+    ("client",),
+    ("server",),
+    ("first",),
+    ("last",),
+    ("first", "last"),
+    ("client", "server", "first", "last"),
+)
+_AMOUNTS_NS = (0, 10 * US, 100 * US, MS, 10 * MS, 100 * MS, 300 * MS, 900 * MS, 3 * SECOND)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Conditions, and what whoever runs the broker does."""
+
+    conditions: Conditions
+    moves: tuple[Move, ...]
+    broadcast_key: bool
+    """Whether he has the broadcast key of a client that was broken into."""
+
+    def play(self) -> Play:
+        """Play it to its end."""
+        return attacked(self.conditions, self.moves, broadcast_key=self.broadcast_key)
+
+
+def of_seed(seed: int) -> Scenario:
+    """Make a scenario by chance."""
+    chance = random.Random(f"scenario {seed}")
+    conditions = _conditions(chance, seed)
+    key = chance.random() < 0.5
+    moves = tuple(
+        _move(chance, conditions.duration_s) for _ in range(chance.choice((1, 1, 2, 2, 3, 4, 6)))
+    )
+    return Scenario(conditions, moves, key)
+
+
+def _conditions(chance: random.Random, seed: int) -> Conditions:
+    estimator: dict[str, Any] = {}
+    if chance.random() < 0.5:  # so that lesser kinds of samples come to be used in a short time
+        estimator["prefer_better_s"] = chance.choice((0.0, 3.0, 10.0))
+    if chance.random() < 0.3:
+        estimator["holdover_after_s"] = chance.choice((2.0, 10.0))
+    if chance.random() < 0.2:
+        estimator["tolerated_faults"] = 0
+    for switch in ("use_echo", "use_lucky", "use_frequency", "use_follow_up"):
+        if chance.random() < 0.08:
+            estimator[switch] = False
+    client = {
+        "exchange_interval_s": chance.choice((1.0, 4.0, 8.0)),
+        "exchange_burst": chance.choice((1, 4)),
+        "start_burst": chance.choice((1, 4, 12)),
+        "format": chance.choice(("auto", "auto", "precise")),
+    }
+    return Conditions(
+        seed=seed,
+        duration_s=chance.choices((8.0, 12.0, 20.0, 40.0, 90.0), (8, 8, 4, 2, 1))[0],
+        client_offset_ns=chance.choice(
+            (0, -3 * MS, 500 * MS, -86_400 * SECOND, -1_700_000_000 * SECOND)
+        ),
+        ppm=chance.choice((0.0, 20.0, chance.uniform(-98.0, 98.0), 98.0, -98.0)),
+        wander_ppb=chance.choice((0.0, 1.0, 5.0)),
+        slew_ppm=chance.choice((0.0, 0.0, 500.0, -500.0)),
+        server_offset_ns=chance.choice((0, 20 * US, -20 * US)),
+        least_link_ns=chance.choice((5 * US, 40 * US, 300 * US, 5 * MS)),
+        kernel_stamps=chance.random() < 0.9,
+        shared_reads=chance.choice((0.0, 0.0, 0.1)),
+        client=client,
+        estimator=estimator,
+    )
+
+
+def _move(chance: random.Random, duration_s: float) -> Move:
+    kind = chance.choice(KINDS)
+    start_s = chance.choice((0.0, 2.5, chance.uniform(0.0, duration_s)))
+    amount_ns = chance.choice(_AMOUNTS_NS)
+    if chance.random() < 0.5:
+        amount_ns = chance.randrange(amount_ns + 1)
+    move = Move(
+        kind,
+        start_s,
+        chance.choice((3.0, 10.0, 1e6)),
+        chance.choice(_TOPICS),
+        chance.choice(_ROLES),
+        chance.choice((1.0, 1.0, 0.5, 0.1)),
+        amount_ns,
+    )
+    if kind in ("ramp", "forge"):
+        return move._replace(amount_ns=chance.choice((1, -1)) * amount_ns if kind == "ramp" else amount_ns)
+    return move
+
+
+def without(scenario: Scenario, index: int) -> Scenario:
+    """Return the scenario without one of its moves."""
+    return replace(
+        scenario, moves=scenario.moves[:index] + scenario.moves[index + 1 :]
+    )
