@@ -17,7 +17,6 @@ from virtual_time import MS, SECOND
 
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Leap, Source, Time
 from mqtick.protocol.topics import TopicTree
 
@@ -127,8 +126,8 @@ class Adversary:
 
     def _swap(self, _move: Move, delivery: Delivery) -> list[Delivery]:
         """Deliver an older one of the same topic instead."""
-        like = [one for one in self._seen if one.topic == delivery.topic]
-        return [delivery._replace(payload=self._chance.choice(like).payload)]
+        like = [one.payload for one in self._seen if one.topic == delivery.topic]
+        return [delivery._replace(payload=self._chance.choice(like or [delivery.payload]))]
 
     def _other_correction(self, move: Move, delivery: Delivery) -> list[Delivery]:
         """Have a request answered twice, and give the client the first reply with the last's end.
@@ -196,6 +195,13 @@ class Adversary:
     def _cut(self, move: Move) -> None:
         for role in move.roles:
             self._play.broker.lines[role].drop("cut")
+
+    def _restart(self, _move: Move) -> None:
+        """Nobody's attack: the server starts anew, at the worst moment."""
+        server = self._play.server
+        server.generation = self._chance.randrange(256)
+        server.broadcast.forget_previous()
+        server.broadcast.sequence = 0
 
     def _forge(self, move: Move) -> None:
         """A broadcast with a right tag that says what suits us."""
@@ -282,6 +288,7 @@ _ACTS: dict[str, Callable[[Adversary, Move], None]] = {
     "ask-again": Adversary._ask_again,
     "window": Adversary._window,
     "cut": Adversary._cut,
+    "restart": Adversary._restart,
     "forge": Adversary._forge,
     "ramp": Adversary._ramp,
     "foreign": Adversary._foreign,
@@ -290,9 +297,7 @@ _ACTS: dict[str, Callable[[Adversary, Move], None]] = {
 KINDS = (*_CHANGES, *_ACTS)
 
 
-def attacked(
-    conditions: Conditions, moves: Sequence[Move], *, broadcast_key: bool = False
-) -> Play:
+def attacked(conditions: Conditions, moves: Sequence[Move], *, broadcast_key: bool = False) -> Play:
     """Play a scenario to its end, and return what came of it."""
     play = Play(conditions)
     play.broker.attack = Adversary(play, moves, broadcast_key=broadcast_key)

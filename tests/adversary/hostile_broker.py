@@ -89,7 +89,7 @@ class Line:
         self.last_error, self.address = "", "mqtt://hostile"
         self.window_ns = 0
         """Nothing leaves before this instant of the true time: the broker takes no octets."""
-        self._leaves_ns = self._arrives_ns = 0
+        self._leaves_ns = self._arrives_ns = self._reads_ns = 0
         self._session = 0
         hub.lines[self.role] = self
 
@@ -102,7 +102,7 @@ class Line:
         self.attempts += 1
         if self._closed or self.connected:
             return
-        if self.check_dates and self._dates_error(self.host.time_ns() / SECOND):
+        if self.check_dates and self.certificate_dates_error(self.host.time_ns() / SECOND):
             self.world.call_later(SECOND, self._connect)
             return
         self.connected = True
@@ -115,7 +115,7 @@ class Line:
             return
         self.connected, self.last_error = False, reason
         self._session += 1
-        self._leaves_ns = self._arrives_ns = self.window_ns = 0
+        self._leaves_ns = self._arrives_ns = self._reads_ns = self.window_ns = 0
         self._hub.forget(self)
         if self._will is not None:
             self._hub.receive(self.role, self._will.topic, self._will.payload, retain=True)
@@ -126,17 +126,12 @@ class Line:
         self._closed, self.connected = True, False
         self._hub.forget(self)
 
-    def _dates_error(self, now_s: float) -> str | None:
+    def certificate_dates_error(self, now_s: float) -> str | None:
         first_s, last_s = self._hub.certificate_dates_s
         if self.broker.scheme != "mqtts" or first_s <= now_s <= last_s:
             return None
-        return "the dates of the certificate are wrong; the connection is closed"
-
-    def check_certificate_dates(self, now_s: float) -> str | None:
-        if self.check_dates:
-            return None
         self.check_dates = True
-        return self._dates_error(now_s)
+        return "the dates of the certificate are wrong; the connection is closed"
 
     # -- up --------------------------------------------------------------------------------------
 
@@ -213,21 +208,24 @@ class Line:
 
     def deliver(self, topic: str, payload: bytes, due_ns: int, *, retain: bool = False) -> None:
         """Write to this connection at an instant of the true time."""
-        session, world = self._session, self.world
+        session, world, chance = self._session, self.world, self.world.random
+        came_ns = max(due_ns, world.now_ns) + self._hub.least_link_ns + world.chance_ns(2 * US)
+        self._reads_ns = max(came_ns + world.chance_ns(self._hub.busy_ns), self._reads_ns)
 
-        def arrive() -> None:
+        def read() -> None:
             if session != self._session or not self.connected:
                 return
-            kernel = self.kernel_stamps and world.random.random() > self._hub.shared_reads
-            source = Source.KERNEL if kernel else Source.USER
-            stamp = Stamp(self.host.realtime_at(world.now_ns), source)
+            kernel = self.kernel_stamps and chance.random() >= self._hub.shared_reads
+            stamp = Stamp(
+                self.host.realtime_at(came_ns if kernel else world.now_ns),
+                Source.KERNEL if kernel else Source.USER,
+            )
             if hook := self.hooks.get(topic.encode()):
                 hook()
-            held = world.random.random() < self._hub.shared_reads
+            held = chance.random() < self._hub.shared_reads
             self.on_publish(Arrival(topic, payload, stamp, retain, b"", held))
 
-        way_ns = self._hub.least_link_ns + world.chance_ns(2 * US)
-        world.call_at(max(due_ns, world.now_ns) + way_ns, arrive)
+        world.call_at(self._reads_ns, read)
 
 
 def _role(client_id: str) -> str:
@@ -248,10 +246,12 @@ class HostileBroker:
         least_link_ns: int = 40 * US,
         kernel_stamps: bool = True,
         shared_reads: float = 0.0,
+        busy_ns: int = 0,
         certificate_dates_s: tuple[int, int] = (0, 2**32),
     ) -> None:
         self.world, self.clocks = world, clocks
         self.kernel_stamps, self.shared_reads = kernel_stamps, shared_reads
+        self.busy_ns = busy_ns
         self.certificate_dates_s = certificate_dates_s
         self.attack: Attack = Honest()
         self.lines: dict[str, Line] = {}
@@ -259,7 +259,9 @@ class HostileBroker:
         self._subscribed: dict[str, dict[Line, None]] = {}
         self._retained: dict[str, bytes] = {}
 
-    def connection(self, _loop: object, broker: Broker, client_id: str, **callbacks: object) -> Line:
+    def connection(
+        self, _loop: object, broker: Broker, client_id: str, **callbacks: object
+    ) -> Line:
         """Make a connection: what the programs call for `Connection`."""
         return Line(self, broker, client_id, **callbacks)  # type: ignore[arg-type]
 

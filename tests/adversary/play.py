@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from hostile_broker import HostileBroker, Line
+from virtual_time import EPOCH_NS, MS, SECOND, US, HostClock, World
+
 import mqtick.client.discipline as client_discipline
 import mqtick.timeserver.echo as server_echo
 import mqtick.timeserver.server as server_server
-from hostile_broker import HostileBroker, Line
 from mqtick.client import agent as client_agent
 from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.chrony import Outcome
@@ -23,7 +25,6 @@ from mqtick.protocol.auth import Keyring, derive_broadcast_key, derive_client_ke
 from mqtick.protocol.broker import parse_broker_url
 from mqtick.timeserver.config import Settings as ServerSettings
 from mqtick.timeserver.server import Server
-from virtual_time import EPOCH_NS, MS, SECOND, US, HostClock, World
 
 __all__ = ["FLEET", "NAME", "Conditions", "Play"]
 
@@ -54,6 +55,8 @@ class Conditions:
     kernel_stamps: bool = True
     shared_reads: float = 0.0
     """Share of the messages of which the kernel's stamp is lost, and of those maybe held."""
+    busy_ns: int = 0
+    """How long a program may take to come to read what has arrived."""
     url: str = "mqtt://hostile"
     certificate_dates_s: tuple[int, int] = (0, 2**32)
     client: dict[str, Any] = field(default_factory=dict)
@@ -106,6 +109,7 @@ class Play:
             least_link_ns=given.least_link_ns,
             kernel_stamps=given.kernel_stamps,
             shared_reads=given.shared_reads,
+            busy_ns=given.busy_ns,
             certificate_dates_s=given.certificate_dates_s,
         )
         self.faults: list[str] = []

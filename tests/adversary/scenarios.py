@@ -79,6 +79,7 @@ def _conditions(chance: random.Random, seed: int) -> Conditions:
         least_link_ns=chance.choice((5 * US, 40 * US, 300 * US, 5 * MS)),
         kernel_stamps=chance.random() < 0.9,
         shared_reads=chance.choice((0.0, 0.0, 0.1)),
+        busy_ns=chance.choice((0, 0, MS, 20 * MS)),
         client=client,
         estimator=estimator,
     )
@@ -90,22 +91,17 @@ def _move(chance: random.Random, duration_s: float) -> Move:
     amount_ns = chance.choice(_AMOUNTS_NS)
     if chance.random() < 0.5:
         amount_ns = chance.randrange(amount_ns + 1)
-    move = Move(
+    return Move(
         kind,
         start_s,
         chance.choice((3.0, 10.0, 1e6)),
         chance.choice(_TOPICS),
         chance.choice(_ROLES),
         chance.choice((1.0, 1.0, 0.5, 0.1)),
-        amount_ns,
+        chance.choice((1, -1)) * amount_ns if kind == "ramp" else amount_ns,
     )
-    if kind in ("ramp", "forge"):
-        return move._replace(amount_ns=chance.choice((1, -1)) * amount_ns if kind == "ramp" else amount_ns)
-    return move
 
 
 def without(scenario: Scenario, index: int) -> Scenario:
     """Return the scenario without one of its moves."""
-    return replace(
-        scenario, moves=scenario.moves[:index] + scenario.moves[index + 1 :]
-    )
+    return replace(scenario, moves=scenario.moves[:index] + scenario.moves[index + 1 :])

@@ -129,7 +129,9 @@ def _stretch(what: tuple[int, int]) -> Outcome:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every scenario held."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--scenarios", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

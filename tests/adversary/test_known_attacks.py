@@ -6,21 +6,25 @@ whoever runs the broker says what time it is.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import sys
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from attacks import Adversary, Forged, Move, attacked
-from play import Conditions, Play, utc_s
-from virtual_time import MS, SECOND, US
+from hostile_broker import Delivery, Honest
+from play import Conditions, Play
+from virtual_time import EPOCH_NS, MS, SECOND, US
 
-from mqtick.client.sample import Kind
+from mqtick.client.sample import Kind, Verdict
+from mqtick.protocol.precise import Leap, Reply
 
 DAY_NS = 86_400 * SECOND
-SPLICE = Move("other-correction", topics="qrf", roles=("client", "server"), amount_ns=300 * MS)
 
 
 def with_attack(
@@ -75,31 +79,245 @@ def test_without_keys_a_format_without_tags_says_what_time_it_is() -> None:
 
 # -- the follow-up of another reply ----------------------------------------------------------------
 
+SPLICE = Move("other-correction", topics="qrf", roles=("client", "server"), amount_ns=300 * MS)
 
-def test_with_keys_the_follow_up_of_another_reply_is_refused() -> None:
-    """It moved the client by 300 ms, at a bound of 1 ms."""
-    play = with_attack(Conditions(duration_s=30.0), SPLICE, before_s=5.0)
+
+def test_with_keys_the_end_of_another_reply_moves_nothing() -> None:
+    """It made +300 ms at a bound of 1 ms."""
+    play = with_attack(Conditions(duration_s=40.0), SPLICE, before_s=3.0)
     assert play.faults == []
-    errors = [wall.sample.offset_ns - play.truth_ns() for wall in play.samples]
-    assert errors
-    best = play.agent.best()
-    assert best is not None
-    assert best[1].lower_ns is not None
-    assert best[1].lower_ns <= play.truth_ns() <= (best[1].upper_ns or 0)
+    assert play.server.counters.refused["replayed"] > 0
+    assert abs(play.error_ns or SECOND) < 300 * US
 
 
-def test_with_keys_the_follow_up_of_another_reply_is_refused_from_the_first_exchange_on() -> None:
-    play = with_attack(Conditions(duration_s=30.0, client={"start_burst": 40}), SPLICE)
-    assert play.faults == []
+def test_without_keys_the_broker_makes_any_end_of_a_reply_himself() -> None:
+    """Nobody verifies anything: he adds a second to every reply."""
+    play = Play(Conditions(keys=False, duration_s=10.0))
+    play.broker.attack = Lying(SECOND)
+    with play.running():
+        play.run()
+    assert play.state == "synchronised"
+    assert (play.error_ns or 0) == pytest.approx(SECOND, abs=MS)
 
 
-def test_a_nonce_is_answered_once() -> None:
+class Lying(Honest):
+    """Writes another transmit time into every reply."""
+
+    def __init__(self, error_ns: int) -> None:
+        self._error_ns = error_ns
+
+    def change(self, deliveries: Sequence[Delivery]) -> Iterable[Delivery]:
+        for delivery in deliveries:
+            if delivery.role == "client" and "/r/" in delivery.topic:
+                reply = Reply.decode(delivery.payload)
+                reply = dataclasses.replace(reply, transmit_ns=reply.transmit_ns + self._error_ns)
+                yield delivery._replace(payload=reply.body() + delivery.payload[-8:])
+            else:
+                yield delivery
+
+
+def test_with_keys_a_reply_with_another_time_in_it_is_refused() -> None:
+    play = Play(Conditions(duration_s=10.0))
+    play.broker.attack = Lying(SECOND)
+    with play.running():
+        play.run()
+    assert play.samples == []
+    assert play.agent.refused["tag"] > 5
+    assert play.state == "unsynchronised"
+
+
+def test_a_request_is_answered_once_however_often_it_is_sent() -> None:
     play = Play(Conditions(duration_s=20.0))
-    adversary = Adversary(play, [Move("ask-again", share=20.0)])
+    adversary = Adversary(play, [Move("ask-again")])
     play.broker.attack = adversary
     with play.running():
         play.run()
-    assert adversary.done > 10
-    asked = sum(1 for wall in play.samples if wall.sample.kind is Kind.TWO_WAY)
-    assert play.server.counters.done["replies"] <= asked + 4
+    refused = play.server.counters.refused
+    assert refused["replayed"] > 5
     assert play.faults == []
+
+
+# -- the dates of the broker's certificate ---------------------------------------------------------
+
+EXPIRED_S = (946_684_800, 978_307_200)
+NO_FOLLOW_UPS = Move("drop", topics="f", roles=("client",))
+
+
+def with_tls(*, keys: bool, dates_s: tuple[int, int], client_offset_ns: int = 0) -> Play:
+    return with_attack(
+        Conditions(
+            keys=keys,
+            duration_s=15.0,
+            url="mqtts://hostile",
+            certificate_dates_s=dates_s,
+            client_offset_ns=client_offset_ns,
+        ),
+        NO_FOLLOW_UPS,
+    )
+
+
+def test_with_keys_an_expired_certificate_is_refused_although_follow_ups_are_withheld() -> None:
+    play = with_tls(keys=True, dates_s=EXPIRED_S)
+    assert play.line.connects == 1, "it is connected until the time is known"
+    assert "certificate" in (play.agent.certificate_error or "")
+    assert not play.line.connected
+    assert play.state == "unsynchronised"
+    assert play.handed_ns == []
+
+
+def test_with_keys_a_valid_certificate_is_accepted_though_the_host_thinks_it_is_1970() -> None:
+    since_1970_ns = EPOCH_NS - SECOND
+    play = with_tls(keys=True, dates_s=(EXPIRED_S[0], 2**32), client_offset_ns=-since_1970_ns)
+    assert play.agent.certificate_error is None
+    assert play.line.connects == 1
+    assert play.state == "synchronised"
+    assert play.faults == []
+
+
+def test_without_keys_an_expired_certificate_is_refused_by_the_hosts_own_clock() -> None:
+    play = with_tls(keys=False, dates_s=EXPIRED_S)
+    assert play.line.connects == 0
+
+
+# -- broadcasts that another client has signed -----------------------------------------------------
+
+NO_EXCHANGE = Move("drop", topics="qrf", roles=("client", "server"))
+NO_TIME = Move("drop", topics="t", roles=("client",))
+
+
+def forged(**says: Any) -> Play:
+    """Everything is well for 20 s; then there are only broadcasts that somebody else signed."""
+    settings = {"lucky_broadcasts_s": 1.0, "prefer_better_s": 10.0}
+    play = Play(Conditions(duration_s=120.0, estimator=settings))
+    adversary = Adversary(
+        play,
+        [NO_TIME._replace(start_s=20.0), NO_EXCHANGE._replace(start_s=20.0)],
+        broadcast_key=True,
+    )
+    play.broker.attack = adversary
+
+    def say() -> None:
+        server, after_s = play.server, play.world.elapsed_ns / SECOND - 20
+        values = {
+            name: value(after_s) if callable(value) else value for name, value in says.items()
+        }
+        said = Forged(generation=server.generation, sequence=server.broadcast.sequence, **values)
+        adversary.say_time(said)
+        play.world.call_later(SECOND, say)
+
+    with play.running():
+        play.world.call_later(20 * SECOND + 300 * MS, say)
+        play.run()
+    return play
+
+
+def one_way_samples(play: Play) -> list[int]:
+    """Errors of the broadcasts that the client believed."""
+    return [
+        wall.sample.offset_ns
+        for wall in play.samples
+        if wall.sample.kind is Kind.ONE_WAY and wall.sample.verdict is Verdict.USED
+    ]
+
+
+def test_a_forged_broadcast_does_not_say_how_good_the_servers_clock_is() -> None:
+    """A root distance of 0 made `now` an interval that did not hold the time."""
+    play = forged(root_distance_ns=0)
+    assert play.faults == []
+    assert one_way_samples(play), "they are believed inside the interval"
+
+
+def test_a_forged_broadcast_announces_no_leap_second() -> None:
+    play = forged(leap=Leap.INSERT)
+    assert play.faults == []
+    assert len(play.handed_ns) > 3
+
+
+@pytest.mark.parametrize("early_ns", [MS, 100 * MS, 900 * MS])
+def test_a_forged_broadcast_moves_nothing_out_of_the_interval(early_ns: int) -> None:
+    """While no exchange succeeds, broadcasts steer: up to a second early, at chronyd too."""
+    play = forged(error_ns=-early_ns)
+    assert play.faults == []
+    assert play.judged > 100
+
+
+@pytest.mark.parametrize("ns_per_s", [-20 * US, -MS, 5 * US])
+def test_forged_broadcasts_that_drift_do_not_carry_the_interval_away(ns_per_s: int) -> None:
+    play = forged(error_ns=lambda after_s: -MS + round(ns_per_s * after_s))
+    assert play.faults == []
+    assert play.judged > 100
+
+
+def test_without_keys_a_broadcast_alone_says_what_time_it_is() -> None:
+    """Where exchanges are withheld from the start; it is called assumed, and is not bounded."""
+    play = Play(Conditions(keys=False, duration_s=15.0))
+    adversary = Adversary(play, [NO_TIME, NO_EXCHANGE])
+    play.broker.attack = adversary
+    sequence = itertools.count(1)
+
+    def say() -> None:
+        adversary.say_time(Forged(error_ns=DAY_NS // 48, sequence=next(sequence)))
+        play.world.call_later(SECOND, say)
+
+    with play.running():
+        play.world.call_later(SECOND, say)
+        play.run()
+        best = play.agent.best()
+    assert best is not None
+    assert best[1].assumed
+    assert (play.error_ns or 0) == pytest.approx(DAY_NS // 48, abs=MS)
+
+
+# -- lies about order and loops --------------------------------------------------------------------
+
+BOTH_ECHOES_LATE = Move("delay", topics="r", roles=("first", "last"), amount_ns=2 * MS)
+CLIENT_LATE = Move("delay", topics="r", roles=("client",), amount_ns=2 * MS)
+LOOP_LIE = Move("delay", topics="c", roles=("client",), amount_ns=2 * MS)
+SERVER_LOOP_LIE = Move("delay", topics="l", roles=("server",), amount_ns=2 * MS)
+WIDE = Move("delay", topics="q", amount_ns=3 * MS)
+ECHO_LIES = {
+    "echoes late": (WIDE, BOTH_ECHOES_LATE),
+    "client late": (WIDE, CLIENT_LATE),
+    "echoes and the client's loop late": (WIDE, BOTH_ECHOES_LATE, LOOP_LIE),
+    "client and the server's loop late": (WIDE, CLIENT_LATE, SERVER_LOOP_LIE),
+}
+
+
+@pytest.mark.parametrize("lie", ECHO_LIES)
+def test_a_broker_that_lies_about_echoes_narrows_nothing_that_is_guaranteed(lie: str) -> None:
+    play = with_attack(Conditions(duration_s=60.0), *ECHO_LIES[lie])
+    assert play.faults == []
+    assert any(wall.sample.kind is Kind.ECHO for wall in play.samples)
+
+
+def test_who_trusts_the_broker_is_told_what_it_likes_within_the_exchange() -> None:
+    lies = ECHO_LIES["echoes late"]
+    trusting = Conditions(duration_s=60.0, estimator={"trust_broker": True})
+    play = with_attack(trusting, *lies)
+    assert play.faults != []
+    assert abs(play.error_ns or 0) < 10 * MS
+
+
+# -- delays ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topics", ["q", "r"])
+@pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
+def test_a_delay_on_one_way_moves_the_middle_and_the_interval_says_so(
+    keys: bool, topics: str
+) -> None:
+    delayed = Move("delay", topics=topics, roles=("client", "server"), amount_ns=20 * MS)
+    play = with_attack(Conditions(keys=keys), delayed)
+    assert play.faults == []
+    best = play.agent.best()
+    assert best is not None
+    assert abs(play.error_ns or 0) <= (best[1].bound_ns or 0)
+    assert (best[1].half_width_ns or 0) > 9 * MS
+
+
+def test_one_exchange_that_was_held_up_hands_chronyd_nothing_outside_the_interval() -> None:
+    """Its wide interval agrees with the others; its middle was 150 ms off."""
+    held = Move("delay", 10.0, 4.0, topics="r", roles=("client",), amount_ns=300 * MS)
+    play = with_attack(Conditions(duration_s=30.0, estimator={"use_echo": False}), held)
+    assert play.faults == []
+    assert max(map(abs, play.handed_ns)) < 10 * MS

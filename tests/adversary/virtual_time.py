@@ -57,9 +57,7 @@ class World:
         """Return a duration by chance."""
         return int(self.random.random() * below_ns)
 
-    def call_at(
-        self, due_ns: int, callback: Callable[[], None], *, precise: bool = False
-    ) -> Timer:
+    def call_at(self, due_ns: int, callback: Callable[[], None], *, precise: bool = False) -> Timer:
         timer = Timer(due_ns, callback, precise)
         heapq.heappush(self._timers, (due_ns, next(self._count), timer))
         return timer

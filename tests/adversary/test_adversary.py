@@ -1,0 +1,113 @@
+"""Whatever whoever runs the broker does: a client with keys says nothing about the time that is not.
+
+`make test-adversary` plays a hundred thousand scenarios; `search.py --seed N` one of them again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+from attacks import KINDS, Move
+from play import Conditions
+from scenarios import Scenario, of_seed
+from search import main, stretch
+from virtual_time import MS, SECOND, US
+
+ROLES = ("client", "server", "first", "last")
+FAST = 5
+"""So many seeds a test of the fast suite: each takes some ten milliseconds."""
+
+
+@pytest.mark.parametrize("first", range(0, 12 * FAST, FAST))
+def test_whatever_the_broker_does_the_interval_holds_the_truth(first: int) -> None:
+    assert stretch(first, FAST).failed == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100_000, 101_000, 100))
+def test_in_a_thousand_scenarios_the_interval_holds_the_truth(first: int) -> None:
+    outcome = stretch(first, 100)
+    assert outcome.failed == {}
+    assert outcome.judged > 2_000
+    assert outcome.handed > 100
+    assert set(outcome.kinds) == set(KINDS), "every move is among them"
+
+
+def moves() -> st.SearchStrategy[Move]:
+    return st.builds(
+        Move,
+        kind=st.sampled_from(KINDS),
+        start_s=st.floats(0, 12),
+        length_s=st.floats(0.1, 20),
+        topics=st.text("tqrfclos", min_size=1, max_size=3),
+        roles=st.lists(st.sampled_from(ROLES), min_size=1, max_size=4, unique=True).map(tuple),
+        share=st.sampled_from([1.0, 0.5, 0.1]),
+        amount_ns=st.integers(0, 3 * SECOND) | st.integers(0, MS),
+    )
+
+
+def scenarios() -> st.SearchStrategy[Scenario]:
+    conditions = st.builds(
+        Conditions,
+        seed=st.integers(0, 2**32),
+        duration_s=st.just(12.0),
+        client_offset_ns=st.integers(-(10**18), 10**18),
+        ppm=st.floats(-98, 98),
+        wander_ppb=st.floats(0, 5),
+        slew_ppm=st.floats(-500, 500),
+        least_link_ns=st.integers(US, 20 * MS),
+        busy_ns=st.integers(0, 50 * MS),
+        shared_reads=st.floats(0, 1),
+        kernel_stamps=st.booleans(),
+        client=st.fixed_dictionaries({"exchange_interval_s": st.sampled_from([0.5, 2.0])}),
+        estimator=st.fixed_dictionaries(
+            {"prefer_better_s": st.sampled_from([0.0, 2.0, 60.0]), "use_echo": st.booleans()}
+        ),
+    )
+    return st.builds(Scenario, conditions, st.lists(moves(), max_size=6).map(tuple), st.booleans())
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scenarios())
+def test_whatever_anybody_thinks_of_the_interval_holds_the_truth(scenario: Scenario) -> None:
+    assert scenario.play().faults == []
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scenarios())
+def test_whatever_anybody_thinks_of_in_five_hundred_scenarios(scenario: Scenario) -> None:
+    assert scenario.play().faults == []
+
+
+# -- the test itself -------------------------------------------------------------------------------
+
+
+def test_a_scenario_is_the_same_each_time() -> None:
+    one, other = of_seed(7).play(), of_seed(7).play()
+    assert one.judged == other.judged > 0
+    assert [wall.sample for wall in one.samples] == [wall.sample for wall in other.samples]
+
+
+def test_the_judge_finds_a_broker_that_is_trusted_and_lies(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lies = (
+        Move("delay", topics="q", amount_ns=3 * MS),
+        Move("delay", topics="r", roles=("client",), amount_ns=2 * MS),
+        Move("duplicate", topics="l"),
+    )
+    trusting = Conditions(duration_s=30.0, estimator={"trust_broker": True})
+    monkeypatch.setattr("search.of_seed", lambda _seed: Scenario(trusting, lies, False))
+    assert main(["--seed", "4711"]) == 1
+    said = capsys.readouterr().out
+    assert "seed 4711: FAILS" in said
+    assert "does not hold it" in said
+    assert "kind='delay'" in said
+    assert "kind='duplicate'" not in said, "what does not matter is left out"
