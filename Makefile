@@ -12,6 +12,8 @@ FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie fleet
 FUZZ_SECONDS ?= 60
+SCENARIOS ?= 100000
+FIRST ?= 0
 
 # Two set-ups at once would write to one .venv.
 .NOTPARALLEL:
@@ -44,7 +46,7 @@ setup-fleet-test: ## the same, its linter and what makes the hosts of fleet-test
 	@scripts/ansible.sh test
 
 # ---- check and test -----------------------------------------------------------------------------
-.PHONY: check lint lint-ansible format mypy imports docs test test-slow test-arm64 fuzz
+.PHONY: check lint lint-ansible format mypy imports docs test test-slow test-arm64 test-adversary fuzz
 check: lint lint-ansible mypy imports docs ## style, types, arrows between rooms, commands in the documents
 
 lint: setup-check
@@ -85,6 +87,9 @@ test-slow: setup-test setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds 
 
 test-arm64: setup-check ## the suites of protocol and client on an emulated Debian arm64 (root)
 	$(SUDO) scripts/arm64.sh
+
+test-adversary: setup-test ## a hostile broker, SCENARIOS (100000) by chance in virtual time, FIRST=0
+	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
 
 fuzz: setup-test ## throw bytes at the decoders for FUZZ_SECONDS (60)
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris

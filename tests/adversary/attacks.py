@@ -234,7 +234,7 @@ class Adversary:
         )
 
     def say_time(self, forged: Forged) -> None:
-        """Publish a time message of our own making to the client."""
+        """Publish a time message of our own making, to the server too, whose number it has."""
         topic = _TREE.time(forged.number)
         message = Time(
             forged.number,
@@ -248,7 +248,8 @@ class Adversary:
             forged.generation,
         )
         keys = Keyring().broadcast() if self._keys is None else self._keys
-        self._deliver("client", topic, keys.sign(message.body(), topic))
+        for role in ("client", "server"):
+            self._deliver(role, topic, keys.sign(message.body(), topic))
 
     def _foreign(self, move: Move) -> None:
         """Answer in formats that carry no tags."""

@@ -88,7 +88,7 @@ class Play:
     Judged after each sample, each second, and when the time comes that the client foretold: while
     the client says that it knows the time, its interval holds the server's clock, with the root
     distance it shows the true time too; what is handed to chronyd lies in that interval and says of
-    leap seconds what the server says.
+    leap seconds what the server says; and no message silences the server.
     """
 
     def __init__(self, conditions: Conditions) -> None:
@@ -189,6 +189,8 @@ class Play:
 
     def _tick_server(self) -> None:
         self.server.tick()
+        if self.conditions.keys and self.server.claims.standing_by:
+            self.fault("the server believes in another one and is silent")
         self.world.call_later(SECOND, self._tick_server)
 
     def _tick_client(self) -> None:

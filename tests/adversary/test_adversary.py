@@ -1,4 +1,4 @@
-"""Whatever whoever runs the broker does: a client with keys says nothing about the time that is not.
+"""Whatever the broker does, a client with keys says nothing about the time that is not so.
 
 `make test-adversary` plays a hundred thousand scenarios; `search.py --seed N` one of them again.
 """

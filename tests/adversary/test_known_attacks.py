@@ -248,6 +248,25 @@ def test_forged_broadcasts_that_drift_do_not_carry_the_interval_away(ns_per_s: i
     assert play.judged > 100
 
 
+@pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
+def test_a_broadcast_under_the_servers_own_number_silences_nobody(keys: bool) -> None:
+    """It made the server exit within 10 s. (Without keys a claim can be forged, too.)"""
+    play = Play(Conditions(keys=keys, duration_s=30.0))
+    adversary = Adversary(play, [], broadcast_key=keys)
+    play.broker.attack = adversary
+
+    def say() -> None:
+        adversary.say_time(Forged(sequence=play.server.broadcast.sequence + 1000))
+        play.world.call_later(SECOND, say)
+
+    with play.running():
+        play.world.call_later(0, say)
+        play.run()
+    assert play.server.broadcast.sent > 25
+    assert play.server.counters.done["replies"] > 20
+    assert play.faults == []
+
+
 def test_without_keys_a_broadcast_alone_says_what_time_it_is() -> None:
     """Where exchanges are withheld from the start; it is called assumed, and is not bounded."""
     play = Play(Conditions(keys=False, duration_s=15.0))

@@ -155,6 +155,7 @@ def _virtual_secrets(chance: random.Random) -> SimpleNamespace:
         token_bytes=chance.randbytes,
         token_hex=lambda octets: chance.randbytes(octets).hex(),
         randbelow=chance.randrange,
+        randbits=chance.getrandbits,
     )
 
 
