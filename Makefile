@@ -32,11 +32,11 @@ demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: to 600,
 	@$(PYTHON_BIN) -m demo.simulated_bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
 
 # ---- set up -------------------------------------------------------------------------------------
-.PHONY: setup venv setup-demo setup-test setup-check setup-drivers setup-ansible \
+.PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
   setup-fleet-test
-setup: setup-check setup-test ## everything that demo, test and check need
+setup: setup-check setup-slow ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
-setup-demo setup-test setup-check: setup-%:
+setup-demo setup-test setup-slow setup-check: setup-%:
 	@scripts/setup.sh $*
 setup-drivers: ## what others wrote (drivers, allantools), in .venv-drivers, to compare with
 	@scripts/drivers.sh
@@ -46,13 +46,14 @@ setup-fleet-test: ## the same, its linter and what makes the hosts of fleet-test
 	@scripts/ansible.sh test
 
 # ---- check and test -----------------------------------------------------------------------------
-.PHONY: check lint lint-ansible format mypy imports docs test test-slow test-arm64 test-adversary fuzz
+.PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-fresh test-arm64 \
+  test-adversary fuzz
 check: lint lint-ansible mypy imports docs ## style, types, arrows between rooms, commands in the documents
 
 lint: setup-check
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	@if command -v shellcheck >/dev/null; then set -x; shellcheck -x scripts/*.sh .ci/run ansible/roles/tuning/files/mqtick-tuning; \
+	@if command -v shellcheck >/dev/null; then set -x; shellcheck -x scripts/*.sh tests/fresh/run.sh .ci/run ansible/roles/tuning/files/mqtick-tuning; \
 	  else echo 'shellcheck is not installed: the scripts were not checked'; fi
 
 lint-ansible: export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv-ansible/collections
@@ -73,17 +74,27 @@ imports: setup-check
 docs: setup-check
 	$(PYTEST) -q tests/test_docs.py
 
+FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet'
+
 test: setup-test ## all tests that take less than a second each
-	$(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet'
+	$(FAST_TESTS)
+	@echo 'not run: the slow tests (make test-slow)'
+
+# The loops end with the shell that began them.
+test-busy: setup-test ## the same, while a loop keeps each core busy: none may depend on a quiet machine
+	for core in $$(seq $$(nproc)); do while kill -0 $$$$; do :; done 2>/dev/null & done; $(FAST_TESTS)
 
 # Most of the long ones wait, so three run at a time; a file's tests stay together, as what they share
 # does. Those that judge delays follow one by one. The test that steers this machine's clock is last
 # and alone: a step upsets every other one.
-test-slow: setup-test setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
+test-slow: setup-slow setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
 	MQTICK_DRIVERS=required $(PYTEST) -n 3 --dist loadfile -m 'slow and not alone and not steers_clock and not fleet'
 	MQTICK_DRIVERS=required $(PYTEST) -m 'alone and not steers_clock and not fleet'
 	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock; \
 	  else echo 'not run: the test that steers the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
+
+test-fresh: ## make demo and make test in minimal Debian 12 and 13: SYSTEMS=trixie-user for one (root)
+	$(SUDO:sudo=sudo -E) tests/fresh/run.sh $(SYSTEMS)
 
 test-arm64: setup-check ## the suites of protocol and client on an emulated Debian arm64 (root)
 	$(SUDO) scripts/arm64.sh

@@ -11,14 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from mqtick.protocol.stamps import KernelSocket, Source
 
-# Where a change is judged, the same examples each time: whoever explores has new ones.
-settings.register_profile("same", derandomize=True, deadline=None)
-if os.environ.get("MQTICK_SAME_EXAMPLES") == "1":
-    settings.load_profile("same")
+# How long an example takes says how busy the machine is. Where a change is judged, the same
+# examples each time: whoever explores has new ones.
+settings.register_profile(
+    "ours",
+    deadline=None,
+    derandomize=os.environ.get("MQTICK_SAME_EXAMPLES") == "1",
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ours")
 
 # An instrument has a lock in the folder for temporary files. Tests that run beside each other are
 # as on hosts of their own.

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/say.sh
 . scripts/say.sh
 
-tree=${MQTICK_FLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/mqtick}/arm64
+tree=${MQTICK_FLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/mqtick}/bookworm-arm64
 packages=python3,mosquitto,chrony,openssl,gcc,libc6-dev,iproute2
 what_tests_need=(paho-mqtt pytest pytest-timeout hypothesis prometheus-client)
 
@@ -32,15 +32,7 @@ binfmt=/proc/sys/fs/binfmt_misc
 [ -e $binfmt/qemu-aarch64 ] || update-binfmts --enable qemu-aarch64
 
 # ---- the system ---------------------------------------------------------------------------------
-if [ ! -e "$tree/.mqtick-complete" ]; then
-  say "making a Debian 12 arm64 below $tree (four minutes)"
-  rm -rf "$tree"
-  mkdir -p "$tree"
-  debootstrap --arch=arm64 --variant=minbase --include="$packages" bookworm "$tree" \
-    ${MQTICK_DEBIAN_MIRROR:+"$MQTICK_DEBIAN_MIRROR"} >"$tree.log" 2>&1 ||
-    die 1 "debootstrap failed: see $tree.log. A mirror can be named with MQTICK_DEBIAN_MIRROR=http://HOST/debian."
-  touch "$tree/.mqtick-complete"
-fi
+scripts/debian_tree.sh make "$tree" bookworm "$packages" arm64
 
 # ---- the Python parts, put there by this machine's pip, which is faster ---------------------------
 scripts/setup.sh check
@@ -79,11 +71,7 @@ if [ $# -eq 0 ]; then
 fi
 mkdir -p "$tree/mqtick"
 mount --bind -o ro . "$tree/mqtick"
-mount -t proc proc "$tree/proc"
-mount --rbind /dev "$tree/dev"
-mount -t tmpfs tmpfs "$tree/tmp"
-mount -t tmpfs tmpfs "$tree/run"
 say "running the tests on $(chroot "$tree" uname -m), Debian $(cat "$tree/etc/debian_version")"
-exec chroot "$tree" /usr/bin/env -i -C /mqtick HOME=/root LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin \
+exec scripts/debian_tree.sh run "$tree" /usr/bin/env -i -C /mqtick HOME=/root LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin \
   PYTHONPATH=/opt/python PYTHONDONTWRITEBYTECODE=1 MQTICK_SAME_EXAMPLES=1 \
   python3 -m pytest -p no:cacheprovider "$@"

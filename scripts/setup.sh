@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Sets this checkout up: the Python parts in .venv and, for the demo and the tests, a broker and
-# chronyd (for the tests also nats-server, sigrok-cli and Chromium). Does nothing when everything is
-# there.
+# Sets this checkout up: the Python parts in .venv and, for the demo and the tests, Debian's programs.
+# Does nothing when everything is there.
 #
-#   scripts/setup.sh demo|test|check      each level holds the one before it
+#   scripts/setup.sh demo     what `make demo` needs: a broker and chronyd
+#                    test     and the fast tests: nats-server, sigrok-cli, pdftotext
+#                    slow     and the slow ones: Chromium
+#                    check    the Python parts of all of these and of `make check`; no programs
 #
 # PYTHON=...              the interpreter to make .venv with (3.11 or newer)
 # MQTICK_PACKAGES=...     install: as Debian packages (root or sudo); unpack: below .venv/debian,
@@ -18,10 +20,10 @@ cd "$(dirname "$0")/.."
 
 level=${1:-}
 case $level in
-  demo) extra='[lab,analysis]' stamps=(demo test check) ;;
-  test) extra='[test]' stamps=(test check) ;;
+  demo) extra='[lab,analysis]' stamps=(demo test slow check) ;;
+  test | slow) extra='[test]' stamps=(test slow check) ;;
   check) extra='[dev]' stamps=(check) ;;
-  *) die 2 "usage: scripts/setup.sh demo|test|check" ;;
+  *) die 2 "usage: scripts/setup.sh demo|test|slow|check" ;;
 esac
 
 # ---- Python -------------------------------------------------------------------------------------
@@ -92,10 +94,12 @@ missing_packages() {
   # a logic analyser's program with a demo device, and a broker of another make
   command -v sigrok-cli >/dev/null || echo sigrok-cli
   command -v nats-server >/dev/null || echo nats-server
-  # what looks at the pages of reports, and at their PDF
+  # what looks at the PDF of reports
+  command -v pdftotext >/dev/null || echo poppler-utils
+  if [ "$level" = test ]; then return; fi
+  # what looks at their pages
   command -v chromium >/dev/null || echo chromium
   command -v chromedriver >/dev/null || echo chromium-driver
-  command -v pdftotext >/dev/null || echo poppler-utils
 }
 
 # Empty when root, "sudo" (it may ask for a password on a terminal), or nothing at all: status 1.

@@ -239,6 +239,26 @@ def scripts() -> list[str]:
     return [name for name in tracked() if name.endswith(".sh") or name == ".ci/run"]
 
 
+def test_only_the_slow_tests_and_make_setup_bring_a_browser() -> None:
+    found = re.search(
+        r"^missing_packages\(\) \{$.*?^\}$", (ROOT / "scripts/setup.sh").read_text(), re.M | re.S
+    )
+    assert found
+    brought = {
+        level: subprocess.run(
+            ["bash", "-c", f"level={level} PATH=; {found[0]}; missing_packages"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for level in ("demo", "test", "slow")
+    }
+    assert brought["demo"] == ["mosquitto", "chrony"]
+    assert "nats-server" in brought["test"]
+    assert "chromium" not in brought["test"]
+    assert brought["slow"] == [*brought["test"], "chromium", "chromium-driver"]
+
+
 def test_what_is_run_may_be_run() -> None:
     for name in scripts():
         is_program = (ROOT / name).read_text().startswith("#!")

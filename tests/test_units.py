@@ -22,9 +22,7 @@ MOST_EXPOSED = {
     "mqtick-wait-sync.service": 1.0,
 }
 
-with_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
-)
+with_systemd = pytest.mark.usefixtures("_systemd")
 any_unit = pytest.mark.parametrize("name", sorted(UNITS))
 any_program = pytest.mark.parametrize("name", PROGRAMS)
 
@@ -51,20 +49,35 @@ def test_the_three_units_are_there() -> None:
     assert sorted(UNITS) == sorted(MOST_EXPOSED)
 
 
-@with_systemd
-@any_unit
-def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> None:
-    # The other units must be beside it, and the programs must exist, which they do not before an
-    # installation: any program that exists serves here.
-    for unit in UNITS.values():
-        text = re.sub(r"ExecStart=/opt/mqtick/bin/\S+", "ExecStart=/bin/true", unit.read_text())
-        (tmp_path / unit.name).write_text(text)
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--recursive-errors=no", str(tmp_path / name)],
+@pytest.fixture(scope="module")
+def _systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = tmp_path_factory.mktemp("unit") / "plain.service"
+    unit.write_text("[Service]\nExecStart=/bin/true\n")
+    done = verify(unit)
+    if done.returncode or done.stderr:
+        pytest.skip(f"systemd-analyze does not work here: {done.stderr.strip()}")
+
+
+def verify(unit: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", "verify", "--recursive-errors=no", str(unit)],
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@with_systemd
+@any_unit
+def test_systemd_finds_nothing_to_complain_about(name: str, tmp_path: Path) -> None:
+    # The other units must be beside it, and the programs must exist, which ours do not before an
+    # installation and kill not in a container: any program that exists serves here.
+    for unit in UNITS.values():
+        text = re.sub(r"^(Exec\w+)=\S+", r"\1=/bin/true", unit.read_text(), flags=re.MULTILINE)
+        (tmp_path / unit.name).write_text(text)
+    done = verify(tmp_path / name)
     assert done.stderr + done.stdout == ""
     assert done.returncode == 0
 

@@ -231,7 +231,7 @@ def test_a_scale_that_is_none_is_refused(scale: float) -> None:
         layout_of(record_of(replace(SKEW_LAYOUT, channels=CHANNELS | wrong)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.binary(max_size=60), min_size=3, max_size=3),
     st.sampled_from(["u1", "i1", "<u2", ">i2"]),

@@ -35,7 +35,7 @@ def test_a_clock_that_was_right_from_the_start_converged_at_once() -> None:
 
 
 @given(st.integers(0, 1000))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_clock_that_finds_its_time_converges_when_it_is_near(seed: int) -> None:
     n = 600
     away = 1e7 * np.exp(-np.arange(n) / 10)  # within 3 spreads after 81 samples
@@ -122,7 +122,7 @@ def test_a_gap_parts_the_series_and_nothing_is_put_into_it() -> None:
     st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=60),
     st.floats(-1e9, 1e9),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_grid_is_never_much_larger_than_its_samples(steps: list[float], constant: float) -> None:
     seconds = np.concatenate(([0.0], np.cumsum(steps)))
     even = evenly(seconds, np.full(seconds.size, constant))
@@ -185,7 +185,7 @@ def test_a_gap_is_a_holdover_with_what_it_cost() -> None:
 
 
 @given(st.floats(-1e9, 1e9), st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_clocks_seconds_may_begin_anywhere(begin_s: float, away: int) -> None:
     x = noise(100)
     x[:away] += 1e6

@@ -29,7 +29,7 @@ def estimates(found: Distribution) -> list[Estimate]:
 
 
 @given(VALUES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_values_are_those_of_the_standard_library(values: list[float]) -> None:
     found = of(values)
     assert found.n == len(values)
@@ -41,7 +41,7 @@ def test_values_are_those_of_the_standard_library(values: list[float]) -> None:
 
 
 @given(VALUES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_an_interval_holds_its_estimate_and_ends_are_in_order(values: list[float]) -> None:
     found = of(values)
     assert 1 <= found.effective_n <= found.n
@@ -52,7 +52,7 @@ def test_an_interval_holds_its_estimate_and_ends_are_in_order(values: list[float
 
 
 @given(VALUES, st.floats(0.01, 100), st.integers(-1000, 1000))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_another_unit_or_zero_gives_the_same_interval_in_that_unit(
     values: list[float], scale: float, shift: int
 ) -> None:

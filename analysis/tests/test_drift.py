@@ -26,7 +26,7 @@ def wandering(chance: np.random.Generator, n: int, strength: float) -> np.ndarra
 
 
 @given(st.floats(-1, 1), st.floats(-1e3, 1e3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_an_exact_line_is_found_exactly(us_per_s: float, start: float) -> None:
     found = drift(SECONDS, start + us_per_s * SECONDS)
     assert found.us_per_hour.value == pytest.approx(3600 * us_per_s, abs=1e-5)

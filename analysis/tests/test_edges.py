@@ -62,7 +62,7 @@ def pulses(*changes: float, size: int = 1000, rise: float = 0.01) -> np.ndarray:
     rising=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_instant_is_within_the_stated_uncertainty(
     kind: str,
     rise: float,
@@ -250,7 +250,6 @@ def test_what_has_no_edge_is_a_sentence_that_says_where_to_look(
 
 
 @given(st.binary(min_size=8, max_size=400), st.sampled_from(["i1", "u1", "<i2", ">i2", "<u2"]))
-@settings(deadline=None)
 def test_any_codes_give_edges_in_order_or_a_sentence(data: bytes, dtype: str) -> None:
     codes = np.frombuffer(data[: len(data) // 2 * 2], dtype)
     waveform = Waveform(codes, 0.1, 0.0, 10**6, 0)

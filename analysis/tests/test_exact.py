@@ -55,7 +55,7 @@ def test_ranks_that_bound_a_quantile_are_scipys() -> None:
 
 
 @given(st.integers(1, 300), st.floats(0.01, 0.99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_rank_bounds_no_tighter_than_the_binomial_chance_allows(n: int, share: float) -> None:
     rank = rank_above(n, n, share, 0.05)
 
@@ -71,7 +71,7 @@ def test_a_rank_bounds_no_tighter_than_the_binomial_chance_allows(n: int, share:
 
 
 @given(st.floats(0.5, 500), st.floats(0.5, 500), st.floats(0.001, 0.999))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_quantile_undoes_a_share(a: float, b: float, share: float) -> None:
     x = beta_quantile(a, b, share)
     assert x <= 1e-12 or x >= 1 - 1e-12 or beta_share(a, b, x) == pytest.approx(share, abs=1e-6)

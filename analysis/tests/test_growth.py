@@ -40,7 +40,7 @@ def test_one_n_makes_no_line() -> None:
 
 
 @given(st.floats(-1e3, 1e3), st.floats(-10, 10))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_exact_values_give_the_exact_line(a: float, b: float) -> None:
     found = line(N, a + b * N)
     assert found.a.value == pytest.approx(a, abs=1e-6)
@@ -49,7 +49,7 @@ def test_exact_values_give_the_exact_line(a: float, b: float) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 def test_it_finds_the_line_under_heavy_tails_and_outliers(seed: int) -> None:
     chance = np.random.default_rng(seed)
     values = 40 + 3 * N + 10 * chance.standard_t(2, N.size)
@@ -67,7 +67,7 @@ def test_exact_values_of_which_a_tenth_is_far_off_give_the_exact_line() -> None:
 
 
 @given(st.integers(0, 1000), st.floats(0.01, 100), st.integers(-500, 500), st.integers(-5, 5))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 def test_another_unit_zero_or_slope_moves_the_line_and_its_interval_along(
     seed: int, scale: float, shift: int, slope: int
 ) -> None:

@@ -112,7 +112,7 @@ def test_floats_and_text_are_read(tmp_path: Path) -> None:
     at=st.floats(-100, 100),
     zero=st.floats(-10, 10),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_volts_are_those_of_the_programmer_manual(
     codes: list[int], step: float, at: float, zero: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -99,7 +99,7 @@ def test_what_is_no_limit_is_told_what_is_nearest(text: str, says: str) -> None:
 
 
 @given(st.text(max_size=60) | st.text(string.ascii_letters + ".<=-e0123456789 µ", max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_text_raises_anything_else(text: str) -> None:
     try:
         found = parse_limit(text)
@@ -345,7 +345,7 @@ def test_what_lies_beyond_for_certain_fails_though_it_has_no_upper_bound() -> No
     st.lists(st.floats(-1e4, 1e4), max_size=40),
     st.floats(0.001, 1e4),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_wider_limit_is_never_judged_worse(
     statistic: str, values: list[float], bound_us: float
 ) -> None:

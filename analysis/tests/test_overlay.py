@@ -37,7 +37,7 @@ def test_a_short_record_is_drawn_as_it_is() -> None:
     around=st.lists(st.integers(-(10**16), 10**16), max_size=6),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_line_is_increasing_within_its_points_and_keeps_the_extremes(
     size: int, points: int, around: list[int], seed: int
 ) -> None:

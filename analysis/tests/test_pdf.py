@@ -97,7 +97,7 @@ def run_pdftotext(octets: bytes, how: str) -> str:
     return done.stdout.decode().replace("\xa0", " ")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.text(st.characters(codec="latin-1"), max_size=60), st.floats(0.5, 7.0))
 def test_lines_hold_every_sign_and_are_no_wider_than_the_room(text: str, width: float) -> None:
     with drawing():

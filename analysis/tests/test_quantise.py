@@ -24,7 +24,7 @@ RECORDS = st.lists(st.integers(0, 254), min_size=30, max_size=200).map(
     zero=st.integers(-300, 300),
     narrow=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_codes_come_back_from_volts_in_64_and_32_bits(
     codes: list[int], step: float, zero: int, narrow: bool
 ) -> None:
@@ -39,7 +39,7 @@ def test_codes_come_back_from_volts_in_64_and_32_bits(
 
 
 @given(codes=st.lists(st.integers(0, 4095), min_size=50, max_size=80))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_twelve_bits_rounded_to_three_digits_lose_less_than_a_digit(codes: list[int]) -> None:
     volts = np.array([float(f"{code * 0.0008:.3f}") for code in codes])
     found = waveform_of_volts(volts, 1, 0).volts()
@@ -51,7 +51,7 @@ def test_twelve_bits_rounded_to_three_digits_lose_less_than_a_digit(codes: list[
         st.floats(-1e6, 1e6, allow_nan=False).map(lambda v: round(v, 9)), min_size=1, max_size=60
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_volts_come_back_within_an_eighth_of_a_step(values: list[float]) -> None:
     waveform = waveform_of_volts(values, 1, 0)
     span = max(values) - min(values)

@@ -83,7 +83,7 @@ def test_version_1_says_how_often_was_sampled_and_has_gaps(tmp_path: Path) -> No
     times_ns=st.lists(st.integers(1, 10**9), max_size=40, unique=True).map(sorted),
     initial=st.integers(0, 1),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_was_written_is_read(
     times_ns: list[int], initial: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

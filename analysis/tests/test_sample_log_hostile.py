@@ -135,7 +135,7 @@ ANY_NS = st.integers(-(1 << 62) + 1, (1 << 62) - 1) | st.integers(-(10**10), 10*
 
 
 @given(st.lists(st.tuples(ANY_NS, ANY_NS, ANY_NS, ANY_NS), min_size=1, max_size=12))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_whatever_a_log_says_time_increases_and_every_sample_is_accounted_for(
     rows: list[tuple[int, int, int, int]],
 ) -> None:

@@ -83,7 +83,7 @@ def test_an_outcome_is_one_of_three() -> None:
 
 
 @given(cut=st.floats(0, 0.999), flip=st.integers(0, 1 << 20), value=st.integers(0, 255))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_damage_is_said_and_never_anything_else(
     tmp_path_factory: pytest.TempPathFactory, cut: float, flip: int, value: int
 ) -> None:

@@ -101,7 +101,7 @@ PART = arrays(np.float64, st.integers(4, 25), elements=st.integers(-1_000_000, 1
 
 @pytest.mark.parametrize("measure", list(MEASURES))
 @given(parts=st.lists(PART, min_size=1, max_size=3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_measure_is_its_definition_and_never_reaches_across_a_gap(
     measure: str, parts: list[Floats]
 ) -> None:
@@ -115,7 +115,7 @@ def test_every_measure_is_its_definition_and_never_reaches_across_a_gap(
 
 
 @given(arrays(np.float64, st.integers(3, 200), elements=st.integers(-(10**9), 10**9)))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_mtie_never_decreases_and_ends_with_the_range(x: Floats) -> None:
     found = mtie(x, 1.0, range(1, x.size))
     assert np.all(np.diff(found.value) >= 0)
@@ -124,7 +124,7 @@ def test_mtie_never_decreases_and_ends_with_the_range(x: Floats) -> None:
 
 
 @given(offset=st.integers(-(10**12), 10**12), frequency=st.integers(-100_000, 100_000))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_constant_offset_counts_nowhere_and_a_frequency_offset_in_mtie_alone(
     offset: int, frequency: int
 ) -> None:

@@ -18,7 +18,7 @@ CACHE = (
     )
     / "fleet"
 )
-MIRROR = os.environ.get("MQTICK_DEBIAN_MIRROR", "")
+SCRIPT = Path(__file__).parents[2] / "scripts/debian_tree.sh"
 USER = "pi"
 # What Raspberry Pi OS Lite and Debian's images have at least, and what lets Ansible in.
 PACKAGES = (
@@ -44,7 +44,8 @@ class RigError(Exception):
 
 def blank_tree(release: str) -> Path:
     """Return the folder of the release's tree; nothing may be written into it."""
-    made_of = f"{release}\n{MIRROR}\n{Path(__file__).read_text()}"
+    mirror = os.environ.get("MQTICK_DEBIAN_MIRROR", "")
+    made_of = f"{release}\n{mirror}\n{Path(__file__).read_text()}"
     tree = CACHE / f"{release}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
@@ -58,25 +59,9 @@ def blank_tree(release: str) -> Path:
 
 
 def _make(release: str, tree: Path) -> None:
-    packages, log = CACHE / "packages", CACHE / f"debootstrap-{release}.log"
-    packages.mkdir(exist_ok=True)
-    print(f"making the blank {release} tree (a minute or two, once; log: {log})", flush=True)
-    command = [
-        "debootstrap",
-        "--variant=minbase",
-        f"--cache-dir={packages}",
-        f"--include={','.join(PACKAGES)}",
-        release,
-        str(tree),
-        *([MIRROR] if MIRROR else []),
-    ]
-    with log.open("w") as words:
-        status = subprocess.run(command, stdout=words, stderr=words, check=False).returncode
-    if status:
-        raise RigError(
-            f"debootstrap of {release} ended with code {status}; its log is {log}. "
-            "A mirror can be named with MQTICK_DEBIAN_MIRROR=http://HOST/debian."
-        )
+    made = subprocess.run([SCRIPT, "make", tree, release, ",".join(PACKAGES)], check=False)
+    if made.returncode:
+        raise RigError(f"no blank {release} tree could be made: its words stand above")
     units = tree / "etc/systemd/system"
     chrony = units / "chrony.service.d"
     chrony.mkdir()

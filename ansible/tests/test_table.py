@@ -379,7 +379,7 @@ LOOKS = (
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(LOOKS)
 def test_whatever_a_host_answers_it_is_one_row_and_spoils_no_other(found: object) -> None:
     table = table_of({"liar": found, "honest": client()})

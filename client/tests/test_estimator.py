@@ -603,7 +603,7 @@ plausible = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(samples | plausible | st.builds(broadcast, st.floats(0, 1000)), max_size=30))
 def test_no_samples_raise_and_every_answer_is_an_interval_that_only_grows(given_samples):
     estimator = Estimator(TRUSTING)

@@ -90,7 +90,7 @@ ppms = st.floats(-99, 99)
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     ppms,
     st.lists(shares, min_size=8, max_size=8),

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import pytest
+
 from mqtick.lab.conversation import Conversation, Reply, Step
 from mqtick.lab.oscilloscope import Oscilloscope
 from mqtick.lab.setup import Channel, Setup, Trigger
@@ -18,6 +20,24 @@ from mqtick.pins.base import monotonic_raw_ns
 
 T = TypeVar("T")
 LINES = {1: 1, 2: 2, 3: 3, 4: 4}
+LATE_S, SHORT_S, LONG_S = 4.0, 2.0, 30.0
+
+
+def each_fault(*kinds: str) -> pytest.MarkDecorator:
+    """Run a test with each fault, `kind`, and with the driver's patience for it, `timeout_s`.
+
+    Only the end of that shows a block that ends too soon, or an answer that is late. Any other
+    answer comes, however busy this machine is.
+    """
+    return pytest.mark.parametrize(
+        ("kind", "timeout_s"),
+        [
+            pytest.param(kind, SHORT_S, marks=pytest.mark.slow, id=kind)
+            if kind in ("short-block", "late")
+            else pytest.param(kind, LONG_S, id=kind)
+            for kind in kinds
+        ],
+    )
 
 
 @dataclass

@@ -322,7 +322,7 @@ def lone_member() -> Iterator[Member]:
             loop.close()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 40), min_size=1), st.integers(0, 60))
 def test_messages_are_counted_however_the_stream_is_cut(cuts: list[int], many: int) -> None:
     stream = b"\x20\x02\x00\x00" + publish(b"early") + b"\x90\x03\x00\x01\x00"
@@ -337,7 +337,7 @@ def test_messages_are_counted_however_the_stream_is_cut(cuts: list[int], many: i
         assert member.messages == many
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=80), max_size=8))
 def test_no_octets_of_a_broker_raise(chunks: list[bytes]) -> None:
     with lone_member() as member:

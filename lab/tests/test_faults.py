@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from scope_rig import Simulated, setup, simulated
+from scope_rig import LATE_S, LONG_S, SHORT_S, Simulated, each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.conversation import InstrumentError, Query
@@ -17,7 +17,6 @@ from mqtick.lab.setup import Channel, Setup, Trigger
 from mqtick.lab.simulator import KINDS, Faults
 from mqtick.lab.simulator.keysight import KeysightFront
 
-QUICK_S = 0.12
 APART_NS = 123_456
 
 
@@ -27,18 +26,18 @@ def skew_ns(scope: Oscilloscope) -> float:
     return (second.instant_fs - first.instant_fs) / 1e6
 
 
-def shot_with(instrument: Simulated, *kinds: str) -> Oscilloscope:
+def shot_with(instrument: Simulated, *kinds: str, timeout_s: float = LONG_S) -> Oscilloscope:
     """Take a shot without a fault; what is read of it afterwards meets the faults."""
-    scope = Oscilloscope.open(instrument.resource, timeout_s=QUICK_S)
+    scope = Oscilloscope.open(instrument.resource, timeout_s=timeout_s)
     instrument.shot(scope, setup(), APART_NS)
     instrument.server.faults.once.update(kinds)
     return scope
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"no-trigger"}))
-def test_one_fault_while_reading_is_got_over_and_counted(kind: str) -> None:
-    with simulated(KeysightFront) as instrument:
-        scope = shot_with(instrument, kind)
+@each_fault(*sorted(set(KINDS) - {"no-trigger"}))
+def test_one_fault_while_reading_is_got_over_and_counted(kind: str, timeout_s: float) -> None:
+    with simulated(KeysightFront, faults=Faults(late_s=LATE_S)) as instrument:
+        scope = shot_with(instrument, kind, timeout_s=timeout_s)
         assert skew_ns(scope) == pytest.approx(APART_NS, abs=20)
         assert instrument.server.faults.done == {kind: 1}
         assert scope.read_again == (0 if kind == "double-newline" else 1)
@@ -46,10 +45,10 @@ def test_one_fault_while_reading_is_got_over_and_counted(kind: str) -> None:
         scope.close()
 
 
-@pytest.mark.parametrize("kind", ["late", "drop"])
-def test_a_fault_while_it_is_set_up_is_got_over(kind: str) -> None:
-    with simulated(KeysightFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource, timeout_s=QUICK_S)
+@each_fault("late", "drop")
+def test_a_fault_while_it_is_set_up_is_got_over(kind: str, timeout_s: float) -> None:
+    with simulated(KeysightFront, faults=Faults(late_s=LATE_S)) as instrument:
+        scope = Oscilloscope.open(instrument.resource, timeout_s=timeout_s)
         instrument.server.faults.once.add(kind)
         instrument.shot(scope, setup(), APART_NS)
         assert scope.read_again == 1
@@ -57,19 +56,10 @@ def test_a_fault_while_it_is_set_up_is_got_over(kind: str) -> None:
         scope.close()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "empty-block",
-        "plus-zero",
-        "drop",
-        pytest.param("short-block", marks=pytest.mark.slow),  # four time-outs
-        pytest.param("late", marks=pytest.mark.slow),
-    ],
-)
-def test_a_fault_that_stays_is_a_sentence(kind: str) -> None:
-    with simulated(KeysightFront, faults=Faults()) as instrument:
-        scope = shot_with(instrument)
+@each_fault("empty-block", "plus-zero", "drop", "short-block", "late")
+def test_a_fault_that_stays_is_a_sentence(kind: str, timeout_s: float) -> None:
+    with simulated(KeysightFront, faults=Faults(late_s=LATE_S)) as instrument:
+        scope = shot_with(instrument, timeout_s=timeout_s)
         instrument.server.faults.chances[kind] = 1.0
         with pytest.raises(InstrumentError, match=r"\. |;"):
             scope.read([1])
@@ -82,7 +72,7 @@ def test_a_fault_that_stays_is_a_sentence(kind: str) -> None:
 def test_many_faults_at_once_never_give_a_wrong_answer() -> None:
     chances = {kind: 0.12 for kind in KINDS if kind not in ("no-trigger", "late")}
     with simulated(KeysightFront, faults=Faults(seed=7)) as instrument:
-        scope = shot_with(instrument)
+        scope = shot_with(instrument, timeout_s=0.2)
         instrument.server.faults.chances.update(chances)
         right = 0
         for _ in range(4):
@@ -96,7 +86,7 @@ def test_many_faults_at_once_never_give_a_wrong_answer() -> None:
 
 def test_a_trigger_that_never_comes_is_a_missed_shot_and_the_next_one_is_good() -> None:
     with simulated(KeysightFront, faults=Faults(once={"no-trigger"})) as instrument:
-        scope = Oscilloscope.open(instrument.resource, timeout_s=QUICK_S)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=LONG_S)
         scope.set_up(setup())
         assert scope.arm()
         instrument.edges(APART_NS)
@@ -120,11 +110,11 @@ def test_data_full_of_line_feeds_are_read_whole_and_quickly() -> None:
     )
     physics = replace(KeysightFront.physics, noise_v=0.001)
     with simulated(KeysightFront, physics) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=LONG_S)
         instrument.shot(scope, quiet)
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         waveform = scope.read([2])[2]
-        took_s = time.perf_counter() - began_s
+        took_s = time.thread_time() - began_s
         scope.close()
     feeds = (waveform.codes >> 8 == ord("\n")).mean()
     assert feeds > 0.8
@@ -133,10 +123,11 @@ def test_data_full_of_line_feeds_are_read_whole_and_quickly() -> None:
     assert waveform.volts().mean() == pytest.approx(0.0, abs=0.001)
 
 
+@pytest.mark.slow  # four time-outs
 def test_a_dialect_that_does_not_fit_is_a_sentence() -> None:
     with simulated(KeysightFront) as instrument:
         for name in ("siglent-wf", "rigol-dho"):
-            scope = Oscilloscope.open(instrument.resource, name, timeout_s=QUICK_S)
+            scope = Oscilloscope.open(instrument.resource, name, timeout_s=SHORT_S)
             with pytest.raises(InstrumentError, match=r"--dialect|refused a setting"):
                 scope.set_up(setup())
             scope.close()
@@ -144,7 +135,7 @@ def test_a_dialect_that_does_not_fit_is_a_sentence() -> None:
 
 def test_channels_that_are_off_or_not_there_are_sentences() -> None:
     with simulated(KeysightFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource, timeout_s=QUICK_S)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=LONG_S)
         with pytest.raises(InstrumentError, match="Is the channel on, and has there been a trig"):
             scope.read([3])
         scope.close()
@@ -153,7 +144,7 @@ def test_channels_that_are_off_or_not_there_are_sentences() -> None:
 def test_an_instrument_that_goes_away_is_a_sentence_that_names_it() -> None:
     with simulated(KeysightFront) as instrument:
         resource = instrument.resource
-        scope = Oscilloscope.open(resource, timeout_s=QUICK_S)
+        scope = Oscilloscope.open(resource)
     with pytest.raises(InstrumentError, match=f"{resource} cannot be opened"):
         scope.set_up(setup())
     scope.close()
@@ -182,7 +173,7 @@ def test_whatever_a_client_sends_the_instrument_goes_on(junk: bytes) -> None:
             hostile.settimeout(0.05)
             with contextlib.suppress(TimeoutError):
                 hostile.recv(100)
-        scope = Oscilloscope.open(instrument.resource, timeout_s=1.0)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=LONG_S)
         instrument.shot(scope, setup(), APART_NS)
         assert skew_ns(scope) == pytest.approx(APART_NS, abs=20)
         scope.close()
@@ -190,7 +181,7 @@ def test_whatever_a_client_sends_the_instrument_goes_on(junk: bytes) -> None:
 
 def test_a_flood_of_connections_is_refused_and_leaves_the_first_ones_alone() -> None:
     with simulated(KeysightFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource, timeout_s=1.0)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=LONG_S)
         with contextlib.ExitStack() as stack:
             for _ in range(100):
                 stack.enter_context(socket.create_connection(("127.0.0.1", instrument.server.port)))

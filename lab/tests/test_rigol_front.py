@@ -199,7 +199,7 @@ ARGUMENTS = ["", "0", "1", "2", "-1", "1e-6", "5E-9", "1000", "10k", "nan", "inf
 ARGUMENTS += ["9" * 400, "ON", "CHAN2", "RAW", "NORM", "WORD", "ASC", "RUN", "POS", "AC", "\xff;"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.sampled_from(HEADERS), st.sampled_from(ARGUMENTS)), max_size=30))
 def test_nothing_that_is_sent_breaks_it(lines: list[tuple[str, str]]) -> None:
     model = Model(EdgeFeed(), {1: 1}, RigolDhoFront.physics)

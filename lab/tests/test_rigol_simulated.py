@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scope_rig import Simulated, setup, simulated
+from scope_rig import Simulated, each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.conversation import InstrumentError
@@ -160,25 +160,21 @@ def test_memory_is_not_read_while_it_runs_nor_of_a_channel_that_is_off(
         scope.close()
 
 
-@pytest.mark.parametrize(
-    ("front", "fault"),
-    [
-        (RigolMso5000Front, "empty-block"),  # as when asked too soon
-        (RigolDs1000zFront, "short-block"),
-        (RigolDhoFront, "double-newline"),
-        (RigolDhoFront, "plus-zero"),
-    ],
-)
-def test_a_channel_with_a_fault_is_read_again(front: type[RigolFront], fault: str) -> None:
+@each_fault("empty-block", "short-block", "double-newline", "plus-zero")
+def test_a_channel_with_a_fault_is_read_again(kind: str, timeout_s: float) -> None:
+    front = {
+        "empty-block": RigolMso5000Front,  # as when asked too soon
+        "short-block": RigolDs1000zFront,
+    }.get(kind, RigolDhoFront)
     faults = Faults()
     with simulated(front, faults=faults) as instrument:
-        scope = Oscilloscope.open(instrument.resource, timeout_s=0.3)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=timeout_s)
         instrument.shot(scope, setup(points=1000), 0)
-        faults.once.add(fault)
+        faults.once.add(kind)
         assert len(scope.read([1, 2])) == 2
         scope.close()
-    assert faults.done[fault] == 1
-    assert scope.read_again == (0 if fault == "double-newline" else 1)
+    assert faults.done[kind] == 1
+    assert scope.read_again == (0 if kind == "double-newline" else 1)
 
 
 @all_fronts

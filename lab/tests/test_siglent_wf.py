@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from scope_rig import converse, setup, simulated
+from scope_rig import converse, each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.block import read_block
@@ -251,15 +251,15 @@ def test_segments_are_refused_before_anything_is_set() -> None:
         scope.close()
 
 
-@pytest.mark.parametrize("fault", ["short-block", "empty-block", "double-newline", "late"])
-def test_a_fault_costs_another_read_at_most(fault: str) -> None:
+@each_fault("short-block", "empty-block", "double-newline", "late")
+def test_a_fault_costs_another_read_at_most(kind: str, timeout_s: float) -> None:
     faults = Faults()
     with simulated(SiglentWfFront, faults=faults) as instrument:
-        scope = Oscilloscope.open(instrument.resource, timeout_s=0.4)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=timeout_s)
         instrument.shot(scope, setup(), 100_000)
-        faults.once.add(fault)
+        faults.once.add(kind)
         found = scope.read([1, 2])
-        assert faults.done[fault] == 1
+        assert faults.done[kind] == 1
         assert scope.read_again <= 1
         scope.close()
     edges = [find_edges(found[channel])[0].instant_fs for channel in (1, 2)]

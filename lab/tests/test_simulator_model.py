@@ -72,7 +72,7 @@ def test_the_rise_time_is_the_one_that_was_asked_for() -> None:
     ppm=st.floats(-100, 100),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_an_edge_is_where_time_base_and_cable_put_it(
     apart_ns: int, skew_ns: float, ppm: float, seed: int
 ) -> None:

@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scope_rig import Simulated, setup, simulated
+from scope_rig import Simulated, each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.conversation import InstrumentError
@@ -63,7 +63,7 @@ def test_the_record_begins_as_long_before_the_trigger_as_is_wanted(front: type[F
     points=st.integers(500, 1_000_000),
     before=st.floats(0.0, 0.9),
 )
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=40)
 def test_the_record_is_never_shorter_than_is_wanted(
     front: type[Front], span_s: float, points: int, before: float
 ) -> None:
@@ -195,11 +195,11 @@ def test_what_the_instrument_does_not_know_is_told_in_its_words(front: type[Fron
     assert again == []
 
 
-@pytest.mark.parametrize("kind", ["short-block", "empty-block", "double-newline", "drop"])
-def test_a_channel_is_read_again_after_a_fault(kind: str) -> None:
+@each_fault("short-block", "empty-block", "double-newline", "drop")
+def test_a_channel_is_read_again_after_a_fault(kind: str, timeout_s: float) -> None:
     faults = Faults()
     with simulated(TektronixMsoFront, faults=faults) as instrument:
-        scope = Oscilloscope.open(instrument.resource, timeout_s=0.3)
+        scope = Oscilloscope.open(instrument.resource, timeout_s=timeout_s)
         instrument.shot(scope, SHORT, 10_000)
         clean = scope.read([1])[1]
         faults.once.add(kind)

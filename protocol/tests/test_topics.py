@@ -1,5 +1,6 @@
 """The topic tree and its access list, the latter against a real Mosquitto where there is one."""
 
+import os
 import re
 import shutil
 import socket
@@ -123,7 +124,7 @@ def test_a_user_name_that_would_change_the_access_list_is_refused(user: str) -> 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[int]:
-    mosquitto = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+    mosquitto = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if mosquitto is None:
         pytest.skip("mosquitto is not installed")
     with socket.socket() as probe:

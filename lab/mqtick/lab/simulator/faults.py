@@ -15,13 +15,12 @@ KINDS = {
     "empty-block": "a block comes without data, as when asked too soon after the trigger",
     "double-newline": "a block is followed by two line ends",
     "plus-zero": "the preamble is answered by +0",
-    "late": "an answer comes 300 ms late",
+    "late": "an answer comes late, by 300 ms",
     "drop": "the connection is cut in the middle of an answer",
     "no-trigger": "the trigger never comes",
 }
 
 
-_LATE_S: Final = 0.3
 _BLOCK: Final = re.compile(rb"[^#]{0,30}#(?P<digits>[1-9])(?=\d)")
 
 
@@ -44,6 +43,7 @@ class Faults:
     chances: dict[str, float] = field(default_factory=dict)
     once: set[str] = field(default_factory=set)
     seed: int = 1
+    late_s: float = 0.3
     done: Counter[str] = field(default_factory=Counter)
     _random: random.Random = field(default_factory=random.Random)
 
@@ -74,7 +74,7 @@ class Faults:
             answer = b"+0\n"
         if self.happens("drop"):
             return Outcome(answer[: len(answer) // 2], drop=True)
-        return Outcome(answer, _LATE_S if self.happens("late") else 0.0)
+        return Outcome(answer, self.late_s if self.happens("late") else 0.0)
 
     def _spoil_block(self, answer: bytes, block: re.Match[bytes]) -> bytes:
         digits = int(block["digits"])
