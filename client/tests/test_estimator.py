@@ -763,3 +763,18 @@ def test_a_broadcast_raises_the_root_distance_and_never_lowers_it() -> None:
     for sample in asked(204):
         estimator.add(replace(sample, root_distance_ns=4000))
     assert estimator.at(local(205)).root_distance_ns == 4000
+
+
+def test_an_interval_grows_no_faster_than_any_clock_can_run() -> None:
+    estimator = Estimator()
+    for at_s in (0, 0.06, 16):  # delays that look like 100 ppm, of which nothing is known yet
+        error_ns = -round(at_s * 100 * US)
+        estimator.add(exchange(at_s, half_ns=3000 * US, kind=Kind.TWO_WAY, error_ns=error_ns))
+    now, later = estimator.at(local(16)), estimator.at(local(116))
+    assert now.lower_ns is not None
+    assert later.lower_ns is not None
+    assert now.upper_ns is not None
+    assert later.upper_ns is not None
+    limit_ns, wander_ns = 100 * 100 * US, 30 * US  # 100 s at 100 ppm; 10 ppb a second, 4 sigma
+    assert now.lower_ns - later.lower_ns <= limit_ns + wander_ns
+    assert later.upper_ns - now.upper_ns <= limit_ns + wander_ns

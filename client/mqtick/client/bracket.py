@@ -42,9 +42,9 @@ class Growth:
     """How an interval moves and grows with the local time that passes."""
 
     frequency: float = 0.0
-    """Estimated change of the offset, in ns per ns."""
+    """Change of the offset, in ns per ns: the middle of what it may be."""
     rate: float = 0.0
-    """How far the true frequency may be from the estimate, in ns per ns."""
+    """How far the true frequency may be from that, in ns per ns."""
     wander: float = 0.0
     """How far it may wander off, in ns per s**1.5."""
 

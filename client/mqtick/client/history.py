@@ -103,8 +103,10 @@ class History:
         unsure = settings.frequency_sigmas * self.fit.frequency_sigma
         reach = points_reach + self._prior_reach(self.fit)
         rate = settings.frequency_bound_ppm * 1e-6 + max(unsure, reach)
-        rate = min(rate, worst.rate + abs(self.fit.frequency))
-        return Growth(self.fit.frequency, rate, worst.wander)
+        # No clock is faster or slower than the limit, however little is known of this one.
+        least = max(self.fit.frequency - rate, -worst.rate)
+        most = min(self.fit.frequency + rate, worst.rate)
+        return Growth((least + most) / 2, (most - least) / 2, worst.wander)
 
     @property
     def frequency_sigma(self) -> float:
