@@ -99,7 +99,7 @@ def words_of(command: str) -> list[str]:
 
 
 @functools.cache
-def help_of(program: str, *command: str) -> str:
+def help_of(program: str, *command: str, flag: str = "--help") -> str:
     """What --help says."""
     said = io.StringIO()
     with (
@@ -107,7 +107,7 @@ def help_of(program: str, *command: str) -> str:
         contextlib.redirect_stdout(said),
         pytest.raises(SystemExit, match="0"),
     ):
-        importlib.import_module(MODULES[program]).main([*command, "--help"])
+        importlib.import_module(MODULES[program]).main([*command, flag])
     return said.getvalue()
 
 
@@ -116,7 +116,10 @@ def subcommands_of(program: str, *command: str) -> set[str]:
 
 
 def flags_of(program: str, *command: str) -> set[str]:
-    return set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", help_of(program, *command)))
+    said = help_of(program, *command)
+    if "--help-settings" in said:
+        said += help_of(program, *command, flag="--help-settings")
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", said))
 
 
 def faults_of(program: str, words: list[str]) -> list[str]:

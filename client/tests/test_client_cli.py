@@ -138,7 +138,7 @@ def test_help_shows_examples_and_every_command(capsys: Out) -> None:
     assert left.value.code == 0
     text = capsys.readouterr().out
     assert EXAMPLES in text
-    for command in ("run", "status", "now", "wait", "doctor", "chrony-config"):
+    for command in ("run", "status", "sources", "now", "wait", "doctor", "chrony-config"):
         assert re.search(rf"^    {command}\s", text, re.MULTILINE)
 
 
@@ -249,6 +249,65 @@ def test_wrong_flags_are_wrong_use(words: list[str]) -> None:
     assert left.value.code == 2
 
 
+def said_by_wrong_use(capsys: Out, *words: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_wrong_flag_is_one_line_that_names_the_right_one(capsys: Out) -> None:
+    error = said_by_wrong_use(capsys, "doctor", "--brokr", "mqtt://b")
+    assert error.count("\n") == 1
+    assert error.startswith(
+        "error: unrecognized arguments: --brokr mqtt://b; did you mean --broker"
+    )
+
+
+def test_a_negative_duration_is_called_negative(capsys: Out) -> None:
+    assert "'-1us' is negative" in said_by_wrong_use(capsys, "wait", "--within", "-1us")
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_the_help_of_a_command_fits_a_screen_and_the_settings_are_listed_apart(
+    command: str, capsys: Out
+) -> None:
+    for flag, holds in (("-h", False), ("--help-settings", True)):
+        with pytest.raises(SystemExit) as left:
+            main([command, flag])
+        assert left.value.code == 0
+        text = capsys.readouterr().out
+        assert ("--estimator-holdover-after-s" in text) is holds
+        assert holds or text.count("\n") < 30
+        assert holds or "--help-settings" in text
+
+
+def test_with_keys_and_without_exchanges_nothing_would_ever_be_believed(
+    tmp_path: Path, capsys: Out
+) -> None:
+    keys = tmp_path / "keys"
+    keys.touch(mode=0o600)
+    keys.write_text(f"broadcast {'ab' * 16}\nclient pi7 {'cd' * 16}\n")
+    flags = ["--name", "pi7", "--keys-file", str(keys), "--no-estimator-use-two-way"]
+    for more in (["--check-config"], []):
+        assert main([*flags, *more]) == 2
+        assert "never be synchronised" in capsys.readouterr().err
+
+
+def test_holdover_comes_after_broadcasts_had_their_chance(capsys: Out) -> None:
+    assert main(["--estimator-holdover-after-s", "45", "--check-config"]) == 2
+    assert "in holdover before it makes use of" in capsys.readouterr().err
+
+
+def test_a_configuration_that_is_a_pipe_is_refused_and_not_waited_for(
+    tmp_path: Path, capsys: Out
+) -> None:
+    pipe = tmp_path / "client.toml"
+    os.mkfifo(pipe)
+    assert main(["--config", str(pipe), "--check-config"]) == 2
+    assert f"{pipe}: is a pipe" in capsys.readouterr().err
+
+
 def test_a_client_name_with_a_wildcard_is_refused_with_a_sentence(capsys: Out) -> None:
     assert main(["--name", "kitchen#1"]) == 2
     assert "'kitchen#1' is no client name" in capsys.readouterr().err
@@ -256,7 +315,13 @@ def test_a_client_name_with_a_wildcard_is_refused_with_a_sentence(capsys: Out) -
 
 @pytest.mark.parametrize(
     ("text", "duration_ns"),
-    [("100us", 100_000), ("1.5ms", 1_500_000), ("60s", 60 * SECOND), ("2min", 120 * SECOND)],
+    [
+        ("100us", 100_000),
+        ("1.5ms", 1_500_000),
+        ("60s", 60 * SECOND),
+        ("2m", 120 * SECOND),
+        ("2min", 120 * SECOND),
+    ],
 )
 def test_durations_are_read_with_their_unit(text: str, duration_ns: int) -> None:
     assert parse_duration_ns(text) == duration_ns
@@ -295,12 +360,12 @@ def test_chrony_config_never_prints_what_chronyd_would_not_read(
 # -- status ----------------------------------------------------------------------------------------
 
 
-def test_status_without_a_client_is_a_sentence(tmp_path: Path, capsys: Out) -> None:
-    assert ask(tmp_path, "status") == 3
-    error = capsys.readouterr().err
-    assert f"{tmp_path}/status.json" in error
-    assert "running?" in error
-    assert "Traceback" not in error
+@pytest.mark.parametrize("command", ["status", "now", "sources"])
+def test_without_a_client_there_is_one_sentence(tmp_path: Path, capsys: Out, command: str) -> None:
+    assert ask(tmp_path, command) == 3
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/status.json: there is no status; is the program running?\n"
+    )
 
 
 def test_status_tells_how_good_the_time_is(tmp_path: Path, capsys: Out) -> None:
@@ -372,6 +437,24 @@ def test_status_tells_whether_the_time_is_authenticated(
     write(tmp_path, values)
     ask(tmp_path, "status")
     assert f"\n  authenticated   {said}\n" in capsys.readouterr().out
+
+
+def test_sources_are_a_line_each_with_a_mark(tmp_path: Path, capsys: Out) -> None:
+    values = values_of(disagreements=[{"servers": ["0", "1"], "gap_ns": SECOND // 2}])
+    row = values["servers"][0]
+    unknown = {"age_ns": None, "offset_ns": None, "bound_ns": None, "state": "unsynchronised"}
+    values["servers"] += [row | {"server": 1}, row | {"server": 2}, row | unknown | {"server": 3}]
+    write(tmp_path, values)
+    assert ask(tmp_path, "sources") == 0
+    head, *lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert head[:4] == ["server", "format", "stratum", "state"]
+    assert [line[0] for line in lines] == ["*", "x", "+", "?"]
+    assert " ".join(lines[0]) == (
+        "* 0 precise 1 synchronised 2.0 s +3.0 us 20.0 us 0.0 us 300.0 us no"
+    )
+    write(tmp_path, values, age_ns=90 * SECOND)
+    assert ask(tmp_path, "sources") == 3
+    assert capsys.readouterr().out.startswith("this status is 90 s old")
 
 
 def test_a_frequency_that_nobody_knows_yet_is_no_number(tmp_path: Path, capsys: Out) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from mqtick.client import chrony_config, doctor
 from mqtick.client.agent import check_settings
-from mqtick.client.config import Settings, client_name
+from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.present import PROGRAM, Now, NowError, now, now_from
 from mqtick.client.run import follow
-from mqtick.client.status_text import STALE_NS, status_lines
+from mqtick.client.status_text import MARKS, STALE_NS, sources_lines, status_lines
 from mqtick.pins import PinError
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
@@ -36,8 +36,9 @@ __all__ = ["main", "parse_duration_ns"]
 
 CONFIG = "/etc/mqtick/client.toml"
 _SECOND = 1_000_000_000
-_UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": _SECOND, "min": 60 * _SECOND}
-_COMMANDS = ("run", "status", "now", "wait", "doctor", "chrony-config")
+_MINUTE = 60 * _SECOND
+_UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": _SECOND, "m": _MINUTE, "min": _MINUTE}
+_COMMANDS = ("run", "status", "sources", "now", "wait", "doctor", "chrony-config")
 
 EXAMPLES = """\
   mqtick-client --broker mqtt://broker.lan
@@ -46,6 +47,8 @@ EXAMPLES = """\
       the same, and give chronyd the measurements
   mqtick-client status --watch
       see how good the time is, again and again
+  mqtick-client sources
+      see the time servers, a line each
   mqtick-client wait --within 100us --timeout 60s
       wait until the time is that good (exit code 3: not synchronised, 4: not that good)
   mqtick-client chrony-config | sudo tee /etc/chrony/conf.d/mqtick.conf
@@ -55,19 +58,24 @@ EXAMPLES = """\
 
 
 def parse_duration_ns(text: str) -> int:
-    """Read `100us`, `1.5ms`, `60s` or `2min` as ns; ArgumentTypeError otherwise."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|min)", text)
+    """Read `100us`, `1.5ms`, `60s`, `2m` or `2min` as ns; ArgumentTypeError otherwise."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|min)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write it as 100us, 5ms or 60s")
+        what = "is negative" if text.startswith("-") else "is no duration"
+        raise argparse.ArgumentTypeError(f"{text!r} {what}: write it as 100us, 5ms, 60s or 2m")
     return round(float(match[1]) * _UNITS[match[2]])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    return carry_out(lambda: _main(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(words: Sequence[str]) -> int:
     parser = _parser()
-    words = sys.argv[1:] if arguments is None else arguments
     args = parser.parse_args(with_default_command(parser, words, _COMMANDS))
-    return carry_out(lambda: args.call(args))
+    code: int = args.call(args)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,8 +86,13 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="follow the time servers (the default)")
     add_run_flags(run, Settings, CONFIG)
     run.set_defaults(call=_run)
-    status = _asking(commands, "status", "show how good the time is", _status)
-    status.add_argument("--watch", action="store_true", help="again every second")
+    for name, text, lines in (
+        ("status", "show how good the time is", status_lines),
+        ("sources", f"show the servers, a line each ({MARKS})", sources_lines),
+    ):
+        status = _asking(commands, name, text, _status)
+        status.add_argument("--watch", action="store_true", help="again every second")
+        status.set_defaults(lines=lines)
     _asking(commands, "now", "tell the time as an interval", _now)
     wait = _asking(commands, "wait", "wait until the time is good", _wait)
     wait.add_argument(
@@ -109,9 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_run_flags(examine, Settings, CONFIG)
     examine.set_defaults(call=_doctor)
-    lines = commands.add_parser("chrony-config", help="print the lines that chronyd needs")
-    chrony_config.add_flags(lines)
-    lines.set_defaults(call=chrony_config.print_lines)
+    chrony = commands.add_parser("chrony-config", help="print the lines that chronyd needs")
+    chrony_config.add_flags(chrony)
+    chrony.set_defaults(call=chrony_config.print_lines)
     return parser
 
 
@@ -130,6 +143,7 @@ def _asking(
 
 def _check(settings: Settings) -> None:
     """Find what would fail later; ValueError or OSError."""
+    check_together(settings)
     broker_from(settings)
     keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
     check_settings(settings, keyring, client_name(settings))
@@ -142,6 +156,7 @@ def _run(args: argparse.Namespace) -> int:
     if isinstance(settings, Exit):
         return settings
     try:
+        check_together(settings)
         return follow(settings, client_name(settings))
     except PinError as error:
         return fail(str(error))
@@ -165,9 +180,9 @@ def _show_status(args: argparse.Namespace) -> Exit:
         print("\033[H\033[2J", end="")
     try:
         found = read_status(status_path(PROGRAM, args.state_folder))
-        lines = list(status_lines(found.values, found.age_ns))
+        lines = list(args.lines(found.values, found.age_ns))
     except StatusError as error:
-        return fail(f"{error} Is mqtick-client running?", Exit.NOT_SYNCHRONISED)
+        return fail(str(error), Exit.NOT_SYNCHRONISED)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         return fail(
             f"the status was written by another version of mqtick-client ({error!r}): restart it",

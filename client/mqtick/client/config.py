@@ -10,7 +10,7 @@ from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.service.program_settings import ConnectionSettings, PinKeys, RealtimeKeys
 from mqtick.service.settings_schema import key, table
 
-__all__ = ["ChronyKeys", "Settings", "client_name"]
+__all__ = ["ChronyKeys", "Settings", "check_together", "client_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,23 @@ class Settings(ConnectionSettings):
     pin: PinKeys = table(PinKeys, "A pin driven on arrival of each time message.")
     pps: PinKeys = table(PinKeys, "A pin driven at each whole second of the disciplined clock.")
     realtime: RealtimeKeys = table(RealtimeKeys, "How the process is kept from being held up.")
+
+
+def check_together(settings: Settings) -> None:
+    """Find values that are good each and make no sense together; ValueError."""
+    estimator = settings.estimator
+    if settings.keys_file and not estimator.use_two_way:
+        raise ValueError(
+            "keys_file is set and estimator.use_two_way is false: with keys nothing is believed "
+            "before an exchange, so that this client would never be synchronised; leave one out."
+        )
+    if estimator.prefer_better_s >= estimator.holdover_after_s:
+        raise ValueError(
+            f"estimator.prefer_better_s is {estimator.prefer_better_s:g}, not below "
+            f"estimator.holdover_after_s ({estimator.holdover_after_s:g}): where exchanges end, "
+            "the client would be in holdover before it makes use of broadcasts; let 10 s lie "
+            "between."
+        )
 
 
 def client_name(settings: Settings) -> str:

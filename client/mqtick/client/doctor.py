@@ -17,7 +17,7 @@ from mqtick.client import doctor_chrony as at_chrony
 from mqtick.client import doctor_host as at_host
 from mqtick.client import doctor_probes as probing
 from mqtick.client.agent import check_settings
-from mqtick.client.config import Settings, client_name
+from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor_listen import Heard, listen
 from mqtick.client.first_time import Trouble
@@ -145,6 +145,7 @@ def _at_broker(
 ) -> Iterator[Check]:
     name = client_name(settings)
     try:
+        check_together(settings)
         broker = broker_from(settings)
         keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
         check_settings(settings, keyring, name)

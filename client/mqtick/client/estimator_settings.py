@@ -94,7 +94,7 @@ class EstimatorSettings:
         8.0, "Of the broadcasts within this time, the least delayed counts.", minimum=0
     )
     prefer_better_s: float = key(
-        60.0, "How long a better kind of sample keeps the lesser kinds from use.", minimum=0
+        45.0, "How long a better kind of sample keeps the lesser kinds from use.", minimum=0
     )
     window_samples: int = key(
         128, "How many samples the regression looks back on.", minimum=2, maximum=4096

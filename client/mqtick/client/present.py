@@ -70,7 +70,7 @@ def now(state_folder: str = "") -> Now:
     try:
         found = read_status(status_path(PROGRAM, state_folder))
     except StatusError as error:
-        raise NowError(f"{error}; is mqtick-client running?") from None
+        raise NowError(str(error)) from None
     return now_from(found)
 
 

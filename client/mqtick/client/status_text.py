@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["STALE_NS", "status_lines", "summary"]
+__all__ = ["MARKS", "STALE_NS", "sources_lines", "status_lines", "summary"]
+
+MARKS = "* in use, + good too, x contradicts another one, ? its time is not known"
 
 STALE_NS = 5_000_000_000
 """A client writes its status every second: what is older is of one that does not run any more."""
@@ -116,3 +118,53 @@ def _frequency(value_ppb: float | None) -> str:
     if value_ppb is None:
         return "unknown yet"
     return f"{value_ppb / 1000:+.3f} ppm (positive: this clock is slow)"
+
+
+_HEADINGS = (
+    " ",
+    "server",
+    "format",
+    "stratum",
+    "state",
+    "last",
+    "offset",
+    "bound",
+    "root",
+    "delay",
+)
+
+
+def sources_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
+    """Yield a line a server, below a line of headings."""
+    if age_ns > STALE_NS:
+        yield f"this status is {age_ns / 1e9:.0f} s old: the client does not run, or hangs"
+    lines: list[tuple[str, ...]] = [(*_HEADINGS, "authenticated")]
+    lines += [_source(values, index) for index in range(len(values["servers"]))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        words = zip(line, widths, strict=True)
+        yield "  ".join(word.ljust(width) for word, width in words).rstrip()
+
+
+def _source(values: Mapping[str, Any], index: int) -> tuple[str, ...]:
+    row = values["servers"][index]
+    name = row["format"] if row["server"] is None else str(row["server"])
+    if index == values["chosen"]:
+        mark = "*"
+    elif any(name in each["servers"] for each in values["disagreements"]):
+        mark = "x"
+    else:
+        mark = "?" if row["state"] == "unsynchronised" else "+"
+    return (
+        mark,
+        name,
+        row["format"],
+        str(row["stratum"]),
+        row["state"],
+        "-" if row["age_ns"] is None else f"{row['age_ns'] / 1e9:.1f} s",
+        "-" if row["offset_ns"] is None else _us(row["offset_ns"]),
+        "-" if row["bound_ns"] is None else _width(row["bound_ns"]),
+        _width(row["root_distance_ns"]),
+        "-" if row["delay_ns"] is None else _width(row["delay_ns"]),
+        _authenticated(values, row).partition(",")[0],
+    )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import enum
 import importlib.metadata
 import logging
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from mqtick.service.settings import load
 from mqtick.service.settings_flags import add_flags, overrides_from
@@ -60,8 +62,10 @@ def carry_out(
     two that fit, the first counts.
     """
     try:
-        code = call()
-        sys.stdout.flush()
+        try:
+            return call()
+        finally:  # also where argparse printed its help and ends the program
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever reads has seen enough; what is left must not raise at exit
@@ -70,12 +74,36 @@ def carry_out(
     except tuple(refusals or ()) as error:
         codes = (refusals or {}).items()
         return fail(str(error), next(code for kind, code in codes if isinstance(error, kind)))
-    return code
+
+
+class Parser(argparse.ArgumentParser):
+    """One whose errors are a sentence, not the usage of every flag with a word at its end."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        # What begins like a negative number is a value: then who reads it can say what is wrong.
+        self._negative_number_matcher = re.compile("-[0-9]")
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and what helps, and end with exit code 2."""
+        unknown = re.match("unrecognized arguments: (--[^ =]+)", message)
+        known = set(self._flags()) - {unknown[1]} if unknown else set()
+        near = difflib.get_close_matches(unknown[1], known, n=1) if unknown else []
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise SystemExit(fail(f"{message}{meant} (help: {self.prog} -h)", Exit.WRONG_USE))
+
+    def _flags(self) -> Iterator[str]:
+        """Yield the flags of this command, and of those below it."""
+        for action in self._actions:
+            yield from action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    yield from parser._flags()
 
 
 def make_parser(program: str, description: str, examples: str) -> argparse.ArgumentParser:
     """Return a parser with --version and examples at the end of --help."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=description,
         epilog=f"examples:\n{examples}",
@@ -99,7 +127,10 @@ def with_default_command(
 
 
 def add_run_flags(parser: argparse.ArgumentParser, cls: type, default: str) -> None:
-    """Add --config, --print-config, --check-config, --example-config and one flag a key."""
+    """Add --config, --print-config, --check-config, --example-config and one flag a key.
+
+    There are a hundred keys and more: only --help-settings lists their flags.
+    """
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -117,7 +148,28 @@ def add_run_flags(parser: argparse.ArgumentParser, cls: type, default: str) -> N
         help="print a configuration file with every key commented out and end",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="log more")
-    add_flags(parser, cls)
+    settings = parser.add_argument_group(
+        "settings",
+        "Each key of the configuration is a flag too, as in --broker mqtt://broker.lan.",
+    )
+    settings.add_argument(
+        "--help-settings", action=_SettingsHelp, cls=cls, help="list them with their meaning"
+    )
+    add_flags(parser, cls, hidden=True)
+
+
+class _SettingsHelp(argparse.Action):
+    """Prints the flags of all settings, and ends."""
+
+    def __init__(self, *args: Any, cls: type, **keywords: Any) -> None:
+        super().__init__(*args, **{**keywords, "nargs": 0})
+        self._cls = cls
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        listing = Parser(prog=parser.prog, usage="%(prog)s [FLAG ...]", add_help=False)
+        add_flags(listing, self._cls)
+        listing.print_help()
+        parser.exit()
 
 
 def read_settings(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -87,12 +88,16 @@ def load(
 
 def _parse(path: str) -> dict[str, Any]:
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode):  # opening it would wait for somebody to write
+            raise SettingsError(f"{path}: is a pipe; name a file, that can be read again")
         with open(path, "rb") as file:
             octets = file.read(MAXIMUM_SIZE + 1)
     except FileNotFoundError:
         raise SettingsError(
             f"{path}: there is no such file; name another one, or create it from the example"
         ) from None
+    except SettingsError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise SettingsError(

@@ -13,18 +13,19 @@ from mqtick.service.settings_text import limits_of, toml_value
 _PREFIX = "setting "
 
 
-def add_flags(parser: argparse.ArgumentParser, cls: type) -> None:
+def add_flags(parser: argparse.ArgumentParser, cls: type, *, hidden: bool = False) -> None:
     """Give the parser one flag for each key of ``cls``, with doc, unit, limits and default.
 
     Booleans become ``--x`` and ``--no-x``; arrays take their elements separated by commas.  A
     flag that is not given leaves no trace, so the file decides.  A bad value ends the program
-    with status 2 and a sentence, as argparse does.
+    with status 2 and a sentence, as argparse does.  ``hidden``: the parser's help is silent.
     """
     for described in describe(cls).walk():
         title = f"settings [{described.path}]" if described.path else "settings"
-        group = parser.add_argument_group(title, described.doc if described.path else None)
+        doc = described.doc if described.path else None
+        group = parser if hidden else parser.add_argument_group(title, doc)
         for known in described.keys:
-            _add_flag(group, known)
+            _add_flag(group, known, hidden=hidden)
 
 
 def overrides_from(args: argparse.Namespace) -> dict[str, object]:
@@ -41,14 +42,14 @@ def flag_of(path: str) -> str:
     return "--" + path.replace(".", "-").replace("_", "-")
 
 
-def _add_flag(group: Any, known: Key) -> None:
+def _add_flag(group: Any, known: Key, *, hidden: bool) -> None:
     text = f"{known.doc} {limits_of(known)}".strip()
     if known.default is not None:
         text += f" [default {toml_value(known.default)}]"
     common = {
         "dest": _PREFIX + known.path,
         "default": argparse.SUPPRESS,
-        "help": text.replace("%", "%%"),
+        "help": argparse.SUPPRESS if hidden else text.replace("%", "%%"),
     }
     if known.kind is bool and not known.is_array:
         group.add_argument(flag_of(known.path), action=argparse.BooleanOptionalAction, **common)

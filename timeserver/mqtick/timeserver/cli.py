@@ -26,6 +26,7 @@ from mqtick.service import StatusError, read_status
 from mqtick.service.commandline import (
     Exit,
     add_run_flags,
+    carry_out,
     fail,
     make_parser,
     read_settings,
@@ -56,6 +57,10 @@ EXAMPLES = """\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    return carry_out(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = make_parser(PROGRAM, "Publish the time on an MQTT broker (IEEE 1451).", EXAMPLES)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     run = commands.add_parser("run", help="serve the time (the default)")
