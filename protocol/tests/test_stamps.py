@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +17,9 @@ import pytest
 from mqtick.protocol.stamps import KernelSocket, Source, Stamp, Transmit
 
 Pair = tuple[KernelSocket, KernelSocket]
+# asm-generic/socket.h and linux/filter.h
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
+BPF_RETURN = 0x06
 
 
 def pair_of(mode: str, family: int = socket.AF_INET) -> Pair:
@@ -101,6 +106,27 @@ def test_a_stamp_is_matched_by_its_number_though_another_was_lost(pair: Pair) ->
     assert collect(one, kept) == 1
     assert kept.stamp.source is Source.KERNEL
     assert lost.stamp.source is Source.USER
+
+
+def test_the_stamp_of_a_retransmission_is_not_taken_for_the_first_ones(pair: Pair) -> None:
+    """It is 200 ms late; whoever floods and does not acknowledge would choose what we believe."""
+    one, other = pair
+    one.send(b"x" * 60_000)
+    assert select.select([other.sock], [], [], 5)[0]
+    other.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # it is full
+    drop_all = ctypes.create_string_buffer(struct.pack("=HBBI", BPF_RETURN, 0, 0, 0))
+    program = struct.pack("@HP", 1, ctypes.addressof(drop_all))
+    one.sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+    sent = stamped(other, b"late")
+    left = 60_000
+    while left:
+        left -= len(other.sock.recv(left))
+    one.sock.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+    assert select.select([one.sock], [], [], 5)[0], "it comes with the next transmission"
+    other.drain_error_queue()
+    assert sent.stamp.source is Source.USER
+    sent = stamped(other, b"next")
+    assert collect(other, sent) == 1, "what is transmitted once has its stamp"
 
 
 def test_the_error_queue_is_empty_afterwards_and_no_poll_returns_for_it(pair: Pair) -> None:

@@ -280,7 +280,7 @@ class Play:
             self.fault(f"chronyd is told leap {leap}")
         outside = ""
         for track, wall in self._arrived[realtime_ns]:
-            raw_ns = wall.sample.local_ns
+            raw_ns = wall.sample.arrived_ns
             told = track.estimator.at(raw_ns)
             if told.lower_ns is None or told.upper_ns is None:
                 outside = "chronyd is handed what the client does not believe"

@@ -8,6 +8,7 @@ search.py --seed 4711                       one of them again, with everything t
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import sys
@@ -137,6 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, help="this one only")
     given = parser.parse_args(arguments)
+    logging.getLogger("mqtick").setLevel(logging.CRITICAL)
     if given.seed is not None:
         return _one(given.seed)
     return _many(given.first, given.scenarios, given.processes)

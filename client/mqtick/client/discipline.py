@@ -99,7 +99,7 @@ class Discipline:
         if feed.steps.look()[0]:
             feed.stepped += 1  # chronyd would take the offset of the old clock for the new one's
             return
-        known = track.estimator.at(wall.sample.local_ns)
+        known = track.estimator.at(wall.sample.arrived_ns)
         if known.lower_ns is None or known.upper_ns is None:
             return  # what was measured is forgotten
         feed.last_realtime_ns = wall.realtime_ns

@@ -141,6 +141,11 @@ class Sample:
     verdict: Verdict = Verdict.PENDING
     reason: Reason = Reason.NONE
 
+    @property
+    def arrived_ns(self) -> int:
+        """Local instant at which the last message of it arrived: what a clock is compared at."""
+        return self.local_ns + (self.duration_ns // 2 if self.kind is Kind.TWO_WAY else 0)
+
     def widened(self, by_ns: int) -> Sample:
         """Return the same record with an interval that reaches further on both sides."""
         return replace(

@@ -33,6 +33,8 @@ _TRANSMIT_FLAG = struct.pack("=I", _TX_SOFTWARE)
 # SO_TIMESTAMPING_NEW cmsg support", January 2024). It holds flags only, no time.
 _TRANSMIT_REQUEST = (socket.SOL_SOCKET, _SO_TIMESTAMPING_OLD, _TRANSMIT_FLAG)
 _ANCILLARY = 256
+# linux/tcp.h, struct tcp_info
+_RETRANSMITTED = struct.Struct("=100xI")
 _PENDING_LIMIT = 4096
 _ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | int(socket.MSG_DONTWAIT)
 
@@ -90,7 +92,8 @@ class KernelSocket:
         self.bytes_sent = 0
         self._buffer = b""
         self._at = 0
-        self._pending: dict[int, Transmit] = {}
+        self._pending: dict[int, tuple[Transmit, int]] = {}
+        """By the number of their last octet, and how much was retransmitted before."""
         self._cmsg_type = 0
         self._is_tcp = sock.family in (socket.AF_INET, socket.AF_INET6)
         if mode != "user" and self._is_tcp:
@@ -171,13 +174,21 @@ class KernelSocket:
         if transmit is None or not self._cmsg_type:
             count = self.sock.send(data)
         else:
+            retransmitted = self._retransmitted()
             count = self.sock.sendmsg([data], [_TRANSMIT_REQUEST])
         self.bytes_sent += count
         if transmit is not None and self._cmsg_type and count == len(data):
             if len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
-            self._pending[(self.bytes_sent - 1) & 0xFFFFFFFF] = transmit
+            self._pending[(self.bytes_sent - 1) & 0xFFFFFFFF] = transmit, retransmitted
         return count
+
+    def _retransmitted(self) -> int:
+        """How many segments of this connection were sent more than once (tcp(7), TCP_INFO)."""
+        size = _RETRANSMITTED.size
+        found = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        # Emulated kernels may answer less; theirs are no clocks to attack.
+        return int(_RETRANSMITTED.unpack(found)[0]) if len(found) == size else 0
 
     @property
     def unsent(self) -> int:
@@ -188,7 +199,12 @@ class KernelSocket:
         """Send what is unsent."""
 
     def drain_error_queue(self) -> int:
-        """Take all transmit stamps that are there; return how many were matched to a message."""
+        """Take all transmit stamps that are there; return how many were matched to a message.
+
+        Each transmission of a segment is stamped, and a stamp is dropped while the receive buffer
+        is full, which is up to the other side: then only that of a retransmission comes, of octets
+        that arrived long before. So after a retransmission no stamp of an earlier message counts.
+        """
         matched = 0
         while self._cmsg_type:
             try:
@@ -205,8 +221,8 @@ class KernelSocket:
                     fields = _EXTENDED_ERROR.unpack_from(value)
                     if fields[1] == _ORIGIN_TIMESTAMPING:
                         offset = fields[6]
-            transmit = self._pending.pop(offset, None)
-            if transmit is not None and realtime_ns:
+            transmit, retransmitted = self._pending.pop(offset, (None, 0))
+            if transmit is not None and realtime_ns and retransmitted == self._retransmitted():
                 transmit.kernel_ns = realtime_ns
                 matched += 1
         return matched
