@@ -10,16 +10,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from demo.local_broker import Mosquitto, Nats, program, running
+from demo.local_broker import Amqtt, Mosquitto, Nats, program, running
 from mqtick.lab.cli import main
+from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import parse_broker_url
+from mqtick.protocol.clocks import SystemClock
 from mqtick.protocol.loop import Loop
 from mqtick.protocol.mqtt import Connection
+from mqtick.timeserver import Server, Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from faulty_proxy import Drop, Fault, Flush, Proxy, Shuffle, Steps, Swap
@@ -81,6 +85,38 @@ def test_nats_speaks_the_older_mqtt_and_keeps_no_order_of_subscribers(
         code, found = ask(broker.url)
     assert (code, list(found)) == (0, ["MQTT 5", "order of subscribers", "topics with a dot"])
     assert "Unsupported protocol version" in found["MQTT 5"]["value"]
+
+
+def as_a_time_server_finds(url: str, mqtt_version: str) -> str:
+    """Let a time server try out the broker's order; `kept` or `broken`."""
+    loop, broker = Loop(), replace(parse_broker_url(url), version=mqtt_version)
+    server = Server(Settings(trust_system_clock=True), loop, broker, SystemClock(), Keyring())
+    server.start()
+    end = time.monotonic() + 10
+    while server.order.says == "unknown" and time.monotonic() < end:
+        loop.turn(0.02)
+    server.close()
+    loop.close()
+    return server.order.says
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [(Mosquitto, "kept"), (Nats, "broken"), (Amqtt, "broken")]
+)
+def test_of_the_order_of_subscribers_the_doctor_says_what_a_time_server_finds(
+    tmp_path: Path, ask: Ask, kind: type[Mosquitto], says: str
+) -> None:
+    try:
+        broker = kind(tmp_path)
+        broker.start()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    try:
+        assert as_a_time_server_finds(broker.url, broker.mqtt_version) == says
+        found = ask(broker.url, "--mqtt-version", broker.mqtt_version)[1]
+        assert ("order of subscribers" in found) == (says == "broken")
+    finally:
+        broker.stop()
 
 
 @pytest.mark.parametrize(

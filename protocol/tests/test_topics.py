@@ -30,7 +30,7 @@ def test_the_topics_are_those_of_the_document() -> None:
     assert TREE.reply(7, "kitchen-1") == "mqtick/r/7/kitchen-1"
     assert TREE.follow_up(7, "kitchen-1") == "mqtick/f/7/kitchen-1"
     assert TREE.loop(7) == "mqtick/l/7"
-    assert (TREE.order(7), TREE.claim(7)) == ("mqtick/o/7/order", "mqtick/o/7/claim")
+    assert (TREE.order(7, 12), TREE.claim(7)) == ("mqtick/o/7/order2", "mqtick/o/7/claim")
     assert TREE.all_orders(7) == "mqtick/o/7/#"
     assert TREE.all_times() == "mqtick/t/+"
     assert TREE.all_statuses() == "mqtick/s/+"

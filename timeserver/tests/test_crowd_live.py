@@ -134,7 +134,7 @@ class Echoes:
     def _heard(self, arrival: Arrival, last: bool) -> None:
         self.heard.append((arrival.topic, arrival.payload, last))
 
-    def _placed(self) -> None:
+    def _placed(self, _topic: str) -> None:
         self.placed += 1
 
     def __enter__(self) -> Echoes:

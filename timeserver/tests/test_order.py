@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from mqtick.protocol.frames import Arrival
 from mqtick.protocol.stamps import Source, Stamp
 from mqtick.timeserver.order import OrderProbe
 
-TOPIC = "mqtick/o/0/order"
+TOPIC = "mqtick/o/0/order1"
 
 
 class Broker:
@@ -27,22 +28,29 @@ class Broker:
             unsubscribe=lambda _topics: None,
             subscribe=lambda _topics, done: done(True),
         )
-        loop: Any = SimpleNamespace(call_later=lambda _delay, call: self.calls.append(call))
-        self.probe = OrderProbe(loop, connection, TOPIC)
+        loop: Any = SimpleNamespace(call_later=self._later)
+        self.probe = OrderProbe(loop, connection)
+        self.waited_ns = 0
 
-    def deliver(self, order: Sequence[str], source: Source = Source.KERNEL) -> None:
+    def _later(self, delay_ns: int, call: Callable[[], None]) -> Any:
+        self.waited_ns += delay_ns
+        self.calls.append(call)
+        return SimpleNamespace(cancel=lambda: None)
+
+    def deliver(self, order: Sequence[str], source: Source = Source.KERNEL, held: str = "") -> None:
         """Deliver the last message in this order, then let the next one be sent."""
         now_ns = time.time_ns()
         for place, who in enumerate(order):
             stamp = Stamp(now_ns + place, source)
-            self.probe.arrived(who, Arrival(TOPIC, self.sent[-1], stamp, False, b""))
+            arrival = Arrival(TOPIC, self.sent[-1], stamp, False, b"", who == held)
+            self.probe.arrived(who, arrival)
         self.calls.pop()()
 
 
 @pytest.fixture
 def broker() -> Broker:
     made = Broker()
-    made.probe.place()
+    made.probe.place(TOPIC)
     return made
 
 
@@ -64,6 +72,43 @@ def test_a_broker_that_delivers_otherwise_gets_no_echo(
     for _ in range(20):
         broker.deliver(order)
     assert (broker.probe.trusted, broker.probe.says) == (False, "broken")
+
+
+@pytest.mark.parametrize("held", RIGHT)
+def test_a_message_that_a_loaded_broker_may_have_held_back_decides_nothing(
+    broker: Broker, held: str
+) -> None:
+    for _ in range(8):
+        broker.deliver(RIGHT)
+    for _ in range(20):
+        broker.deliver(("own", "last", "first"), held=held)
+    assert (broker.probe.trusted, broker.probe.says) == (True, "kept")
+
+
+@pytest.mark.parametrize("bad", [2, 12, 200])
+def test_after_bad_messages_a_minute_of_good_ones_is_enough(broker: Broker, bad: int) -> None:
+    for _ in range(8):
+        broker.deliver(RIGHT)
+    for _ in range(bad):
+        broker.deliver(("own", "first", "last"))
+    assert broker.probe.says == "broken"
+    broker.deliver(RIGHT)
+    broker.waited_ns = 0
+    while not broker.probe.trusted:
+        broker.deliver(RIGHT)
+    assert broker.waited_ns < 60 * 10**9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_broker_that_mixes_the_order_is_found_out_and_stays_so(broker: Broker, seed: int) -> None:
+    chance = random.Random(seed)
+    offered = [False] * 600
+    for number in range(600):
+        broker.deliver(chance.sample(RIGHT, 3))
+        offered[number] = broker.probe.trusted
+    assert sum(offered) <= 3  # by chance, at the very beginning
+    assert not any(offered[64:])
+    assert broker.waited_ns > 400 * 10 * 10**9  # asked seldom: it will not change
 
 
 def test_one_message_out_of_order_now_and_then_is_forgiven(broker: Broker) -> None:
@@ -89,5 +134,5 @@ def test_messages_of_others_and_retained_ones_decide_nothing(broker: Broker) -> 
 def test_a_new_place_is_probed_anew(broker: Broker) -> None:
     for _ in range(8):
         broker.deliver(RIGHT)
-    broker.probe.place()
+    broker.probe.place(TOPIC)
     assert not broker.probe.trusted

@@ -18,7 +18,7 @@ class Probe:
     arrived_ns: dict[int, int] = field(default_factory=dict)
     """By subscriber, in order of subscription from 0."""
     unsure: set[int] = field(default_factory=set)
-    """Subscribers whose stamp is not the kernel's."""
+    """Subscribers whose stamp is not the kernel's, or that the broker may have kept waiting."""
 
 
 @dataclass(frozen=True, slots=True)

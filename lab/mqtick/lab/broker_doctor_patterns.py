@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mqtick.timeserver.order import keeps_order
+
 __all__ = [
     "FanOut",
     "Flush",
@@ -188,7 +190,7 @@ class FanOut:
     messages: int
     """Messages that all subscribers got, each with a stamp of the kernel."""
     kept: int
-    """Of these, how many came in the order of subscription."""
+    """Of these, how many came in the order that an echo needs."""
     orders: int
     """How many different orders there were."""
     spread_ns: int
@@ -200,12 +202,12 @@ class FanOut:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the order is that of subscription as a rule; a random one almost never is."""
-        return self.messages - self.kept <= max(2, self.messages // 8)
+        """Whether the order is kept as a rule; a time server judges by the same rule."""
+        return keeps_order(self.messages - self.kept, self.messages)
 
 
 def fan_out(arrivals: Sequence[Sequence[int]]) -> FanOut | None:
-    """Look at the arrivals (ns) of messages, each at all subscribers in order of subscription."""
+    """Look at the arrivals (ns) of messages, each at all subscribers in the order to be kept."""
     if not arrivals or len(arrivals[0]) < 2:
         return None
     spreads = [max(one) - min(one) for one in arrivals]

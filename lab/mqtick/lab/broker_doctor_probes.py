@@ -90,11 +90,15 @@ class _Examination:
         return True
 
     def subscribe(self) -> bool:
-        """Subscribe one after the other; return whether the broker granted all."""
+        """Subscribe one after the other; return whether the broker granted all.
+
+        The wildcards first, as a time server's last echo does: brokers that go by who came first
+        (amqtt) then serve them first.
+        """
         exact = [self.topic] * (SUBSCRIBERS - 2)
         self.run.filters = [*exact, f"{self.shared}/+", f"{self.shared}/#"]
         wanted = [*zip(self.subscribers, self.run.filters, strict=True)]
-        for peer, topic in [*wanted, (self.slow, self._paired)]:
+        for peer, topic in [*wanted[-2:], *wanted[:-2], (self.slow, self._paired)]:
             if topic not in self.run.refused and not self.peers.subscribe(peer, topic):
                 self.run.refused.append(topic)
         return not self.run.refused
@@ -235,7 +239,7 @@ class _Examination:
                 number = self.number_of(arrival)
                 if number is not None and number < len(probes):
                     probes[number].arrived_ns.setdefault(place, arrival.stamp.realtime_ns)
-                    if arrival.stamp.source is not Source.KERNEL:
+                    if arrival.stamp.source is not Source.KERNEL or arrival.maybe_held:
                         probes[number].unsure.add(place)
                 elif number is not None and number >= _BURST_FROM and place == 0:
                     sequence.append(number - _BURST_FROM)

@@ -7,7 +7,8 @@ Below a prefix P (`mqtick` unless configured), for server number n and a client'
 * `P/r/n/NAME` reply: from the server to that client, and to the server's two echo connections;
 * `P/f/n/NAME` follow-up and echo: from the server to that client;
 * `P/l/n` loop: from the server to itself;
-* `P/o/n/order`, `P/o/n/claim`: from the server to itself, and to another one with its number;
+* `P/o/n/orderK`, K 0 to 9: from the server to itself;
+* `P/o/n/claim`: from the server to another one that was given its number;
 * `P/x/KIND/NAME` command of an experiment's runner to a node, `P/y/KIND/NAME` the node's answer.
 
 No topic has more than 32 octets, so that the published hardware broker carries it. What a person
@@ -103,9 +104,9 @@ class TopicTree:
         """Where a client sends itself messages that measure its way through the broker."""
         return f"{self.prefix}/c/{check_client_name(client)}"
 
-    def order(self, server: int) -> str:
-        """Where the server finds out in which order the broker delivers."""
-        return f"{self._topic('o', server)}/order"
+    def order(self, server: int, turn: int) -> str:
+        """Where the server finds out in which order the broker delivers; a new topic each time."""
+        return f"{self._topic('o', server)}/order{turn % 10}"
 
     def claim(self, server: int) -> str:
         """Where servers that were given one number find out which of them holds it."""

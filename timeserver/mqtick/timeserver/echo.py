@@ -35,7 +35,8 @@ _PROBE = ""
 class EchoPair:
     """Keeps the connections and, for each client, the first echo's subscription.
 
-    `ready` and `close` are called by the main thread and `on_echo(arrival, last)` is called in it;
+    `ready` and `close` are called by the main thread, `on_echo(arrival, last)` and
+    `on_placed(topic)`, when the first echo stands where the order is probed, are called in it;
     everything else happens in the echoes' own. Echoes are handed over when the main thread asks by
     `hear`, for each time that one thread wakes the other costs both.
 
@@ -51,7 +52,7 @@ class EchoPair:
         number: int,
         tree: TopicTree,
         on_echo: Callable[[Arrival, bool], None],
-        on_placed: Callable[[], None],
+        on_placed: Callable[[str], None],
         *,
         limit: int = 4096,
     ) -> None:
@@ -61,6 +62,7 @@ class EchoPair:
         # Without the last echo nobody takes what the first one heard: it must not pile up.
         self._arrived: deque[tuple[Arrival, bool]] = deque(maxlen=4096)
         self.placement = 0
+        self._turn = 0
         self._at_once = False
         self._last_ready = False
         self._loop = Loop()
@@ -77,7 +79,7 @@ class EchoPair:
             self._loop,
             broker,
             f"{client_id}-first",
-            on_publish=lambda arrival: self._arrived.append((arrival, False)),
+            on_publish=lambda arrival: self._echo_arrived(arrival, last=False),
             on_up=self._place_all,
             quiet=True,
         )
@@ -85,7 +87,7 @@ class EchoPair:
             self._loop,
             broker,
             f"{client_id}-last",
-            on_publish=self._last_arrived,
+            on_publish=lambda arrival: self._echo_arrived(arrival, last=True),
             on_up=self._last_up,
             on_down=lambda _reason: self._set_last(False),
             quiet=True,
@@ -136,16 +138,19 @@ class EchoPair:
 
     # -- in the echoes' thread ---------------------------------------------------------------
 
-    def _last_arrived(self, arrival: Arrival) -> None:
-        """Keep it; hand both echoes over if that was asked for, or if nobody will ask."""
-        self._arrived.append((arrival, True))
-        if self._at_once or arrival.topic == self._topic(_PROBE):
+    def _echo_arrived(self, arrival: Arrival, *, last: bool) -> None:
+        """Keep it; hand over what there is if that was asked for, or if nobody will ask.
+
+        Of a reply the last one completes it; of a probe either may, that is what it is to find out.
+        """
+        self._arrived.append((arrival, last))
+        if (last and self._at_once) or arrival.topic == self._topic(_PROBE):
             self._main.call_soon_threadsafe(self._deliver)
 
     def _set_last(self, ready: bool) -> None:
         self._last_ready = ready
         if ready:  # what was asked before it listened has found nothing out
-            self._main.call_soon_threadsafe(self._on_placed)
+            self._place_probe()
 
     def _last_up(self) -> None:
         tree, number = self._tree, self._number
@@ -154,7 +159,7 @@ class EchoPair:
     def _topic(self, client: str) -> str:
         """Return where a client is answered; the order probe's own is that of `_PROBE`."""
         if client == _PROBE:
-            return self._tree.order(self._number)
+            return self._tree.order(self._number, self._turn)
         return self._tree.reply(self._number, client)
 
     def _place_all(self) -> None:
@@ -163,9 +168,20 @@ class EchoPair:
         clients = list(self._clients.items())
         self.first.unsubscribe([self._topic(client) for client in self._clients])
         self._clients.clear()
-        self._want(_PROBE, time.monotonic_ns())
+        self._place_probe()
         for client, (_, asked_ns) in clients:
             self._want(client, asked_ns)
+
+    def _place_probe(self) -> None:
+        """Subscribe for the probe on a topic that the broker does not know yet.
+
+        Clients' topics come after the last echo's `#`, and some brokers (amqtt) go by that.
+        """
+        for connection in (self.warmer, self.first):
+            connection.unsubscribe([self._topic(_PROBE)])
+        self._clients.pop(_PROBE, None)
+        self._turn += 1
+        self._want(_PROBE, time.monotonic_ns())
 
     def _want(self, client: str, now_ns: int) -> None:
         """Note that a client asked, and subscribe to its reply topic if that is not done yet."""
@@ -190,7 +206,8 @@ class EchoPair:
         if granted and client in self._clients:
             self._clients[client] = (True, time.monotonic_ns())
             if client == _PROBE:
-                self._main.call_soon_threadsafe(self._on_placed)
+                topic = self._topic(_PROBE)
+                self._main.call_soon_threadsafe(lambda: self._on_placed(topic))
 
     def _forget_idle(self, now_ns: int) -> None:
         for client, (_, asked_ns) in list(self._clients.items()):

@@ -13,39 +13,50 @@ from collections import deque
 from mqtick.protocol.frames import Arrival
 from mqtick.protocol.loop import Loop, Timer
 from mqtick.protocol.mqtt import Connection
-from mqtick.protocol.stamps import Source, Stamp
+from mqtick.protocol.stamps import Source
 
-__all__ = ["OrderProbe"]
+__all__ = ["OrderProbe", "keeps_order"]
 
 _BURST = 12
 _BURST_SPACING_NS = 40_000_000
 _INTERVAL_NS = 16_000_000_000
+# Where the last message was in order and those before it were not: 64 of them take 32 s.
+_DOUBT_INTERVAL_NS = 500_000_000
 _NEEDED = 8
 _REMEMBERED = 64
 _NONCE_OCTETS = 8
 
 
-class OrderProbe:
-    """Sends itself messages on `topic` and keeps the last verdicts.
+def keeps_order(wrong: int, messages: int) -> bool:
+    """Whether a broker of which so many messages were out of order delivers in order as a rule.
 
-    `trusted` from eight verdicts on, while at most one in 32 was out of order (two interrupts may
-    be served the wrong way round now and then). A message of which some stamp is not the kernel's
-    gives no verdict.
+    One in 32 is let pass: two interrupts may be served the wrong way round now and then.
+    """
+    return 32 * wrong <= max(32, messages)
+
+
+class OrderProbe:
+    """Sends itself messages on a topic and keeps the last verdicts.
+
+    `trusted` from eight verdicts on, while the broker `keeps_order`. A message of which some stamp
+    is not the kernel's gives no verdict, nor does one that the broker may have held back until what
+    went before was acknowledged (Nagle's algorithm), which a loaded one does.
     """
 
-    def __init__(self, loop: Loop, connection: Connection, topic: str) -> None:
-        self._loop, self._connection, self.topic = loop, connection, topic
+    def __init__(self, loop: Loop, connection: Connection) -> None:
+        self._loop, self._connection, self.topic = loop, connection, ""
         self._verdicts: deque[bool] = deque(maxlen=_REMEMBERED)
         self._nonce = b""
-        self._stamps: dict[str, Stamp] = {}
+        self._arrivals: dict[str, Arrival] = {}
         self._left = 0
         self._next: Timer | None = None
 
-    def place(self) -> None:
+    def place(self, topic: str) -> None:
         """Subscribe behind the first echo, which has just subscribed; then begin to ask."""
         self._verdicts.clear()
-        self._connection.unsubscribe([self.topic])
-        self._connection.subscribe([self.topic], self._placed)
+        self._connection.unsubscribe([self.topic] if self.topic else [])
+        self.topic = topic
+        self._connection.subscribe([topic], self._placed)
 
     def _placed(self, granted: bool) -> None:
         if self._next is not None:
@@ -55,30 +66,34 @@ class OrderProbe:
             self._send()
 
     def _send(self) -> None:
-        self._nonce, self._stamps = secrets.token_bytes(_NONCE_OCTETS), {}
+        self._nonce, self._arrivals = secrets.token_bytes(_NONCE_OCTETS), {}
         self._connection.publish(self.topic, self._nonce)
         self._left -= 1
-        spacing_ns = _BURST_SPACING_NS if self._left > 0 else _INTERVAL_NS
+        spacing_ns = _INTERVAL_NS
+        if self._left > 0:
+            spacing_ns = _BURST_SPACING_NS
+        elif self._verdicts and self._verdicts[-1] and not self.trusted:
+            spacing_ns = _DOUBT_INTERVAL_NS
         delay_ns = int(spacing_ns * random.uniform(0.7, 1.3))
         self._next = self._loop.call_later(delay_ns, self._send)
 
     def arrived(self, who: str, arrival: Arrival) -> None:
         """Note an arrival at `first`, `own` or `last`; the third gives a verdict."""
-        if arrival.payload != self._nonce or arrival.retain:
+        if not self._nonce or arrival.payload != self._nonce or arrival.retain:
             return
-        self._stamps[who] = arrival.stamp
-        if len(self._stamps) == 3:
-            first, own, last = (self._stamps[name] for name in ("first", "own", "last"))
-            if all(stamp.source is Source.KERNEL for stamp in (first, own, last)):
-                in_order = first.realtime_ns <= own.realtime_ns <= last.realtime_ns
-                self._verdicts.append(in_order)
+        self._arrivals[who] = arrival
+        if len(self._arrivals) == 3:
+            all_three = [self._arrivals[name] for name in ("first", "own", "last")]
             self._nonce = b""
+            if all(one.stamp.source is Source.KERNEL and not one.maybe_held for one in all_three):
+                first_ns, own_ns, last_ns = (one.stamp.realtime_ns for one in all_three)
+                self._verdicts.append(first_ns <= own_ns <= last_ns)
 
     @property
     def trusted(self) -> bool:
         """Whether the echo may be offered."""
-        wrong = self._verdicts.count(False)
-        return len(self._verdicts) >= _NEEDED and 32 * wrong <= max(32, len(self._verdicts))
+        known = len(self._verdicts)
+        return known >= _NEEDED and keeps_order(self._verdicts.count(False), known)
 
     @property
     def says(self) -> str:

@@ -130,9 +130,9 @@ class Server:
                 self.number,
                 self.tree,
                 self._on_echo,
-                self._echo_placed,
+                self._place_probe,
             )
-        self.order = OrderProbe(loop, self.connection, self.tree.order(self.number))
+        self.order = OrderProbe(loop, self.connection)
         self.broadcast = Broadcast(self.number, self.tree, clock, keyring, self.connection.publish)
         self.loopback = Loopback(
             loop,
@@ -168,10 +168,9 @@ class Server:
         """Whether a reply will be bracketed; sees to the client's place even before that."""
         return self.echo is not None and self.echo.ready(client) and self.order.trusted
 
-    def _echo_placed(self) -> None:
-        """The first echo has subscribed anew: the probe takes its place behind it."""
-        if self.connection.connected:
-            self.order.place()
+    def _place_probe(self, topic: str) -> None:
+        """The first echo has subscribed: the probe takes its place behind it."""
+        self.order.place(topic)
 
     def _rate_limit(self) -> RateLimit:
         return RateLimit(
@@ -237,8 +236,8 @@ class Server:
         self.connection.subscribe_retained(tree.all_statuses())
         self._status = b""
         self.loopback.start()
-        if self.echo is not None and self.echo.first.connected:
-            self.order.place()
+        if self.order.topic:
+            self.order.place(self.order.topic)
 
     def _heard_from_now_on(self, granted: bool) -> None:
         self._subscribed(granted)
@@ -351,9 +350,9 @@ class Server:
             self.foreign.on_request(arrival)
 
     def _on_echo(self, arrival: Arrival, last: bool) -> None:
-        if arrival.topic == self.order.topic:
+        if arrival.topic.removeprefix(self.tree.prefix).startswith("/o/"):
             self.order.arrived("last" if last else "first", arrival)
-        elif arrival.topic != self.claims.topic:  # beside the order's, and below the same `#`
+        else:
             self.responder.on_echo(arrival, last=last)
 
     def tick(self) -> None:
