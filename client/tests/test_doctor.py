@@ -597,12 +597,32 @@ def test_a_broker_without_mqtt_5_is_told_with_the_setting() -> None:
 
 def test_a_refused_subscription_is_named() -> None:
     granted = {"mqtick/t/+": True, "mqtick/r/0/pi7": False}
-    check = doctor_broker.check_subscriptions(heard(granted=granted))
+    check = doctor_broker.check_subscriptions(heard(granted=granted), "auto")
     assert check.result == "FAIL"
     assert "mqtick/r/0/pi7" in check.value
     assert "mqtick/t/+" not in check.value
-    assert doctor_broker.check_subscriptions(heard(granted={"a": True})).result == "OK"
-    assert doctor_broker.check_subscriptions(heard()).result == "WARN"
+    assert doctor_broker.check_subscriptions(heard(granted={"a": True}), "auto").result == "OK"
+    assert doctor_broker.check_subscriptions(heard(), "auto").result == "WARN"
+
+
+@pytest.mark.parametrize(
+    ("format_", "servers", "result"),
+    [
+        ("precise", {}, "OK"),
+        ("auto", {0: GOOD_SERVER}, "OK"),
+        ("auto", {}, "FAIL"),
+        ("1451.1.6", {0: GOOD_SERVER}, "FAIL"),
+    ],
+)
+def test_a_topic_with_a_dot_that_nats_refuses_matters_only_to_who_needs_it(
+    format_: str, servers: dict[int, Server], result: str
+) -> None:
+    topic = "_1451.1.6/BRSU/SYN"
+    granted = {"mqtick/t/+": True, topic: False}
+    facts = heard(granted=granted, servers=servers, foreign_topics=frozenset({topic}))
+    check = doctor_broker.check_subscriptions(facts, format_)
+    assert check.result == result
+    assert topic in check.value
 
 
 def times(format_: str, **facts: Any) -> list[Check]:

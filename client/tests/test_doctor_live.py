@@ -101,7 +101,7 @@ def test_a_server_is_heard_and_answers(world: Callable[..., World]) -> None:
     assert {"mqtick/t/+", "mqtick/r/4/pi7"} <= set(heard.granted)
     checks = [
         doctor_broker.check_broker(heard),
-        doctor_broker.check_subscriptions(heard),
+        doctor_broker.check_subscriptions(heard, "auto"),
         *doctor_broker.check_times(heard, "auto", 1.2),
         *doctor_broker.check_exchanges(heard, use_two_way=True),
     ]
@@ -122,7 +122,7 @@ def examine(world: Callable[..., World], access_list: str, lines: str = "") -> d
         heard = listen(here.mosquitto.port, username="pi7", password="correct-horse")
     checks = [
         doctor_broker.check_broker(heard),
-        doctor_broker.check_subscriptions(heard),
+        doctor_broker.check_subscriptions(heard, "auto"),
         *doctor_broker.check_times(heard, "auto", 1.2),
         *doctor_broker.check_statuses(heard),
         *doctor_broker.check_exchanges(heard, use_two_way=True),
@@ -229,7 +229,7 @@ def test_a_broker_that_accepts_and_stalls_is_given_up_in_time() -> None:
     began_s = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as stalling:
         heard = listen(stalling.getsockname()[1])
-    assert time.monotonic() - began_s < 3.0
+    assert time.monotonic() - began_s < 6.0
     assert not heard.connected
     assert "accepted but did not answer within 0.3 s" in heard.error
 

@@ -63,6 +63,21 @@ def script(*lines: bytes) -> Iterator[Script]:
         made.close()
 
 
+def test_a_retained_message_of_a_quality_that_nobody_asked_for_is_taken() -> None:
+    """As aedes sends it to a subscription with a wildcard."""
+    status, time_1 = (
+        b"\x33\x11\x00\x0amqtick/s/0\x00\x07\x00up",
+        b"\x32\x11\x00\x0amqtick/t/0\x00\x08\x00no",
+    )
+    with (
+        script(CONNACK + status + time_1) as broker,
+        Node(f"mqtt://127.0.0.1:{broker.port}") as node,
+    ):
+        node.until(lambda: node.arrivals)
+        (arrival,) = node.arrivals
+        assert (arrival.topic, arrival.payload, arrival.retain) == ("mqtick/s/0", b"up", True)
+
+
 HOSTILE = {
     "CONNACK with broken properties": b"\x20\x05\x00\x00\x02\xff\xff",
     "CONNACK that is too short": b"\x20\x01\x00",

@@ -163,7 +163,7 @@ def _at_broker(
     yield at_broker.check_broker(heard)
     yield from at_broker.check_version(heard)
     if heard.connected:
-        yield at_broker.check_subscriptions(heard)
+        yield at_broker.check_subscriptions(heard, settings.format)
         yield from at_broker.check_times(heard, settings.format, listen_s)
         yield from at_broker.check_statuses(heard)
         yield from at_broker.check_exchanges(heard, use_two_way=asks)

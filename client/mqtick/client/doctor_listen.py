@@ -64,6 +64,8 @@ class Heard:
     granted: dict[str, bool] = field(default_factory=dict)
     """By topic filter, what the broker said to our subscription."""
     servers: dict[int, Server] = field(default_factory=dict)
+    foreign_topics: frozenset[str] = frozenset()
+    """Where other formats state their time."""
     foreign: Counter[str] = field(default_factory=Counter)
     """Time messages of other formats."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -94,6 +96,7 @@ class _Listener:
             text1451.SYN_TOPIC: "1451.1.6",
             DraftTopics(settings.draft_location).syn: "draft-2021",
         }
+        self.heard.foreign_topics = frozenset(self._foreign)
         self._take = self.connection.on_publish
         self.connection.on_publish = self._on_publish
 
@@ -160,7 +163,8 @@ def listen(
     heard, connection = listener.heard, listener.connection
     began_ns = time.monotonic_ns()
     connection.start()
-    patience_ns = int((broker.connect_timeout_s + 2) * _SECOND)
+    attempts = 2 if broker.version == "5" else 1  # the second by MQTT 3.1.1
+    patience_ns = int((attempts * broker.connect_timeout_s + 2) * _SECOND)
     try:
         while not connection.connected and not connection.last_error:
             if time.monotonic_ns() - began_ns > patience_ns:

@@ -117,7 +117,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
     best = agent.best()
     servers = [_server(track, raw_ns, time_minus_raw_ns) for track in agent.tracks]
     chosen = agent.tracks.index(best[0]) if best is not None else None
-    clock = agent.clock
+    clock, connection = agent.clock, agent.connection
     return {
         "name": agent.name,
         "state": str(best[1].state if best is not None else State.UNSYNCHRONISED),
@@ -127,14 +127,14 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "forecast": forecast(best[0], raw_ns) if best is not None else [],
         "boot_id": boot_id(),
         "virtual_clock": clock.settings.to_text() if isinstance(clock, VirtualClock) else "",
-        "broker": agent.connection.address,
-        "connected": agent.connection.connected,
-        "mqtt_version": "5" if agent.connection.version_5 else "3.1.1",
-        "attempts": agent.connection.attempts,
-        "connects": agent.connection.connects,
-        "last_error": agent.certificate_error or agent.connection.last_error,
-        "kernel_timestamps": agent.connection.kernel_stamps,
-        "messages_dropped": agent.connection.dropped,
+        "broker": connection.address,
+        "connected": connection.connected,
+        "mqtt_version": "5" if connection.version_5 else "3.1.1",
+        "attempts": connection.attempts,
+        "connects": connection.connects,
+        "last_error": agent.certificate_error or connection.last_error or connection.error_5,
+        "kernel_timestamps": connection.kernel_stamps,
+        "messages_dropped": connection.dropped,
         "loop_delay_ns": agent.loopback.delay_ns(),
         "keys": agent.key_names,
         "clock_steps": agent.steps,

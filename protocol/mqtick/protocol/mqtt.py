@@ -23,7 +23,7 @@ from mqtick.protocol.broker import Broker
 from mqtick.protocol.frames import Arrival, FrameSocket
 from mqtick.protocol.loop import Loop, Timer
 from mqtick.protocol.session import Session, Will, why_not_connected
-from mqtick.protocol.stamps import Transmit
+from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.tls import TlsSocket, certificate_dates_error
 
 __all__ = ["Connection", "Will"]
@@ -105,10 +105,21 @@ class Connection:
         session.on_connect = self._connect_answered
         session.on_disconnect = self._disconnect_seen
         session.on_subscribe = self._subscribe_answered
+        session.on_message = self._retained_arrived
         return session
 
     def _arrived(self, arrival: Arrival) -> None:
         self.on_publish(arrival)
+
+    def _retained_arrived(self, _client: Any, _userdata: Any, message: paho.MQTTMessage) -> None:
+        """Take a retained message (a status) that comes with the quality it was published with.
+
+        MQTT 3.1.1, 3.8.4 has it lowered to that of the subscription; aedes 1.2 does so only where
+        the subscription has no wildcard.
+        """
+        if message.retain:
+            stamp = Stamp(time.time_ns(), Source.USER)
+            self._arrived(Arrival(message.topic, bytes(message.payload), stamp, True, b"", True))
 
     # -- connecting ------------------------------------------------------------------------
 
@@ -280,7 +291,8 @@ class Connection:
         if self._fd >= 0:
             if not self.connected and time.monotonic_ns() > self._deadline_ns:
                 limit = self.broker.connect_timeout_s
-                self._lost(f"{self.address} accepted but did not answer within {limit:g} s")
+                stalled = f"{self.address} accepted but did not answer within {limit:g} s"
+                self._lost(stalled, knows_5=False)  # amqtt does so when there is a will
             else:
                 self._client.loop_misc()
                 self._watch_writing()
