@@ -42,7 +42,8 @@ def test_nats_carries_time(rig: Rig) -> None:
 
 def test_the_server_gives_up_a_format_whose_topics_nats_does_not_take(rig: Rig) -> None:
     with running(Nats(rig.new_folder("nats"))) as broker:
-        server = rig.server(broker.url, *OLDER, "--interval-s", "0.1")
+        both = ("--formats", "precise,1451.1.6")
+        server = rig.server(broker.url, *OLDER, *both, "--interval-s", "0.1")
         wait_until(lambda: "1451.1.6 is off" in server.log, "it gives up", timeout_s=20.0)
         connections = server.log.count("connected to")
         time.sleep(3.0)

@@ -30,8 +30,18 @@ from mqtick.timeserver.server import Server
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
 from local_broker import Mosquitto, free_port, program, running
 
-__all__ = ["Mosquitto", "PlainNode", "Program", "Served", "free_port", "program", "running"]
+__all__ = [
+    "ALL_FORMATS",
+    "Mosquitto",
+    "PlainNode",
+    "Program",
+    "Served",
+    "free_port",
+    "program",
+    "running",
+]
 
+ALL_FORMATS = ("precise", "1451.1.6", "draft-2021")
 SETTLED_S = 2.0
 """How long a server listens before it uses the topics without a number, at short intervals."""
 
@@ -95,7 +105,7 @@ class PlainNode:
         heard = self.on(topic)
         return heard[-1] if heard else None
 
-    def until(self, condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    def until(self, condition: Callable[[], object], timeout_s: float = 20.0) -> None:
         """Wait for something that happens elsewhere."""
         end = time.monotonic() + timeout_s
         while not condition():
@@ -137,7 +147,7 @@ class Served:
         self.server.tick()
         self.loop.call_later(1_000_000_000, self._tick)
 
-    def until(self, condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    def until(self, condition: Callable[[], object], timeout_s: float = 20.0) -> None:
         """Run until something is true."""
         end = time.monotonic() + timeout_s
         while not condition():

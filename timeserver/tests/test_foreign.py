@@ -24,6 +24,7 @@ from mqtick.timeserver.foreign import ForeignFormats
 from mqtick.timeserver.rate import RateLimit
 
 REQUEST, SYN = "_1451.1.6/RRS/REQ", "_1451.1.6/BRSU/SYN"
+ALL = ("precise", "1451.1.6", "draft-2021")
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?")
 
 
@@ -35,7 +36,7 @@ class Server:
         self.counters = Counters()
         connection: Any = SimpleNamespace(version_5=version_5, publish=self._publish)
         self.formats = ForeignFormats(
-            Settings(**{"name": "hall/clock", **keys}),
+            Settings(**{"name": "hall/clock", "formats": ALL, **keys}),
             SystemClock(),
             rate or RateLimit(client_rate=4, client_burst=40, total_rate=1000),
             self.counters,

@@ -24,7 +24,7 @@ from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettin
 from mqtick.protocol.loop import Loop
 
 sys.path.insert(0, str(Path(__file__).parent))
-from server_rig import Message, Mosquitto, PlainNode, Served, program, running
+from server_rig import ALL_FORMATS, Message, Mosquitto, PlainNode, Served, program, running
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 
@@ -44,7 +44,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
 def served(broker: Mosquitto) -> Iterator[Served]:
     """Our server, two minutes ahead, once it leads."""
     clock = VirtualClock(VirtualClockSettings.starting_now(offset_ns=120 * 10**9))
-    with Served(broker.url, prefix="foreign", clock=clock, interval_s=0.2) as made:
+    settings = {"prefix": "foreign", "interval_s": 0.2, "formats": ALL_FORMATS}
+    with Served(broker.url, clock=clock, **settings) as made:
         made.until(made.server.leads)
         yield made
 

@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pytest
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Leap, Request, Source, Time
-from mqtick.timeserver import cli
+from mqtick.timeserver import Settings, cli
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
@@ -80,7 +81,7 @@ def test_terminated_before_it_was_ever_connected_it_ends_well(tmp_path: Path) ->
         )
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 8.0) -> None:
+def wait_for(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, f"not within {timeout_s} s"
@@ -208,7 +209,9 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
         (["--broker", "http://host"], "use one of mqtt://"),
         (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
         (["--prefix", "a/+"], "is no topic prefix"),
-        (["--name", "hall/#"], "wildcard"),
+        (["--formats", ""], "formats is empty, so nothing would be served"),
+        (["--metrics-listen", "127.0.0.1:80x"], "metrics_listen: '127.0.0.1:80x' is no address"),
+        (["--name", "hall/#", "--formats", "1451.1.6"], "wildcard"),
         (["--virtual-clock", "offset=1"], "says nothing about a virtual clock"),
         (["--broker", "mqtts://host", "--ca-file", "/etc/hostname"], "TLS cannot be set up"),
     ],
@@ -228,6 +231,44 @@ def test_a_wrong_use_is_answered_with_a_sentence(
     assert said.startswith("error: ")
     assert sentence in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "flags", [["--formats", ""], ["--metrics-listen", "127.0.0.1:80x"], ["--prefix", "a/+"]]
+)
+def test_what_a_start_would_refuse_the_check_of_the_configuration_refuses(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--check-config", *flags]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+# -- open doors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_unless_asked_for_more_only_the_format_that_can_be_signed_is_served(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    with (
+        PlainNode(broker.port, "#") as node,
+        Program(broker.url, tmp_path / "a", "--interval-s", "0.1") as server,
+    ):
+        wait_for(lambda: states(node))  # settled: it would lead
+        heard = len(node.on("mqtick/t/0"))
+        node.until(lambda: len(node.on("mqtick/t/0")) > heard + 3)
+        assert {one.topic.partition("/")[0] for one in node.messages} == {"mqtick"}
+        assert "there are no keys (keys_file)" in server.said
+        assert "carry no tags, keys or not" not in server.said
+
+
+def test_a_server_with_keys_says_nothing_of_open_doors_but_of_formats_without_tags(
+    tmp_path: Path,
+) -> None:
+    keyed = Settings(keys_file="/etc/mqtick/keys")
+    assert list(cli.open_doors(keyed)) == []
+    (said,) = cli.open_doors(replace(keyed, formats=("precise", "1451.1.6")))
+    assert said.startswith("formats has 1451.1.6, whose messages carry no tags, keys or not")
 
 
 # -- several servers -------------------------------------------------------------------------------
@@ -355,8 +396,9 @@ def leader(node: PlainNode) -> str:
 def test_only_the_lowest_number_alive_uses_the_topics_without_a_number(
     broker: Mosquitto, tmp_path: Path
 ) -> None:
-    three = ("--interval-s", "0.2", "--number", "3", "--name", "hall/three")
-    eight = ("--interval-s", "0.2", "--number", "8", "--name", "hall/eight")
+    both = ("--interval-s", "0.2", "--formats", "precise,1451.1.6")
+    three = (*both, "--number", "3", "--name", "hall/three")
+    eight = (*both, "--number", "8", "--name", "hall/eight")
     with (
         PlainNode(broker.port, "mqtick/#", "_1451.1.6/#") as node,
         Program(broker.url, tmp_path / "eight", *eight) as second,

@@ -18,7 +18,7 @@ from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Time, 
 from mqtick.protocol.stamps import Source
 
 sys.path.insert(0, str(Path(__file__).parent))
-from server_rig import Mosquitto, PlainNode, Served, program, running
+from server_rig import ALL_FORMATS, Mosquitto, PlainNode, Served, program, running
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 
@@ -82,7 +82,7 @@ def test_each_message_corrects_the_one_before_by_the_kernels_stamp(
 @pytest.mark.slow
 def test_time_is_of_quality_0_and_never_retained(broker: Mosquitto, request: Any) -> None:
     with (
-        Served(broker.url, prefix=prefix(request)) as served,
+        Served(broker.url, prefix=prefix(request), formats=ALL_FORMATS) as served,
         PlainNode(broker.port, "#") as node,
     ):
         syn = "_1451.1.6/BRSU/SYN"
@@ -99,7 +99,11 @@ def test_time_is_of_quality_0_and_never_retained(broker: Mosquitto, request: Any
 def test_without_chronyd_the_clock_is_unsynchronised_and_other_formats_are_silent(
     broker: Mosquitto, request: Any
 ) -> None:
-    settings = {"trust_system_clock": False, "chronyd_host": "/nowhere/chronyd.sock"}
+    settings = {
+        "trust_system_clock": False,
+        "chronyd_host": "/nowhere/chronyd.sock",
+        "formats": ALL_FORMATS,
+    }
     with (
         Served(broker.url, prefix=prefix(request), **settings) as served,
         PlainNode(broker.port, "_1451.1.6/#", "location/#", f"{prefix(request)}/t/0") as node,

@@ -30,7 +30,7 @@ from mqtick.service.commandline import (
     read_settings,
     with_default_command,
 )
-from mqtick.service.program import status_path
+from mqtick.service.program import check_metrics_listen, status_path
 
 __all__ = ["main", "parse_duration_ns"]
 
@@ -144,6 +144,7 @@ def _asking(
 def _check(settings: Settings) -> None:
     """Find what would fail later; ValueError or OSError."""
     check_together(settings)
+    check_metrics_listen(settings.metrics_listen)
     broker_from(settings)
     keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
     check_settings(settings, keyring, client_name(settings))

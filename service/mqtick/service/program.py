@@ -11,12 +11,12 @@ from typing import Any
 
 from mqtick.service import realtime
 from mqtick.service.metrics import Metric
-from mqtick.service.metrics_http import MetricsServer
+from mqtick.service.metrics_http import MetricsServer, parse_address
 from mqtick.service.program_settings import RealtimeKeys
 from mqtick.service.status_file import StatusFile
 from mqtick.service.systemd import Notifier
 
-__all__ = ["TICK_NS", "Housekeeping", "status_path"]
+__all__ = ["TICK_NS", "Housekeeping", "check_metrics_listen", "status_path"]
 
 _log = logging.getLogger(__name__)
 _COLLECT_EVERY = 64
@@ -40,6 +40,15 @@ def status_path(program: str, folder: str) -> Path:
     if private and not usual.exists() and os.geteuid() != 0:
         usual = Path(private) / program
     return usual / "status.json"
+
+
+def check_metrics_listen(address: str) -> None:
+    """Refuse a setting with which no metrics could be served; ValueError with a sentence."""
+    if address:
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise ValueError(f"metrics_listen: {error}") from None
 
 
 def _info(program: str) -> Metric:

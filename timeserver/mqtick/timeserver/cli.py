@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mqtick.pins import Edge, PinError, PinSettings, open_output
 from mqtick.pins.drive import PpsDriver, about_outputs, firing
@@ -32,7 +32,7 @@ from mqtick.service.commandline import (
     read_settings,
     with_default_command,
 )
-from mqtick.service.program import TICK_NS, Housekeeping, status_path
+from mqtick.service.program import TICK_NS, Housekeeping, check_metrics_listen, status_path
 from mqtick.service.program_settings import PinKeys
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.experiments import KEPT_EDGES, Experiments
@@ -76,6 +76,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     if isinstance(settings, Exit):
         return settings
     try:
+        _check(settings)
         return serve(settings)
     except PinError as error:
         return fail(str(error))
@@ -88,6 +89,9 @@ def _main(arguments: Sequence[str] | None) -> int:
 def _check(settings: Settings) -> None:
     """Find what would fail later; ValueError or OSError."""
     broker_from(settings)
+    check_metrics_listen(settings.metrics_listen)
+    if not settings.formats:
+        raise ValueError("formats is empty, so nothing would be served; precise is the usual one.")
     TopicTree(settings.prefix).request(settings.number, "x")
     if settings.keys_file:
         load_key_file(settings.keys_file).server()
@@ -96,6 +100,21 @@ def _check(settings: Settings) -> None:
     if "1451.1.6" in settings.formats and settings.name:
         check_lns(settings.name)
     DraftTopics(settings.draft_location)
+
+
+def open_doors(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each way in which somebody else's time could be taken for ours."""
+    if not settings.keys_file:
+        yield (
+            "there are no keys (keys_file): whoever may publish on the broker's time topics can "
+            "set every client's clock; docs/threat-model.md says what the access list must forbid"
+        )
+    unsigned = [name for name in settings.formats if name != "precise"]
+    if unsigned:
+        yield (
+            f"formats has {', '.join(unsigned)}, whose messages carry no tags, keys or not: "
+            "whoever may publish on their topics sets the clocks that follow them"
+        )
 
 
 def _show_status(folder: str, as_json: bool) -> int:
@@ -174,6 +193,8 @@ def serve(settings: Settings) -> int:
     house.start()
     loop.call_lazily(*TICK_NS, tick)
     _log.info("serving time to %s as number %d", server.connection.address, settings.number)
+    for open_door in open_doors(settings):
+        _log.warning("%s", open_door)
     try:
         loop.run()
     finally:

@@ -24,8 +24,9 @@ class Settings(ConnectionSettings):
         maximum=64.0,
     )
     formats: tuple[str, ...] = key(
-        ("precise", "1451.1.6", "draft-2021"),
-        "Formats to publish and to answer in.",
+        ("precise",),
+        "Formats to publish and to answer in. Only precise has tags and says unsynchronised; the "
+        "others are for nodes by others.",
         choices=("precise", "1451.1.6", "draft-2021"),
     )
     name: str = key(
