@@ -17,39 +17,26 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from clock_keeper import Keeper, adjtimex, frequency, is_running
 from rig import US, Program, Rig, needs_mosquitto
 
+from bench.clock_keeper import (
+    ClockKeeper,
+    Keeper,
+    adjtimex,
+    frequency,
+    is_running,
+    may_set_the_clock,
+    other_daemons,
+)
 from demo.local_broker import program
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import chronyd
 
-CAP_SYS_TIME = 25
-OTHER_DAEMONS = {"chronyd", "systemd-timesyn", "ntpd", "ntpsec", "openntpd", "ptp4l", "phc2sys"}
 LIMIT_NS = 50 * US
 HELD_S = 15
 """For so long at the end the clock has to be within the limit without a break."""
 PATIENCE_S = 80
 HERE = Path(__file__).parent
-
-
-def may_set_the_clock() -> bool:
-    status = Path("/proc/self/status").read_text()
-    effective = next(line for line in status.splitlines() if line.startswith("CapEff"))
-    return bool(int(effective.split()[1], 16) >> CAP_SYS_TIME & 1)
-
-
-def other_daemons() -> list[str]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            name = (folder / "comm").read_text().strip()
-        except OSError:
-            continue
-        # One with -x steers nothing.
-        if name in OTHER_DAEMONS and b"-x" not in (folder / "cmdline").read_bytes().split(b"\0"):
-            found.append(f"{name} ({folder.name})")
-    return found
 
 
 pytestmark = [
@@ -64,34 +51,6 @@ pytestmark = [
 ]
 
 
-class ClockKeeper:
-    """The process that puts the clock back, whatever becomes of this one."""
-
-    def __init__(self) -> None:
-        # In a session of its own: Ctrl-C is for this process only.
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "clock_keeper.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
-
-    def end_first(self, number: int) -> None:
-        """Note a process that must not steer any more when the clock is put back."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{number}\n")
-        self.process.stdin.flush()
-
-    def put_back(self) -> None:
-        """Put the clock back, and make sure that it is."""
-        said, _ = self.process.communicate(timeout=30)
-        print(said.strip())
-        assert self.process.returncode == 0, said
-
-
 @pytest.fixture
 def clock_keeper() -> Iterator[ClockKeeper]:
     if daemons := other_daemons():
@@ -100,7 +59,7 @@ def clock_keeper() -> Iterator[ClockKeeper]:
     try:
         yield keeper
     finally:
-        keeper.put_back()
+        print(keeper.put_back())
 
 
 def start_chronyd(folder: Path) -> subprocess.Popen[bytes]:
@@ -196,8 +155,8 @@ def test_the_clock_comes_back_even_if_the_test_is_killed(clock_keeper: ClockKeep
     keeper = Keeper()
     script = (
         "import os, signal, sys, time\n"
-        f"sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
-        "from test_steer_clock import ClockKeeper\n"
+        f"sys.path.insert(0, {str(HERE.parent)!r})\n"
+        "from bench.clock_keeper import ClockKeeper\n"
         "inner = ClockKeeper()\n"
         "time.clock_settime_ns(time.CLOCK_REALTIME, time.time_ns() + 20_000_000)\n"
         "print(inner.process.pid, flush=True)\n"

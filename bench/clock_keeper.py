@@ -1,11 +1,12 @@
 """Puts the clock of this machine back to where it would be had nobody touched it.
 
-    python tests/clock_keeper.py        notes how the clock stands, says `ready`, waits
+    python bench/clock_keeper.py        notes how the clock stands, says `ready`, waits
 
 Each line on standard input is the number of a process to end first (chronyd). At the end of the
 input the clock is put back: frequency, tick and status as they were, CLOCK_REALTIME by
-CLOCK_MONOTONIC_RAW, which nobody can step or slew. A process of its own, because its input also
-ends when the one that steers is killed.
+CLOCK_MONOTONIC_RAW, which nobody can step or slew; slewed itself, where that takes seconds, because
+a step upsets whoever measures on this machine. A process of its own (`ClockKeeper` starts it),
+because its input also ends when the one that steers is killed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 # linux/timex.h
 ADJ_FREQUENCY, ADJ_MAXERROR, ADJ_ESTERROR, ADJ_STATUS = 0x0002, 0x0004, 0x0008, 0x0010
@@ -23,6 +26,12 @@ ADJ_MICRO, ADJ_NANO, ADJ_TICK, ADJ_OFFSET_SINGLESHOT = 0x1000, 0x2000, 0x4000, 0
 STA_NANO, STATUS_WRITABLE = 0x2000, 0x00FF
 
 LIMIT_NS = 1_000_000
+# Up to this the clock is slewed back, by half a percent: 20 s at most.
+_SLEWED_NS = 100_000_000
+_SLEW_TICK_US = 50
+
+CAP_SYS_TIME = 25
+DAEMONS = {"chronyd", "systemd-timesyn", "ntpd", "ntpsec", "openntpd", "ptp4l", "phc2sys"}
 
 
 class Timex(ctypes.Structure):
@@ -60,7 +69,7 @@ def adjtimex(modes: int = 0, **values: int) -> Timex:
 def frequency(state: Timex) -> float:
     """How much faster CLOCK_REALTIME is made to run than CLOCK_MONOTONIC_RAW, ns per ns."""
     hertz = os.sysconf("SC_CLK_TCK")
-    return (state.tick * hertz - 1_000_000) / 1_000_000 + state.freq / 65536e6
+    return float(state.tick * hertz - 1_000_000) / 1_000_000 + float(state.freq) / 65536e6
 
 
 def realtime_at_raw() -> tuple[int, int]:
@@ -97,9 +106,11 @@ class Keeper:
             error_ns = self.error_ns()
             if abs(error_ns) < LIMIT_NS // 20:
                 break
-            time.clock_settime_ns(
-                time.CLOCK_REALTIME, time.clock_gettime_ns(time.CLOCK_REALTIME) - error_ns
-            )
+            if abs(error_ns) < _SLEWED_NS:
+                self._slew(error_ns)
+            else:
+                now_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+                time.clock_settime_ns(time.CLOCK_REALTIME, now_ns - error_ns)
         # Last: setting the clock has marked it as unsynchronised.
         adjtimex(
             ADJ_STATUS | ADJ_MAXERROR | ADJ_ESTERROR,
@@ -109,6 +120,15 @@ class Keeper:
         )
         adjtimex(ADJ_NANO if was.status & STA_NANO else ADJ_MICRO)
         return self.error_ns()
+
+    def _slew(self, error_ns: int) -> None:
+        """Let the clock run slower or faster until the error is gone."""
+        change_us = -_SLEW_TICK_US if error_ns > 0 else _SLEW_TICK_US
+        adjtimex(ADJ_TICK, tick=self.state.tick + change_us)
+        try:
+            time.sleep(abs(error_ns) / (_SLEW_TICK_US * os.sysconf("SC_CLK_TCK") * 1000))
+        finally:
+            adjtimex(ADJ_TICK, tick=self.state.tick)
 
     def is_as_before(self) -> bool:
         """Whether frequency, tick and status are what they were."""
@@ -136,6 +156,58 @@ def is_running(number: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+class ClockKeeper:
+    """The process that puts the clock back, whatever becomes of this one."""
+
+    def __init__(self) -> None:
+        # In a session of its own: Ctrl-C is for this process only.
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        if self.process.stdout.readline() != "ready\n":
+            raise RuntimeError("the process that puts the clock back did not start")
+
+    def end_first(self, number: int) -> None:
+        """Note a process that must not steer any more when the clock is put back."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{number}\n")
+        self.process.stdin.flush()
+
+    def put_back(self) -> str:
+        """Put the clock back and return what was said about it; RuntimeError if it is not back."""
+        said, _ = self.process.communicate(timeout=60)
+        if self.process.returncode:
+            raise RuntimeError(f"the clock of this machine was not put back: {said.strip()}")
+        return said.strip()
+
+
+def may_set_the_clock() -> bool:
+    """Whether this process has the right (CAP_SYS_TIME)."""
+    status = Path("/proc/self/status").read_text()
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff"))
+    return bool(int(effective.split()[1], 16) >> CAP_SYS_TIME & 1)
+
+
+def other_daemons() -> list[str]:
+    """Return who steers this clock already, as `chronyd (123)`."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (folder / "comm").read_text().strip()
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        # One with -x steers nothing.
+        if name in DAEMONS and b"-x" not in words:
+            found.append(f"{name} ({folder.name})")
+    return found
 
 
 def main() -> int:
