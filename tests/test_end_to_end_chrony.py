@@ -29,19 +29,21 @@ def chronyd() -> Iterator[ChronydRig]:
         yield rig
 
 
-def lines(chronyd: ChronydRig, servers: str) -> list[str]:
-    """What `mqtick-client chrony-config` tells chronyd, with a poll that a test can wait for."""
+def lines(chronyd: ChronydRig, servers: str, *flags: str) -> list[str]:
+    """What `mqtick-client chrony-config` tells chronyd; by default with a poll to wait for."""
     command = [sys.executable, "-m", "mqtick.client.cli", "chrony-config", "--servers", servers]
-    command += ["--poll", "1", "--delay-us", "1000", "--run-folder", str(chronyd.folder)]
+    command += [*(flags or ("--poll", "1")), "--delay-us", "1000"]
+    command += ["--run-folder", str(chronyd.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
-def steered(rig: Rig, chronyd: ChronydRig, url: str, offset_ns: int) -> Client:
+def steered(rig: Rig, chronyd: ChronydRig, url: str, offset_ns: int, *flags: str) -> Client:
     """A client that hands chronyd its measurements; its clock is ahead by this."""
     return rig.client(
         url,
         "c1",
+        *flags,
         *("--discipline", "chrony", "--chrony-check-interval-s", "1"),
         *("--chrony-socket", f"{chronyd.folder}/chrony.mqtick{{server}}.sock"),
         *("--chrony-host", chronyd.command_socket),
@@ -75,6 +77,18 @@ def test_chronyd_selects_the_server_and_says_by_how_much_the_clock_is_off(
         "the client has verified that its samples arrive",
     )
     assert said["sent"].keys() == {"sent"}
+
+
+def test_a_new_chronyd_need_not_wait_for_three_bursts(rig: Rig, chronyd: ChronydRig) -> None:
+    """With the lines as they are printed, and a burst every 16 s: while it is new it gets more."""
+    broker = rig.broker()
+    rig.server(broker.url).wait_ready()
+    chronyd.start(*lines(chronyd, "0", "--stratum", "1"))
+    steered(rig, chronyd, broker.url, -3 * MS, "--exchange-interval-s", "16")
+    chronyd.wait_until(lambda: chronyd.tracking().name == "MQT0", 25)
+    chronyd.stop()
+    chronyd.start()
+    chronyd.wait_until(lambda: chronyd.tracking().name == "MQT0", 25)
 
 
 def test_a_restart_of_chronyd_and_one_of_the_broker_are_survived(

@@ -336,6 +336,7 @@ def test_chrony_config_fits_the_version(version: str, filter_: bool, capsys: Out
     assert comment.startswith("# chrony")
     assert [line.split()[4] for line in lines] == ["MQT0", "MQ12"]
     assert all((" filter 1 " in line) is filter_ for line in lines)
+    assert all(" poll 2 " in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -595,6 +596,23 @@ def test_the_error_of_the_clock_counts_its_offset_and_the_bound() -> None:
     present = now_from(status_of(values_of(half_ns=20 * US, offset_ns=-3 * MS)))
     assert present.clock_error_ns == pytest.approx(3 * MS + 20 * US, rel=0.02)
     assert present.bound_ns == pytest.approx(20 * US, rel=0.1)
+
+
+def test_a_reader_that_is_held_up_between_two_clocks_reads_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As wide a bracket as a scheduler leaves it would make the clock look as far off."""
+    read, late_ns = time.clock_gettime_ns, [40 * MS]
+
+    def interrupted(clock: int) -> int:
+        if clock == time.CLOCK_REALTIME and late_ns:
+            time.sleep(late_ns.pop() / SECOND)
+        return read(clock)
+
+    values = values_of(half_ns=20 * US)
+    status = status_of(values)
+    monkeypatch.setattr("mqtick.client.present.time.clock_gettime_ns", interrupted)
+    assert now_from(status).clock_error_ns < 1 * MS
 
 
 def failure(values: dict[str, Any], age_ns: int = 0) -> str:

@@ -60,7 +60,7 @@ CLIENT = Identity("mqtick", 990, frozenset({991}))
 OLD, NEW = ChronyVersion(4, 3), ChronyVersion(4, 7)
 PATTERN = "/run/chrony.mqtick{server}.sock"
 GOOD_LINE = (
-    "refclock SOCK /run/chrony.mqtick0.sock refid MQT0 poll 4 filter 1 precision 0.00001 "
+    "refclock SOCK /run/chrony.mqtick0.sock refid MQT0 poll 2 filter 1 precision 0.00001 "
     "delay 0.002 stratum 1"
 )
 

@@ -59,6 +59,7 @@ class FakeTrack:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
+        self.wants_exchange = False
         self.leap = 1  # of the last message, whoever sent it: not the sample's
         self.estimator = Knowing()
 
@@ -362,6 +363,46 @@ def test_where_only_broadcasts_are_heard_the_best_of_several_seconds_goes(rig: R
     assert rig.received() == [], "broadcasts are collected for longer than a burst"
     rig.run(BROADCASTS_NS)
     assert len(rig.received()) == 1
+
+
+def test_broadcasts_are_not_collected_until_chronyd_would_find_them_too_old(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It drops what is older than two polls, 8 s, without a word."""
+    planned: list[int] = []
+    monkeypatch.setattr(rig.loop, "call_later", lambda wait_ns, _call: planned.append(wait_ns))
+    patient = Discipline(rig.keys, rig.loop, burst_ns=BURST_NS, broadcasts_ns=8 * SECOND)
+    rig.discipline = patient
+    track = FakeTrack()
+    for second in range(6):
+        broadcast(rig, track, second * SECOND, 1 * MS)
+    assert planned == [6 * SECOND]
+
+
+def test_a_new_chronyd_is_fed_more_often_until_it_knows_the_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track = FakeTrack()
+
+    def asks() -> bool:
+        track.wants_exchange = False
+        rig.discipline.tick()
+        return track.wants_exchange
+
+    rig.take(1 * MS, track=track)
+    assert not asks(), "a burst is on its way"
+    rig.run()
+    assert not asks(), "it has just got a sample"
+    monkeypatch.setattr("mqtick.client.discipline._START_SPACING_NS", 0)
+    assert asks()
+    monkeypatch.setattr("mqtick.client.discipline._START_NS", 0)
+    assert not asks(), "it has been fed for long enough"
+
+    rig.sockets[0].close()
+    Path(rig.keys.socket.replace("{server}", "0")).unlink()
+    assert not asks(), "nobody is there"
+    rig.listen()
+    assert asks(), "it is another chronyd"
 
 
 def test_beside_exchanges_broadcasts_do_not_steer(rig: Rig) -> None:

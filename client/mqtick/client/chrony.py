@@ -172,6 +172,14 @@ class ChronySock:
         self.counts[outcome] += 1
         return outcome
 
+    def birth(self) -> tuple[int, int] | None:
+        """Return what tells this chronyd's socket from the one before; None while it has none."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
     def explain(self, outcome: Outcome) -> str:
         """Say in a sentence what an outcome means and what to do."""
         return _EXPLANATIONS[outcome].format(path=self.path, reason=self._reason)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 
-from mqtick.client.chrony_lines import refclock_lines
+from mqtick.client.chrony_lines import POLL, refclock_lines
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["POLL", "add_flags", "print_lines"]
-
-POLL = 4
-"""log2 of the seconds of chronyd's poll in the lines that are printed."""
+__all__ = ["add_flags", "print_lines"]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

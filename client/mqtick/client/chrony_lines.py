@@ -7,6 +7,13 @@ from typing import Literal
 
 from mqtick.service.chronyd_csv import ChronyVersion
 
+POLL = 2
+"""log2 of the seconds of chronyd's poll.
+
+A burst comes every 16 s or so. A longer poll would take it later, and make the choice of a source,
+for which chronyd wants samples in three polls, later; with a shorter one none of the last eight
+polls, which reach shows, may have a sample."""
+
 # The first version whose median filter takes fewer than four samples a poll (commit 12237bf).
 _SINGLE_SAMPLE = ChronyVersion(4, 7)
 
@@ -35,7 +42,7 @@ def refclock_lines(
     servers: Iterable[int],
     *,
     delay_ns: int,
-    poll: int = 2,
+    poll: int = POLL,
     precision_ns: int = 10_000,
     stratum: int = 1,
     options: Iterable[Literal["noselect", "prefer", "trust", "require"]] = (),

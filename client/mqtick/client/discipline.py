@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from mqtick.client.agent import AnyTrack
 from mqtick.client.chrony import ChronySock, Outcome, Verify, layout_for
-from mqtick.client.chrony_lines import refid_for
+from mqtick.client.chrony_lines import POLL, refid_for
 from mqtick.client.config import ChronyKeys
+from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Sample, Verdict, best
 from mqtick.protocol.clocks import StepDetector
@@ -24,18 +25,29 @@ __all__ = ["Discipline"]
 
 _SECOND = 1_000_000_000
 _FIRST_CHECK_NS = 10 * _SECOND
+# chronyd chooses a source after three polls with a sample: so a new one is fed more often at first.
+_START_NS = 32 * _SECOND
+_START_SPACING_NS = _SECOND
+# chronyd drops what is older than two polls.
+_LONGEST_NS = (2 ** (POLL + 1) - 2) * _SECOND
 
 
 @dataclass(slots=True)
 class _Feed:
     """One server's reference clock."""
 
+    track: AnyTrack
     sock: ChronySock
     verify: Verify
     steps: StepDetector
     burst: list[WallSample] = field(default_factory=list)
     collecting: bool = False
     last_realtime_ns: int = 0
+    chronyd: tuple[int, int] | None = None
+    """Whose socket it was when it was looked at last."""
+    first_ns: int | None = None
+    """When this socket took its first sample; `sent_ns`: when anything was last sent there."""
+    sent_ns: int = 0
     stepped: int = 0
     """Bursts not sent, because the clock was stepped after they were measured."""
     sentence: str = "no sample was sent yet"
@@ -58,7 +70,7 @@ class Discipline:
         step_detector: Callable[[], StepDetector] = StepDetector,
     ) -> None:
         self._keys, self._loop, self._step_detector = keys, loop, step_detector
-        self._burst_ns, self._broadcasts_ns = burst_ns, broadcasts_ns
+        self._burst_ns, self._broadcasts_ns = burst_ns, min(broadcasts_ns, _LONGEST_NS)
         self._feeds: dict[int, _Feed] = {}
         self._checking = False
         first_check_ns = min(int(keys.check_interval_s * _SECOND), _FIRST_CHECK_NS)
@@ -68,20 +80,21 @@ class Discipline:
         except ChronydError:
             self._layout = layout_for(ChronyVersion(4, 7))
 
-    def _feed(self, number: int) -> _Feed:
-        shown = max(number, 0)  # a foreign server has no number, and no other beside it
+    def _feed(self, track: AnyTrack) -> _Feed:
+        shown = max(track.number, 0)  # a foreign server has no number, and no other beside it
         feed = self._feeds.get(shown)
         if feed is None:
             sock = ChronySock(self._keys.socket.replace("{server}", str(shown)), self._layout)
             verify = Verify(sock, refid_for(shown))
-            feed = self._feeds[shown] = _Feed(sock, verify, self._step_detector())
+            feed = self._feeds[shown] = _Feed(track, sock, verify, self._step_detector())
+        feed.track = track
         return feed
 
     def on_sample(self, track: AnyTrack, wall: WallSample) -> None:
         """Take a judged sample; what the estimator refused never reaches chronyd."""
         if not _may_steer(track, wall.sample):
             return
-        feed = self._feed(track.number)
+        feed = self._feed(track)
         feed.burst.append(wall)
         if not feed.collecting:
             feed.collecting = True
@@ -107,16 +120,21 @@ class Discipline:
         offset_ns = min(max(wall.sample.offset_ns, known.lower_ns), known.upper_ns)
         offset_ns -= wall.time_minus_raw_ns
         outcome = feed.sock.send(wall.realtime_ns, offset_ns, wall.sample.leap)
-        feed.verify.note(outcome, time.monotonic_ns())
+        feed.sent_ns = time.monotonic_ns()
+        feed.verify.note(outcome, feed.sent_ns)
         if outcome is not Outcome.SENT:
             feed.sentence = feed.sock.explain(outcome)
         elif feed.outcome is not outcome:
             feed.sentence = "chronyd was not asked yet whether they arrive"
+        if outcome is Outcome.SENT and feed.first_ns is None:
+            feed.first_ns = feed.sent_ns
         feed.outcome = outcome
 
     def tick(self) -> None:
-        """Now and then ask chronyd, in a thread of its own, whether the samples arrive."""
+        """See to a new chronyd; now and then ask it, in a thread, whether the samples arrive."""
         now_ns = time.monotonic_ns()
+        for feed in self._feeds.values():
+            _see_to_start(feed, now_ns)
         interval_ns = int(self._keys.check_interval_s * _SECOND)
         if not interval_ns or self._checking or now_ns < self._check_at_ns:
             return
@@ -158,6 +176,17 @@ class Discipline:
         """Release the sockets."""
         for feed in self._feeds.values():
             feed.sock.close()
+
+
+def _see_to_start(feed: _Feed, now_ns: int) -> None:
+    """Have the server asked every few seconds until a new chronyd knows the time."""
+    chronyd_now = feed.sock.birth()
+    if chronyd_now != feed.chronyd:
+        feed.chronyd, feed.first_ns = chronyd_now, None
+    is_new = feed.first_ns is None or now_ns - feed.first_ns < _START_NS
+    is_due = not feed.collecting and now_ns - feed.sent_ns > _START_SPACING_NS
+    if chronyd_now and is_new and is_due and not isinstance(feed.track, ForeignTrack):
+        feed.track.wants_exchange = True
 
 
 def _may_steer(track: AnyTrack, sample: Sample) -> bool:

@@ -152,9 +152,9 @@ class _Program:
 
     def tick(self) -> None:
         """Do what is due about every second."""
-        self.agent.tick()
         if self.discipline is not None:
-            self.discipline.tick()
+            self.discipline.tick()  # first: it may want the agent to ask
+        self.agent.tick()
         self.house.tick()
         self.loop.call_lazily(*TICK_NS, self.tick)
 
