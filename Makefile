@@ -10,7 +10,7 @@ ROOMS := protocol pins service timeserver client analysis lab
 # folders of programs that are no room
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed mtie fleet
+  report-speed mtie chrony-lines fleet
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 FIRST ?= 0
@@ -108,11 +108,11 @@ fuzz: setup-test ## throw bytes at the decoders for FUZZ_SECONDS (60)
 
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
-bench: $(BENCHES:%=bench-%) ## all benchmarks, one after the other
+bench: $(BENCHES:%=bench-%) ## all benchmarks, one after the other, but bench-disciplined: it moves the clock
 bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
-bench-%: setup-test ## one benchmark: bench/NAME.py, with - for _
-	$(PYTHON_BIN) -m bench.$(subst -,_,$*)
+bench-%: setup-test ## one benchmark: bench/NAME.py, with - for _; ARGS="--short", for one
+	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the fleet ----------------------------------------------------------------------------------
 RELEASE ?= bookworm

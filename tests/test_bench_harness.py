@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 
 from bench import harness
 from bench.arrival import matched, stated_ns
+from bench.chrony_lines import GENERATED, changed
 from bench.cost import cpu_ns, peak_mb
+from bench.disciplined import Look, placed
 from bench.harness import Ratio, Report, Row, quantile
 from bench.readme import table
 from bench.sniffer import Sniffer
+from bench.steered import Taken, taken
 from mqtick.protocol.frames import encode_publish
 from mqtick.protocol.precise import Leap, Source, Time
 
@@ -160,3 +163,57 @@ def test_the_peak_memory_never_falls() -> None:
     assert grown_mb >= max(before_mb, len(ballast) / 1e6)
     del ballast
     assert peak_mb(os.getpid()) == pytest.approx(grown_mb, rel=0.01)
+
+
+# -- the clock that chronyd steers -----------------------------------------------------------------
+
+REFCLOCKS_LOG = """\
+==============================================================================
+   Date (UTC) Time         Refid  DP L P  Raw offset   Cooked offset      Disp.
+==============================================================================
+2026-11-22 15:29:05.000250 MQT0    0 N 0  1.234567e-06  1.200000e-06  1.000e-05
+2026-11-22 15:29:06.500000 MQT0    - N -       -       1.200000e-06  1.000e-05
+2026-11-22 15:29:07.000000 NMEA    0 N 0  5.000000e-01  5.000000e-01  1.000e-05
+"""
+
+
+def test_of_chronyds_log_only_the_samples_that_it_was_given_count() -> None:
+    assert list(taken(REFCLOCKS_LOG)) == [Taken(1_795_361_345_000_250_000, 1235)]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (GENERATED, "refclock SOCK s.sock refid MQT0 poll 2 delay 0.002"),
+        ("poll 4", "refclock SOCK s.sock refid MQT0 poll 4 delay 0.002"),
+        ("maxsamples 8", "refclock SOCK s.sock refid MQT0 poll 2 delay 0.002 maxsamples 8"),
+    ],
+)
+def test_a_candidate_differs_from_the_generated_line_in_one_option(change: str, line: str) -> None:
+    assert changed("refclock SOCK s.sock refid MQT0 poll 2 delay 0.002", change) == line
+
+
+def test_a_sample_is_judged_by_the_clock_as_it_was_then() -> None:
+    looks = [Look(at * MS, (5_000 + at) * MS, 700) for at in (0, 100, 200)]
+    # The clock was 700 ns ahead, so a right sample says that the reference is behind.
+    samples = [Taken(5_090 * MS, -700), Taken(5_200 * MS, -500)]
+    assert list(placed(looks, samples)) == [(90 * MS, 0), (200 * MS, 200)]
+
+
+@pytest.mark.parametrize(
+    ("clock_ns", "stated", "truth_is_outside", "clock_is_outside"),
+    [
+        (10, (5, -20, 20), False, False),
+        (30, (5, -20, 20), False, True),
+        (10, (5, 1, 20), True, False),
+        (10, None, True, True),
+    ],
+)
+def test_outside_is_what_the_stated_interval_excludes(
+    clock_ns: int,
+    stated: tuple[int, int, int] | None,
+    truth_is_outside: bool,
+    clock_is_outside: bool,
+) -> None:
+    look = Look(0, 0, clock_ns, stated)
+    assert (look.truth_is_outside, look.clock_is_outside) == (truth_is_outside, clock_is_outside)

@@ -1,0 +1,251 @@
+"""disciplined: how good is the clock that a user gets, the one that chronyd steers?
+
+A time server on a virtual clock (offset, frequency error and wander: simulated), a real
+mqtick-client, and a real chronyd that steers CLOCK_REALTIME of this machine by what the client
+hands it. The truth is the virtual clock's time, computed from CLOCK_MONOTONIC_RAW, which nobody
+steers. Then a second time on a virtual clock of the same kind, with exact samples at the same
+instants in the client's place: the floor, what chronyd makes of such samples if they are perfect.
+
+Nothing else may move this machine's clock meanwhile, and nothing that minds a clock that is some
+milliseconds off may run. It is put back after each part, also after Ctrl-C.
+
+    python -m bench.disciplined                   each: 5 minutes to settle, 10 minutes measured
+    python -m bench.disciplined --short           1 minute and 1 minute
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.clock_keeper import may_set_the_clock, other_daemons
+from bench.harness import Ratio, Report, Row, progress
+from bench.programs import started, time_server
+from bench.steered import Chronyd, Taken, generated_lines, steering
+from demo.local_broker import Mosquitto, running
+from mqtick.client.chrony import ChronySock, layout_for
+from mqtick.client.present import NowError, now_from
+from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
+from mqtick.service import StatusError, chronyd, read_status
+
+_US, _SECOND = 1000, 1_000_000_000
+_LOOK_S = 0.1
+GOAL = 2.0
+OURS, FLOOR = "mqtick-client", "exact samples at the same instants (floor)"
+
+
+class Look(NamedTuple):
+    """One look at the steered clock; errors are *something minus truth*, ns."""
+
+    elapsed_ns: int
+    realtime_ns: int
+    clock_ns: int
+    stated: tuple[int, int, int] | None = None
+    """What the client states at that moment: estimate, earliest, latest."""
+
+    @property
+    def truth_is_outside(self) -> bool:
+        """Whether the stated interval does not hold the truth; also where none is stated."""
+        return self.stated is None or not self.stated[1] <= 0 <= self.stated[2]
+
+    @property
+    def clock_is_outside(self) -> bool:
+        """Whether the steered clock is where, by the stated interval, it cannot be right."""
+        return self.stated is None or not self.stated[1] <= self.clock_ns <= self.stated[2]
+
+
+def look(truth: VirtualClock, status: Path | None) -> Look:
+    """Look at the clock, and at what the client states about it."""
+    try:
+        now = now_from(read_status(status)) if status is not None else None
+    except (NowError, StatusError):
+        now = None
+    kernel = read_kernel_time(10)
+    clock_ns = kernel.realtime_ns - truth.at_monotonic_raw_ns(kernel.raw_ns)
+    stated = None
+    if now is not None:  # by the clock: the few microseconds between two reads of it are the same
+        instants = (now.estimate_ns, now.earliest_ns, now.latest_ns)
+        estimate_ns, earliest_ns, latest_ns = (each - now.clock_ns + clock_ns for each in instants)
+        stated = estimate_ns, earliest_ns, latest_ns
+    return Look(kernel.raw_ns - truth.settings.epoch_raw_ns, kernel.realtime_ns, clock_ns, stated)
+
+
+def virtual_clock(args: argparse.Namespace) -> VirtualClockSettings:
+    """Return the server's clock, which begins now."""
+    return VirtualClockSettings.starting_now(
+        offset_ns=round(args.offset_ms * 1e6),
+        frequency_ppb=args.frequency_ppm * 1e3,
+        wander_ppb=args.wander_ppb,
+        seed=args.seed,
+    )
+
+
+def watch(
+    who: str,
+    daemon: Chronyd,
+    truth: VirtualClock,
+    args: argparse.Namespace,
+    *,
+    status: Path | None = None,
+    meanwhile: Callable[[int], None] = lambda _elapsed_ns: None,
+) -> list[Look]:
+    """Look ten times a second, from now until both times are over."""
+    looks: list[Look] = []
+    begun = time.monotonic()
+    while (elapsed := time.monotonic() - begun) < args.warm_up_s + args.seconds:
+        if daemon.process.poll() is not None:
+            raise RuntimeError(f"chronyd ended:\n{(daemon.folder / 'log').read_text()}")
+        looks.append(look(truth, status))
+        meanwhile(looks[-1].elapsed_ns)
+        if len(looks) % 10 == 0:
+            left_s = args.warm_up_s + args.seconds - elapsed
+            progress(f"{who}: {left_s:4.0f} s left, {looks[-1].clock_ns / _US:+.1f} us off")
+        time.sleep(max(0.0, begun + len(looks) * _LOOK_S - time.monotonic()))
+    return looks
+
+
+def with_client(folder: Path, args: argparse.Namespace) -> tuple[list[Look], list[Taken]]:
+    """Let a client's measurements steer the clock."""
+    folder.mkdir()
+    lines = generated_lines(folder / "chronyd")
+    print(*lines, sep="\n", flush=True)
+    state = folder / "client"
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(running(Mosquitto(folder)))
+        daemon = stack.enter_context(steering(folder / "chronyd", lines))
+        served = virtual_clock(args)
+        stack.enter_context(time_server(broker.url, folder, "--virtual-clock", served.to_text()))
+        stack.enter_context(
+            started(
+                "mqtick.client.cli",
+                *("--broker", broker.url, "--name", "c1", "--state-folder", str(state)),
+                *("--discipline", "chrony", "--chrony-check-interval-s", "0"),
+                *("--chrony-socket", f"{folder}/chronyd/chrony.mqtick{{server}}.sock"),
+                log=folder / "client.log",
+            )
+        )
+        truth = VirtualClock(served)
+        looks = watch(OURS, daemon, truth, args, status=state / "status.json")
+        return looks, daemon.taken()
+
+
+def with_exact_samples(
+    folder: Path, args: argparse.Namespace, at_ns: Sequence[int]
+) -> tuple[list[Look], list[Taken]]:
+    """Let exact samples steer the clock, given at these times since the virtual clock's epoch."""
+    folder.mkdir()
+    waiting = sorted(at_ns, reverse=True)
+    with steering(folder / "chronyd", generated_lines(folder / "chronyd")) as daemon:
+        sock = ChronySock(daemon.socket, layout_for(chronyd.version()))
+        truth = VirtualClock(virtual_clock(args))
+
+        def feed(elapsed_ns: int) -> None:
+            if waiting and waiting[-1] <= elapsed_ns:
+                while waiting and waiting[-1] <= elapsed_ns:
+                    waiting.pop()
+                now = read_kernel_time(10)
+                sock.send(now.realtime_ns, truth.at_monotonic_raw_ns(now.raw_ns) - now.realtime_ns)
+
+        looks = watch(FLOOR, daemon, truth, args, meanwhile=feed)
+        sock.close()
+        return looks, daemon.taken()
+
+
+def placed(looks: Sequence[Look], taken: Sequence[Taken]) -> Iterator[tuple[int, int]]:
+    """Yield of each sample when it was taken, since the epoch, and by how much it was wrong, ns."""
+    index = 0
+    for sample in taken:
+        while index < len(looks) - 1 and looks[index].realtime_ns < sample.realtime_ns:
+            index += 1
+        near = looks[index]
+        since_ns = sample.realtime_ns - near.realtime_ns
+        yield near.elapsed_ns + since_ns, sample.offset_ns + near.clock_ns
+
+
+def measured(looks: Sequence[Look], args: argparse.Namespace) -> list[Look]:
+    """Return the looks after the time to settle."""
+    return [each for each in looks if each.elapsed_ns - looks[0].elapsed_ns > args.warm_up_s * 1e9]
+
+
+def summarise(
+    report: Report,
+    ours: Sequence[Look],
+    floor: Sequence[Look],
+    samples: dict[str, list[float]],
+) -> None:
+    """Add the rows."""
+
+    def add(quantity: str, who: str, values: list[float], digits: int = 2) -> Row:
+        row = Row.of(quantity, "us", who, values, simulated=True, digits=digits)
+        report.rows.append(row)
+        return row
+
+    steered = "|steered clock - truth|"
+    stated = [each.stated for each in ours if each.stated is not None]
+    mine = add(steered, OURS, [abs(each.clock_ns) / _US for each in ours])
+    theirs = add(steered, FLOOR, [abs(each.clock_ns) / _US for each in floor])
+    add("|the client's estimate - truth|", OURS, [abs(each[0]) / _US for each in stated])
+    add("half the stated interval", OURS, [(each[2] - each[1]) / 2 / _US for each in stated])
+    for who, errors in samples.items():
+        add("|error| of one sample given to chronyd", who, errors)
+    for name in ("median", "p99", "max"):
+        report.ratios.append(
+            Ratio.of(f"{steered}, {name}", getattr(mine, name), getattr(theirs, name), GOAL)
+        )
+    for what, outside in (
+        ("the truth", [each.truth_is_outside for each in ours]),
+        ("the steered clock", [each.clock_is_outside for each in ours]),
+    ):
+        report.ratios.append(
+            Ratio.of(f"looks with {what} outside the stated interval", sum(outside), len(ours), 0.0)
+        )
+
+
+def measure(args: argparse.Namespace) -> Report:
+    """Run both parts."""
+    report = Report("disciplined")
+    with tempfile.TemporaryDirectory(prefix="mqtick-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # the broker may run as another user
+        ours, taken = with_client(folder / "client", args)
+        errors = list(placed(ours, taken))
+        floor, exact = with_exact_samples(folder / "exact", args, [at_ns for at_ns, _ in errors])
+    samples = {
+        who: [abs(error_ns) / _US for at_ns, error_ns in found if at_ns > args.warm_up_s * 1e9]
+        for who, found in ((OURS, errors), (FLOOR, placed(floor, exact)))
+    }
+    summarise(report, measured(ours, args), measured(floor, args), samples)
+    return report
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--warm-up-s", type=float, default=300)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--offset-ms", type=float, default=2)
+    parser.add_argument("--frequency-ppm", type=float, default=20)
+    parser.add_argument("--wander-ppb", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--short", action="store_true", help="1 minute after 1 minute")
+    args = parser.parse_args()
+    if args.short:
+        args.warm_up_s, args.seconds = 60, 60
+    if not may_set_the_clock():
+        print("no right to set the clock of this machine (CAP_SYS_TIME): run it as root.")
+        return 1
+    if daemons := other_daemons():
+        print(f"{', '.join(daemons)} steers this clock already: stop it first.")
+        return 1
+    measure(args).finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
