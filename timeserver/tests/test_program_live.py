@@ -23,6 +23,7 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Leap, Request, Source, Time
 from mqtick.timeserver import Settings, cli
+from mqtick.timeserver.settings_check import open_doors
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
@@ -197,7 +198,7 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
     assert cli.main(["status", "--state-folder", str(folder)]) == 3
     assert "the server does not run any more" in capsys.readouterr().out
     file.unlink()
-    assert cli.main(["status", "--state-folder", str(folder)]) == 1
+    assert cli.main(["status", "--state-folder", str(folder)]) == 3
     assert "is the program running?" in capsys.readouterr().err
 
 
@@ -266,8 +267,8 @@ def test_a_server_with_keys_says_nothing_of_open_doors_but_of_formats_without_ta
     tmp_path: Path,
 ) -> None:
     keyed = Settings(keys_file="/etc/mqtick/keys")
-    assert list(cli.open_doors(keyed)) == []
-    (said,) = cli.open_doors(replace(keyed, formats=("precise", "1451.1.6")))
+    assert list(open_doors(keyed)) == []
+    (said,) = open_doors(replace(keyed, formats=("precise", "1451.1.6")))
     assert said.startswith("formats has 1451.1.6, whose messages carry no tags, keys or not")
 
 

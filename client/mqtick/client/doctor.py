@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ from mqtick.service import (
     chronyd,
     read_status,
 )
-from mqtick.service.check import Check, fail, guarded, ok
+from mqtick.service.check import Check, fail, guarded, ok, report
 from mqtick.service.commandline import Exit
 from mqtick.service.program import status_path
 
@@ -253,13 +251,5 @@ def run(
     settings: Settings, as_json: bool, host: Host | None = None, *, broker_only: bool = False
 ) -> int:
     """Make all checks and print them as they come; exit code 1 when one failed."""
-    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    checks = []
-    for check in examine(settings, host or Host(), broker_only=broker_only):
-        checks.append(check)
-        if not as_json:
-            print(check.line(colours=colours), flush=True)
-    if as_json:
-        print(json.dumps([asdict(check) for check in checks], indent=1))
-    failed = any(check.result == "FAIL" for check in checks)
-    return Exit.FAILED if failed else Exit.GOOD
+    checks = examine(settings, host or Host(), broker_only=broker_only)
+    return Exit.GOOD if report(checks, as_json=as_json) else Exit.FAILED

@@ -10,7 +10,7 @@ from mqtick.client.doctor_host import check_refusals
 from mqtick.client.doctor_listen import Heard
 from mqtick.client.first_time import Trouble
 from mqtick.client.sample import Reason
-from mqtick.protocol.session import lacks_extensions
+from mqtick.protocol.session import what_helps
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 def check_broker(heard: Heard) -> Check:
     """Check that the broker took our connection, and kept it."""
     if not heard.connected:
-        return fail("broker", heard.error, "a connection", _remedy(heard))
+        return fail("broker", heard.error, "a connection", what_helps(heard.error, heard.cause))
     value = f"{heard.address} answered within {heard.connect_ns / 1e6:.0f} ms"
     if heard.kernel_stamps:
         return ok("broker", f"{value}, kernel timestamps")
@@ -46,24 +46,6 @@ def check_version(heard: Heard) -> Iterator[Check]:
             'set mqtt_version = "3.1.1", which saves an attempt at each connection; all but '
             "draft-2021 works so",
         )
-
-
-def _remedy(heard: Heard) -> str:
-    if lacks_extensions(heard.cause):
-        return "make them anew: docs/operations.md, an authority of your own, has the commands"
-    for part, remedy in (
-        ("uthori", "username and password_file: does the broker know them?"),
-        ("password", "username and password_file: does the broker know them?"),
-        ("certificate", "ca_file: who signed the broker's certificate? is the system clock right?"),
-        ("CERTIFICATE", "ca_file: who signed the broker's certificate? is the system clock right?"),
-        ("protocol version", "mqtt_version: the broker does not speak this one"),
-        ("SSL", "mqtts:// to a port without TLS, or a protocol that one side does not know"),
-        ("not known", "the host's name: does `getent hosts NAME` find it?"),
-        ("efused", "is the broker up? Mosquitto listens beyond its host only with `listener`"),
-    ):
-        if part in heard.error:
-            return remedy
-    return "try mosquitto_sub -h HOST -t 'mqtick/#' -v from this host"
 
 
 def check_subscriptions(heard: Heard, format_: str) -> Check:

@@ -17,7 +17,7 @@ from mqtick.protocol.frames import FrameSocket
 from mqtick.protocol.stamps import KernelSocket
 from mqtick.protocol.tls import TlsSocket, client_context
 
-__all__ = ["Session", "Will", "lacks_extensions", "why_not_connected"]
+__all__ = ["Session", "Will", "lacks_extensions", "what_helps", "why_not_connected"]
 
 # X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED (OpenSSL, x509_vfy.h)
 _DATE_ERRORS = (9, 10)
@@ -150,3 +150,22 @@ def why_not_connected(error: Exception) -> str:
 def lacks_extensions(error: Exception | None) -> bool:
     """Say whether a certificate was refused for what only Python 3.13 and newer look at."""
     return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _STRICT_ERRORS
+
+
+def what_helps(error: str, cause: Exception | None) -> str:
+    """Say what to do about a connection that failed with this error, and this cause."""
+    if lacks_extensions(cause):
+        return "make them anew: docs/operations.md, an authority of your own, has the commands"
+    for part, remedy in (
+        ("uthori", "username and password_file: does the broker know them?"),
+        ("password", "username and password_file: does the broker know them?"),
+        ("certificate", "ca_file: who signed the broker's certificate? is the system clock right?"),
+        ("CERTIFICATE", "ca_file: who signed the broker's certificate? is the system clock right?"),
+        ("protocol version", "mqtt_version: the broker does not speak this one"),
+        ("SSL", "mqtts:// to a port without TLS, or a protocol that one side does not know"),
+        ("not known", "the host's name: does `getent hosts NAME` find it?"),
+        ("efused", "is the broker up? Mosquitto listens beyond its host only with `listener`"),
+    ):
+        if part in error:
+            return remedy
+    return "try mosquitto_sub -h HOST -t 'mqtick/#' -v from this host"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-__all__ = ["Check", "fail", "guarded", "ok", "warn"]
+__all__ = ["Check", "fail", "guarded", "ok", "report", "warn"]
 
 Result = Literal["OK", "WARN", "FAIL"]
 _COLOURS = {"OK": "\033[32m", "WARN": "\033[33m", "FAIL": "\033[31m"}
@@ -59,3 +62,16 @@ def guarded(name: str, probe: Callable[[], Check | Iterable[Check]]) -> Iterator
             "an answer",
             "look at the other lines; if it stays, report this one as a bug",
         )
+
+
+def report(checks: Iterable[Check], *, as_json: bool) -> bool:
+    """Print the findings as they come; return whether none of them stands in the way."""
+    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    found = []
+    for check in checks:
+        found.append(check)
+        if not as_json:
+            print(check.line(colours=colours), flush=True)
+    if as_json:
+        print(json.dumps([asdict(check) for check in found], indent=1))
+    return not any(check.result == "FAIL" for check in found)

@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from mqtick.pins import Edge, PinError, PinSettings, open_output
 from mqtick.pins.drive import PpsDriver, about_outputs, firing
@@ -16,13 +16,11 @@ from mqtick.pins.output import Output
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
-from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.experiments import about_host
 from mqtick.protocol.hangup import read_keys_on_hangup
 from mqtick.protocol.loop import Loop
-from mqtick.protocol.text1451 import check_lns
-from mqtick.protocol.topics import TopicTree
 from mqtick.service import StatusError, read_status
+from mqtick.service.check import report
 from mqtick.service.commandline import (
     Exit,
     add_run_flags,
@@ -32,18 +30,18 @@ from mqtick.service.commandline import (
     read_settings,
     with_default_command,
 )
-from mqtick.service.program import TICK_NS, Housekeeping, check_metrics_listen, status_path
+from mqtick.service.program import TICK_NS, Housekeeping, status_path
 from mqtick.service.program_settings import PinKeys
 from mqtick.timeserver.config import Settings
+from mqtick.timeserver.doctor import Host, examine
 from mqtick.timeserver.experiments import KEPT_EDGES, Experiments
 from mqtick.timeserver.server import Server
-from mqtick.timeserver.status import metrics, status, status_lines
+from mqtick.timeserver.settings_check import check_settings, open_doors
+from mqtick.timeserver.status import PROGRAM, STALE_NS, metrics, status, status_lines
 
 __all__ = ["main"]
 
-PROGRAM = "mqtick-timeserver"
 CONFIG = "/etc/mqtick/timeserver.toml"
-_SECOND = 1_000_000_000
 _log = logging.getLogger("mqtick.timeserver")
 
 EXAMPLES = """\
@@ -52,7 +50,9 @@ EXAMPLES = """\
   mqtick-timeserver --broker mqtt://broker.lan --trust-system-clock --interval-s 0.5
       serve it twice a second without asking chronyd
   mqtick-timeserver status
-      ask the running server how it is"""
+      ask the running server how it is
+  mqtick-timeserver doctor
+      look for what keeps it from being followed"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,18 +65,24 @@ def _main(arguments: Sequence[str] | None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     run = commands.add_parser("run", help="serve the time (the default)")
     add_run_flags(run, Settings, CONFIG)
+    examined = commands.add_parser("doctor", help="look for what keeps it from being followed")
+    examined.add_argument("--json", action="store_true", help="for machines")
+    add_run_flags(examined, Settings, CONFIG)
     asked = commands.add_parser("status", help="show the running server's status")
     asked.add_argument("--json", action="store_true", help="for machines")
     asked.add_argument("--state-folder", default="", help="where status.json lies")
     words = sys.argv[1:] if arguments is None else arguments
-    args = parser.parse_args(with_default_command(parser, words, ("run", "status")))
+    args = parser.parse_args(with_default_command(parser, words, ("run", "doctor", "status")))
     if args.command == "status":
         return _show_status(args.state_folder, args.json)
-    settings = read_settings(args, Settings, CONFIG, _check)
+    settings = read_settings(args, Settings, CONFIG, check_settings)
     if isinstance(settings, Exit):
         return settings
+    if args.command == "doctor":
+        checks = examine(settings, Host())
+        return Exit.GOOD if report(checks, as_json=args.json) else Exit.FAILED
     try:
-        _check(settings)
+        check_settings(settings)
         return serve(settings)
     except PinError as error:
         return fail(str(error))
@@ -86,51 +92,26 @@ def _main(arguments: Sequence[str] | None) -> int:
         return fail(str(error), Exit.WRONG_USE)
 
 
-def _check(settings: Settings) -> None:
-    """Find what would fail later; ValueError or OSError."""
-    broker_from(settings)
-    check_metrics_listen(settings.metrics_listen)
-    if not settings.formats:
-        raise ValueError("formats is empty, so nothing would be served; precise is the usual one.")
-    TopicTree(settings.prefix).request(settings.number, "x")
-    if settings.keys_file:
-        load_key_file(settings.keys_file).server()
-    if settings.virtual_clock:
-        VirtualClockSettings.from_text(settings.virtual_clock)
-    if "1451.1.6" in settings.formats and settings.name:
-        check_lns(settings.name)
-    DraftTopics(settings.draft_location)
-
-
-def open_doors(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each way in which somebody else's time could be taken for ours."""
-    if not settings.keys_file:
-        yield (
-            "there are no keys (keys_file): whoever may publish on the broker's time topics can "
-            "set every client's clock; docs/threat-model.md says what the access list must forbid"
-        )
-    unsigned = [name for name in settings.formats if name != "precise"]
-    if unsigned:
-        yield (
-            f"formats has {', '.join(unsigned)}, whose messages carry no tags, keys or not: "
-            "whoever may publish on their topics sets the clocks that follow them"
-        )
-
-
 def _show_status(folder: str, as_json: bool) -> int:
     try:
         found = read_status(status_path(PROGRAM, folder))
+        lines = list(status_lines(found.values))
     except StatusError as error:
-        return fail(str(error))
+        return fail(str(error), Exit.NOT_SYNCHRONISED)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        return fail(
+            f"the status was written by another version of {PROGRAM} ({error!r}): restart it",
+            Exit.NOT_SYNCHRONISED,
+        )
     if as_json:
         print(json.dumps({"age_ns": found.age_ns, "pid": found.pid, **found.values}, indent=1))
     else:
-        print("\n".join(status_lines(found.values)))
-        if found.age_ns > 5 * _SECOND:
+        print("\n".join(lines))
+        if found.age_ns > STALE_NS:
             print(
                 f"this status is {found.age_ns / 1e9:.0f} s old: the server does not run any more"
             )
-    fresh = found.age_ns <= 5 * _SECOND
+    fresh = found.age_ns <= STALE_NS
     good = fresh and found.values.get("state") == "synchronised"
     return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
 

@@ -8,7 +8,11 @@ from typing import Any
 from mqtick.service import Metric
 from mqtick.timeserver.server import Server
 
-__all__ = ["metrics", "status", "status_lines"]
+__all__ = ["PROGRAM", "STALE_NS", "metrics", "status", "status_lines"]
+
+PROGRAM = "mqtick-timeserver"
+STALE_NS = 5_000_000_000
+"""A status that is older is of a server that has ended, or hangs."""
 
 
 _ECHO = {
@@ -32,6 +36,7 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "other_servers": server.election.alive(monotonic_ns),
         "conflicts": claims.strangers,
         "same_number": claims.says,
+        "lot": claims.lot,
         "broker": server.connection.address,
         "connected": server.connection.connected,
         "connects": server.connection.connects,

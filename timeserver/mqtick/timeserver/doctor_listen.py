@@ -1,0 +1,141 @@
+"""What the time server's doctor hears on the broker, on a connection beside the running server."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+from mqtick.protocol import text1451
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.broker import Broker
+from mqtick.protocol.draft2021 import DraftTopics
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.frames import Arrival
+from mqtick.protocol.loop import Loop
+from mqtick.protocol.mqtt import Connection
+from mqtick.protocol.precise import NONCE_OCTETS, Claim, Time
+from mqtick.protocol.topics import TopicTree
+from mqtick.timeserver.config import Settings
+
+__all__ = ["Heard", "listen"]
+
+_SECOND = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Heard:
+    """What was found at the broker."""
+
+    address: str
+    connected: bool = False
+    error: str = ""
+    cause: Exception | None = None
+    connect_ns: int = 0
+    """From the first attempt to the broker's answer."""
+    kernel_stamps: bool = False
+    granted: dict[str, bool] = field(default_factory=dict)
+    """By topic filter, what the broker said to our subscription."""
+    loop_topic: str = ""
+    loop_ns: int | None = None
+    """From our transmission to our own arrival; None: it did not come."""
+    times: dict[int, Time] = field(default_factory=dict)
+    """The last time message of each number, and how many there were."""
+    counts: Counter[int] = field(default_factory=Counter)
+    holders: dict[int, Claim] = field(default_factory=dict)
+    """By lot, what servers with our number answered."""
+    refused: Counter[str] = field(default_factory=Counter)
+    listened_s: float = 0.0
+
+
+class _Listener:
+    def __init__(self, settings: Settings, loop: Loop, broker: Broker, keyring: Keyring) -> None:
+        self.number, self._tree = settings.number, TopicTree(settings.prefix)
+        self._times, self._claims = keyring.broadcast(), keyring.server()
+        self.nonce = secrets.token_bytes(NONCE_OCTETS)
+        self._lot, self._sent_ns = secrets.randbits(32), 0
+        self._claim_topic = self._tree.claim(self.number)
+        self._draft = DraftTopics(settings.draft_location)
+        self._formats = settings.formats
+        self.connection = Connection(
+            loop,
+            broker,
+            f"mqtick-doctor-{self.number}-{secrets.token_hex(3)}",
+            on_publish=self._on_publish,
+            on_up=self._on_up,
+            quiet=True,
+        )
+        self.heard = Heard(self.connection.address, loop_topic=self._tree.loop(self.number))
+
+    def _topics(self) -> list[str]:
+        tree, number = self._tree, self.number
+        topics = [tree.all_times(), tree.loop(number), self._claim_topic]
+        if "precise" in self._formats:
+            topics += [tree.all_requests(number), tree.all_replies(number)]
+        if "1451.1.6" in self._formats:
+            topics.append(text1451.REQUEST_TOPIC)
+        if "draft-2021" in self._formats and self.connection.version_5:
+            topics.append(self._draft.srq)
+        return topics
+
+    def _on_up(self) -> None:
+        for topic in self._topics():
+            self.connection.subscribe([topic], partial(self._answered, topic))
+
+    def _answered(self, topic: str, granted: bool) -> None:
+        self.heard.granted[topic] = granted
+        if topic == self._claim_topic:  # from a server that is younger than any: nobody yields
+            claim = Claim(self.number, self._lot, None, self.nonce)
+            self.connection.publish(topic, self._claims.sign(claim.body(), topic))
+        elif topic == self.heard.loop_topic:
+            sent = self.connection.publish(topic, self.nonce)
+            self._sent_ns = sent.stamp.realtime_ns if sent else 0
+
+    def _on_publish(self, arrival: Arrival) -> None:
+        heard = self.heard
+        try:
+            if arrival.topic == self._claim_topic:
+                claim = Claim.decode(arrival.payload)
+                self._claims.verify(arrival.payload, arrival.topic)
+                if claim.nonce == self.nonce and claim.lot != self._lot:
+                    heard.holders[claim.lot] = claim
+            elif arrival.topic == heard.loop_topic:
+                if arrival.payload == self.nonce and self._sent_ns:
+                    heard.loop_ns = arrival.stamp.realtime_ns - self._sent_ns
+            elif arrival.topic.startswith(f"{self._tree.prefix}/t/"):
+                message = Time.decode(arrival.payload)
+                if self._tree.parse_time(arrival.topic) == message.server and not arrival.retain:
+                    self._times.verify(arrival.payload, arrival.topic)
+                    heard.times[message.server] = message
+                    heard.counts[message.server] += 1
+        except DecodeError as error:
+            heard.refused[error.reason] += 1
+
+
+def listen(settings: Settings, broker: Broker, keyring: Keyring, listen_s: float) -> Heard:
+    """Connect and listen; returns at the latest after the connection's time-out and `listen_s`."""
+    loop = Loop()
+    listener = _Listener(settings, loop, broker, keyring)
+    heard, connection = listener.heard, listener.connection
+    attempts = 2 if broker.version == "5" else 1  # the second by MQTT 3.1.1
+    patience_s = attempts * broker.connect_timeout_s + 2
+    began_ns = time.monotonic_ns()
+    connection.start()
+    try:
+        while not connection.connected and not connection.last_error:
+            if time.monotonic_ns() - began_ns > patience_s * _SECOND:
+                connection.last_error = f"no answer within {patience_s:g} s"
+            loop.turn(0.1)
+        heard.connect_ns = time.monotonic_ns() - began_ns
+        heard.kernel_stamps = connection.kernel_stamps
+        end_s = time.monotonic() + listen_s
+        while connection.connected and time.monotonic() < end_s:
+            loop.turn(0.05)
+        heard.connected, heard.listened_s = connection.connected, listen_s
+        heard.error, heard.cause = connection.last_error, connection.last_cause
+        return heard
+    finally:
+        connection.close()
+        loop.close()

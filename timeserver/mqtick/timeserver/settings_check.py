@@ -1,0 +1,49 @@
+"""What cannot work, and what stands open, in settings that are good one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mqtick.protocol.auth import load_key_file
+from mqtick.protocol.broker import broker_from
+from mqtick.protocol.clocks import VirtualClockSettings
+from mqtick.protocol.draft2021 import DraftTopics
+from mqtick.protocol.text1451 import check_lns
+from mqtick.protocol.topics import TopicTree
+from mqtick.service.program import check_metrics_listen
+from mqtick.timeserver.config import Settings
+
+__all__ = ["NO_KEYS", "check_settings", "open_doors"]
+
+NO_KEYS = (
+    "there are no keys (keys_file): whoever may publish on the broker's time topics can set every "
+    "client's clock; docs/threat-model.md says what the access list must forbid"
+)
+
+
+def check_settings(settings: Settings) -> None:
+    """Find what would fail later; ValueError or OSError."""
+    broker_from(settings)
+    check_metrics_listen(settings.metrics_listen)
+    if not settings.formats:
+        raise ValueError("formats is empty, so nothing would be served; precise is the usual one.")
+    TopicTree(settings.prefix).request(settings.number, "x")
+    if settings.keys_file:
+        load_key_file(settings.keys_file).server()
+    if settings.virtual_clock:
+        VirtualClockSettings.from_text(settings.virtual_clock)
+    if "1451.1.6" in settings.formats and settings.name:
+        check_lns(settings.name)
+    DraftTopics(settings.draft_location)
+
+
+def open_doors(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each way in which somebody else's time could be taken for ours."""
+    if not settings.keys_file:
+        yield NO_KEYS
+    unsigned = [name for name in settings.formats if name != "precise"]
+    if unsigned:
+        yield (
+            f"formats has {', '.join(unsigned)}, whose messages carry no tags, keys or not: "
+            "whoever may publish on their topics sets the clocks that follow them"
+        )
