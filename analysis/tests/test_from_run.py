@@ -96,6 +96,18 @@ def test_what_differs_from_what_the_bench_found_is_said(folder: Folder) -> None:
     assert found.notes[1].startswith("1 of 3 shots were missed for the bench, and are captured")
 
 
+def test_samples_far_outside_the_levels_are_said_and_make_no_edge(folder: Folder) -> None:
+    for _ in range(3):
+        waves = three()
+        waves["far"].codes[800] = 2
+        folder.add(waves)
+    found = folder.read()
+    assert [shot.skew_fs for shot in found.shots] == [pytest.approx(30 * US, abs=US)] * 3
+    (said,) = found.notes
+    assert said.startswith("Shot 1, far: 1 of 4,000 samples lies far outside its levels of ")
+    assert said.endswith("passed over as outliers. 2 more shots have such samples too.")
+
+
 def test_a_shot_that_is_missed_when_judged_anew_has_its_reason(folder: Folder) -> None:
     folder.add(three() | {"far": wave()}, outcome=CAPTURED, reason="")
     folder.add(three() | {"far": wave()}, reason="far has none, and its node was away.")

@@ -5,14 +5,27 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from mqtick.analysis.measurement import CLOCK, Mark
 from mqtick.analysis.runs.belonging import EARLY, alike, answer, directions, mark_of, nearest
 from mqtick.analysis.signals.capture import Signal
-from mqtick.analysis.signals.edges import MOST_EDGES, Edge, EdgeError, find_edges, too_many
+from mqtick.analysis.signals.edges import (
+    MOST_EDGES,
+    Edge,
+    EdgeError,
+    find_edges,
+    state_levels,
+    too_many,
+)
+from mqtick.analysis.signals.said import no_passage, outliers_of
+from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
 from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["Event", "Parts", "Seen", "events_of", "look"]
+
+_OUTSIDE: Final = "Its edge may lie outside the record: record more before and after the trigger."
+_LEVELS: Final = {0: "0", 1: "1", UNKNOWN: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +48,14 @@ class Parts:
 class Seen:
     """What one node's signal shows: its edges, cable delay taken off; why it has none.
 
-    `span_fs` is how long its record is, as far as that is known.
+    `span_fs` is how long its record is, as far as that is known; `outliers` says what lies far
+    outside its levels, "" where nothing does.
     """
 
     edges: list[Edge] = field(default_factory=list)
     why_not: str = ""
     span_fs: int = 0
+    outliers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +76,27 @@ def look(signal: Signal, cable_delay_fs: int, minimum_v: float) -> Seen:
         if signal.instants_fs.size > MOST_EDGES:
             return Seen(why_not=too_many(signal.instants_fs.size))
         ends = signal.instants_fs[[0, -1]].tolist() if signal.instants_fs.size else [0, 0]
-        return Seen(signal.edges(cable_delay_fs), span_fs=ends[1] - ends[0])
+        edges = signal.edges(cable_delay_fs)
+        return Seen(edges, _unchanged(signal, edges), span_fs=ends[1] - ends[0])
     try:
-        edges = find_edges(signal, minimum_v)
+        levels = state_levels(signal, minimum_v)
+        edges = find_edges(signal, minimum_v, levels)
     except EdgeError as error:
         return Seen(why_not=str(error))
-    moved = [replace(edge, instant_fs=edge.instant_fs - cable_delay_fs) for edge in edges]
-    return Seen(moved, span_fs=int(signal.codes.size) * signal.interval_fs)
+    return Seen(
+        [replace(edge, instant_fs=edge.instant_fs - cable_delay_fs) for edge in edges],
+        "" if edges else f"{no_passage(signal, levels)} {_OUTSIDE}",
+        int(signal.codes.size) * signal.interval_fs,
+        outliers_of(signal, levels),
+    )
+
+
+def _unchanged(signal: Transitions, edges: list[Edge]) -> str:
+    """Say what a digital signal without an edge is, "" where it has one."""
+    if edges:
+        return ""
+    levels = dict.fromkeys([signal.initial, *signal.levels.tolist()])
+    return f"Its level is {' and '.join(_LEVELS[each] for each in levels)} throughout. {_OUTSIDE}"
 
 
 def events_of(
@@ -86,11 +115,7 @@ def events_of(
     edges = [edge for edge in reference.edges if edge.rising in wanted]
     if not edges:
         which = f" {slope}" if len(wanted) == 1 and reference.edges else ""
-        why = reference.why_not or (
-            "Its other edges are not looked at (--edge both does)."
-            if reference.edges
-            else "Its edge may lie outside the record: record more before the trigger."
-        )
+        why = reference.why_not or "Its other edges are not looked at (--edge both does)."
         return [Event(reason=f"{parts.reference} has no{which} edge. {why}")], 0
     instants = [edge.instant_fs for edge in edges]
     chosen = edges
@@ -162,8 +187,6 @@ def _missing(parts: Parts, seen: Mapping[str, Seen], marks: Mapping[str, Mark]) 
             why = seen[name].why_not or (
                 "It has edges elsewhere: it did not answer this time, or in the other direction "
                 "(--edge both)."
-                if seen[name].edges
-                else "Its edge may lie outside the record: record longer."
             )
             return f"{name} has no edge that belongs to the one of {parts.reference}. {why}"
     return ""

@@ -36,6 +36,7 @@ from mqtick.analysis.results.typical import typical
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
 from mqtick.analysis.signals.cut import cut
 from mqtick.analysis.signals.overlay import thinned
+from mqtick.analysis.signals.said import first_of_each
 
 __all__ = ["measurement_from_captures"]
 
@@ -68,6 +69,7 @@ class _Reading:
     unused: dict[str, None] = field(default_factory=dict)
     further: int = 0
     unknown: str = ""
+    outliers: dict[str, list[str]] = field(default_factory=dict)
 
 
 def measurement_from_captures(
@@ -143,6 +145,9 @@ def _take(reading: _Reading, group: Group, count: int, source: str, capture: Cap
         )
         for name in parts.nodes
     }
+    for name, each in seen.items():
+        if each.outliers:
+            reading.outliers.setdefault(name, []).append(f"{source}: {name}: {each.outliers}")
     events, others = events_of(parts, seen, options.edge, triggered=capture.triggered)
     reading.further += others > 0
     reading.captures += 1
@@ -220,6 +225,7 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
     measurement.notes += notes_of(
         files, names, list(reading.unused), [pattern for pattern, _ in options.subscribers]
     )
+    measurement.notes += first_of_each(reading.outliers, "captures")
     if count := reading.further:
         measurement.notes.append(
             f"{count} of {reading.captures} captures hold more than one such edge of "

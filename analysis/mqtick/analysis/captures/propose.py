@@ -48,12 +48,22 @@ def propose(
             continue
         seen = {name: look(signal, 0, minimum_v) for name, signal in capture.signals.items()}
         lines = [f"{group.path} is a file of {_what(opened[0])}. Its channels:", *_table(seen)]
+        lines += [f"note: {note}" for note in _notes(opened, seen, reasons)]
         return "\n".join([*lines, "", *_advice(paths, capture, seen, minimum_v, given)])
     return "\n".join(reasons) or "No file was named."
 
 
 def _what(file: CaptureFile) -> str:
     return file.format + (f" ({file.instrument})" if file.instrument else "")
+
+
+def _notes(
+    opened: Sequence[CaptureFile], seen: Mapping[str, Seen], reasons: Sequence[str]
+) -> list[str]:
+    """Return what is damaged or was left out: in files, channels, samples."""
+    said = [note if len(opened) == 1 else f"{f.path}: {note}" for f in opened for note in f.notes]
+    far = [f"{name}: {each.outliers}" for name, each in seen.items() if each.outliers]
+    return [*reasons, *said, *far]
 
 
 def _table(seen: Mapping[str, Seen]) -> list[str]:

@@ -14,7 +14,8 @@ import numpy as np
 from mqtick.analysis.measurement import CLOCK, Mark
 from mqtick.analysis.runs.belonging import EARLY, alike, answer, directions, mark_of, nearest
 from mqtick.analysis.runs.layout import Layout
-from mqtick.analysis.signals.edges import Edge, find_edges
+from mqtick.analysis.signals.edges import Edge, find_edges, state_levels
+from mqtick.analysis.signals.said import no_passage, outliers_of
 from mqtick.analysis.signals.units import FS_PER_US
 from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 
@@ -35,6 +36,7 @@ class Finding:
 
     `marks` has the edges that were found of a shot that cannot be used, too.
     `origins_fs` is what was taken off each channel's instants: trigger edge and cable delay.
+    `outliers` says of channels what lies far outside their levels.
     """
 
     reason: str = ""
@@ -44,6 +46,7 @@ class Finding:
     skew_fs: int | None = None
     clock_fs: Mapping[str, int] = field(default_factory=dict)
     origins_fs: Mapping[str, int] = field(default_factory=dict)
+    outliers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def edges_fs(self) -> dict[str, int]:
@@ -66,9 +69,11 @@ def judge(layout: Layout, waveforms: Mapping[str, Waveform]) -> Finding:
         f"There is no record of {layout.shown(name)}." for name in sorted(needed - set(waveforms))
     ]
     found: dict[str, list[Edge]] = {}
+    outliers: dict[str, str] = {}
     clipped = set()
     for name, waveform in waveforms.items():
-        found[name], fault = _edges(layout, name, waveform)
+        found[name], fault, far = _edges(layout, name, waveform)
+        outliers |= {name: far} if far else {}
         if _is_clipped(layout, name, waveform):
             clipped.add(name)
             faults.append(_clipped_text(layout, name))
@@ -93,28 +98,32 @@ def judge(layout: Layout, waveforms: Mapping[str, Waveform]) -> Finding:
     ]
     counts = {name: len(edges) for name, edges in found.items()}
     if faults:
-        return Finding(faults[0], marks, counts, origins_fs=origins_fs)
-    return _compared(layout, marks, counts, origins_fs)
+        return Finding(faults[0], marks, counts, origins_fs=origins_fs, outliers=outliers)
+    return replace(_compared(layout, marks, counts, origins_fs), outliers=outliers)
 
 
 def _span_fs(waveform: Waveform) -> int:
     return int(waveform.codes.size) * waveform.interval_fs
 
 
-def _edges(layout: Layout, name: str, waveform: Waveform) -> tuple[list[Edge], str]:
-    """Return the edges, and what to say where there is none."""
+def _edges(layout: Layout, name: str, waveform: Waveform) -> tuple[list[Edge], str, str]:
+    """Return the edges, what to say where there is none, and what to say of outliers."""
     try:
-        edges = find_edges(waveform, _LEAST_V)
+        levels = state_levels(waveform, _LEAST_V)
+        edges = find_edges(waveform, _LEAST_V, levels)
     except ValueError as error:  # of ours, or what no waveform should be
-        return [], (
+        fault = (
             f"Fewer edges than channels: {layout.shown(name)} has none. {error} Or its edge "
             f"lies outside the record, {_window(waveform)}: then lengthen span_us "
             "or raise before."
         )
-    return edges, "" if edges else (
+        return [], fault, ""
+    fault = (
         f"Fewer edges than channels: {layout.shown(name)} has none in the record, "
-        f"{_window(waveform)}; lengthen span_us, or look whether the pin is driven."
+        f"{_window(waveform)}; lengthen span_us, or look whether the pin is driven. "
+        f"{no_passage(waveform, levels)}"
     )
+    return edges, "" if edges else fault, outliers_of(waveform, levels)
 
 
 def _elsewhere(layout: Layout, name: str, edges: list[Edge]) -> str:

@@ -38,6 +38,7 @@ from mqtick.analysis.runs.shot import (
     read_waveforms,
 )
 from mqtick.analysis.signals.overlay import thinned
+from mqtick.analysis.signals.said import first_of_each
 
 __all__ = ["measurement_from_run"]
 
@@ -89,6 +90,7 @@ def measurement_from_run(
         (run.folder / "shots").glob("[0-9]*.npz"), key=lambda path: (len(path.name), path)
     )
     tally: Counter[str] = Counter()
+    outliers: dict[str, list[str]] = {}
     sources: dict[int, Path] = {}
     for done, judged in enumerate(_all_judged(paths, layout, processes), start=1):
         if progress is not None:
@@ -101,7 +103,10 @@ def measurement_from_run(
         measurement.shots.append(shot)
         if judged.finding is not None:
             sources[shot.number] = judged.path
+            for name, far in judged.finding.outliers.items():
+                outliers.setdefault(name, []).append(f"Shot {shot.number}, {name}: {far}")
     _say(measurement, tally)
+    measurement.notes += first_of_each(outliers, "shots")
     if missing := missing_note(run.record, paths):
         measurement.notes.append(missing)
     measurement.time_errors = _time_errors(measurement)

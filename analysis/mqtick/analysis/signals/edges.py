@@ -72,19 +72,28 @@ class Edge:
     clipped: bool = field(default=False, compare=False)
 
 
-def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
+def find_edges(
+    waveform: Waveform, minimum_v: float = 0.5, levels: StateLevels | None = None
+) -> list[Edge]:
     """Return every edge, the earliest first; EdgeError where it is flat or has too many.
+
+    `levels` are those of `state_levels`, where they are known already.
 
     An edge counts when the signal went from below the middle by `HYSTERESIS` of the amplitude (more
     where there is much noise) to above it by as much, or back: a runt is none, and neither is one
     that had begun before the record did. Its instant is where a cubic through the four samples
     around the middle meets it, the last ones before it arrived; of a slow edge, one that is fitted
     to all of its middle part. Where the levels drift or droop, each edge has its own middle.
+    Outliers are passed over: the sample before stands in their place, and an edge among them is
+    uncertain by as many samples.
     """
-    levels = state_levels(waveform, minimum_v)
+    levels = levels or state_levels(waveform, minimum_v)
     codes = waveform.codes
     if not codes.dtype.isnative:
         codes = codes.astype(codes.dtype.newbyteorder("="))
+    outliers, longest = np.empty(0, np.intp), 0
+    if levels.passed_over:
+        codes, outliers, longest = _without(codes, levels)
     noise = levels.jitter if levels.wander else levels.noise
     band = min(
         max(HYSTERESIS * levels.amplitude, SIGMAS * noise), _MOST_HYSTERESIS * levels.amplitude
@@ -113,7 +122,9 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
     if levels.wander:
         search = own_levels(search, levels.jitter)
     found = crossings(search)
-    errors_fs = np.ceil(found.errors * waveform.interval_fs)
+    begin = before - 1 - longest
+    among = np.searchsorted(outliers, after + 1, "right") - np.searchsorted(outliers, begin)
+    errors_fs = np.ceil((found.errors + among) * waveform.interval_fs)
     return [
         Edge(waveform.instant_fs(place), up, int(error_fs), method, rise, levels.cut_off)
         for place, up, error_fs, method, rise in zip(
@@ -125,6 +136,22 @@ def find_edges(waveform: Waveform, minimum_v: float = 0.5) -> list[Edge]:
             strict=True,
         )
     ]
+
+
+def _without(codes: Codes, levels: StateLevels) -> tuple[Codes, Integers, int]:
+    """Return codes with the sample before in the place of each outlier.
+
+    And where the outliers were, and how many in turn at most.
+    """
+    outliers = np.flatnonzero(levels.is_outlier(codes))
+    runs = np.flatnonzero(np.diff(outliers, prepend=-2) > 1)
+    before = outliers[runs] - 1
+    # Of those at the very beginning the sample after.
+    before[before < 0] = outliers[[*(runs[1:] - 1), -1]][before < 0] + 1
+    codes = codes.copy()
+    lengths = np.diff(runs, append=outliers.size)
+    codes[outliers] = codes[np.repeat(before, lengths)]
+    return codes, outliers, int(lengths.max())
 
 
 def too_many(edges: int) -> str:

@@ -5,22 +5,32 @@ The terms are those of IEEE 181: low and high *state level*, found as the modes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.signals.populated import Counts, is_few, mode, populated
+from mqtick.analysis.signals.said import seen
 from mqtick.analysis.signals.waveform import Codes, Waveform
 
-__all__ = ["HYSTERESIS", "SIGMAS", "EdgeError", "StateLevels", "is_clipped", "state_levels"]
+__all__ = [
+    "HYSTERESIS",
+    "SIGMAS",
+    "EdgeError",
+    "StateLevels",
+    "is_clipped",
+    "state_levels",
+]
 
 HYSTERESIS: Final = 0.25
 """Share of the amplitude by which the signal has to pass the middle before the next edge counts."""
 SIGMAS: Final = 5.0
 """Noise beyond so many standard deviations is not expected in a record."""
 
-_BINS: Final = 64
+_LEAST_CODES: Final = 8
+"""Levels beside outliers are at least so many codes apart: a converter's last bit toggles too."""
 _COARSEST_STEP: Final = 256
 """Codes of 8 bits may stand in the upper half of a word."""
 _PIECE: Final = 1 << 14
@@ -56,6 +66,8 @@ class StateLevels:
         jitter: standard deviation of the noise from one sample to the next, in codes; where it is
             far below `noise`, the levels wander: a slow drift, or the droop of an AC input.
         cut_off: whether a level stands where the converter ends (see `is_clipped`).
+        outliers: samples that lie further beyond a level than the other level is away.
+        farthest: the one of them that is farthest away, in codes.
     """
 
     low: float
@@ -66,6 +78,8 @@ class StateLevels:
     samples: int = 0
     jitter: float = 0.0
     cut_off: bool = False
+    outliers: int = 0
+    farthest: int = 0
 
     @property
     def middle(self) -> float:
@@ -77,6 +91,24 @@ class StateLevels:
         """High minus low level, in codes."""
         return self.high - self.low
 
+    def volts(self, waveform: Waveform) -> tuple[float, float]:
+        """Return low and high level in volts."""
+        scale, zero = waveform.volts_per_code, waveform.code_at_zero
+        return (self.low - zero) * scale, (self.high - zero) * scale
+
+    @property
+    def passed_over(self) -> bool:
+        """Whether its outliers are so few that they are no part of the signal."""
+        return self.outliers > 0 and is_few(self.outliers, self.samples)
+
+    def is_outlier(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Say of each code whether it lies as far outside both levels as outliers do."""
+        below, above = self._bounds()
+        return (codes < below) | (codes > above)
+
+    def _bounds(self) -> tuple[int, int]:
+        return int(np.ceil(self.low - self.amplitude)), int(np.floor(self.high + self.amplitude))
+
     @property
     def wander(self) -> bool:
         """Whether the levels seem to move more than noise does; ringing looks like that too."""
@@ -86,8 +118,9 @@ class StateLevels:
 def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
     """Find low and high level as the modes of the lower and upper half (IEEE 181, 5.2).
 
-    `minimum_v` is the least amplitude in volts that counts as a signal. EdgeError where the
-    waveform is empty, flat, or nothing but noise.
+    A few samples beyond the range of two levels count as outliers and have no part in that (see
+    `populated`). `minimum_v` is the least amplitude in volts that counts as a signal. EdgeError
+    where the waveform is empty, flat, or nothing but noise.
     """
     codes, scale = waveform.codes, waveform.volts_per_code
     if codes.size < 2:
@@ -98,44 +131,46 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
         return StateLevels(0.0, 1.0, 0)
     if highest - lowest < 2 or (highest - lowest) * scale < minimum_v:
         raise EdgeError(
-            f"The waveform is flat: {(highest - lowest) * scale:.3g} V between its lowest and "
-            f"highest sample, and an edge needs {max(minimum_v, 2 * scale):.3g} V; look at "
-            "cable, probe factor and volts per division."
+            f"The waveform is flat: {(highest - lowest) * scale:.3g} V between the lowest and the "
+            f"highest of {seen(waveform)}, and an edge needs {max(minimum_v, 2 * scale):.3g} V; "
+            "look at cable, probe factor and volts per division."
         )
     if highest - lowest > _MOST_CODES:
         raise EdgeError(
             f"The waveform's codes reach from {lowest} to {highest}, more than 16 bits; no "
             "instrument that is read here has such a converter."
         )
-    counts = _counted(codes, lowest, highest)
-    half = (highest - lowest) // 2
-    low, high = _mode(counts[: half + 1]), half + 1 + _mode(counts[half + 1 :])
+    every = _counted(codes, lowest, highest)
+    least = max(_LEAST_CODES * _step(every), minimum_v / scale)
+    first, last = populated(every, least) or (0, every.size - 1)
+    counts, begin, end = every[first : last + 1], lowest + first, lowest + last
+    half = (end - begin) // 2
+    low, high = mode(counts[: half + 1]), half + 1 + mode(counts[half + 1 :])
     (low_noise, at_low), (high_noise, at_high) = (
         _spread(counts, level, high - low) for level in (low, high)
     )
     # A level of a few samples, as short pulses have, shows their shape rather than its noise.
-    least = max(_TELLS_NOISE, (at_low + at_high) // 10)
-    told = [n for n, at in ((low_noise, at_low), (high_noise, at_high)) if at >= least]
+    enough = max(_TELLS_NOISE, (at_low + at_high) // 10)
+    told = [n for n, at in ((low_noise, at_low), (high_noise, at_high)) if at >= enough]
     noise = max(told or (low_noise, high_noise))
     if (high - low) < SIGMAS * noise or (high - low) * scale < minimum_v:
+        low_v, high_v = ((begin + at - waveform.code_at_zero) * scale for at in (low, high))
         raise EdgeError(
-            f"The waveform has no two levels: {(high - low) * scale:.3g} V apart with noise of "
+            f"The waveform has no two levels: of {seen(waveform)} most are near {low_v:.3g} and "
+            f"{high_v:.3g} V, {(high - low) * scale:.3g} V apart with noise of "
             f"{noise * scale:.3g} V, so that no edge can be told; look at cable, probe factor and "
             "volts per division."
         )
-    apart = np.diff(np.flatnonzero(counts))
-    # The common divisor takes long to find where there are many codes; then it is 1.
-    step = 1 if apart.min() == 1 else int(np.gcd.reduce(apart))
-    step = step if step <= _COARSEST_STEP else 1
+    step = _step(counts)
     limits = np.iinfo(codes.dtype)
     bottom = _End(int(counts[0]), low, low_noise, at_low, high_noise)
-    top = _End(int(counts[-1]), highest - lowest - high, high_noise, at_high, low_noise)
-    at_bottom, at_top = lowest - step < limits.min, highest + step > limits.max
+    top = _End(int(counts[-1]), end - begin - high, high_noise, at_high, low_noise)
+    at_bottom, at_top = begin - step < limits.min, end + step > limits.max
     # Codes made of a text file's volts begin at 0 wherever the converter's did.
     made = limits.min == 0 and codes.dtype.itemsize > 1 and step == 1
-    return StateLevels(
-        low=lowest + low,
-        high=lowest + high,
+    found = StateLevels(
+        low=begin + low,
+        high=begin + high,
         clipped=at_bottom * bottom.held + at_top * top.held,
         noise=noise,
         step=step,
@@ -143,6 +178,20 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
         jitter=min(_jitter(codes), noise),
         cut_off=bottom.cut(step, at_limit=at_bottom and not made) or top.cut(step, at_limit=at_top),
     )
+    used = lowest + np.flatnonzero(every)
+    outside = used[found.is_outlier(used)]
+    if not outside.size:
+        return found
+    farthest = int(outside[np.abs(outside - found.middle).argmax()])
+    return replace(found, outliers=int(every[outside - lowest].sum()), farthest=farthest)
+
+
+def _step(counts: Counts) -> int:
+    """Return the distance of neighbouring values."""
+    apart = np.diff(np.flatnonzero(counts))
+    # The common divisor takes long to find where there are many codes; then it is 1.
+    step = 1 if apart.min() == 1 else int(np.gcd.reduce(apart))
+    return step if step <= _COARSEST_STEP else 1
 
 
 def is_clipped(waveform: Waveform) -> bool:
@@ -186,7 +235,7 @@ class _End:
         )
 
 
-def _counted(codes: Codes, lowest: int, highest: int) -> npt.NDArray[np.intp]:
+def _counted(codes: Codes, lowest: int, highest: int) -> Counts:
     """Count the codes, a piece at a time: no second array as long as the record is needed."""
     size = highest - lowest + 1
     piece = max(_PIECE, 4 * size)
@@ -197,19 +246,7 @@ def _counted(codes: Codes, lowest: int, highest: int) -> npt.NDArray[np.intp]:
     return counts
 
 
-def _mode(counts: npt.NDArray[np.intp]) -> float:
-    """Return where most samples of a half lie: the fullest bin, refined by what lies around it."""
-    width = max(1, counts.size // _BINS)
-    starts = np.arange(0, counts.size, width)
-    # Three bins at a time, so that noise over several of them does not pick one at random.
-    bins = np.convolve(np.add.reduceat(counts, starts), (1, 2, 1))[1:-1]
-    fullest = int(bins.argmax()) * width
-    first, last = max(fullest - width, 0), min(fullest + 2 * width, counts.size)
-    near = counts[first:last]
-    return float(near @ np.arange(first, last)) / float(near.sum())
-
-
-def _spread(counts: npt.NDArray[np.intp], level: float, amplitude: float) -> tuple[float, int]:
+def _spread(counts: Counts, level: float, amplitude: float) -> tuple[float, int]:
     """Return standard deviation around a level and number of the samples that stand at it.
 
     They are those that are nearer to it than the hysteresis.

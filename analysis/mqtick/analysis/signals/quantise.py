@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.signals.populated import populated_range
 from mqtick.analysis.signals.waveform import Waveform
 
 __all__ = ["waveform_of_volts"]
@@ -32,6 +33,12 @@ _LARGEST_V: Final = 1e30
 _FINEST: Final = 2.0**-44
 """Least step, as a share of the largest value: finer ones are rounding of the floats themselves."""
 _FLOAT32: Final = 2.0**-22
+_LEAST_V: Final = 0.05
+"""Least amplitude of a signal that outliers may not hide, in volts."""
+_BESIDE_OUTLIERS: Final = 256
+"""Codes of the signal at least, where the outliers beside it would leave fewer."""
+
+Samples = npt.NDArray[np.floating]
 
 
 def waveform_of_volts(
@@ -44,6 +51,8 @@ def waveform_of_volts(
     codes, finer than any converter of these instruments. No value is moved by more than an eighth
     of a step. Of a record with few different values (a step without noise) a step is divided into
     several codes: `find_edges` then says that the edge lies between two samples, and not where.
+    Outliers (see `populated`) have no say in that; where they are too far away for so many codes,
+    they become the lowest or the highest code of the type.
     """
     values = np.asarray(volts)
     if values.dtype != np.float32:
@@ -54,47 +63,67 @@ def waveform_of_volts(
     if not max(abs(lowest), abs(highest)) <= _LARGEST_V:
         wrong = int(np.flatnonzero(~(np.abs(values) <= _LARGEST_V))[0])
         raise ValueError(f"sample {wrong} is {float(values[wrong])!r}, which is no voltage")
-    span, largest = highest - lowest, max(abs(lowest), abs(highest))
+    low, high = populated_range(values, _LEAST_V)
+    span, largest = high - low, max(abs(low), abs(high))
     finest = max(largest * _FINEST, 1e-30)
     blur = largest * _FLOAT32 if values.dtype == np.float32 else largest * _FINEST
     step = 0.0
     if span > finest:
+        # The ends of a range without outliers are those of bins: none of the values.
+        low, high = _ends(values, low, high)
+        span = high - low
         told = step_v is not None and finest < step_v <= span
         if told and step_v and span / step_v <= _MOST_CODES:
-            strangers = _strangers(values, lowest, step_v, _EXACT + blur / step_v)
+            strangers = _strangers(values, (low, high), step_v, _EXACT + blur / step_v)
             step = 0.0 if strangers.size else step_v
-        step = step or _step(values, lowest, span, blur)
+        step = step or _step(values, (low, high), blur)
         if step and span / step < _FEWEST_CODES:
             step /= np.ceil(_FEWEST_CODES * step / span)
-    step = float(step) or max(span, finest, 0.0 if span > finest else largest) / _MOST_CODES
-    step = max(step, finest)
+    whole = max(highest - lowest, finest, 0.0 if span > finest else largest) / _MOST_CODES
+    step = max(float(step) or min(whole, max(span, finest) / _BESIDE_OUTLIERS), finest)
+    if (highest - lowest) / step > _MOST_CODES + 1:
+        lowest = max(lowest, low - (_MOST_CODES - span / step) / 2 * step)
     codes = np.empty(values.size, np.uint16)
     for at in range(0, values.size, _PIECE):
         piece = values[at : at + _PIECE].astype(np.float64)
-        codes[at : at + _PIECE] = np.rint((piece - lowest) / step) + _MARGIN
+        placed = np.rint((piece - lowest) / step) + _MARGIN
+        codes[at : at + _PIECE] = np.clip(placed, 0, np.iinfo(np.uint16).max)
     return Waveform(codes, step, _MARGIN - lowest / step, interval_fs, start_fs)
 
 
-def _step(values: npt.NDArray[np.floating], lowest: float, span: float, blur: float) -> float:
+def _ends(values: Samples, low: float, high: float) -> tuple[float, float]:
+    """Return the least and the greatest value within a range."""
+    inside = [
+        piece[(piece >= low) & (piece <= high)]
+        for piece in (values[at : at + _PIECE] for at in range(0, values.size, _PIECE))
+    ]
+    found = [(float(each.min()), float(each.max())) for each in inside if each.size]
+    return min(one for one, _ in found), max(other for _, other in found)
+
+
+def _step(values: Samples, within: tuple[float, float], blur: float) -> float:
     """Return the step of which all values are multiples (above the lowest), 0.0 for none.
 
     Looked for in a part of a long record; values that contradict it are looked at too.
     """
     looked_at = values[:: -(-values.size // _LOOKED_AT)]
-    looked_at = np.append(looked_at, (values.min(), values.max()))
+    looked_at = looked_at[(looked_at >= within[0]) & (looked_at <= within[1])]
+    looked_at = np.append(looked_at, within)
     for _ in range(4):
-        step, tolerance = _step_of(np.unique(looked_at.astype(np.float64)), span, blur)
+        step, tolerance = _step_of(np.unique(looked_at.astype(np.float64)), blur)
         if not step:
             return 0.0
-        strangers = _strangers(values, lowest, step, tolerance)
+        strangers = _strangers(values, within, step, tolerance)
         if not strangers.size:
             return step
         looked_at = np.concatenate((looked_at, strangers))
     return 0.0
 
 
-def _step_of(used: npt.NDArray[np.float64], span: float, blur: float) -> tuple[float, float]:
+def _step_of(used: npt.NDArray[np.float64], blur: float) -> tuple[float, float]:
     """Return the step of increasing values and how far one may lie from its multiples, in steps."""
+    within = float(used[0]), float(used[-1])
+    span = within[1] - within[0]
     distances = np.diff(used)
     # Volts are rounded in the file, so that equal distances come out a little unequal.
     distances = distances[distances > max(4 * blur, span / (2 * _MOST_CODES))]
@@ -109,18 +138,19 @@ def _step_of(used: npt.NDArray[np.float64], span: float, blur: float) -> tuple[f
         if span / step > _MOST_CODES:
             break
         tolerance = share + blur / step
-        if not _strangers(used, float(used[0]), step, tolerance).size:
+        if not _strangers(used, within, step, tolerance).size:
             return step, tolerance
     return 0.0, 0.0
 
 
 def _strangers(
-    values: npt.NDArray[np.floating], lowest: float, step: float, tolerance: float
+    values: Samples, within: tuple[float, float], step: float, tolerance: float
 ) -> npt.NDArray[np.float64]:
-    """Return some of the values that are no multiple of the step above the lowest."""
+    """Return some of the values within a range that are no multiple of the step above its begin."""
     for at in range(0, values.size, _PIECE):
         piece = values[at : at + _PIECE].astype(np.float64)
-        multiples = (piece - lowest) / step
+        piece = piece[(piece >= within[0]) & (piece <= within[1])]
+        multiples = (piece - within[0]) / step
         wrong = np.flatnonzero(np.abs(multiples - np.rint(multiples)) > tolerance)
         if wrong.size:
             return piece[wrong[: _LOOKED_AT // 4]]

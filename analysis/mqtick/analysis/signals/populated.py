@@ -1,0 +1,121 @@
+"""Which part of a record's range holds its two levels, and which samples are outliers.
+
+IEEE 181 (5.2) takes the two levels as the modes of the lower and the upper half of the range. One
+wrong sample stretches that range, until both levels lie in one half of it: then the half that is
+next to empty is left out, and what remains is halved anew.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Counts", "is_few", "mode", "populated", "populated_range"]
+
+Counts = npt.NDArray[np.intp]
+Samples = npt.NDArray[np.floating]
+
+FEW: Final = 4
+"""So many times fewer samples than the rarer level has are outliers, and no level of their own."""
+_MOST: Final = 20
+"""Outliers are at most one sample in so many."""
+_NEAR: Final = 0.25
+"""Share of the amplitude within which a sample stands at a level."""
+_VALLEY: Final = 0.5
+"""Two levels have between them at most this share of the samples of the rarer one. Noise has as
+many there as at its two "levels", hum too, and a slow drift twice as many."""
+_BINS: Final = 64
+_RESOLVED: Final = 8
+_ZOOM: Final = 4096
+_FINE: Final = 1 << 16
+_PIECE: Final = 1 << 20
+
+
+def is_few(outliers: int, rarer: int) -> bool:
+    """Whether so many samples are outliers beside two levels, the rarer one of so many samples."""
+    return FEW * outliers <= rarer
+
+
+def populated(counts: Counts, least: float, left_out: int = 0) -> tuple[int, int] | None:
+    """Return first and last bin of the part of a histogram that holds its two levels.
+
+    None unless a part of it without a few outliers has two levels at least `least` bins apart, the
+    part with the most samples where several have: a short pulse is no outlier, because what is
+    left without it has one level.
+    `left_out` outliers are not in the histogram.
+    """
+    used = np.flatnonzero(counts)
+    first, last, total = int(used[0]), int(used[-1]), int(counts.sum())
+    most, found = 0, None
+    while last - first >= max(least, 2):
+        upper = first + (last - first) // 2 + 1
+        below, above = int(counts[first:upper].sum()), int(counts[upper : last + 1].sum())
+        if left_out and below and above:
+            rarer = _two_levels(counts[first : last + 1], upper - first, least)
+            if rarer > most and is_few(left_out, rarer):
+                most, found = rarer, (first, last)
+        left_out += min(below, above)
+        if _MOST * left_out > total:
+            break
+        if above <= below:
+            last = first + int(np.flatnonzero(counts[first:upper])[-1])
+        else:
+            first = upper + int(np.flatnonzero(counts[upper : last + 1])[0])
+    return found
+
+
+def populated_range(values: Samples, least: float) -> tuple[float, float]:
+    """Return the range of the values that hold the two levels, as `populated` says.
+
+    Outliers may be so far away that all others lie in a few bins, which are then looked into.
+    """
+    begin, end = every = float(values.min()), float(values.max())
+    left_out = 0
+    while end > begin and _MOST * left_out <= values.size:
+        width = (end - begin) / _FINE
+        counts = np.zeros(_FINE + 1, np.intp)
+        for at in range(0, values.size, _PIECE):
+            piece = values[at : at + _PIECE].astype(np.float64)
+            inside = piece[(piece >= begin) & (piece <= end)]
+            counts += np.bincount(((inside - begin) / width).astype(np.intp), minlength=_FINE + 1)
+        if width * _RESOLVED <= least:
+            found = populated(counts, least / width, left_out)
+            return (begin + found[0] * width, begin + (found[1] + 1) * width) if found else every
+        fullest = int(counts.argmax())
+        near = counts[max(fullest - _ZOOM, 0) : fullest + _ZOOM + 1]
+        left_out += int(counts.sum() - near.sum())
+        begin, end = begin + (fullest - _ZOOM) * width, begin + (fullest + _ZOOM + 1) * width
+    return every
+
+
+def _two_levels(counts: Counts, upper: int, least: float) -> int:
+    """Return the samples at the rarer level where the halves of a histogram have one each, else 0.
+
+    `upper` is the first bin of the upper half.
+    """
+    low, high = mode(counts[:upper]), upper + mode(counts[upper:])
+    near = _NEAR * (high - low)
+    at_low, between, at_high = (
+        int(counts[max(round(begin), 0) : round(end) + 1].sum())
+        for begin, end in (
+            (low - near, low + near),
+            (low + near + 1, high - near - 1),
+            (high - near, high + near),
+        )
+    )
+    rarer = min(at_low, at_high)
+    return rarer if high - low >= least and between <= _VALLEY * rarer else 0
+
+
+def mode(counts: Counts) -> float:
+    """Return where most samples of a half lie: the fullest bin, refined by what lies around it."""
+    width = max(1, counts.size // _BINS)
+    starts = np.arange(0, counts.size, width)
+    # Three bins at a time, so that noise over several of them does not pick one at random.
+    bins = np.convolve(np.add.reduceat(counts, starts), (1, 2, 1))[1:-1]
+    fullest = int(bins.argmax()) * width
+    first, last = max(fullest - width, 0), min(fullest + 2 * width, counts.size)
+    near = counts[first:last]
+    return float(near @ np.arange(first, last)) / float(near.sum())

@@ -1,0 +1,61 @@
+"""What is said of a waveform's samples where they have no edge, or more than two levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mqtick.analysis.signals.waveform import Waveform
+
+if TYPE_CHECKING:
+    from mqtick.analysis.signals.levels import StateLevels
+
+__all__ = ["first_of_each", "no_passage", "outliers_of", "seen"]
+
+
+def seen(waveform: Waveform) -> str:
+    """Say how many samples a waveform has, and their range: "4,000 samples (0 to 3.3 V)"."""
+    codes, scale = waveform.codes, waveform.volts_per_code
+    low_v, high_v = (
+        (int(each) - waveform.code_at_zero) * scale for each in (codes.min(), codes.max())
+    )
+    return f"{codes.size:,} samples ({low_v:.3g} to {high_v:.3g} V)"
+
+
+def no_passage(waveform: Waveform, levels: StateLevels) -> str:
+    """Say what was seen where two levels have no edge between them."""
+    low_v, high_v = levels.volts(waveform)
+    return (
+        f"Its {seen(waveform)} have levels of {low_v:.3g} and {high_v:.3g} V, and nowhere a whole "
+        "passage from the one to the other."
+    )
+
+
+def outliers_of(waveform: Waveform, levels: StateLevels) -> str:
+    """Say which samples lie far outside both levels, "" where none does."""
+    if not levels.outliers:
+        return ""
+    low_v, high_v = levels.volts(waveform)
+    farthest_v = (levels.farthest - waveform.code_at_zero) * waveform.volts_per_code
+    limits = np.iinfo(waveform.codes.dtype)
+    beyond = " or beyond" if levels.farthest in (limits.min, limits.max) else ""
+    lie = "lie" if levels.outliers > 1 else "lies"
+    return (
+        f"{levels.outliers:,} of {waveform.codes.size:,} samples {lie} far outside its levels of "
+        f"{low_v:.3g} and {high_v:.3g} V, as far as {farthest_v:.2g} V{beyond}: "
+        + (
+            "they were passed over as outliers."
+            if levels.passed_over
+            else "too many for outliers, so that its edges may not be what they seem."
+        )
+    )
+
+
+def first_of_each(outliers: Mapping[str, Sequence[str]], what: str) -> list[str]:
+    """Return the first sentence of each channel, and in how many more of `what` it has such."""
+    return [
+        said[0] + (f" {len(said) - 1:,} more {what} have such samples too." if said[1:] else "")
+        for said in outliers.values()
+    ]
