@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mqtick.analysis.readers.logic_files import transitions_of_bits
+from mqtick.analysis.readers.bits import transitions_of_bits
 from mqtick.analysis.readers.registry import open_capture
 from mqtick.analysis.readers.sigrok import SigrokFileError
 from mqtick.analysis.readers.vcd import VcdError

@@ -95,7 +95,7 @@ def test_what_other_programs_write_is_read_too(tmp_path: Path, text: str) -> Non
 def test_more_rows_than_memory_is_given_for_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "MAX_VALUES", 100)
+    monkeypatch.setattr(columns, "MAX_OCTETS", 600)
     with pytest.raises(CaptureError, match=r"more than 50 rows of 2 numbers.*a shorter record"):
         read_written(tmp_path, "time [us],a\n" + "".join(f"{n},1.5\n" for n in range(60)))
 
@@ -306,3 +306,36 @@ def test_the_file_may_have_a_name_with_spaces(tmp_path: Path) -> None:
     path = tmp_path / "scope 1 (final).csv"
     path.write_text(table("time [us],a,b"))
     assert read_text(path)[0].path == path
+
+
+def stretched(rows: int, interval_s: float, head: str = "time [s],a") -> str:
+    """Rows whose last one stands at the end of the record, as if there were one interval less."""
+    times = np.linspace(0, rows * interval_s, rows)
+    return head + "".join(f"\n{at:.9e},{n // 50 % 2}.5" for n, at in enumerate(times)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "interval_s"), [(1000, 1e-6), (1024, 4e-9), (4096, 2.5e-5), (1200, 1.25e-8)]
+)
+def test_times_spread_over_one_interval_less_are_not_believed(
+    tmp_path: Path, rows: int, interval_s: float
+) -> None:
+    opened, (capture,) = read_written(tmp_path, stretched(rows, interval_s))
+    assert wave(capture, "a").interval_fs == pytest.approx(interval_s * 1e15, rel=1e-12)
+    assert "as if they were spread over" in opened.notes[0]
+    # what the file says is within what is stated
+    assert capture.timebase_ppm >= 1e6 / rows
+
+
+@pytest.mark.parametrize(
+    "interval_s", [1 / 24e6, 1 / 3e6, 1.0004e-8, 9.24e-6, 1e-6 * 1024 / 1000, 1 / 44_100]
+)
+def test_an_unusual_interval_is_believed(tmp_path: Path, interval_s: float) -> None:
+    for rows in (300, 1000, 1024):
+        text = "time [s],a" + "".join(
+            f"\n{n * interval_s:.9e},{n // 50 % 2}.5" for n in range(rows)
+        )
+        opened, (capture,) = read_written(tmp_path, text + "\n")
+        assert wave(capture, "a").interval_fs == pytest.approx(interval_s * 1e15, rel=1e-7)
+        assert opened.notes == []
+        assert capture.timebase_ppm < 1

@@ -82,16 +82,29 @@ def test_without_channels_it_says_what_is_there_and_which_command_to_give(
     tmp_path: Path, capsys: Say
 ) -> None:
     path = write_csv(tmp_path / "my scope.csv", (0, 100, 130))
-    assert main([str(path)]) == 2
-    said = capsys.readouterr().err
+    assert main([str(path)]) == 0
+    said = capsys.readouterr()
+    assert (said.err, "error" in said.out) == ("", False)
     for word in ("CH1", "CH2", "CH3", "--channels publisher=", f"'{path}'"):
-        assert word in said
+        assert word in said.out
+
+
+@pytest.mark.parametrize("asked", [["--limit", "latency.p95<1s"], ["--json"], ["--out", "x"]])
+def test_a_listing_is_no_report_for_whoever_asked_for_one(
+    tmp_path: Path, capsys: Say, asked: list[str]
+) -> None:
+    path = write_csv(tmp_path / "a.csv", (0, 100, 130))
+    assert main([str(path), *asked]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert "--channels publisher=1" in said.err
 
 
 def test_the_proposed_command_works(tmp_path: Path, capsys: Say, results: list[Result]) -> None:
     write_csv(tmp_path / "scope.csv", (0, 100, 130))
     main([str(tmp_path / "scope.csv")])
-    said = capsys.readouterr().err
+    said = capsys.readouterr().out
     words = said[said.index("--channels") :].split()[1].strip("'`.,")
     main([str(tmp_path / "scope.csv"), "--channels", words])
     assert results[0].measurement.shots[0].latency_fs == pytest.approx(100 * US, abs=US)

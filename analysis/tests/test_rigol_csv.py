@@ -21,7 +21,7 @@ NUMBERED = "X,CH1,CH2,Start,Increment,\r\nSequence,Volt,Volt,-1.0e-03,2.0e-06\r\
         ("ds1052e", ["CH 1", "CH 2"], 80, 2, 0),
         ("ds1054z", ["CH1", "CH2", "CH3", "CH4"], 60, 0.5, -300),
         ("ds1074z", ["CH1", "CH2", "CH3"], 60, 50, 8_970_001),
-        ("ds1102d", ["CH 1", "CH 2"], 100, 10_009.8, -4_688_000),
+        ("ds1102d", ["CH 1", "CH 2"], 100, 10_000, -4_688_000),
         ("ds1102e", ["CH1"], 100, 20, -6_000),
         ("ds1204b", ["CH2", "CH4"], 80, 4_000, -16_384_000),
         ("ds2000", ["CH 1", "CH 2"], 60, 1, 0),
@@ -67,6 +67,16 @@ def test_repeated_times_are_rebuilt_and_a_note_says_so() -> None:
     opened, _ = read_text(CSV / "rigol-ds1042c.csv")
     assert "1,834 of 2,000 repeat" in opened.notes[0]
     assert "5e-08 s apart" in opened.notes[0]
+
+
+def test_times_that_are_stretched_to_the_end_of_the_record_are_not_believed() -> None:
+    opened, (capture,) = read_text(CSV / "rigol-ds1102d.csv")
+    (note,) = opened.notes
+    assert "A record of 1,024 samples has them 1e-05 s apart" in note
+    assert "as if they were spread over 1,023 intervals: 1e-05 s was taken" in note
+    assert "uncertain by the difference, 980 parts a million" in note
+    # The interval of the file is within what is stated.
+    assert 978 < capture.timebase_ppm < 1010
 
 
 def test_times_rounded_to_24_bits_need_no_note() -> None:

@@ -144,6 +144,7 @@ def test_a_constant_analogue_channel_keeps_its_value() -> None:
         (io.BytesIO(session().getvalue()[:-30]), "cut short"),
         (session(version=None), "no part 'version'"),
         (session(version="7"), "version '7'"),
+        (session(version="1"), "sigrok-cli -i OLD.sr -o NEW.sr"),
         (session(None), "no part 'metadata'"),
         (session("no section"), "describe no device"),
         (session("[device 2]\n"), "describe no device"),
@@ -235,6 +236,24 @@ def test_sigroks_own_session_dump_and_table_say_the_same(tmp_path: Path, pattern
         half = waveform.interval_fs // 2
         edges = find_edges(waveform) if transitions.instants_fs.size else []
         assert edges == transitions.edges(trigger_fs=half)
+
+
+@needs_sigrok
+def test_a_session_of_the_old_version_is_refused_with_the_command_that_converts_it(
+    tmp_path: Path,
+) -> None:
+    old, new = tmp_path / "old.sr", tmp_path / "new.sr"
+    with zipfile.ZipFile(old, "w") as archive:
+        archive.writestr("version", "1")
+        archive.writestr("metadata", METADATA)
+        archive.writestr("logic-1", bytes([0, 1, 1, 9]))
+    with pytest.raises(SigrokFileError) as error:
+        read_sigrok(old)
+    said = str(error.value)
+    assert said.startswith(f"{old}: ")
+    command = said[said.index("sigrok-cli") :].replace("OLD.sr", str(old))
+    subprocess.run(command.replace("NEW.sr", str(new)).split(), check=True, timeout=20)
+    assert read_sigrok(new)["D0"].codes.tolist() == [0, 1, 1, 1]
 
 
 @needs_sigrok

@@ -280,3 +280,25 @@ def test_a_channel_that_never_changed_is_no_error(tmp_path: Path) -> None:
 def test_dates_instead_of_seconds_are_refused_with_the_setting_that_made_them() -> None:
     with pytest.raises(CaptureError, match="ISO8601"):
         read_text(CSV / "saleae-logic2-dates.csv")
+
+
+@pytest.mark.parametrize("more_ppm", [978, 3000])
+def test_a_head_that_tells_another_interval_than_the_times_is_believed(
+    tmp_path: Path, more_ppm: float
+) -> None:
+    head = "Record Length,Analog:1023\nSample Interval,CH1:1.0E-05\nSource,CH1\nSecond,Volt\n"
+    rows = (f"{n * 1e-5 * (1 + more_ppm * 1e-6):.9e},{n % 100 // 50}.5\n" for n in range(1023))
+    opened, (capture,) = read_written(tmp_path, head + "".join(rows))
+    assert wave(capture, "CH1").interval_fs == 10**10
+    (note,) = opened.notes
+    assert "The head says that samples are 1e-05 s apart, and the times are" in note
+    assert "1e-05 s was taken, and the time base counts as uncertain by the difference" in note
+    assert more_ppm <= capture.timebase_ppm < more_ppm + 1
+
+
+def test_times_of_every_fourth_sample_are_believed_and_not_the_head(tmp_path: Path) -> None:
+    head = "Record Length,Analog:500\nSample Interval,CH1:1.0E-05\nSource,CH1\nSecond,Volt\n"
+    rows = (f"{n * 4e-5:.6e},{n % 100 // 50}.5\n" for n in range(500))
+    opened, (capture,) = read_written(tmp_path, head + "".join(rows))
+    assert wave(capture, "CH1").interval_fs == 4 * 10**10
+    assert "4e-05 s apart; the times were taken" in opened.notes[0]

@@ -38,7 +38,7 @@ class LoadError(CaptureError):
 def load(
     *paths: str | os.PathLike[str],
     options: CaptureOptions | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float, int], None] | None = None,
     processes: int = 1,
     **more: Any,
 ) -> Measurement:
@@ -93,7 +93,7 @@ def _refuse(options: CaptureOptions, may: Sequence[str], what: str) -> None:
 def _of_run(
     folder: Path,
     options: CaptureOptions,
-    progress: Callable[[int, int], None] | None,
+    progress: Callable[[float, int], None] | None,
     processes: int,
 ) -> Measurement:
     _refuse(options, _OF_RUNS, f"{folder} is a run folder, which")
@@ -141,7 +141,7 @@ def _is_sample_log(path: Path) -> bool:
 
 
 def _of_logs(
-    paths: Sequence[Path], options: CaptureOptions, progress: Callable[[int, int], None] | None
+    paths: Sequence[Path], options: CaptureOptions, progress: Callable[[float, int], None] | None
 ) -> Measurement:
     measurement = Measurement(
         title=options.title or " and ".join(path.stem for path in paths[:3]),

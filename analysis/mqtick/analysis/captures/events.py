@@ -73,8 +73,8 @@ class Event:
 def look(signal: Signal, cable_delay_fs: int, minimum_v: float) -> Seen:
     """Find a signal's edges."""
     if not isinstance(signal, Waveform):
-        if signal.instants_fs.size > MOST_EDGES:
-            return Seen(why_not=too_many(signal.instants_fs.size))
+        if (count := signal.instants_fs.size + signal.missing) > MOST_EDGES:
+            return Seen(why_not=too_many(count))
         ends = signal.instants_fs[[0, -1]].tolist() if signal.instants_fs.size else [0, 0]
         edges = signal.edges(cable_delay_fs)
         return Seen(edges, _unchanged(signal, edges), span_fs=ends[1] - ends[0])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from mqtick.analysis.captures.events import Event, Parts, events_of, look
+from mqtick.analysis.captures.example import Origin, example_of
 from mqtick.analysis.captures.groups import Group, group_files, read_group, shown
 from mqtick.analysis.captures.naming import (
+    ListingError,
     NamingError,
     UnknownChannelError,
     channels_of,
@@ -21,61 +24,52 @@ from mqtick.analysis.captures.naming import (
 )
 from mqtick.analysis.captures.notes import late_note, notes_of, provenance_of_captures
 from mqtick.analysis.captures.options import CaptureOptions
-from mqtick.analysis.captures.propose import propose
+from mqtick.analysis.captures.propose import listing, propose
 from mqtick.analysis.clocks.pps import one_after_another, time_errors_of
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
     MISSED,
-    Example,
     Measurement,
     Shot,
     TimeErrors,
 )
+from mqtick.analysis.readers.octets import told_of
 from mqtick.analysis.results.typical import typical
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
-from mqtick.analysis.signals.cut import cut
-from mqtick.analysis.signals.overlay import thinned
 from mqtick.analysis.signals.said import first_of_each
 
 __all__ = ["measurement_from_captures"]
 
 _FS_PER_NS: Final = 10**6
 _FS_PER_S: Final = 1e15
-_LEAST_SPAN_FS: Final = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Where a shot came from: which capture of all, and of its group, and when in it."""
-
-    capture: int
-    group: Group
-    place: int
-    instant_fs: int
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What was found so far; `origins` says where each shot came from, to draw one of them."""
+    """What was found so far; `origins` says where each shot came from, to draw one of them.
+
+    `only` is the capture as long as there is no other: to draw it, its file need not be read again.
+    """
 
     options: CaptureOptions
     measurement: Measurement
     parts: Parts | None = None
     channels: dict[str, str] = field(default_factory=dict)
     opened: list[CaptureFile] = field(default_factory=list)
-    origins: list[_Origin] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
     captures: int = 0
     unused: dict[str, None] = field(default_factory=dict)
     further: int = 0
     unknown: str = ""
     outliers: dict[str, list[str]] = field(default_factory=dict)
+    only: Capture | None = None
 
 
 def measurement_from_captures(
     paths: Sequence[Path],
     options: CaptureOptions | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float, int], None] | None = None,
 ) -> Measurement:
     """Read captures one at a time, find their edges, and keep nothing else of the waveforms.
 
@@ -86,34 +80,50 @@ def measurement_from_captures(
     groups = group_files([Path(path) for path in paths])
     reading = _Reading(options, Measurement(title=options.title, kind=options.kind))
     measurement = reading.measurement
+    tell = progress or (lambda _done, _total: None)
     for done, group in enumerate(groups, start=1):
-        captures = read_group(group, reading.opened)
+        reading.only = None
         try:
-            for count, (source, capture) in enumerate(captures):
-                if reading.parts is None:
-                    _name(reading, capture, paths)
-                _take(reading, group, count, source, capture)
+            with told_of(partial(_tell_share, tell, done - 1, len(groups))):
+                _read(reading, group, paths)
         except NamingError:
+            tell(len(groups), len(groups))
             raise
         except UnknownChannelError as error:
             reading.unknown = str(error)
             measurement.damaged.append(f"{shown(group)}: {error}")
         except CaptureError as error:
             measurement.damaged.append(str(error))
-        if progress is not None:
-            progress(done, len(groups))
+        tell(done, len(groups))
     if reading.parts is None or not measurement.shots:
         raise (NamingError if reading.unknown else CaptureError)(_nothing(reading, paths))
     _finish(reading, groups)
     return measurement
 
 
-def _name(reading: _Reading, capture: Capture, paths: Sequence[Path]) -> None:
+def _tell_share(tell: Callable[[float, int], None], done: int, total: int, share: float) -> None:
+    if share < 1:
+        tell(done + share, total)
+
+
+def _read(reading: _Reading, group: Group, paths: Sequence[Path]) -> None:
+    for count, (source, capture) in enumerate(read_group(group, reading.opened)):
+        if reading.parts is None:
+            _name(reading, capture, paths, reading.opened[-len(group.files) :])
+        _take(reading, group, count, source, capture)
+        reading.only = capture if reading.captures == 1 else None
+        del capture  # there is no room for two while the next one is read
+
+
+def _name(
+    reading: _Reading, capture: Capture, paths: Sequence[Path], opened: Sequence[CaptureFile]
+) -> None:
     """Settle who is who, by the first capture that can be read."""
     options, measurement = reading.options, reading.measurement
     channels = options.channels or channels_of(capture)
     if not channels:
-        raise NamingError(_proposal(options, paths))
+        given = options.minimum_v, options.cable_delay_fs
+        raise ListingError(listing(paths, opened, capture, measurement.damaged, *given))
     parts, notes = parts_of(channels, options.kind)
     unknown = [name for name in options.cable_delay_fs if name not in parts.nodes]
     if unknown:
@@ -128,10 +138,6 @@ def _name(reading: _Reading, capture: Capture, paths: Sequence[Path]) -> None:
     measurement.timebase_ppm = options.timebase_ppm
     measurement.channel_uncertainty_fs = options.channel_uncertainty_fs
     measurement.notes += notes
-
-
-def _proposal(options: CaptureOptions, paths: Sequence[Path]) -> str:
-    return propose(paths, options.minimum_v, options.cable_delay_fs)
 
 
 def _take(reading: _Reading, group: Group, count: int, source: str, capture: Capture) -> None:
@@ -161,7 +167,7 @@ def _take(reading: _Reading, group: Group, count: int, source: str, capture: Cap
         measurement.shots.append(
             _shot(parts, event, len(measurement.shots) + 1, subscribers, started_ns, source)
         )
-        reading.origins.append(_Origin(reading.captures, group, count, event.origin_fs))
+        reading.origins.append(Origin(reading.captures, group, count, event.origin_fs))
 
 
 def _shot(
@@ -194,7 +200,8 @@ def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
     damaged = reading.measurement.damaged
     if reading.unknown:
         said = f"{reading.unknown[0].upper()}{reading.unknown[1:]}"
-        return f"{said}\n\n{_proposal(reading.options, paths)}"
+        options = reading.options
+        return f"{said}\n\n{propose(paths, options.minimum_v, options.cable_delay_fs)}"
     if not damaged:
         return f"{paths[0]} holds no capture: save it again." if paths else "No file was named."
     more = f"\nand {len(damaged) - 1} more files that cannot be read" if len(damaged) > 1 else ""
@@ -243,10 +250,13 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
         measurement.time_errors = _time_errors(measurement, origins)
     drawn = typical(measurement.shots)
     if drawn is not None:
-        measurement.example = _example(reading, drawn, origins[drawn.number - 1])
+        origin = origins[drawn.number - 1]
+        measurement.example = example_of(
+            drawn, origin, reading.only, reading.channels, options.cable_delay_fs
+        )
 
 
-def _date(measurement: Measurement, origins: Sequence[_Origin]) -> None:
+def _date(measurement: Measurement, origins: Sequence[Origin]) -> None:
     """Let the file's date stand for the begin of the only record."""
     try:
         saved_ns = origins[0].group.path.stat().st_mtime_ns
@@ -262,7 +272,7 @@ def _date(measurement: Measurement, origins: Sequence[_Origin]) -> None:
     )
 
 
-def _time_errors(measurement: Measurement, origins: Sequence[_Origin]) -> list[TimeErrors]:
+def _time_errors(measurement: Measurement, origins: Sequence[Origin]) -> list[TimeErrors]:
     """Return the clocks' time errors over time, as far as the files say when they were taken."""
     shots, started_ns = measurement.shots, measurement.shots[0].started_ns
     records = [
@@ -282,23 +292,3 @@ def _time_errors(measurement: Measurement, origins: Sequence[_Origin]) -> list[T
             "one a second), and everything over time (MTIE, TDEV, drift) is as good as that."
         )
     return time_errors_of(measurement.nodes, shots, seconds.tolist(), started_ns)
-
-
-def _example(reading: _Reading, shot: Shot, origin: _Origin) -> Example | None:
-    """Read the capture of a shot once more, to draw it."""
-    group, origin_fs = origin.group, origin.instant_fs
-    try:
-        _, capture = next(itertools.islice(read_group(group, []), origin.place, None))
-    except (CaptureError, StopIteration):
-        return None
-    found = resolve(reading.channels, capture)
-    # Of a long record only what is around the event.
-    span_fs = max(_LEAST_SPAN_FS, *(abs(mark.instant_fs) for mark in shot.marks.values()))
-    traces = {}
-    for name, mark in shot.marks.items():
-        moved_fs = origin_fs + reading.options.cable_delay_fs.get(name, 0)
-        signal = capture.signals[found[name]]
-        if not capture.triggered:
-            signal = cut(signal, origin_fs - span_fs // 2, origin_fs + 2 * span_fs)
-        traces[name] = thinned(signal, [mark.instant_fs + moved_fs], moved_fs)
-    return Example(shot.number, traces, shot.marks)

@@ -13,6 +13,7 @@ __all__ = [
     "FIRST",
     "LAST",
     "PUBLISHER",
+    "ListingError",
     "NamingError",
     "UnknownChannelError",
     "channels_of",
@@ -28,6 +29,10 @@ LAST: Final = "last"
 
 class NamingError(CaptureError):
     """What was said of the channels cannot be, whatever is in the files."""
+
+
+class ListingError(NamingError):
+    """Nobody said which channel is whose; the text says what is in the files, and how to go on."""
 
 
 class UnknownChannelError(CaptureError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +13,9 @@ from mqtick.analysis.captures.groups import group_files, in_order, read_group
 from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
 from mqtick.analysis.captures.options import MINIMUM_V
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, find_signal
+from mqtick.analysis.signals.edges import Edge
 
-__all__ = ["propose"]
+__all__ = ["listing", "propose"]
 
 _MOST_NAMES: Final = 8
 _FS_PER_NS: Final = 1e6
@@ -30,13 +32,8 @@ def propose(
     The order of the first edges is what the proposal goes by: who publishes is first. The least
     amplitude and the cable delays that were given are given again in the command.
     """
-    paths = [Path(path) for path in paths]
-    given = "" if minimum_v == MINIMUM_V else f" --minimum-v {minimum_v:g}"
-    if cable_delay_fs:
-        delays = (f"{name}={fs / _FS_PER_NS:g}" for name, fs in cable_delay_fs.items())
-        given += f" --cable-delay {shlex.quote(','.join(delays))}"
-    reasons = []
-    for group in group_files(paths):
+    reasons: list[str] = []
+    for group in group_files([Path(path) for path in paths]):
         opened: list[CaptureFile] = []
         try:
             _, capture = next(read_group(group, opened))
@@ -46,11 +43,52 @@ def propose(
         except StopIteration:
             reasons.append(f"{group.path} holds no capture; save it again.")
             continue
-        seen = {name: look(signal, 0, minimum_v) for name, signal in capture.signals.items()}
-        lines = [f"{group.path} is a file of {_what(opened[0])}. Its channels:", *_table(seen)]
-        lines += [f"note: {note}" for note in _notes(opened, seen, reasons)]
-        return "\n".join([*lines, "", *_advice(paths, capture, seen, minimum_v, given)])
+        return listing(paths, opened, capture, reasons, minimum_v, cable_delay_fs)
     return "\n".join(reasons) or "No file was named."
+
+
+def listing(
+    paths: Sequence[Path],
+    opened: Sequence[CaptureFile],
+    capture: Capture,
+    reasons: Sequence[str],
+    minimum_v: float,
+    cable_delay_fs: Mapping[str, int] | None,
+) -> str:
+    """Say what a capture holds that was read from the `opened` files.
+
+    `reasons` are those why earlier ones of the `paths` could not be read.
+    """
+    given = "" if minimum_v == MINIMUM_V else f" --minimum-v {minimum_v:g}"
+    if cable_delay_fs:
+        delays = (f"{name}={fs / _FS_PER_NS:g}" for name, fs in cable_delay_fs.items())
+        given += f" --cable-delay {shlex.quote(','.join(delays))}"
+    seen = {name: _brief(look(each, 0, minimum_v)) for name, each in capture.signals.items()}
+    lines = [f"{opened[0].path} is a file of {_what(opened[0])}. Its channels:", *_table(seen)]
+    lines += [f"note: {note}" for note in _notes(opened, seen, reasons)]
+    return "\n".join([*lines, "", *_advice(paths, capture, seen, minimum_v, given)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Brief:
+    """What is said of a channel: of sixteen with many edges each there is no room for all."""
+
+    edges: int
+    first: Edge | None
+    first_rising: Edge | None
+    why_not: str
+    outliers: str
+
+
+def _brief(seen: Seen) -> _Brief:
+    edges = seen.edges
+    return _Brief(
+        len(edges),
+        edges[0] if edges else None,
+        next((edge for edge in edges if edge.rising), None),
+        seen.why_not,
+        seen.outliers,
+    )
 
 
 def _what(file: CaptureFile) -> str:
@@ -58,7 +96,7 @@ def _what(file: CaptureFile) -> str:
 
 
 def _notes(
-    opened: Sequence[CaptureFile], seen: Mapping[str, Seen], reasons: Sequence[str]
+    opened: Sequence[CaptureFile], seen: Mapping[str, _Brief], reasons: Sequence[str]
 ) -> list[str]:
     """Return what is damaged or was left out: in files, channels, samples."""
     said = [note if len(opened) == 1 else f"{f.path}: {note}" for f in opened for note in f.notes]
@@ -66,13 +104,12 @@ def _notes(
     return [*reasons, *said, *far]
 
 
-def _table(seen: Mapping[str, Seen]) -> list[str]:
+def _table(seen: Mapping[str, _Brief]) -> list[str]:
     width = max(map(len, seen), default=0)
     lines = []
     for name, each in seen.items():
-        if each.edges:
-            first = each.edges[0]
-            count = f"{len(each.edges)} edge{'s' if len(each.edges) > 1 else ''}"
+        if first := each.first:
+            count = f"{each.edges} edge{'s' if each.edges > 1 else ''}"
             text = (
                 f"{count}, the first one {'rising' if first.rising else 'falling'} at "
                 f"{first.instant_fs / _FS_PER_US:,.3f} us"
@@ -86,7 +123,7 @@ def _table(seen: Mapping[str, Seen]) -> list[str]:
 def _advice(
     paths: Sequence[Path],
     capture: Capture,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, _Brief],
     minimum_v: float,
     given: str,
 ) -> list[str]:
@@ -105,12 +142,13 @@ def _advice(
             + " Look whether the pins are driven, the probes connected, and the record long "
             f"enough. Amplitudes below {minimum_v:g} V count with a smaller --minimum-v."
         ]
-    rising = [name for name in with_edges if any(edge.rising for edge in seen[name].edges)]
+    rising = [name for name in with_edges if seen[name].first_rising]
     slope = "" if len(rising) == len(with_edges) else " --edge both"
 
     def first_fs(name: str) -> int:
-        edges = seen[name].edges
-        return min((e.instant_fs for e in edges if e.rising), default=edges[0].instant_fs)
+        edge = seen[name].first_rising or seen[name].first
+        assert edge is not None
+        return edge.instant_fs
 
     ordered = sorted(with_edges, key=first_fs)
     # One of a bus of sixteen lines is hardly a node: only the first few are proposed.

@@ -29,6 +29,7 @@ __all__ = [
 
 PROCESSES = min(os.cpu_count() or 1, 4)
 """That read a run: more only wait for the disk."""
+_PATIENCE_S = 1.0
 _PERIOD_S = 0.1
 
 
@@ -82,20 +83,25 @@ def limits_of(args: argparse.Namespace) -> list[Limit] | None:
         raise WrongUseError(str(error)) from error
 
 
-def watch(args: argparse.Namespace, what: str = "") -> Callable[[int, int], None] | None:
-    """Return what shows how much of `what` was read on a terminal, None where there is none."""
+def watch(args: argparse.Namespace, what: str = "") -> Callable[[float, int], None] | None:
+    """Return what shows how much of `what` was read on a terminal, None where there is none.
+
+    From the first second on; part of a file is a number of files that is not whole.
+    """
     if args.quiet or not sys.stderr.isatty():
         return None
-    shown = 0.0
+    next_s = time.monotonic() + _PATIENCE_S
+    shown = False
 
-    def show(done: int, total: int) -> None:
-        nonlocal shown
+    def show(done: float, total: int) -> None:
+        nonlocal next_s, shown
         now = time.monotonic()
-        if done < total and now - shown < _PERIOD_S:
+        if now < next_s if done < total else not shown:
             return
-        shown = now
-        filled = 30 * done // max(total, 1)
-        line = f"{'#' * filled:<30} {done:,} of {total:,} {what}" if done < total else ""
+        next_s, shown = now + _PERIOD_S, True
+        bar = "#" * int(30 * done / max(total, 1))
+        count = f"{done:,} of {total:,}" if isinstance(done, int) else f"{done / total:.0%}"
+        line = f"{bar:<30} {count} {what}" if done < total else ""
         print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
 
     return show

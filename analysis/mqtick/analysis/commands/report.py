@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mqtick.analysis.captures.naming import ListingError
 from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.commands.common import (
     PROCESSES,
@@ -194,6 +195,11 @@ def _call(args: argparse.Namespace) -> int:
         )
         measurement = load(*args.paths, options=options, progress=watch(args), processes=PROCESSES)
         results = results_of([measurement], limits, args.confidence)
+    except ListingError as error:
+        if args.limit or args.json or args.out:
+            raise  # a report was asked for, maybe by a script: it must not take this for one
+        print(error)
+        return Exit.GOOD
     except WrongUseError as error:
         return fail(str(error), Exit.WRONG_USE)
     return finish(args, results, _out(args), command_line())

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.readers.octets import opened
+from mqtick.analysis.readers.octets import opened, read_so_far
 from mqtick.analysis.signals.capture import CaptureError
 
 __all__ = [
@@ -32,13 +32,14 @@ __all__ = [
     "read_rows",
 ]
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating]
 
-MAX_VALUES: Final = 1 << 25
-"""Numbers above which a file is refused; each takes 8 octets of memory."""
+MAX_OCTETS: Final = 200_000_000
+"""Octets that the numbers of a file may take in memory, above which it is refused."""
 
 _HEAD: Final = 1 << 16
 _BLOCK: Final = 1 << 20
+_SPARE: Final = 1.05
 _LONGEST_LINE: Final = 1 << 16
 _SAMPLES: Final = 64
 _OVERRANGE: Final = 9e36
@@ -108,6 +109,9 @@ class Columns:
         delimiter: between the cells, "" for white space.
         decimal_comma: whether 1,5 is one and a half.
         every_row: whether a row counts that has no number at all, because time is counted in rows.
+        exact: the column that is kept in 64 bits, because it counts or has times; the others have
+            32 bits, which is more than any converter. None where all are samples.
+        factor: what the numbers of that column are multiplied by.
     """
 
     first_row: int
@@ -115,35 +119,60 @@ class Columns:
     delimiter: str = ","
     decimal_comma: bool = False
     every_row: bool = False
+    exact: int | None = None
+    factor: float = 1.0
+
+    def octets(self, rows: int) -> int:
+        """Return how much memory so many rows take, while codes are made of them at the latest."""
+        samples = len(self.columns) - (self.exact is not None)
+        return rows * (4 * samples + (8 if self.exact is not None else 2))
 
 
 @dataclass(slots=True)
 class Rows:
-    """The numbers of a file, in the order of `Columns.columns`, and what its rows look like."""
+    """The numbers of a file, by the number of their column, and what its rows look like.
+
+    `size` is that of the file in octets: so much room is made as its first rows let expect. What is
+    not written to takes no memory.
+    """
 
     layout: Columns
+    size: int = 0
     count: int = 0
-    parts: list[Floats] = field(default_factory=list)
+    octets_read: int = 0
+    columns: dict[int, Floats] = field(default_factory=dict)
     first_lines: list[str] = field(default_factory=list)
     last_lines: list[str] = field(default_factory=list)
 
     def column(self, column: int, first: int = 0, last: int | None = None) -> Floats:
-        """Return one column of the file: all rows, or those from `first` to before `last`."""
-        place = self.layout.columns.index(column)
-        last = self.count if last is None else last
-        pieces = []
-        at = 0
-        for part in self.parts:
-            if at < last and at + len(part) > first:
-                pieces.append(part[max(first - at, 0) : last - at, place])
-            at += len(part)
-        return np.concatenate(pieces) if pieces else np.empty(0)
+        """Return one column as it is kept, or its rows from `first` to before `last`."""
+        return self.columns[column][first : self.count if last is None else last]
+
+    def taken(self, column: int) -> Floats:
+        """Return a column for the last time, so that there is room for what is made of it."""
+        found = self.column(column)
+        self.columns.pop(column)
+        return found
+
+    def _keep(self, part: Floats) -> None:
+        count = self.count + len(part)
+        for place, column in enumerate(self.layout.columns):
+            exact = column == self.layout.exact
+            kept = self.columns.get(column, np.empty(0))
+            if count > kept.size:
+                rows = int(_SPARE * count * max(self.size / self.octets_read, 1))
+                grown: Floats = np.empty(rows, np.float64 if exact else np.float32)
+                grown[: self.count] = kept[: self.count]
+                self.columns[column] = kept = grown
+            kept[self.count : count] = part[:, place] * (self.layout.factor if exact else 1.0)
+        self.count = count
 
     def resolution(self, column: int) -> float:
         """Return what the last digit of a column stands for, where it is coarsest."""
         ends = (self.first_lines, self.last_lines)
         finest = [_finest(self._cell(line, column) for line in lines) for lines in ends]
-        return max((each for each in finest if each), default=0.0)
+        factor = self.layout.factor if column == self.layout.exact else 1.0
+        return factor * max((each for each in finest if each), default=0.0)
 
     def _cell(self, line: str, column: int) -> str:
         cells = cells_of(line, self.layout.delimiter)
@@ -162,12 +191,12 @@ class Rows:
             self.first_lines = text[: 1 << 13].splitlines()[:_SAMPLES]
         self.last_lines = text[-(1 << 13) :].splitlines()[1:][-_SAMPLES:] or [text.strip()]
         part = self._parsed(text)
+        self.octets_read += len(block)
         if part.size:
-            self.parts.append(part)
-            self.count += len(part)
-        if self.count * len(self.layout.columns) > MAX_VALUES:
+            self._keep(part)
+        if self.layout.octets(self.count) > MAX_OCTETS:
             raise CaptureError(
-                f"{path} has more than {MAX_VALUES // len(self.layout.columns):,} rows of "
+                f"{path} has more than {MAX_OCTETS // self.layout.octets(1):,} rows of "
                 f"{len(self.layout.columns)} numbers, which is more than is read of a text file. "
                 "Save a shorter record, fewer channels, or a binary format."
             )
@@ -245,7 +274,7 @@ def read_rows(path: Path, layout: Columns, notes: list[str]) -> Rows:
 
     A last line that was cut off is left out, and a note says so.
     """
-    rows = Rows(layout)
+    rows = Rows(layout, size=path.stat().st_size)
     with opened(path) as stream:
         for _ in range(layout.first_row):
             stream.readline(_HEAD)
@@ -260,6 +289,7 @@ def read_rows(path: Path, layout: Columns, notes: list[str]) -> Rows:
                     "an instrument has; it is damaged, or no CSV."
                 )
             rows.add(block[:end], path)
+            read_so_far(stream.tell(), rows.size)
     last = rest.decode("latin-1").replace(",", "." if layout.decimal_comma else ",")
     if last.strip("\x1a \t\r\0"):
         if rows.whole(last):

@@ -11,31 +11,18 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.sigrok import read_sigrok, uncertainty_fs
+from mqtick.analysis.readers.sigrok import read_sigrok_changes
 from mqtick.analysis.readers.vcd import VcdHeader, read_vcd, read_vcd_header
 from mqtick.analysis.signals.capture import Capture, CaptureFile, Signal
-from mqtick.analysis.signals.transitions import Transitions
-from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform
+from mqtick.analysis.signals.waveform import FS_PER_SECOND
 
-__all__ = ["FORMATS", "transitions_of_bits"]
+__all__ = ["FORMATS"]
 
 _COMMANDS: Final = tuple(
     f"${word}".encode() for word in ("date", "version", "timescale", "comment", "scope", "var")
 )
 _RATE: Final = re.compile(r"\bat (\d{1,9}(?:\.\d{1,9})?) ([kMG]?)Hz")
 _PREFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-
-
-def transitions_of_bits(name: str, bits: Waveform) -> Transitions:
-    """Return the changes of a waveform of one bit, each in the middle of two samples.
-
-    The level changed somewhere between them, so the uncertainty is half an interval.
-    """
-    codes = bits.codes
-    at = np.flatnonzero(codes[1:] != codes[:-1]) + 1
-    instants = bits.start_fs + at.astype(np.int64) * bits.interval_fs - bits.interval_fs // 2
-    initial = int(codes[0]) if codes.size else -1
-    return Transitions(name, initial, instants, codes[at].astype(np.int8), uncertainty_fs(bits))
 
 
 # ---- sigrok
@@ -52,15 +39,7 @@ def _is_sigrok(head: bytes) -> bool:
 
 def _open_sigrok(path: Path) -> CaptureFile:
     def read() -> Iterator[Capture]:
-        found = read_sigrok(path)
-        signals: dict[str, Signal] = {}
-        while found:
-            name = next(iter(found))
-            waveform = found.pop(name)
-            # analogue channels have codes of 16 bits, logic probes levels of 8
-            one_bit = waveform.codes.dtype == np.uint8
-            signals[name] = transitions_of_bits(name, waveform) if one_bit else waveform
-        yield Capture(signals, triggered=False)
+        yield Capture(read_sigrok_changes(path), triggered=False)
 
     return CaptureFile(path, "sigrok session", "", read)
 
@@ -88,10 +67,10 @@ def _open_vcd(path: Path) -> CaptureFile:
         signals: dict[str, Signal] = {}
         for full, transitions in found.items():
             name = transitions.name if names.count(transitions.name) == 1 else full
+            # A sampled level changed before the sample that saw it, by up to an interval.
+            np.subtract(transitions.instants_fs, interval_fs // 2, out=transitions.instants_fs)
             signals[name] = replace(
                 transitions,
-                # A sampled level changed before the sample that saw it, by up to an interval.
-                instants_fs=transitions.instants_fs - interval_fs // 2,
                 uncertainty_fs=-(-interval_fs // 2) + timescale_fs,
             )
         yield Capture(signals, triggered=False)

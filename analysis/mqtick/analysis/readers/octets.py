@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -24,11 +25,14 @@ __all__ = [
     "add_waveform",
     "channel_of",
     "interval_fs",
+    "naming",
     "opened",
+    "read_so_far",
     "reading",
     "short_decimal",
     "start_fs",
     "text",
+    "told_of",
 ]
 
 _NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
@@ -55,6 +59,37 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file; CaptureError where it cannot be opened, or not be read while it is."""
     with reading(path), path.open("rb") as stream:
         yield stream
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put the file's name in front of what is wrong with it."""
+    try:
+        yield
+    except CaptureError as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
+
+
+_WATCHER: ContextVar[Callable[[float], None] | None] = ContextVar("_WATCHER", default=None)
+
+
+@contextmanager
+def told_of(watcher: Callable[[float], None]) -> Iterator[None]:
+    """Tell a watcher which share of a large file was read, while it is."""
+    token = _WATCHER.set(watcher)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
+def read_so_far(octets: int, size: int) -> None:
+    """Say how much of a file was read."""
+    watcher = _WATCHER.get()
+    if watcher is not None:
+        watcher(min(octets / max(size, 1), 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.readers.bits import transitions_of_bits
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.logic_files import transitions_of_bits
 from mqtick.analysis.readers.octets import (
     Octets,
     add_waveform,

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
+from mqtick.analysis.readers.bits import transitions_of_bits
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.logic_files import transitions_of_bits
 from mqtick.analysis.readers.octets import (
     Octets,
     add_waveform,

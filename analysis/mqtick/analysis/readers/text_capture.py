@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.readers.columns import Columns, Floats, Rows, read_rows
+from mqtick.analysis.readers.text_grid import UNEVEN_TIMES, Grid, grid_of, once
 from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
-from mqtick.analysis.readers.time_column import even_times
+from mqtick.analysis.readers.time_column import even_times, steps_of
 from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.analysis.signals.quantise import waveform_of_volts
 from mqtick.analysis.signals.waveform import Waveform
@@ -20,8 +21,6 @@ from mqtick.analysis.signals.waveform import Waveform
 __all__ = ["Column", "Grid", "Plan", "open_plan", "split_unit", "unit_of"]
 
 _UNITS: Final = {"": 1.0, "k": 1e3, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
-_TOLD: Final = 100.0
-"""Uncertainty of the interval, in parts a million, above which a note tells it."""
 
 
 def unit_of(text: str, of: str) -> float | None:
@@ -59,18 +58,6 @@ class Column:
     name: str
     column: int
     to_volts: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Instant of sample 0 and interval in fs; how far the interval may be off, in parts a million.
-
-    Where the head tells them they are exact.
-    """
-
-    start_fs: int
-    interval_fs: int
-    error_ppm: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +118,8 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
         plan.delimiter,
         plan.decimal_comma,
         every_row=counts is None,
+        exact=counts,
+        factor=1.0 if plan.grid else plan.to_seconds,
     )
     rows = read_rows(path, layout, notes)
     if plan.rows > rows.count:
@@ -163,71 +152,41 @@ def _segments(
         grid = plan.grid
         if plan.index_column is not None:
             numbers = rows.column(plan.index_column)
-            if not (np.isfinite(numbers).all() and (np.diff(numbers) == 1).all()):
+            first, last = float(numbers[0]), float(numbers[-1])
+            if not (np.isfinite(first) and all((by == 1).all() for by in steps_of(numbers))):
                 raise CaptureError(
-                    f"{path}: the samples are numbered {numbers[0]:.0f} to {numbers[-1]:.0f} and "
+                    f"{path}: the samples are numbered {first:.0f} to {last:.0f} and "
                     f"there are {rows.count} rows, not all in turn: rows are missing or doubled, "
                     "and their times are lost. Save or copy it again."
                 )
-            grid = Grid(grid.start_fs + int(numbers[0]) * grid.interval_fs, grid.interval_fs)
+            grid = Grid(grid.start_fs + int(first) * grid.interval_fs, grid.interval_fs)
         yield 0, rows.count, grid
         return
     assert plan.time_column is not None
-    times = rows.column(plan.time_column) * plan.to_seconds
-    resolution = rows.resolution(plan.time_column) * plan.to_seconds
-    with np.errstate(invalid="ignore"):
-        back = np.flatnonzero(np.diff(times) < -2 * resolution) + 1
-    ends = [*back.tolist(), rows.count]
-    # One column after the other: of samples in volts, the first one settles it.
-    if not back.size and is_levels(rows.column(each.column) for each in plan.channels):
-        levels = [rows.column(each.column) for each in plan.channels]
-        if is_changes(levels) or not even_times(times, resolution):
-            yield 0, rows.count, None
-            return
-    if back.size > rows.count / 4:
-        raise CaptureError(f"{path}: the times go back in {back.size} rows: {_UNEVEN_TIMES}")
-    first = 0
-    for last in ends:
-        yield first, last, _grid(path, plan, times[first:last], resolution, notes)
-        first = last
-
-
-_UNEVEN_TIMES: Final = (
-    "the samples are not evenly spaced, so that no edge between them can be told. Export the "
-    "samples as the instrument took them, without thinning them out."
-)
-
-
-def _grid(path: Path, plan: Plan, times: Floats, resolution: float, notes: list[str]) -> Grid:
-    known = times[np.isfinite(times)]
-    if known.size < 2:
-        raise CaptureError(
-            f"{path} has a segment with {known.size} times, too few for a time base; it is cut "
-            "off, or its time column is no time."
-        )
-    even = even_times(times, resolution, plan.interval_s)
-    if even is None:
-        steps = np.diff(known)
-        raise CaptureError(
-            f"{path}: the times go on by {steps.min():.4g} to {steps.max():.4g} s a "
-            f"row: {_UNEVEN_TIMES}"
-        )
-    if even.repeats or even.error_ppm > _TOLD:
-        within = f", known to {even.error_ppm:,.0f} parts a million" if even.error_ppm >= 1 else ""
-        repeats = f" ({even.repeats:,} of {times.size:,} repeat)" if even.repeats else ""
-        _once(
-            notes,
-            f"The times in the file have too few digits{repeats}; they were rebuilt as samples "
-            f"{even.interval_fs * 1e-15:.6g} s apart{within}.",
-        )
-    interval_s = even.interval_fs * 1e-15
-    if plan.interval_s > 0 and abs(interval_s - plan.interval_s) > 1e-3 * plan.interval_s:
-        _once(
-            notes,
-            f"The head says that samples are {plan.interval_s:.6g} s apart, and the times are "
-            f"{interval_s:.6g} s apart; the times were taken.",
-        )
-    return Grid(even.start_fs, even.interval_fs, even.error_ppm)
+    resolution = rows.resolution(plan.time_column)
+    times = rows.column(plan.time_column)
+    back, at = [], 1
+    for steps in steps_of(times):
+        back += (np.flatnonzero(steps < -2 * resolution) + at).tolist()
+        at += steps.size
+        if len(back) > rows.count / 4:
+            raise CaptureError(f"{path}: the times go back in {len(back)} rows: {UNEVEN_TIMES}")
+    kept = [rows.column(each.column) for each in plan.channels]
+    changes = not back and is_levels(kept)
+    if changes and not is_changes(kept):
+        changes = not even_times(times, resolution)
+    del kept
+    if changes:
+        del times
+        yield 0, rows.count, None
+        return
+    begin = 0
+    for end in (*back, rows.count):
+        grid = grid_of(path, times[begin:end], resolution, (plan.interval_s, plan.rows), notes)
+        if end == rows.count:
+            del times
+        yield begin, end, grid
+        begin = end
 
 
 def _triggered(plan: Plan, grid: Grid | None, count: int) -> bool:
@@ -238,9 +197,9 @@ def _triggered(plan: Plan, grid: Grid | None, count: int) -> bool:
 
 def _changes(path: Path, plan: Plan, rows: Rows) -> dict[str, Signal]:
     assert plan.time_column is not None
-    times = rows.column(plan.time_column) * plan.to_seconds
-    resolution = rows.resolution(plan.time_column) * plan.to_seconds
-    levels = {each.name: rows.column(each.column) for each in plan.channels}
+    times = rows.taken(plan.time_column)
+    levels = ((each.name, rows.taken(each.column)) for each in plan.channels)
+    resolution = rows.resolution(plan.time_column)
     return dict(transitions_of(path, times, resolution, levels))
 
 
@@ -248,10 +207,13 @@ def _waveforms(
     plan: Plan, rows: Rows, within: tuple[int, int], grid: Grid, notes: list[str]
 ) -> dict[str, Signal]:
     signals: dict[str, Signal] = {}
+    only = within == (0, rows.count)
+    if only and rows.layout.exact is not None:
+        rows.taken(rows.layout.exact)
     for channel in plan.channels:
-        values = rows.column(channel.column, *within)
+        values = rows.taken(channel.column) if only else rows.column(channel.column, *within)
         if channel.to_volts != 1.0:
-            values = values * channel.to_volts
+            values *= np.float32(channel.to_volts)
         waveform = _waveform(channel.name, values, grid, notes)
         if waveform is not None:
             signals[channel.name] = waveform
@@ -263,30 +225,25 @@ def _waveform(name: str, values: Floats, grid: Grid, notes: list[str]) -> Wavefo
     known = np.flatnonzero(~np.isnan(values))
     finite = values[np.isfinite(values)]
     if not finite.size:
-        _once(notes, f"{name}: no samples; it was left out.")
+        once(notes, f"{name}: no samples; it was left out.")
         return None
     first, last = int(known[0]), int(known[-1]) + 1
     if last - first > known.size:
         holes = _samples(last - first - known.size)
-        _once(notes, f"{name}: {holes} with no number among the others; it was left out.")
+        once(notes, f"{name}: {holes} with no number among the others; it was left out.")
         return None
     values = values[first:last]
     if finite.size < values.size:
         over = _samples(values.size - finite.size)
-        _once(notes, f"{name}: {over} beyond the range of the instrument, put at its end.")
+        once(notes, f"{name}: {over} beyond the range of the instrument, put at its end.")
         values = np.clip(values, finite.min(), finite.max())
     try:
         start_fs = grid.start_fs + first * grid.interval_fs
         return waveform_of_volts(values, grid.interval_fs, start_fs)
     except ValueError as error:
-        _once(notes, f"{name}: values that are no volts ({error}); it was left out.")
+        once(notes, f"{name}: values that are no volts ({error}); it was left out.")
         return None
 
 
 def _samples(count: int) -> str:
     return f"{count:,} sample{'s' if count > 1 else ''}"
-
-
-def _once(notes: list[str], note: str) -> None:
-    if note not in notes:
-        notes.append(note)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.readers.octets import LONGEST_S
+from mqtick.analysis.readers.time_column import pieces_of, steps_of
 from mqtick.analysis.signals.capture import CaptureError
 from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
 from mqtick.analysis.signals.waveform import femtoseconds
@@ -27,41 +29,50 @@ _ODD_RATES_HZ: Final = (3e6, 6e6, 12e6, 24e6, 48e6, 96e6)
 def is_levels(channels: Iterable[Floats]) -> bool:
     """Whether these are levels, 0 or 1, as logic analysers write them."""
     for values in channels:
-        levels = values[~np.isnan(values)]
-        if not levels.size or not ((levels == 0) | (levels == 1)).all():
+        known = 0
+        for piece in pieces_of(values):
+            levels = piece[~np.isnan(piece)]
+            if not ((levels == 0) | (levels == 1)).all():
+                return False
+            known += levels.size
+        if not known:
             return False
     return True
 
 
-def is_changes(channels: Sequence[Floats]) -> bool:
+def is_changes(channels: Iterable[Floats]) -> bool:
     """Whether each row but the last differs from the one before."""
-    changed = np.zeros(max(channels[0].size - 1, 0), bool)
-    for levels in channels:
-        changed |= levels[1:] != levels[:-1]
-    return bool(changed[:-1].all())
+    for steps in zip(*(steps_of(levels[:-1]) for levels in channels), strict=True):
+        if not np.logical_or.reduce([by != 0 for by in steps]).all():
+            return False
+    return True
 
 
 def transitions_of(
-    path: Path, times_s: Floats, resolution_s: float, channels: Mapping[str, Floats]
-) -> Iterable[tuple[str, Transitions]]:
-    """Return the changes of each channel by its name; CaptureError where times go back.
+    path: Path, times_s: Floats, resolution_s: float, channels: Iterable[tuple[str, Floats]]
+) -> Iterator[tuple[str, Transitions]]:
+    """Yield the changes of each channel by its name; CaptureError where times go back.
 
     The file does not keep the sample rate: a change is uncertain by the greatest distance that
     all changes are whole multiples of, or by the last digit where there are too few changes.
+    `times_s` is used up.
     """
-    if not np.isfinite(times_s).all() or (np.diff(times_s) < 0).any():
+    if not np.isfinite(times_s).all() or (times_s[1:] < times_s[:-1]).any():
         raise CaptureError(
             f"{path}: the times of the changes go back, or are missing; it is damaged, or two "
             "files were joined. Export it again."
         )
-    if np.abs(times_s).max() > LONGEST_S:
+    largest = max(abs(float(times_s[0])), abs(float(times_s[-1])))
+    if largest > LONGEST_S:
         raise CaptureError(
-            f"{path}: times up to {np.abs(times_s).max():.4g} s, and more than {LONGEST_S:.0f} s "
+            f"{path}: times up to {largest:.4g} s, and more than {LONGEST_S:.0f} s "
             "is not counted in fs. Export a shorter range, with times counted from its start."
         )
-    instants = np.rint(times_s * 1e15).astype(np.int64)
     uncertainty = _interval_fs(times_s[1:-1], resolution_s)
-    return [(name, _of(name, instants, levels, uncertainty)) for name, levels in channels.items()]
+    times_s *= 1e15
+    instants = np.rint(times_s, out=times_s).astype(np.int64)
+    for name, levels in channels:
+        yield name, _of(name, instants, levels, uncertainty)
 
 
 def _interval_fs(times_s: Floats, resolution_s: float) -> int:
@@ -69,14 +80,21 @@ def _interval_fs(times_s: Floats, resolution_s: float) -> int:
     resolution_fs = femtoseconds(resolution_s)
     if times_s.size < _ENOUGH or resolution_fs < 1:
         return resolution_fs
-    digits = (times_s - times_s[0]) / resolution_s
-    common = int(np.gcd.reduce(np.rint(digits).astype(np.int64)))
+
+    def digits() -> Iterator[Floats]:
+        return ((piece - times_s[0]) / resolution_s for piece in pieces_of(times_s))
+
+    common = 0
+    for piece in digits():
+        common = math.gcd(common, int(np.gcd.reduce(np.rint(piece).astype(np.int64))))
     if common > 1:
         return resolution_fs * common
     for rate_hz in _ODD_RATES_HZ:
         interval = 1 / (rate_hz * resolution_s)
-        samples = digits / interval
-        if interval > 4 and (np.abs(samples - np.rint(samples)) * interval <= 1.001).all():
+        samples = (piece / interval for piece in digits())
+        if interval > 4 and all(
+            (np.abs(piece - np.rint(piece)) * interval <= 1.001).all() for piece in samples
+        ):
             return femtoseconds(1 / rate_hz)
     return resolution_fs
 

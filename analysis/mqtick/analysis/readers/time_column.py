@@ -1,11 +1,14 @@
 """The time base of a record out of its column of rounded times.
 
 Such columns have few digits: DS1000C and DS1000E write -5.11e-03 two hundred times in a row. So
-the interval is fitted over the whole column, and held against what rounding explains.
+the interval is fitted over the whole column, and held against what rounding explains. Columns are
+looked at piece by piece: nothing that is as long as they are is made of them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,12 +18,19 @@ from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.readers.octets import LONGEST_S
 from mqtick.analysis.signals.waveform import femtoseconds
 
-__all__ = ["TimeBase", "even_times"]
+__all__ = ["TimeBase", "even_times", "pieces_of", "steps_of", "unstretched"]
 
 _FLOAT32: Final = 6e-8
 """Some instruments round to 24 bits before they write more digits than that."""
 _UNEVEN: Final = 0.1
 """Share of the interval by which samples may be off beside all rounding."""
+_ROUND: Final = (1.0, 1.25, 1.6, 2.0, 2.5, 3.125, 3.2, 4.0, 5.0, 6.25, 6.4, 8.0, 10.0)
+"""Intervals of oscilloscopes, but for a power of ten."""
+_RECORDS: Final = (500, 600, 1000, 1024, 1200, 2048, 2500, 4096, 5000, 8192, 10_000, 16_384)
+"""Lengths of records, of which a file may hold a part."""
+_LEAST_RECORD: Final = 200
+_TELLS_PPM: Final = 50.0
+_PIECE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,18 @@ class TimeBase:
     error_ppm: float
 
 
+def pieces_of(column: Floats) -> Iterator[Floats]:
+    """Yield a column piece by piece, none of them empty."""
+    for at in range(0, column.size, _PIECE):
+        yield column[at : at + _PIECE]
+
+
+def steps_of(column: Floats) -> Iterator[Floats]:
+    """Yield how far each time is after the one before, piece by piece."""
+    for at in range(0, column.size - 1, _PIECE):
+        yield np.diff(column[at : at + _PIECE + 1])
+
+
 def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) -> TimeBase | None:
     """Return the even time base of a column of seconds, None where there is none.
 
@@ -47,25 +69,40 @@ def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) ->
     (0 where it does not): it is taken where the column does not contradict it. Times that are no
     number are passed over, with their rows counted.
     """
-    known = np.flatnonzero(np.isfinite(times_s))
-    if known.size < 2:
+    count, row_sum, time_sum, largest = 0, 0.0, 0.0, 0.0
+    for rows, times in _known(times_s):
+        if not count:
+            first_row, first = float(rows[0]), float(times[0])
+        count += times.size
+        row_sum += float((rows - first_row).sum())
+        time_sum += float((times - first).sum())
+        largest = max(largest, float(np.abs(times).max()))
+        last_row, last = float(rows[-1]), float(times[-1])
+    if count < 2:
         return None
-    times, rows = times_s[known], known.astype(np.float64)
-    middle, middle_row = float(times.mean()), float(rows.mean())
-    rows -= middle_row
-    slope = float(rows @ (times - middle)) / float(rows @ rows)
+    middle, middle_row = first + time_sum / count, first_row + row_sum / count
+    squares = products = 0.0
+    for rows, times in _known(times_s):
+        away = rows - middle_row
+        squares += float((away * away).sum())
+        products += float((away * (times - middle)).sum())
+    slope = products / squares
     if not slope > 0:
         return None
-    steps = np.diff(times)
-    repeats = int(np.count_nonzero(steps == 0))
-    blur = _FLOAT32 * float(np.abs(times).max())
+    worst, repeats, least = 0.0, 0, math.inf
+    before: Floats = np.empty(0)
+    for rows, times in _known(times_s):
+        worst = max(worst, float(np.abs(times - middle - slope * (rows - middle_row)).max()))
+        steps = np.diff(times, prepend=before)
+        repeats += int(np.count_nonzero(steps == 0))
+        least, before = min(least, float(steps.min(initial=math.inf))), times[-1:]
+    blur = _FLOAT32 * largest
     # Times cut off instead of rounded are off by a whole digit, on both sides of 0.
     rounding = resolution_s * (1.05 if repeats else 0.55) + blur
-    worst = float(np.abs(times - middle - slope * rows).max())
-    if worst > rounding + _UNEVEN * slope or float(steps.min()) < -2 * rounding:
+    if worst > rounding + _UNEVEN * slope or least < -2 * rounding:
         return None
-    span = float(known[-1] - known[0])
-    distinct = max(known.size - repeats, 2)
+    span = last_row - first_row
+    distinct = max(count - repeats, 2)
     # Many rows, each rounded differently, say more than the first and the last one alone: among
     # what they make likely the shortest number is taken.
     share = min(1.0, 7 / distinct**0.5)
@@ -77,7 +114,7 @@ def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) ->
         interval = _shortest(slope, likely)
         # But rounding on a regular grid is not random: the first and the last time may both be off
         # by half a unit of their last digit, in opposite directions.
-        chord = float(times[-1] - times[0]) / span
+        chord = (last - first) / span
         error = (
             abs(femtoseconds(interval) * 1e-15 - chord)
             + 2 * max(worst, resolution_s / 2 + blur) / span
@@ -87,6 +124,43 @@ def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) ->
     if interval_fs <= 0 or abs(start) > LONGEST_S:
         return None
     return TimeBase(femtoseconds(start), interval_fs, repeats, error / interval * 1e6)
+
+
+def _known(times_s: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Yield the numbers of the rows whose times are known, and these times."""
+    at = 0
+    for piece in pieces_of(times_s):
+        known = np.flatnonzero(np.isfinite(piece))
+        if known.size:
+            yield (known + at).astype(np.float64), piece[known]
+        at += piece.size
+
+
+def unstretched(base: TimeBase, rows: int, announced: int) -> tuple[int, float] | None:
+    """Return length and interval in s of a record whose times were spread over one interval less.
+
+    Some instruments write the N samples of a span so that the last one stands at its end: each is
+    then N / (N - 1) of the interval after the one before. None where the interval is one that
+    oscilloscopes have, or would be none for `rows`, for the rows that were `announced`, and for
+    common lengths of a record of which the file is a part.
+    """
+    interval = base.interval_fs * 1e-15
+    error = base.error_ppm * 1e-6
+    if base.error_ppm > _TELLS_PPM or _is_round(interval, error):
+        return None
+    lengths = (rows, announced, *(length for length in _RECORDS if length > rows))
+    for length in lengths:
+        true = interval * (length - 1) / max(length, 1)
+        if length >= _LEAST_RECORD and (found := _is_round(true, error + 1e-9)):
+            return length, found
+    return None
+
+
+def _is_round(interval: float, error: float) -> float:
+    """Return the usual interval that is no further away than a share of it, 0.0 for none."""
+    power = 10.0 ** math.floor(math.log10(interval))
+    near = min((each * power for each in _ROUND), key=lambda each: abs(each - interval))
+    return float(f"{near:.4g}") if abs(near - interval) <= error * interval else 0.0
 
 
 def _shortest(value: float, error: float) -> float:

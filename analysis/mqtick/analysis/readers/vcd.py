@@ -11,12 +11,13 @@ import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from os import SEEK_END
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
 
-from mqtick.analysis.readers.octets import MAX_CHANGES, opened
+from mqtick.analysis.readers.octets import MAX_CHANGES, naming, opened, read_so_far
 from mqtick.analysis.signals.capture import CaptureError
 from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
 
@@ -61,8 +62,9 @@ class _Signal:
         return Transitions(
             self.name,
             UNKNOWN if self.initial is None else self.initial,
-            np.array(self.instants, np.int64),
-            np.array(self.levels, np.int8),
+            # Not copied: of many changes there is no room for two.
+            np.frombuffer(self.instants, np.int64),
+            np.frombuffer(self.levels, np.int8),
         )
 
 
@@ -92,7 +94,7 @@ def read_vcd(source: Path | BinaryIO) -> dict[str, Transitions]:
     too many changes; CaptureError where the file cannot be read.
     """
     if isinstance(source, Path):
-        with opened(source) as stream:
+        with naming(source), opened(source) as stream:
             return read_vcd(stream)
     tokens = _tokens(source)
     header = _header(tokens)
@@ -105,14 +107,17 @@ def read_vcd(source: Path | BinaryIO) -> dict[str, Transitions]:
 
 def read_vcd_header(path: Path) -> VcdHeader:
     """Read no more than the declarations of a dump; VcdError or CaptureError."""
-    with opened(path) as stream:
+    with naming(path), opened(path) as stream:
         return _header(_tokens(stream))
 
 
 def _tokens(stream: BinaryIO) -> Iterator[str]:
     """Split at white space, piece by piece. Octets that are no ASCII stay what they are."""
     rest = ""
+    size = stream.seek(0, SEEK_END)
+    stream.seek(0)
     while piece := stream.read(_PIECE):
+        read_so_far(stream.tell(), size)
         text = rest + piece.decode("latin-1")
         words = text.split()
         rest = words.pop() if words and not text[-1].isspace() else ""

@@ -30,7 +30,7 @@ _BINS: Final = 64
 _RESOLVED: Final = 8
 _ZOOM: Final = 4096
 _FINE: Final = 1 << 16
-_PIECE: Final = 1 << 20
+_PIECE: Final = 1 << 17
 
 
 def is_few(outliers: int, rarer: int) -> bool:

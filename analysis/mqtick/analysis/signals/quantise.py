@@ -27,7 +27,7 @@ _SAME: Final = 1.5
 _PARTS: Final = 4
 """Into so many parts the least distance is divided, where not all others are its multiples."""
 _LOOKED_AT: Final = 1 << 16
-_PIECE: Final = 1 << 20
+_PIECE: Final = 1 << 17
 _LARGEST_V: Final = 1e30
 """Instruments write 9.9E+37 for what they did not measure."""
 _FINEST: Final = 2.0**-44

@@ -25,6 +25,7 @@ class Transitions:
         instants_fs: when it changed after that, in fs on the file's own time scale, increasing.
         levels: the level from each of these instants on, 0, 1 or -1; never twice the same.
         uncertainty_fs: how far a change may be from the instant that stands for it, either way.
+        missing: how many later changes were counted and not kept, as there are too many.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Transitions:
     instants_fs: npt.NDArray[np.int64]
     levels: npt.NDArray[np.int8]
     uncertainty_fs: int = 0
+    missing: int = 0
 
     def edges(self, trigger_fs: int = 0) -> list[Edge]:
         """Return changes between 0 and 1, their instants counted from `trigger_fs`.

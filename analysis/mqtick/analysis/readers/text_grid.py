@@ -1,0 +1,111 @@
+"""The time base of the rows of a text file: out of their times, held against what the head says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mqtick.analysis.readers.columns import Floats
+from mqtick.analysis.readers.time_column import TimeBase, even_times, steps_of, unstretched
+from mqtick.analysis.signals.capture import CaptureError
+from mqtick.analysis.signals.waveform import femtoseconds
+
+__all__ = ["UNEVEN_TIMES", "Grid", "grid_of", "once"]
+
+_TOLD: Final = 100.0
+"""Uncertainty of the interval, in parts a million, above which a note tells it."""
+_THINNED_PPM: Final = 10_000.0
+"""A head whose interval is further from that of the times is of the samples before a thinning."""
+UNEVEN_TIMES: Final = (
+    "the samples are not evenly spaced, so that no edge between them can be told. Export the "
+    "samples as the instrument took them, without thinning them out."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Instant of sample 0 and interval in fs; how far the interval may be off, in parts a million.
+
+    Where the head tells them they are exact.
+    """
+
+    start_fs: int
+    interval_fs: int
+    error_ppm: float = 0.0
+
+
+def grid_of(
+    path: Path,
+    times: Floats,
+    resolution: float,
+    told: tuple[float, int],
+    notes: list[str],
+) -> Grid:
+    """Return the time base of a segment from its column of times in s; CaptureError.
+
+    `told` is what the head says: the interval in s, and how many rows there are, each 0 where it
+    does not. Notes say what had to be rebuilt, and which of two that differ was believed.
+    """
+    known = int(np.isfinite(times).sum())
+    if known < 2:
+        raise CaptureError(
+            f"{path} has a segment with {known} times, too few for a time base; it is cut "
+            "off, or its time column is no time."
+        )
+    even = even_times(times, resolution, told[0])
+    if even is None:
+        steps = [by[np.isfinite(by)] for by in steps_of(times)]
+        least = min((float(by.min()) for by in steps if by.size), default=np.nan)
+        most = max((float(by.max()) for by in steps if by.size), default=np.nan)
+        raise CaptureError(
+            f"{path}: the times go on by {least:.4g} to {most:.4g} s a row: {UNEVEN_TIMES}"
+        )
+    if even.repeats or even.error_ppm > _TOLD:
+        within = f", known to {even.error_ppm:,.0f} parts a million" if even.error_ppm >= 1 else ""
+        repeats = f" ({even.repeats:,} of {times.size:,} repeat)" if even.repeats else ""
+        once(
+            notes,
+            f"The times in the file have too few digits{repeats}; they were rebuilt as samples "
+            f"{even.interval_fs * 1e-15:.6g} s apart{within}.",
+        )
+    return _believed(even, times.size, told, notes)
+
+
+def _believed(even: TimeBase, rows: int, told: tuple[float, int], notes: list[str]) -> Grid:
+    """Hold the interval of the times against what else tells it, and say which was taken."""
+    times_s = even.interval_fs * 1e-15
+    grid = Grid(even.start_fs, even.interval_fs, even.error_ppm)
+    told_s, who, stretched = told[0], "The head says", ""
+    if told_s <= 0:
+        found = unstretched(even, rows, told[1])
+        if found is None:
+            return grid
+        length, told_s = found
+        who = f"A record of {length:,} samples has them"
+        stretched = f", as if they were spread over {length - 1:,} intervals"
+    apart = abs(times_s / told_s - 1) * 1e6
+    if femtoseconds(told_s) == even.interval_fs or apart <= even.error_ppm:
+        return grid
+    if apart > _THINNED_PPM:
+        once(
+            notes,
+            f"The head says that samples are {told_s:.6g} s apart, and the times are "
+            f"{times_s:.6g} s apart; the times were taken.",
+        )
+        return grid
+    once(
+        notes,
+        f"{who} {'that samples are ' if not stretched else ''}{told_s:.6g} s apart, and the times "
+        f"are {times_s:.6g} s apart{stretched}: {told_s:.6g} s was taken, and the time base counts "
+        f"as uncertain by the difference, {apart:,.0f} parts a million.",
+    )
+    return Grid(even.start_fs, femtoseconds(told_s), even.error_ppm + apart)
+
+
+def once(notes: list[str], note: str) -> None:
+    """Add a note that is not there yet."""
+    if note not in notes:
+        notes.append(note)
