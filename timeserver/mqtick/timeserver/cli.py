@@ -95,7 +95,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 def _show_status(folder: str, as_json: bool) -> int:
     try:
         found = read_status(status_path(PROGRAM, folder))
-        lines = list(status_lines(found.values))
+        lines = [] if as_json else list(status_lines(found.values))
     except StatusError as error:
         return fail(str(error), Exit.NOT_SYNCHRONISED)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
