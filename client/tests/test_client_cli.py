@@ -20,6 +20,7 @@ import pytest
 from mqtick.client.cli import EXAMPLES, _parser, main, parse_duration_ns
 from mqtick.client.metrics import metrics
 from mqtick.client.present import NowError, boot_id, now, now_from
+from mqtick.client.status_text import summary
 from mqtick.protocol.auth import Keyring
 from mqtick.service import Status
 from mqtick.service.metrics import render
@@ -42,6 +43,8 @@ def row(
         "offset_ns": utc_minus_raw_ns,
         "lower_ns": utc_minus_raw_ns - half_ns,
         "upper_ns": utc_minus_raw_ns + half_ns,
+        "narrow_lower_ns": None,
+        "narrow_upper_ns": None,
         "state": state,
     }
 
@@ -68,6 +71,8 @@ def values_of(
         "servers": [server_row(state, half_ns)] if known else [],
         "disagreements": [],
         "keys": [],
+        "follow_unsigned": False,
+        "trust_broker": False,
         "forecast": forecast if known else [],
         "boot_id": boot_id(),
         "virtual_clock": "",
@@ -95,6 +100,7 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "latest_offset_ns": 3 * US + half_ns,
         "bound_ns": half_ns,
         "bound_is_assumed": False,
+        "narrow_bound_ns": None,
         "root_distance_ns": 0,
         "delay_ns": 300 * US,
         "frequency_ppb": 1200.0,
@@ -451,11 +457,54 @@ def test_sources_are_a_line_each_with_a_mark(tmp_path: Path, capsys: Out) -> Non
     assert head[:4] == ["server", "format", "stratum", "state"]
     assert [line[0] for line in lines] == ["*", "x", "+", "?"]
     assert " ".join(lines[0]) == (
-        "* 0 precise 1 synchronised 2.0 s +3.0 us 20.0 us 0.0 us 300.0 us no"
+        "* 0 precise 1 synchronised 2.0 s +3.0 us 20.0 us - 0.0 us 300.0 us no"
     )
     write(tmp_path, values, age_ns=90 * SECOND)
     assert ask(tmp_path, "sources") == 3
     assert capsys.readouterr().out.startswith("this status is 90 s old")
+
+
+ASSUMED = "us if the broker delivers in order and links are symmetric"
+
+
+def test_what_is_assumed_stands_apart_from_what_is_certain(tmp_path: Path, capsys: Out) -> None:
+    values = values_of(half_ns=200 * US)
+    values["servers"][0]["narrow_bound_ns"] = 30 * US
+    for one in values["forecast"]:
+        one["narrow_lower_ns"] = one["offset_ns"] - 30 * US
+        one["narrow_upper_ns"] = one["offset_ns"] + 30 * US
+    write(tmp_path, values)
+    ask(tmp_path, "status")
+    text = capsys.readouterr().out
+    assert (
+        f"  bound           200.0 us, root distance 0.0 us\n  assumed         +-30.0 {ASSUMED}\n"
+        in text
+    )
+    assert summary(values) == "synchronised: offset +3.0 us, bound 200.0 us, assumed 30.0 us"
+    ask(tmp_path, "now")
+    assert capsys.readouterr().out.splitlines()[3] == f"assumed  +-30.0 {ASSUMED}"
+    text = render(metrics(values))
+    assert 'mqtick_client_bound_seconds{server="0"} 0.0002' in text
+    assert 'mqtick_client_narrow_bound_seconds{server="0"} 3e-05' in text
+
+
+def test_the_guaranteed_bound_decides_what_is_waited_for(tmp_path: Path) -> None:
+    values = values_of(half_ns=2 * MS)
+    for one in values["forecast"]:
+        one["narrow_lower_ns"] = one["narrow_upper_ns"] = one["offset_ns"]
+    write(tmp_path, values)
+    assert wait(tmp_path, "1ms") == 4
+
+
+def test_open_doors_are_said(tmp_path: Path, capsys: Out) -> None:
+    values = values_of(follow_unsigned=True, trust_broker=True)
+    write(tmp_path, values)
+    ask(tmp_path, "status")
+    text = capsys.readouterr().out
+    assert "open door         follow_unsigned: who may publish can set this clock" in text
+    assert "open door         trust_broker: " in text
+    assert "mqtick_client_follow_unsigned 1" in render(metrics(values))
+    assert "mqtick_client_follow_unsigned 0" in render(metrics(values_of()))
 
 
 def test_a_frequency_that_nobody_knows_yet_is_no_number(tmp_path: Path, capsys: Out) -> None:

@@ -92,5 +92,5 @@ def test_the_doctor_names_servers_that_disagree(world: World) -> None:
 def test_nothing_is_said_of_servers_that_agree() -> None:
     assert list(doctor_broker.check_agreement([])) == []
     values = {"chosen": 0, "state": "synchronised", "disagreements": []}
-    row = {"offset_ns": 3 * US, "bound_ns": 20 * US}
+    row = {"offset_ns": 3 * US, "bound_ns": 20 * US, "narrow_bound_ns": None}
     assert summary({**values, "servers": [row]}) == "synchronised: offset +3.0 us, bound 20.0 us"

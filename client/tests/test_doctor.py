@@ -20,6 +20,7 @@ from mqtick.client import (
     doctor,
     doctor_broker,
     doctor_chrony,
+    doctor_client,
     doctor_host,
     doctor_listen,
     doctor_probes,
@@ -270,36 +271,50 @@ def status_of(age_s: float = 0.5, **values: Any) -> Status:
     ],
 )
 def test_the_clients_own_status_is_judged(status: Status, result: str, said: str) -> None:
-    (check,) = doctor_host.check_client(lambda: status)
+    (check,) = doctor_client.check_client(lambda: status)
     assert check.result == result
     assert said in check.value
+
+
+def test_an_open_door_is_worth_a_warning() -> None:
+    doors = doctor_client.check_doors(follow_unsigned=True, trust_broker=True)
+    assert [(check.result, check.name) for check in doors] == [
+        ("WARN", "follow_unsigned"),
+        ("WARN", "trust_broker"),
+    ]
+    assert list(doctor_client.check_doors(follow_unsigned=False, trust_broker=False)) == []
 
 
 def test_without_a_client_the_doctor_says_so() -> None:
     def read() -> Status:
         raise StatusError("/run/x: there is no status")
 
-    (check,) = doctor_host.check_client(read)
+    (check,) = doctor_client.check_client(read)
     assert (check.result, check.value) == ("WARN", "/run/x: there is no status")
 
 
 def test_what_the_client_refused_is_explained() -> None:
     refused = {"tag": 3, "replayed": 9, "no-reply": 2, "before-exchange": 7}
-    checks = list(doctor_host.check_client(lambda: status_of(refused=refused)))[1:]
+    checks = list(doctor_client.check_client(lambda: status_of(refused=refused)))[1:]
     assert [check.value for check in checks] == ["3 tag"], "the others are past, or nobody's fault"
     assert "keys differ" in checks[0].remedy
     waiting = status_of(state="unsynchronised", refused=refused)
-    checks = list(doctor_host.check_client(lambda: waiting))[1:]
+    checks = list(doctor_client.check_client(lambda: waiting))[1:]
     assert [check.value for check in checks] == ["3 tag", "7 before-exchange"]
 
 
 def test_a_client_that_runs_tells_itself_whether_it_is_answered() -> None:
     row = {"server": 3, "delay_ns": 250_000, "kind": "echo"}
-    (good,) = doctor_host.check_rows([row])
+    (good,) = doctor_client.check_rows([row])
     assert good.line() == (
         "OK   exchange with server 3: the client that runs uses echo, round trip 250 us"
     )
-    (bad,) = doctor_host.check_rows([{**row, "delay_ns": None}])
+    (good,) = doctor_client.check_rows([{**row, "bound_ns": 200_000, "narrow_bound_ns": 30_000}])
+    assert good.value.endswith(
+        "round trip 250 us, bound 200 us, assumed 30 us if the broker delivers in order and links "
+        "are symmetric"
+    )
+    (bad,) = doctor_client.check_rows([{**row, "delay_ns": None}])
     assert bad.result == "FAIL"
 
 

@@ -18,7 +18,8 @@ from mqtick.client.sample import Kind, Reason, Sample, Verdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_foreign_track import DRAFT_SYN, OFFSET_NS, SYN, Bench
-from track_bench import MS, SECOND
+from track_bench import KEYS, MS, SECOND
+from track_bench import Bench as PreciseBench
 
 HOUR = 3600
 SETTINGS = Settings()
@@ -148,7 +149,27 @@ def test_what_was_believed_is_the_estimators_to_judge() -> None:
 
 def test_an_authenticated_time_needs_no_clock_that_agrees() -> None:
     estimator = Estimator(SETTINGS.estimator)
-    first = FirstTime(estimator, 3600.0)
+    first = FirstTime(estimator, HOUR * SECOND)
     far_ns = 86_400 * SECOND
     sample = Sample(Kind.TWO_WAY, 0, far_ns, far_ns - MS, far_ns + MS, authenticated=True)
     assert first.add(sample, 0).verdict is Verdict.USED
+
+
+def test_a_precise_server_without_keys_is_confirmed_too_where_this_hosts_clock_is_far_off() -> None:
+    bench = PreciseBench()
+    bench.clock.slewed_ns = -86_400 * SECOND
+    bench.hear_times(1, 4)
+    bench.exchange()
+    assert bench.offset_ns is None
+    assert {wall.sample.reason for wall in bench.samples} == {Reason.UNCONFIRMED}
+    bench.hear_times(5, 8)
+    bench.exchange()
+    assert bench.offset_ns is not None
+    assert bench.track.first.trouble is None
+
+
+def test_a_precise_server_with_keys_is_believed_whatever_this_hosts_clock_says() -> None:
+    bench = PreciseBench(KEYS)
+    bench.clock.slewed_ns = -86_400 * SECOND
+    bench.exchange()
+    assert bench.offset_ns is not None

@@ -15,7 +15,7 @@ from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.present import PROGRAM, Now, NowError, now, now_from
 from mqtick.client.run import follow
-from mqtick.client.status_text import MARKS, STALE_NS, sources_lines, status_lines
+from mqtick.client.status_text import ASSUMPTION, MARKS, STALE_NS, sources_lines, status_lines
 from mqtick.pins import PinError
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
@@ -210,6 +210,8 @@ def _now(args: argparse.Namespace) -> int:
                     "latest_ns": present.latest_ns,
                     "estimate_ns": present.estimate_ns,
                     "clock_ns": present.clock_ns,
+                    "narrow_earliest_ns": present.narrow_earliest_ns,
+                    "narrow_latest_ns": present.narrow_latest_ns,
                     "state": present.state,
                 }
             )
@@ -218,6 +220,8 @@ def _now(args: argparse.Namespace) -> int:
         print(f"earliest {_utc(present.earliest_ns)}")
         print(f"latest   {_utc(present.latest_ns)}")
         print(f"state    {present.state}, give or take {present.bound_ns / 1000:.1f} us")
+        if present.narrow_bound_ns is not None:
+            print(f"assumed  +-{present.narrow_bound_ns / 1000:.1f} us {ASSUMPTION}")
     return Exit.GOOD if present.state == "synchronised" else Exit.NOT_SYNCHRONISED
 
 

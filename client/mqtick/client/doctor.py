@@ -12,6 +12,7 @@ from typing import Any
 
 from mqtick.client import doctor_broker as at_broker
 from mqtick.client import doctor_chrony as at_chrony
+from mqtick.client import doctor_client as at_client
 from mqtick.client import doctor_host as at_host
 from mqtick.client import doctor_probes as probing
 from mqtick.client.agent import check_settings
@@ -109,7 +110,11 @@ def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Ite
     )
     yield from guarded("timestamps", lambda: at_host.check_stamps(host.stamps, settings.timestamps))
     yield from guarded("keys", lambda: at_host.check_keys(settings.keys_file, who))
-    yield from guarded("client", lambda: at_host.check_client(lambda: _raised(status)))
+    yield from at_client.check_doors(
+        follow_unsigned=settings.follow_unsigned and bool(settings.keys_file),
+        trust_broker=settings.estimator.trust_broker,
+    )
+    yield from guarded("client", lambda: at_client.check_client(lambda: _raised(status)))
     yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
     if not steers:
         yield ok("discipline", 'none: nobody steers the clock (discipline = "chrony" would)')
@@ -154,6 +159,8 @@ def _at_broker(
     # Two that ask under one name would count each other's answers as unasked.
     asks = use_two_way and not (running.get("connected") and running.get("name") == name)
     settings = replace(settings, estimator=replace(settings.estimator, use_two_way=asks))
+    if settings.format == "auto" and settings.keys_file and not settings.follow_unsigned:
+        settings = replace(settings, format="precise")  # as the client takes it
     # 1451.1.6 is published every 5 s by the open implementation.
     listen_s = host.listen_s * (2 if settings.format in _FOREIGN else 1)
     heard = listen(settings, broker, keyring, name, listen_s=listen_s)
@@ -166,7 +173,7 @@ def _at_broker(
         yield from at_broker.check_statuses(heard)
         yield from at_broker.check_exchanges(heard, use_two_way=asks)
         if use_two_way and not asks:
-            yield from at_host.check_rows(running.get("servers", ()))
+            yield from at_client.check_rows(running.get("servers", ()))
         if settings.format == "auto" and heard.foreign and not heard.servers and not running:
             # A client would follow one of them by now, and judge its time.
             again = replace(settings, format=min(heard.foreign))

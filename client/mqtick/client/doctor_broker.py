@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from mqtick.client.disagreement import Disagreement
-from mqtick.client.doctor_host import check_refusals
+from mqtick.client.doctor_client import check_refusals
 from mqtick.client.doctor_listen import Heard
 from mqtick.client.first_time import Trouble
 from mqtick.client.sample import Reason

@@ -1,4 +1,4 @@
-"""What the doctor looks at on this host: clock, time daemons, timestamps, keys, the client."""
+"""What the doctor looks at on this host: clock, time daemons, timestamps, keys."""
 
 from __future__ import annotations
 
@@ -7,26 +7,19 @@ import os
 import pwd
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from mqtick.client.status_text import STALE_NS
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 from mqtick.protocol.stamps import KernelSocket, Source, Transmit
-from mqtick.service import Status, StatusError
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [
     "Identity",
-    "check_client",
     "check_clock",
     "check_daemons",
     "check_keys",
-    "check_refusals",
-    "check_rows",
     "check_stamps",
     "client_identity",
     "group_name",
@@ -35,8 +28,6 @@ __all__ = [
 ]
 
 _START_OF_2025_S = 1_735_689_600
-# A lost reply now and then is nobody's fault.
-_WORTH_A_WORD = 3
 
 # /proc/PID/comm holds 15 characters.
 _OTHER_DAEMONS = {
@@ -45,18 +36,6 @@ _OTHER_DAEMONS = {
     "ntp-daemon": "ntpd-rs",
     "phc2sys": "linuxptp",
     "timemaster": "linuxptp",
-}
-
-_REMEDIES = {
-    "tag": "the keys differ: compare the key files of server and client, and the client's name",
-    "unsigned": "the sender has no keys: give the server its key file",
-    "before-exchange": "with keys, nothing counts before an exchange: see no-reply and tag",
-    "no-reply": "the server does not answer: access list, rate limit or keys; see its status",
-    "subscription": "the broker's access list: compare it with docs/protocol.md",
-    "rate": "two servers with one number, or a loop between bridged brokers",
-    "stated-time": "a replay, or two servers under one number",
-    "contradicts": "somebody steps the clock of the server, or this one",
-    "retained": "somebody retains time messages: mosquitto_pub -t TOPIC -r -n",
 }
 
 
@@ -244,54 +223,3 @@ def check_keys(path: str, who: Identity) -> Check:
             "give it `broadcast` and `client` lines only (docs/protocol.md)",
         )
     return ok("keys", mode)
-
-
-def check_client(read: Callable[[], Status]) -> Iterator[Check]:
-    """Check that the client runs, is connected and knows the time, by its own status."""
-    try:
-        found = read()
-    except StatusError as error:
-        yield warn("client", str(error), "a running client", "systemctl status mqtick-client")
-        return
-    if found.age_ns > STALE_NS:
-        yield fail(
-            "client",
-            f"its status is {found.age_ns / 1e9:.0f} s old",
-            "at most 5 s",
-            "it has ended or hangs: journalctl -u mqtick-client",
-        )
-        return
-    values = found.values
-    state, reason = str(values.get("state")), values.get("last_error")
-    text = f"process {found.pid}, {state}"
-    if not values.get("connected"):
-        yield fail(
-            "client", f"{text}, not connected: {reason}", "connected", "see the broker below"
-        )
-    elif state != "synchronised":
-        yield warn("client", text, "synchronised", "see below; just started, it takes seconds")
-    else:
-        yield ok("client", text)
-    refused = Counter(values.get("refused", {}))
-    if state == "synchronised":
-        del refused["before-exchange"]  # it has had its exchange since
-    yield from check_refusals("refused since the client's start", refused)
-
-
-def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
-    """Check that servers answer the client that runs; `rows` is `servers` of its status."""
-    for row in rows:
-        name = f"exchange with server {row['server'] if row['server'] is not None else ''}".strip()
-        if row["delay_ns"] is None:
-            remedy = "access list for its request, reply and follow-up topics; keys; rate limit"
-            yield fail(name, "the client that runs got no answer", "an answer", remedy)
-        else:
-            kind, delay_us = row["kind"] or "no sample", row["delay_ns"] / 1000
-            yield ok(name, f"the client that runs uses {kind}, round trip {delay_us:.0f} us")
-
-
-def check_refusals(name: str, refused: Mapping[str, Any]) -> Iterable[Check]:
-    """Explain what was refused, where there is something to be done about it."""
-    for reason, remedy in _REMEDIES.items():
-        if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
-            yield warn(name, f"{count} {reason}", "none", remedy)

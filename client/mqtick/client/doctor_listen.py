@@ -14,7 +14,7 @@ from mqtick.client.doctor_probes import Prober, Probes
 from mqtick.client.first_time import Trouble
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
-from mqtick.client.status import disagreements_at, server_name, trouble_of
+from mqtick.client.status import disagreements_at, server_name
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import Broker
@@ -189,7 +189,7 @@ def listen(
         heard.troubles = {
             server_name(track): trouble
             for track in agent.tracks
-            if (trouble := trouble_of(track)) is not None
+            if (trouble := track.first.trouble) is not None
         }
         if heard.connected and settings.format in ("auto", "precise"):
             listener.prober.measure()

@@ -44,11 +44,11 @@ class FirstTime:
     """
 
     def __init__(
-        self, estimator: Estimator, tolerance_s: float, utc_offset_s: int | None = None
+        self, estimator: Estimator, tolerance_ns: int, utc_offset_s: int | None = None
     ) -> None:
         self.trouble: Trouble | None = None
         """Why the newest sample was not believed, where this was the reason."""
-        self._estimator, self._tolerance_ns = estimator, int(tolerance_s * _SECOND)
+        self._estimator, self._tolerance_ns = estimator, tolerance_ns
         self._utc_offset_s = utc_offset_s
         self._candidates = Candidates()
         self._believed = False

@@ -60,7 +60,7 @@ class ForeignTrack:
         is_local = format_ == "draft-2021"
         self.first = FirstTime(
             self.estimator,
-            settings.time_tolerance_s,
+            int(settings.time_tolerance_s * _SECOND),
             settings.draft_utc_offset_s if is_local else None,
         )
         self.authenticated = False

@@ -46,6 +46,11 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
             _clock_error_s(values),
             "The most by which this clock can be wrong, by the server in use.",
         ),
+        Metric(
+            "mqtick_client_follow_unsigned",
+            float(values["follow_unsigned"]),
+            "1 where formats without tags are followed although there are keys.",
+        ),
         Metric("mqtick_client_clock_steps_total", values["clock_steps"], "Steps seen.", "counter"),
     ]
     for index, row in enumerate(values["servers"]):
@@ -56,6 +61,11 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
         for name, value, text in (
             ("offset", row["offset_ns"], "Server minus this clock."),
             ("bound", row["bound_ns"], "The offset is certainly within this of what is shown."),
+            (
+                "narrow_bound",
+                row["narrow_bound_ns"],
+                "The same if the broker delivers in order and links are symmetric.",
+            ),
             ("root_distance", row["root_distance_ns"], "Bound of the server's own error."),
             ("delay", row["delay_ns"], "Round trip to the server and back."),
             (

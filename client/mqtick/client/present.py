@@ -24,6 +24,7 @@ __all__ = ["Now", "NowError", "boot_id", "now", "now_from"]
 PROGRAM = "mqtick-client"
 _SLEPT_NS = 500_000_000
 _READS, _TIGHT_NS = 10, 1_000
+_DRAWN, _WHERE_KNOWN = ("offset_ns", "lower_ns", "upper_ns"), ("narrow_lower_ns", "narrow_upper_ns")
 
 
 @functools.cache
@@ -54,11 +55,23 @@ class Now:
     """synchronised, holdover or unsynchronised."""
     clock_ns: int
     """What this host's clock read at that moment."""
+    narrow_earliest_ns: int | None = None
+    narrow_latest_ns: int | None = None
+    """The interval if the broker delivers in order and links are symmetric; None: no narrower."""
 
     @property
     def bound_ns(self) -> int:
         """The most by which the estimate is wrong: the way to the far end of the interval."""
         return max(self.latest_ns - self.estimate_ns, self.estimate_ns - self.earliest_ns)
+
+    @property
+    def narrow_bound_ns(self) -> int | None:
+        """The same if the broker delivers in order and links are symmetric; None: no less."""
+        if self.narrow_earliest_ns is None or self.narrow_latest_ns is None:
+            return None
+        return max(
+            self.narrow_latest_ns - self.estimate_ns, self.estimate_ns - self.narrow_earliest_ns
+        )
 
     @property
     def clock_error_ns(self) -> int:
@@ -82,15 +95,19 @@ def now_from(found: Status) -> Now:
         if values["boot_id"] != boot_id():
             raise NowError("the status is of an earlier boot: start mqtick-client")
         raw_ns, clock_ns = _read_clocks(values["virtual_clock"])
-        offset_ns, lower_ns, upper_ns, state = _at(values["forecast"], raw_ns, found.age_ns)
+        row = _at(values["forecast"], raw_ns, found.age_ns)
+        offset_ns, lower_ns, upper_ns = row["offset_ns"], row["lower_ns"], row["upper_ns"]
+        narrow = row["narrow_lower_ns"], row["narrow_upper_ns"]
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise NowError(f"the status file is not this version's ({error!r})") from None
     return Now(
         earliest_ns=raw_ns + lower_ns,
         latest_ns=raw_ns + upper_ns,
         estimate_ns=raw_ns + offset_ns,
-        state=state,
+        state=row["state"],
         clock_ns=clock_ns,
+        narrow_earliest_ns=None if narrow[0] is None else raw_ns + narrow[0],
+        narrow_latest_ns=None if narrow[1] is None else raw_ns + narrow[1],
     )
 
 
@@ -113,7 +130,7 @@ def _read_clocks(virtual: str) -> tuple[int, int]:
     return best[1:]
 
 
-def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> tuple[int, int, int, str]:
+def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> dict[str, Any]:
     """Draw a straight line between the two rows of the forecast around this moment."""
     if len(rows) == 0:
         raise NowError("the client is not synchronised: mqtick-client status says why")
@@ -124,9 +141,20 @@ def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> tuple[in
     for before, after in itertools.pairwise(rows):
         if raw_ns <= after["local_ns"]:
             share = (raw_ns - before["local_ns"]) / (after["local_ns"] - before["local_ns"])
-            offset_ns, lower_ns, upper_ns = (
-                before[name] + round(share * (after[name] - before[name]))
-                for name in ("offset_ns", "lower_ns", "upper_ns")
-            )
-            return offset_ns, lower_ns, upper_ns, after["state"]
+            drawn: dict[str, Any] = {
+                name: _between(before[name], after[name], share) for name in _DRAWN
+            }
+            for name in _WHERE_KNOWN:
+                one, other = before.get(name), after.get(name)
+                if one is None or other is None:
+                    drawn[name] = None
+                else:
+                    drawn[name] = _between(one, other, share)
+t None and other is not None
+                drawn[name] = _between(one, other, share) if known else None
+            return drawn | {"state": after["state"]}
     raise NowError("the client's last estimate is too old: start mqtick-client")
+
+
+def _between(before_ns: int, after_ns: int, share: float) -> int:
+    return before_ns + round(share * (after_ns - before_ns))

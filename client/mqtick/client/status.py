@@ -10,12 +10,11 @@ from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.disagreement import Disagreement, claim_of, disagreements
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.first_time import Trouble
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.present import boot_id
 from mqtick.protocol.clocks import VirtualClock
 
-__all__ = ["disagreements_at", "forecast", "frequency_ppb", "server_name", "status", "trouble_of"]
+__all__ = ["disagreements_at", "forecast", "frequency_ppb", "server_name", "status"]
 
 _SECOND = 1_000_000_000
 # Between these ages a reader draws straight lines; the interval widens ever faster, so that a
@@ -36,6 +35,8 @@ def forecast(track: AnyTrack, raw_ns: int) -> list[dict[str, Any]]:
                 "offset_ns": estimate.offset_ns,
                 "lower_ns": estimate.lower_ns - estimate.root_distance_ns,
                 "upper_ns": estimate.upper_ns + estimate.root_distance_ns,
+                "narrow_lower_ns": _plus(estimate.narrow_lower_ns, -estimate.root_distance_ns),
+                "narrow_upper_ns": _plus(estimate.narrow_upper_ns, estimate.root_distance_ns),
                 "state": str(estimate.state),
             }
         )
@@ -45,11 +46,6 @@ def forecast(track: AnyTrack, raw_ns: int) -> list[dict[str, Any]]:
 def server_name(track: AnyTrack) -> str:
     """Return the number of a server, or the format of one that has none."""
     return track.format if isinstance(track, ForeignTrack) else str(track.number)
-
-
-def trouble_of(track: AnyTrack) -> Trouble | None:
-    """Return why a server's first time is not believed."""
-    return track.first.trouble if isinstance(track, ForeignTrack) else None
 
 
 def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]:
@@ -65,11 +61,12 @@ def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, A
     return {
         **which,
         "state": str(estimate.state),
-        "offset_ns": _against_wall(estimate.offset_ns, time_minus_raw_ns),
-        "earliest_offset_ns": _against_wall(estimate.lower_ns, time_minus_raw_ns),
-        "latest_offset_ns": _against_wall(estimate.upper_ns, time_minus_raw_ns),
+        "offset_ns": _plus(estimate.offset_ns, -time_minus_raw_ns),
+        "earliest_offset_ns": _plus(estimate.lower_ns, -time_minus_raw_ns),
+        "latest_offset_ns": _plus(estimate.upper_ns, -time_minus_raw_ns),
         "bound_ns": estimate.bound_ns,
         "bound_is_assumed": estimate.assumed,
+        "narrow_bound_ns": estimate.narrow_bound_ns,
         "root_distance_ns": estimate.root_distance_ns,
         "delay_ns": track.last_delay_ns,
         "frequency_ppb": frequency_ppb(estimate, track.estimator.settings),
@@ -80,7 +77,7 @@ def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, A
         "stratum": track.stratum,
         "leap": track.leap,
         "authenticated": track.authenticated and getattr(track, "secured", False),
-        "trouble": asdict(trouble) if (trouble := trouble_of(track)) is not None else None,
+        "trouble": asdict(track.first.trouble) if track.first.trouble is not None else None,
         "verdicts": [
             {"kind": str(kind), "verdict": str(verdict), "reason": str(reason), "count": count}
             for kind, verdict, reason, count in track.estimator.counters.rows()
@@ -96,8 +93,8 @@ def frequency_ppb(estimate: Estimate, settings: EstimatorSettings) -> float | No
     return round(estimate.frequency_ppb, 3) if known else None
 
 
-def _against_wall(offset_ns: int | None, time_minus_raw_ns: int) -> int | None:
-    return None if offset_ns is None else offset_ns - time_minus_raw_ns
+def _plus(value_ns: int | None, more_ns: int) -> int | None:
+    return None if value_ns is None else value_ns + more_ns
 
 
 def _finite(value: float) -> float | None:
@@ -137,6 +134,8 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "messages_dropped": connection.dropped,
         "loop_delay_ns": agent.loopback.delay_ns(),
         "keys": agent.key_names,
+        "follow_unsigned": agent.settings.follow_unsigned and bool(agent.key_names),
+        "trust_broker": agent.settings.estimator.trust_broker,
         "clock_steps": agent.steps,
         "suspends": agent.suspends,
         "refused": dict(agent.refused),

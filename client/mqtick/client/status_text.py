@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["MARKS", "STALE_NS", "sources_lines", "status_lines", "summary"]
+__all__ = ["ASSUMPTION", "MARKS", "STALE_NS", "sources_lines", "status_lines", "summary"]
+
+ASSUMPTION = "if the broker delivers in order and links are symmetric"
+"""What `narrow_bound_ns` rests on."""
 
 MARKS = "* in use, + good too, x contradicts another one, ? its time is not known"
 
@@ -20,6 +23,8 @@ def summary(values: Mapping[str, Any]) -> str:
         return "unsynchronised"
     row = values["servers"][values["chosen"]]
     said = [f"offset {_us(row['offset_ns'])}", f"bound {_width(row['bound_ns'])}"]
+    if row["narrow_bound_ns"] is not None:
+        said.append(f"assumed {_width(row['narrow_bound_ns'])}")
     return f"{values['state']}: {', '.join([*said, *map(_apart, values['disagreements'])])}"
 
 
@@ -66,6 +71,10 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     stamps = "kernel" if values["kernel_timestamps"] else "user"
     yield from _heading(values, age_ns)
     yield f"broker            {values['broker']}, {link}, {stamps} timestamps"
+    if values["follow_unsigned"]:
+        yield "open door         follow_unsigned: who may publish can set this clock without a key"
+    if values["trust_broker"]:
+        yield "open door         trust_broker: the bound holds only if the broker delivers in order"
     if not values["servers"]:
         yield "server            none heard yet"
     for index, row in enumerate(values["servers"]):
@@ -80,6 +89,8 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
             root = _width(row["root_distance_ns"])
             yield f"  offset          {_us(row['offset_ns'])} (server minus this clock)"
             yield f"  bound           {_width(row['bound_ns'])}{assumed}, root distance {root}"
+            if row["narrow_bound_ns"] is not None:
+                yield f"  assumed         +-{_width(row['narrow_bound_ns'])} {ASSUMPTION}"
             yield f"  frequency       {_frequency(row['frequency_ppb'])}"
             yield f"  last sample     {row['age_ns'] / 1e9:.1f} s ago, {row['kind']}"
         if row["delay_ns"] is not None:
@@ -129,6 +140,7 @@ _HEADINGS = (
     "last",
     "offset",
     "bound",
+    "assumed",
     "root",
     "delay",
 )
@@ -164,6 +176,7 @@ def _source(values: Mapping[str, Any], index: int) -> tuple[str, ...]:
         "-" if row["age_ns"] is None else f"{row['age_ns'] / 1e9:.1f} s",
         "-" if row["offset_ns"] is None else _us(row["offset_ns"]),
         "-" if row["bound_ns"] is None else _width(row["bound_ns"]),
+        "-" if row["narrow_bound_ns"] is None else _width(row["narrow_bound_ns"]),
         _width(row["root_distance_ns"]),
         "-" if row["delay_ns"] is None else _width(row["delay_ns"]),
         _authenticated(values, row).partition(",")[0],

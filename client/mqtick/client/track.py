@@ -12,6 +12,7 @@ from collections.abc import Callable
 from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.exchange import echo, one_way, two_way
+from mqtick.client.first_time import FirstTime
 from mqtick.client.pending import ArrivalReading, Pending, Placement, WallSample
 from mqtick.client.rhythm import Rhythm
 from mqtick.client.sample import Origin, Reading, Sample
@@ -66,6 +67,7 @@ class Track:
         self._publish, self._collect_stamps = publish, collect_stamps
         self._on_sample, self._refuse, self._vouch = on_sample, refuse, vouch
         self.estimator = Estimator(settings)
+        self.first = FirstTime(self.estimator, time_tolerance_ns)
         self.server_loop_ns: int | None = None
         self.authenticated = False
         """Whether an authenticated exchange with a nonce has succeeded since the last reset."""
@@ -106,13 +108,14 @@ class Track:
         )
 
     def _take(self, sample: Sample, arrival: ArrivalReading) -> None:
-        judged = self.estimator.add(sample)
+        judged = self.first.add(sample, arrival.time_minus_raw_ns)
         wall = WallSample(judged, arrival.time_minus_raw_ns, arrival.realtime_ns)
         self._on_sample(self, wall)
 
     def reset(self, reason: str) -> None:
         """Forget what was measured: the clocks are not the ones it was measured with."""
         self.estimator.reset(reason)
+        self.first.reset()
         self.authenticated = False
         self._pending.clear()
         self._previous = None

@@ -1,0 +1,109 @@
+"""What the doctor hears from the client that runs, and of its settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from mqtick.client.status_text import ASSUMPTION, STALE_NS
+from mqtick.service import Status, StatusError
+from mqtick.service.check import Check, fail, ok, warn
+
+__all__ = ["check_client", "check_doors", "check_refusals", "check_rows"]
+
+# A lost reply now and then is nobody's fault.
+_WORTH_A_WORD = 3
+
+_REMEDIES = {
+    "tag": "the keys differ: compare the key files of server and client, and the client's name",
+    "unsigned": "the sender has no keys: give the server its key file",
+    "before-exchange": "with keys, nothing counts before an exchange: see no-reply and tag",
+    "no-reply": "the server does not answer: access list, rate limit or keys; see its status",
+    "subscription": "the broker's access list: compare it with docs/protocol.md",
+    "rate": "two servers with one number, or a loop between bridged brokers",
+    "stated-time": "a replay, or two servers under one number",
+    "contradicts": "somebody steps the clock of the server, or this one",
+    "retained": "somebody retains time messages: mosquitto_pub -t TOPIC -r -n",
+}
+
+
+def check_doors(*, follow_unsigned: bool, trust_broker: bool) -> Iterator[Check]:
+    """Check that no setting takes back what keys and exchanges guarantee."""
+    if follow_unsigned:
+        yield warn(
+            "follow_unsigned",
+            "formats without tags are followed although there are keys",
+            "false",
+            "whoever may publish at the broker can set this clock: leave it out as soon as all "
+            "servers speak precise",
+        )
+    if trust_broker:
+        yield warn(
+            "trust_broker",
+            "the bound rests on the broker's order of delivery",
+            "false",
+            "right only where nobody but you runs the broker; without it the narrower bound is "
+            "shown beside the certain one",
+        )
+
+
+def check_client(read: Callable[[], Status]) -> Iterator[Check]:
+    """Check that the client runs, is connected and knows the time, by its own status."""
+    try:
+        found = read()
+    except StatusError as error:
+        yield warn("client", str(error), "a running client", "systemctl status mqtick-client")
+        return
+    if found.age_ns > STALE_NS:
+        yield fail(
+            "client",
+            f"its status is {found.age_ns / 1e9:.0f} s old",
+            "at most 5 s",
+            "it has ended or hangs: journalctl -u mqtick-client",
+        )
+        return
+    values = found.values
+    state, reason = str(values.get("state")), values.get("last_error")
+    text = f"process {found.pid}, {state}"
+    if not values.get("connected"):
+        yield fail(
+            "client", f"{text}, not connected: {reason}", "connected", "see the broker below"
+        )
+    elif state != "synchronised":
+        yield warn("client", text, "synchronised", "see below; just started, it takes seconds")
+    else:
+        yield ok("client", text)
+    refused = Counter(values.get("refused", {}))
+    if state == "synchronised":
+        del refused["before-exchange"]  # it has had its exchange since
+    yield from check_refusals("refused since the client's start", refused)
+
+
+def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
+    """Check that servers answer the client that runs; `rows` is `servers` of its status."""
+    for row in rows:
+        name = f"exchange with server {row['server'] if row['server'] is not None else ''}".strip()
+        if row["delay_ns"] is None:
+            remedy = "access list for its request, reply and follow-up topics; keys; rate limit"
+            yield fail(name, "the client that runs got no answer", "an answer", remedy)
+        else:
+            kind, delay_us = row["kind"] or "no sample", row["delay_ns"] / 1000
+            value = f"the client that runs uses {kind}, round trip {delay_us:.0f} us"
+            yield ok(name, f"{value}{_bounds(row)}")
+
+
+def _bounds(row: Mapping[str, Any]) -> str:
+    """Say what is certain and, apart from it, what is assumed."""
+    bound_ns, narrow_ns = row.get("bound_ns"), row.get("narrow_bound_ns")
+    if bound_ns is None:
+        return ""
+    said = f", bound {bound_ns / 1000:.0f} us"
+    return said if narrow_ns is None else f"{said}, assumed {narrow_ns / 1000:.0f} us {ASSUMPTION}"
+
+
+def check_refusals(name: str, refused: Mapping[str, Any]) -> Iterable[Check]:
+    """Explain what was refused, where there is something to be done about it."""
+    for reason, remedy in _REMEDIES.items():
+        if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
+            yield warn(name, f"{count} {reason}", "none", remedy)
