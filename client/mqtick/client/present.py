@@ -150,8 +150,6 @@ def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> dict[str
                     drawn[name] = None
                 else:
                     drawn[name] = _between(one, other, share)
-t None and other is not None
-                drawn[name] = _between(one, other, share) if known else None
             return drawn | {"state": after["state"]}
     raise NowError("the client's last estimate is too old: start mqtick-client")
 
