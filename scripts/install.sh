@@ -143,7 +143,8 @@ install_program() {
   fi
   say "building and installing mqtick from $here"
   # pip takes no file whose SHA-256 is not in the lists. What builds mqtick stays out of $prefix.
-  local pip=("$bin/python" -m pip --quiet --disable-pip-version-check) lists=$here/requirements
+  local pip=("$bin/python" -m pip --quiet --no-cache-dir --disable-pip-version-check)
+  local lists=$here/requirements
   local hashed=(install --no-warn-script-location --require-hashes)
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT

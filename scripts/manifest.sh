@@ -61,18 +61,16 @@ recorded() { sed -n "s/^$1 //p" "$manifest" | tac; }
 
 has_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 
-reload_systemd() { if has_systemd; then systemctl daemon-reload; fi; }
-
 remove_everything() {
-  local item chrony=no
+  local item services=() chrony=no
   if [ ! -e "$manifest" ]; then
     say "nothing to remove: there is no $manifest."
     return
   fi
-  # shellcheck disable=SC2046 # names of units have no spaces
-  if [ -z "$root" ] && command -v systemctl >/dev/null && grep -q '^unit ' "$manifest"; then
-    if has_systemd; then systemctl stop $(recorded unit) || true; fi
-    systemctl disable $(recorded unit) 2>/dev/null || true
+  mapfile -t services < <(recorded unit)
+  if [ -z "$root" ] && command -v systemctl >/dev/null && [ ${#services[@]} -gt 0 ]; then
+    if has_systemd; then systemctl stop "${services[@]}" || true; fi
+    systemctl disable "${services[@]}" 2>/dev/null || true
   fi
   if grep -q '^file /etc/chrony/' "$manifest"; then chrony=yes; fi
   while read -r item; do rm -f "$root$item"; done < <(recorded file)
@@ -94,10 +92,16 @@ remove_everything() {
     done < <(recorded group)
   fi
   rm -rf "$root$prefix" "$root/var/log/mqtick"
-  reload_systemd
-  # chronyd keeps a reference clock until it starts anew
-  if [ "$chrony" = yes ] && has_systemd && systemctl -q is-active chrony; then
-    systemctl restart chrony
+  if has_systemd; then
+    systemctl daemon-reload
+    # else systemd remembers that one failed
+    systemctl reset-failed "${services[@]}" 2>/dev/null || true
+  fi
+  if [ "$chrony" = yes ] && [ -z "$root" ]; then
+    # chronyd leaves its sockets behind, and makes those anew that other lines of it still name
+    rm -f /run/chrony.mqtick*.sock
+    # chronyd keeps a reference clock until it starts anew
+    if has_systemd && systemctl -q is-active chrony; then systemctl restart chrony; fi
   fi
   say "removed."
 }

@@ -1,0 +1,98 @@
+"""`make install-server`, `make install-client` and `make uninstall` on a real systemd host.
+
+Here, because the hosts are: tests/test_install.py has what can be seen without one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from blank_tree import CACHE
+from fleet import PROJECT, PYTHON, RELEASE, snapshot
+from hosts import Host, Rig
+from machine import what_is_missing
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing() or "-"),
+]
+CHECKOUT = "/root/a checkout"
+
+
+def debian_packages() -> list[Path]:
+    """Fetch what people have before they install mqtick; once, as the wheelhouse does."""
+    folder = CACHE / f"by-hand-{RELEASE}"
+    if not folder.is_dir():
+        sys.path[:0] = [str(PROJECT / "scripts"), str(PROJECT / "ansible/plugins/module_utils")]
+        spec = importlib.util.find_spec("deb_cache")
+        assert spec
+        assert spec.loader
+        deb_cache = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(deb_cache)
+        deb_cache.PACKAGES = ["chrony", "mosquitto", "python3-venv"]
+        deb_cache.fetch(f"{RELEASE}-amd64", folder, False, folder, print)
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A host with chrony, a broker, Python's virtual environments and the checkout."""
+    packages, wheels = debian_packages(), tmp_path_factory.mktemp("wheels")
+    lists = [f"--requirement={file}" for file in (PROJECT / "requirements").glob("[!p]*.txt")]
+    version = "--python-version=" + {"bookworm": "3.11", "trixie": "3.13"}[RELEASE]
+    fetch = [PYTHON, "-m", "pip", "download", "--quiet", "--only-binary=:all:", version]
+    subprocess.run([*fetch, f"--dest={wheels}", *lists], check=True)
+    rig = Rig("hand", 81, ["pi"], RELEASE)
+    rig.down()  # an earlier run may have been killed
+    try:
+        rig.up()
+        (pi,) = rig.hosts
+        copy(pi, "/root/debs", packages[0].parent, *(file.name for file in packages))
+        copy(pi, "/root/wheels", wheels, *(file.name for file in wheels.iterdir()))
+        listed = ["git", "-C", str(PROJECT), "ls-files"]
+        names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split(
+            "\n"
+        )
+        copy(pi, CHECKOUT, PROJECT, *filter(None, names))
+        apt = "DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends"
+        pi.run(f"{apt} -qq /root/debs/*.deb && rm -r /root/debs", timeout_s=300)
+        yield pi
+    finally:
+        rig.down()
+
+
+def copy(host: Host, to: str, folder: Path, *names: str) -> None:
+    """Copy files of a folder there."""
+    host.run(f"mkdir '{to}'")
+    with subprocess.Popen(["tar", "-c", "-C", folder, *names], stdout=subprocess.PIPE) as sender:
+        unpack = host.ssh(f"tar -x -C '{to}' --no-same-owner", user="root")
+        subprocess.run(unpack, stdin=sender.stdout, check=True)
+
+
+def install(host: Host, *arguments: str) -> str:
+    """Run the installer there."""
+    pip = "PIP_NO_INDEX=1 PIP_FIND_LINKS=/root/wheels"
+    return host.run(f"{pip} '{CHECKOUT}/scripts/install.sh' {' '.join(arguments)}", timeout_s=300)
+
+
+def test_what_is_installed_runs_and_goes_without_a_trace(host: Host) -> None:
+    before = snapshot(host)
+    install(host, "server", "--broker", "mqtt://localhost")
+    install(host, "client", "--broker", "mqtt://localhost", "--number", "0,7")
+    for unit in ("mqtick-timeserver", "mqtick-client"):
+        assert host.run(f"systemctl is-active {unit}").strip() == "active"
+    sockets = host.run("stat -c '%n %G' /run/chrony.mqtick*.sock").splitlines()
+    assert sockets == ["/run/chrony.mqtick0.sock mqtick", "/run/chrony.mqtick7.sock mqtick"]
+    # systemd remembers a service that has failed, chronyd keeps a socket that is not needed.
+    host.run("echo no TOML >>/etc/mqtick/timeserver.toml; systemctl restart mqtick-timeserver || :")
+    assert host.run("systemctl is-failed mqtick-timeserver").strip() == "failed"
+    install(host, "client", "--number", "0")
+    host.run("/opt/mqtick/scripts/install.sh uninstall")
+    assert snapshot(host) ^ before == set()
+    assert "nothing to remove" in install(host, "uninstall")
