@@ -1,11 +1,8 @@
 """Whatever arrives, a decoder returns or raises DecodeError; `make fuzz` goes deeper."""
 
 import importlib.util
-import json
-import string
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,26 +26,7 @@ FUZZ = load()
 DECODERS = FUZZ.targets()
 
 
-def seeds(data: Any) -> list[bytes]:
-    """Return every message in the vector files, as bytes."""
-    if isinstance(data, dict):
-        data = list(data.values())
-    if isinstance(data, list):
-        found = [seed for item in data for seed in seeds(item)]
-        if len(data) == 2 and all(isinstance(item, str) for item in data):
-            found.append(f"{data[0]:9}{data[1]}".encode("latin-1"))  # a user property
-        return found
-    if not isinstance(data, str):
-        return []
-    is_hex = set(data) <= set(string.hexdigits + " ")
-    return [data.encode(), *([bytes.fromhex(data)] if is_hex and len(data) % 3 == 2 else [])]
-
-
-SEEDS = [
-    seed
-    for file in sorted((HERE / "vectors").glob("*.json"))
-    for seed in seeds(json.loads(file.read_text()))
-]
+SEEDS = FUZZ.seeds()
 
 
 @st.composite

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paho.mqtt.client import _WebsocketWrapper
 
 from mqtick.protocol.frames import Arrival, FrameSocket, encode_publish
 from mqtick.protocol.properties import decode_properties, encode_properties
@@ -83,7 +84,7 @@ class Read:
         )
 
     def all(self) -> Read:
-        while self.stream.chunks:
+        while self.stream.chunks and not self.frames.has_ended:
             self.frames.pump()
         return self
 
@@ -148,6 +149,33 @@ def test_wherever_the_stream_is_cut_the_same_frames_come_out(
     found = [publish(one.topic, one.payload, retain=one.retain) for one in read.arrivals]
     assert found == wanted
     assert read.for_paho == b"".join(frame for frame in frames if not is_time(frame))
+
+
+def test_nothing_is_read_behind_what_is_no_mqtt_however_it_is_cut() -> None:
+    stream = b"\x30\xff\xff\xff\xff" + publish()
+    for pieces in ([stream], [stream[:5], stream[5:]], [bytes((one,)) for one in stream]):
+        read = Read(*pieces)
+        read.frames.pump()
+        assert read.arrivals == []
+        assert read.frames.has_ended
+
+
+def test_a_websocket_frame_without_end_does_not_fill_the_memory() -> None:
+    class Open(_WebsocketWrapper):
+        def _do_handshake(self, extra_headers: object) -> None:
+            self.connected = True
+
+    class Endless(Stream):
+        def recv(self, size: int) -> bytes:
+            return self.chunks.pop() if self.chunks else (PINGRESP * size)[:size]
+
+    below: Any = Endless(*(bytes((one,)) for one in reversed(b"\x82\x7f" + (1 << 40).to_bytes(8))))
+    stream = Open(below, "broker", 80, False, "/mqtt", None)
+    frames = FrameSocket(stream, below, print, {}, version_5=True)
+    while not frames.has_ended and len(stream._readbuffer) < 4 << 20:
+        frames.pump()
+    assert frames.has_ended
+    assert len(stream._readbuffer) < 2 << 20
 
 
 @pytest.mark.parametrize("at", range(1, len(publish()) + len(SUBACK)))

@@ -20,6 +20,8 @@ __all__ = ["Arrival", "FrameSocket", "encode_publish"]
 _PUBLISH, _QOS_MASK, _RETAIN = 0x30, 0x06, 0x01
 _MAXIMUM_FRAME = 256 * 1024
 _READS_PER_TURN = 16
+# paho-mqtt keeps what it has of a WebSocket frame until it is whole, however long its head says.
+_MAXIMUM_WEBSOCKET = 1 << 20
 # From our acknowledgement to the arrival of what waited for it: one round trip to the broker.
 _HELD_NS = 2_000_000
 
@@ -143,6 +145,8 @@ class FrameSocket:
 
     def _read(self) -> None:
         for _ in range(_READS_PER_TURN):
+            if self._ended:
+                return
             try:
                 data = self._stream.recv(65536)
             except BlockingIOError:
@@ -157,6 +161,7 @@ class FrameSocket:
                 return
             self.is_silent = False
             self._feed(data)
+            self._ended |= len(getattr(self._stream, "_readbuffer", b"")) > _MAXIMUM_WEBSOCKET
             self._unacknowledged = True  # part of a frame too
 
     def _feed(self, data: bytes) -> None:
@@ -224,6 +229,11 @@ class FrameSocket:
         # waits on this very machine is here before the call that acknowledges returns.
         held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < _HELD_NS
         self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties, held))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream has ended, or what it says can no longer be trusted."""
+        return self._ended
 
     @property
     def has_packets(self) -> bool:

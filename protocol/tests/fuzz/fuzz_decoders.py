@@ -1,18 +1,24 @@
-"""Throws bytes at every decoder of the messages; `make fuzz` runs it with atheris.
+"""Everything of this room that takes octets of others; `make fuzz` throws octets at it.
 
 A decoder may return or raise DecodeError. What it returned must encode, and read the same again.
 """
 
-import sys
+# ruff: noqa: PLC0415  (imported late, so that atheris can watch)
+import contextlib
+import json
+import string
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
+
+VECTORS = Path(__file__).parents[1] / "vectors"
 
 
 def targets() -> list[Callable[[bytes], Any]]:
     """Return everything that takes bytes; the imports are late so that atheris can watch them."""
-    from mqtick.protocol import draft2021, precise, text1451, time_types  # noqa: PLC0415
-    from mqtick.protocol.auth import Keys  # noqa: PLC0415
-    from mqtick.protocol.topics import TopicTree  # noqa: PLC0415
+    from mqtick.protocol import draft2021, precise, text1451, time_types
+    from mqtick.protocol.auth import Keys
+    from mqtick.protocol.topics import TopicTree
 
     tree, keys = TopicTree(), Keys((bytes(16),))
 
@@ -56,13 +62,145 @@ def targets() -> list[Callable[[bytes], Any]]:
         texts(tree.parse_request),
         texts(tree.parse_reply),
         texts(tree.parse_follow_up),
+        texts(tree.parse_answer),
+        texts(broker_url),
+        mqtt_properties,
+        frames,
+        websocket,
+        command,
         lambda data: keys.verify(data[8:], data[:8].decode("latin-1"), data[:8]),
     ]
 
 
+def broker_url(text: str) -> None:
+    """An address never holds a password."""
+    from mqtick.protocol.broker import BrokerError, parse_broker_url
+
+    with contextlib.suppress(BrokerError):
+        assert parse_broker_url(text).password is None
+
+
+def mqtt_properties(data: bytes) -> None:
+    """The properties of a PUBLISH by MQTT 5."""
+    from mqtick.protocol.properties import decode_properties
+
+    with contextlib.suppress(ValueError):
+        decode_properties(data)
+
+
+class Wire:
+    """A socket, and the kernel below it: gives `data` in pieces of `size` octets, takes all."""
+
+    buffered = unsent = 0
+    transmit = None
+
+    def __init__(self, data: bytes, size: int) -> None:
+        from mqtick.protocol.stamps import Source, Stamp
+
+        self.data, self.size = data, size
+        self.received = Stamp(0, Source.KERNEL)
+
+    def recv(self, most: int) -> bytes:
+        if not self.data:
+            raise BlockingIOError
+        count = min(most, self.size)
+        piece, self.data = self.data[:count], self.data[count:]
+        return piece
+
+    def send(self, data: bytes | bytearray) -> int:
+        return len(data)
+
+    def acknowledge(self) -> None:
+        pass
+
+
+def said(wire: Wire, stream: Any, *, version_5: bool) -> list[object]:
+    """What frames give of a stream: arrivals, what is left to paho-mqtt, and how it went on."""
+    from mqtick.protocol.frames import FrameSocket
+
+    found: list[object] = []
+    below: Any = wire
+
+    def arrived(one: Any) -> None:
+        found.append((one.topic, one.payload, one.retain, one.properties))
+        mqtt_properties(one.properties)
+
+    frames = FrameSocket(stream, below, arrived, {}, version_5=version_5)
+    while wire.data and not frames.has_ended:
+        frames.pump()
+    packets = b""
+    with contextlib.suppress(BlockingIOError):
+        while piece := frames.recv(1 << 16):
+            packets += piece
+    return [*found, packets, frames.malformed, frames.oversized, frames.has_ended]
+
+
+def frames(data: bytes) -> None:
+    """What an MQTT stream says does not depend on how it is cut into pieces."""
+    for version_5 in (False, True):
+        whole, pieces = Wire(data, 1 << 16), Wire(data, 1 + len(data) % 5)
+        assert said(whole, whole, version_5=version_5) == said(pieces, pieces, version_5=version_5)
+
+
+def websocket(data: bytes) -> None:
+    """An MQTT stream inside WebSocket frames."""
+    from paho.mqtt.client import _WebsocketWrapper
+
+    class Open(_WebsocketWrapper):
+        def _do_handshake(self, extra_headers: object) -> None:
+            self.connected = True
+
+    wire = Wire(data, 1 + len(data) % 7)
+    socket: Any = wire
+    said(wire, Open(socket, "broker", 80, False, "/mqtt", None), version_5=True)
+
+
+def command(data: bytes) -> None:
+    """A command of an experiment is obeyed or counted, and answered in JSON."""
+    from mqtick.protocol.experiments import Commands, number_in
+    from mqtick.protocol.frames import Arrival
+    from mqtick.protocol.stamps import Source, Stamp
+
+    counted: list[str] = []
+    obeyed = {"add": lambda words: {"sum": number_in(words, "a", -5, 5, 0)}}
+    answers: list[bytes] = []
+    commands = Commands("x", "y", lambda _topic, said: answers.append(said), counted.append, obeyed)
+    commands.on_arrival(Arrival("x", data, Stamp(0, Source.USER), False, b""))
+    assert [json.loads(answer)["id"] for answer in answers] or counted
+
+
+def seeds() -> list[bytes]:
+    """Return every message of the vector files, as octets, and what else is well formed."""
+    from mqtick.protocol.frames import encode_publish
+    from mqtick.protocol.properties import encode_properties
+
+    user = encode_properties([("time", "1"), ("a", "b")], response_topic="r", correlation_data=b"c")
+    frame = encode_publish(b"mqtick/t/0", b"payload", user)
+    found = [user, frame, frame * 3 + b"\xd0\x00\x20\x02\x00\x00", b"mqtts://a@b:1"]
+    found += [bytes((0x82, len(frame))) + frame, b"\x89\x02hi\x82\x7e\x00\x04\xd0\x00\xd0\x00"]
+    found += [b'{"id": "0123abcd", "do": "add", "a": 2}']
+    for file in sorted(VECTORS.glob("*.json")):
+        found += _octets(json.loads(file.read_text()))
+    return found
+
+
+def _octets(data: Any) -> list[bytes]:
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, list):
+        found = [seed for item in data for seed in _octets(item)]
+        if len(data) == 2 and all(isinstance(item, str) for item in data):
+            found.append(f"{data[0]:9}{data[1]}".encode("latin-1"))  # a user property
+        return found
+    if not isinstance(data, str):
+        return []
+    is_hex = set(data) <= set(string.hexdigits + " ")
+    return [data.encode(), *([bytes.fromhex(data)] if is_hex and len(data) % 3 == 2 else [])]
+
+
 def throw(data: bytes, decoders: list[Callable[[bytes], Any]]) -> None:
     """Give `data` to every decoder."""
-    from mqtick.protocol.errors import DecodeError  # noqa: PLC0415
+    from mqtick.protocol.errors import DecodeError
 
     for decoder in decoders:
         try:
@@ -77,17 +215,3 @@ def check(reason: str, sentence: str) -> None:
     assert reason.replace("-", "").isalnum()
     assert sentence.isprintable()
     assert len(sentence) < 400
-
-
-def main() -> None:
-    """Run until atheris has enough."""
-    import atheris  # noqa: PLC0415
-
-    with atheris.instrument_imports(include=["mqtick.protocol"]):
-        decoders = targets()
-    atheris.Setup(sys.argv, lambda data: throw(data, decoders))
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()
