@@ -13,8 +13,8 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -181,8 +181,9 @@ def by_atheris(seconds: float) -> None:
 
     with atheris.instrument_imports(include=["mqtick", "paho"]):
         throw = Thrower()
-    folder = Path(tempfile.mkdtemp(prefix="mqtick-fuzz-"))
-    (folder / "corpus").mkdir()
+    folder = ROOT / "build/fuzz"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "corpus").mkdir(parents=True)
     for number, seed in enumerate(throw.corpus):
         (folder / "corpus" / f"{number}").write_bytes(seed)
     limits = [f"-max_total_time={seconds:.0f}", "-max_len=1024", "-rss_limit_mb=1024"]
