@@ -78,15 +78,20 @@ class Client:
         offset_ms = (self.now.estimate_ns - self.now.clock_ns) / 1e6
         return (
             f"{self.name}  {self.wrong:13} {self.now.state:15} {offset_ms:+13.4f} ms"
-            f" {self.now.bound_ns / 1000:10.1f} us {(row['delay_ns'] or 0) / 1000:9.1f} us"
+            f" {self.now.bound_ns / 1000:7.1f} us {_us(self.now.narrow_bound_ns):>10}"
+            f" {_us(row['delay_ns']):>11}"
             f" {self.true_error_ns / 1000:+10.1f} us  {'inside' if self.inside else 'OUTSIDE'}"
         )
 
 
 HEAD = (
-    f"{'':4}{'clock is':13} {'state':15} {'offset':>16} {'bound':>13} {'round trip':>12}"
-    f" {'true error':>13}  bound"
+    f"{'':4}{'clock is':13} {'state':15} {'offset':>16} {'bound':>10} {'assumed':>10}"
+    f" {'round trip':>11} {'true error':>13}  bound"
 )
+
+
+def _us(value_ns: int | None) -> str:
+    return "-" if value_ns is None else f"{value_ns / 1000:.1f} us"
 
 
 class Chronyd:
