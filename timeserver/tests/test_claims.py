@@ -301,6 +301,19 @@ def test_a_broker_that_keeps_claims_back_leaves_both_serving_and_both_say_so(wor
     assert all("the broker keeps claims back" in one.claims.says for one in sides)
 
 
+def test_without_keys_a_stranger_silences_a_server_only_while_he_goes_on_answering(
+    world: World,
+) -> None:
+    server = Side(world, 5 * S, Keys())
+    stranger = Side(world, 1, Keys())
+    for _ in range(3):
+        stranger_every(world, server, S, 10)
+        assert server.claims.standing_by
+    stranger.leave()
+    stranger_every(world, server, S, 10)
+    assert not server.claims.standing_by
+
+
 # -- how often -------------------------------------------------------------------------------------
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from mqtick.protocol import precise_fields as wire
 from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.precise_claim import Claim
 from mqtick.protocol.precise_fields import (
     MAX_ROOT_DISTANCE_NS,
+    NONCE_OCTETS,
     TAG_OCTETS,
     VERSION,
     Leap,
@@ -43,7 +45,6 @@ __all__ = [
     "encode_root_distance",
 ]
 
-NONCE_OCTETS: Final = 8
 _ECHO_WANTED: Final = 1
 
 
@@ -69,7 +70,7 @@ class Time:
 
     def body(self) -> bytes:
         """Return the 24 octets before the tag."""
-        return _pack(
+        return wire.pack(
             self,
             self.sequence,
             *wire.split_instant(self.transmit_ns),
@@ -82,7 +83,7 @@ class Time:
     @classmethod
     def decode(cls, payload: bytes) -> Time:
         """Read a payload of this kind, tag included but unverified."""
-        fields = _unpack(cls, payload)
+        fields = wire.unpack(cls, payload)
         _, server, sequence, high, low, ns, correction, distance, quality, generation = fields
         return cls(
             server,
@@ -112,13 +113,13 @@ class Request:
 
     def body(self) -> bytes:
         """Return the 16 octets before the tag."""
-        _check_nonce(self.nonce)
-        return _pack(self, self.sequence, self.nonce, _ECHO_WANTED if self.wants_echo else 0, 0)
+        wire.check_nonce(self.nonce)
+        return wire.pack(self, self.sequence, self.nonce, _ECHO_WANTED if self.wants_echo else 0, 0)
 
     @classmethod
     def decode(cls, payload: bytes) -> Request:
         """Read a payload of this kind, tag included but unverified."""
-        _, server, sequence, nonce, flags, reserved = _unpack(cls, payload)
+        _, server, sequence, nonce, flags, reserved = wire.unpack(cls, payload)
         if flags & ~_ECHO_WANTED or reserved:
             raise wire.reserved_bits("flags and reserved octet of a request", flags << 8 | reserved)
         return cls(server, sequence, nonce, flags == _ECHO_WANTED)
@@ -151,7 +152,7 @@ class Reply:
 
     def body(self) -> bytes:
         """Return the 24 octets before the tag."""
-        return _pack(
+        return wire.pack(
             self,
             self.sequence,
             *wire.split_instant(self.transmit_ns),
@@ -164,7 +165,7 @@ class Reply:
     @classmethod
     def decode(cls, payload: bytes) -> Reply:
         """Read a payload of this kind, tag included but unverified."""
-        fields = _unpack(cls, payload)
+        fields = wire.unpack(cls, payload)
         _, server, sequence, high, low, ns, residence, distance, quality, generation = fields
         transmit_ns = wire.join_instant(high, low, ns)
         if residence > transmit_ns:
@@ -197,7 +198,7 @@ class FollowUp:
 
     def body(self) -> bytes:
         """Return the 12 octets before the tag."""
-        return _pack(
+        return wire.pack(
             self,
             self.sequence,
             wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
@@ -208,7 +209,7 @@ class FollowUp:
     @classmethod
     def decode(cls, payload: bytes) -> FollowUp:
         """Read a payload of this kind, tag included but unverified."""
-        _, server, sequence, correction, source, generation = _unpack(cls, payload)
+        _, server, sequence, correction, source, generation = wire.unpack(cls, payload)
         if source > 3:
             raise wire.reserved_bits("sources of a follow-up", source)
         correction_ns = None if correction == wire.UNKNOWN_CORRECTION else correction
@@ -240,7 +241,7 @@ class Echo:
 
     def body(self) -> bytes:
         """Return the 24 octets before the tag."""
-        return _pack(
+        return wire.pack(
             self,
             self.sequence,
             wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
@@ -255,7 +256,7 @@ class Echo:
     @classmethod
     def decode(cls, payload: bytes) -> Echo:
         """Read a payload of this kind, tag included but unverified."""
-        fields = _unpack(cls, payload)
+        fields = wire.unpack(cls, payload)
         _, server, sequence, correction, first, span, sources, generation, loop = fields
         return cls(
             server,
@@ -272,41 +273,6 @@ class Echo:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Kind 6, among servers: "this number is mine, since then"; a question, or the answer to one.
-
-    `server` is the number that is claimed. Of two claims that with the lesser `rank` counts.
-    """
-
-    KIND: ClassVar[int] = 6
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIHII8s")
-
-    server: int
-    lot: int
-    """0 to 2^32 - 1, drawn by each run of a server: tells runs apart, and decides ties."""
-    since_ns: int | None
-    """Since when this run could serve, by its own clock; None: it is not synchronised now."""
-    nonce: bytes
-    """8 octets: fresh and not to be guessed in a question; an answer repeats its question's."""
-
-    @property
-    def rank(self) -> tuple[bool, int, int]:
-        """What claims are sorted by: synchronised before not, then age, then lot."""
-        return self.since_ns is None, self.since_ns or 0, self.lot
-
-    def body(self) -> bytes:
-        """Return the 24 octets before the tag."""
-        _check_nonce(self.nonce)
-        return _pack(self, self.lot, *wire.split_instant(self.since_ns or 0), self.nonce)
-
-    @classmethod
-    def decode(cls, payload: bytes) -> Claim:
-        """Read a payload of this kind, tag included but unverified."""
-        _, server, lot, high, low, ns, nonce = _unpack(cls, payload)
-        return cls(server, lot, wire.join_instant(high, low, ns) or None, nonce)
-
-
 Message = Time | Request | Reply | FollowUp | Echo | Claim
 _KINDS: Final[dict[int, type[Message]]] = {
     kind.KIND: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim)
@@ -320,26 +286,3 @@ def decode(payload: bytes) -> Message:
     if kind is None:
         raise DecodeError("kind", f"The message is of kind {number}; 1 to 6 are known; ignored.")
     return kind.decode(payload)
-
-
-def _unpack(kind: type[Message], payload: bytes) -> tuple[Any, ...]:
-    """Check version, kind and length; return the fields before the tag."""
-    wire.check_head(payload, kind.__name__, kind.KIND, kind.LAYOUT.size + TAG_OCTETS)
-    return kind.LAYOUT.unpack_from(payload)
-
-
-def _check_nonce(nonce: bytes) -> None:
-    if len(nonce) != NONCE_OCTETS:  # struct would cut or fill silently
-        raise ValueError(f"A nonce has 8 octets, not {len(nonce)}; nothing was encoded.")
-
-
-def _pack(message: Message, *fields: int | bytes) -> bytes:
-    """Put version, kind and server before `fields`; struct checks the ranges."""
-    try:
-        head = VERSION << 4 | message.KIND
-        return message.LAYOUT.pack(head, message.server, *fields)
-    except struct.error as error:
-        raise ValueError(
-            f"A field of {message} is outside its range ({error}). Nothing was encoded; "
-            "docs/protocol.md gives the ranges."
-        ) from error

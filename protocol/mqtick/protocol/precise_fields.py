@@ -1,7 +1,8 @@
 """What the fields of the precise format mean: ranges, packed octets, root distance."""
 
 import enum
-from typing import Final
+import struct
+from typing import Any, ClassVar, Final, Protocol
 
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.stamps import Source
@@ -9,25 +10,30 @@ from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = [
     "MAX_ROOT_DISTANCE_NS",
+    "NONCE_OCTETS",
     "TAG_OCTETS",
     "UNKNOWN_CORRECTION",
     "UNKNOWN_LOOP",
     "VERSION",
     "Leap",
     "check_head",
+    "check_nonce",
     "decode_root_distance",
     "encode_root_distance",
     "join_instant",
     "known_or",
+    "pack",
     "pack_quality",
     "pack_sources",
     "read_kind",
     "reserved_bits",
     "split_instant",
+    "unpack",
 ]
 
 VERSION: Final = 1
 TAG_OCTETS: Final = 8
+NONCE_OCTETS: Final = 8
 MAX_ROOT_DISTANCE_NS: Final = 2047 << 31
 """The largest root distance that can be stated (73 minutes); it means "this or more"."""
 UNKNOWN_CORRECTION: Final = -(1 << 31)
@@ -139,3 +145,37 @@ def pack_sources(first: Source, second: Source = Source.NONE, third: Source = So
 def reserved_bits(what: str, value: int) -> DecodeError:
     """Return the refusal of a message whose reserved bits are set."""
     return DecodeError("reserved", f"Reserved bits are set in the {what} ({value:#x}); ignored.")
+
+
+class _Laid(Protocol):
+    """A message with a layout."""
+
+    KIND: ClassVar[int]
+    LAYOUT: ClassVar[struct.Struct]
+
+    @property
+    def server(self) -> int: ...
+
+
+def unpack(kind: type[_Laid], payload: bytes) -> tuple[Any, ...]:
+    """Check version, kind and length; return the fields before the tag."""
+    check_head(payload, kind.__name__, kind.KIND, kind.LAYOUT.size + TAG_OCTETS)
+    return kind.LAYOUT.unpack_from(payload)
+
+
+def check_nonce(nonce: bytes) -> None:
+    """Refuse a nonce of another length, which struct would cut or fill silently; ValueError."""
+    if len(nonce) != NONCE_OCTETS:
+        raise ValueError(f"A nonce has 8 octets, not {len(nonce)}; nothing was encoded.")
+
+
+def pack(message: _Laid, *fields: int | bytes) -> bytes:
+    """Put version, kind and server before `fields`; struct checks the ranges."""
+    try:
+        head = VERSION << 4 | message.KIND
+        return message.LAYOUT.pack(head, message.server, *fields)
+    except struct.error as error:
+        raise ValueError(
+            f"A field of {message} is outside its range ({error}). Nothing was encoded; "
+            "docs/protocol.md gives the ranges."
+        ) from error
