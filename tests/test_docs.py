@@ -28,7 +28,7 @@ FOLDERS = ("ansible", "bench", "demo", "tests")
 DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         *(file for room in (*ROOMS, *FOLDERS) for file in (ROOT / room).glob("*.md")),
     ]
 )
