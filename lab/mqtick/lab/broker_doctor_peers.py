@@ -49,9 +49,10 @@ class Peers:
             made.append(Peer(connection, arrivals))
             self.all.append(made[-1])
             connection.start()
+        attempts = 2 if broker.version == "5" else 1  # the second by MQTT 3.1.1
         self.until(
             lambda: all(one.connection.connected or one.connection.last_error for one in made),
-            broker.connect_timeout_s + 2,
+            attempts * broker.connect_timeout_s + 2,
         )
         for peer in made:
             if not peer.connection.connected:
