@@ -183,7 +183,7 @@ def bench(
 
 def hold(experiment: Path) -> int:
     """Keep the bench running for experiments by hand, until Ctrl-C."""
-    mine = Path("experiment.toml")
+    mine = Path("runs/experiment.toml")
     if mine.exists():  # edited by somebody: only where this bench is to be found is new
         fresh = dict(re.findall(r'^(broker|resource) = "(.*)"$', experiment.read_text(), re.M))
         text = mine.read_text()
@@ -192,9 +192,10 @@ def hold(experiment: Path) -> int:
         mine.write_text(text)
         print(f"{mine} is yours; only broker and resource were set to this bench's.")
     else:
+        mine.parent.mkdir(exist_ok=True)
         shutil.copy(experiment, mine)
         print(f"The experiment is in {mine}: edit it.")
-    print("In another terminal: .venv/bin/mqtick-lab run experiment.toml --out runs/mine")
+    print(f"In another terminal: .venv/bin/mqtick-lab run {mine} --out runs/mine")
     print("The bench runs until Ctrl-C.", flush=True)
     while True:
         time.sleep(3600)

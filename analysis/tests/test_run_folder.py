@@ -65,6 +65,12 @@ def test_a_run_that_does_not_say_so_counts_as_simulated(folder: Path) -> None:
     assert load_run(folder).simulated
 
 
+def test_a_kind_that_there_is_not_is_refused(folder: Path) -> None:
+    write_record(folder, {"kind": "banana"})
+    with pytest.raises(RunFolderError, match="of the kind 'banana', and there are latency, skew"):
+        load_run(folder)
+
+
 def test_a_newer_version_is_refused_with_its_name(folder: Path) -> None:
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(record | {"version": FORMAT_VERSION + 1}))

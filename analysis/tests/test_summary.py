@@ -43,6 +43,17 @@ def test_one_value_has_no_deviation_and_none_no_statistics() -> None:
     assert Statistics.of([]) is None
 
 
+def test_reasons_that_differ_in_numbers_only_are_one() -> None:
+    late = [f"far has {n} edges, the first {n}.5 us late (input 2)." for n in (1, 1200)]
+    other = "client:pi8 did not answer.", "client:pi7 did not answer."
+    found = summary(*(ShotMeta(n, 1, 2, MISSED, why) for n, why in enumerate((*other, *late), 1)))
+    assert found.reasons == {
+        f"{late[0]} (and others with other numbers)": 2,
+        "client:pi8 did not answer.": 1,
+        "client:pi7 did not answer.": 1,
+    }
+
+
 def test_rows_are_by_quantity_and_n_and_count_what_failed() -> None:
     found = summary(
         skew(1, 100, 340),

@@ -44,6 +44,7 @@ class FakeNodes:
         self.refuses: dict[tuple[str, str], str] = {}
         self.most = 10_000
         self.silent: set[str] = set()
+        self.asked_s = 0.0
         self.broker_away = 0
         self.skips: set[str] = set()
         self.made: dict[str, int] = {}
@@ -55,8 +56,11 @@ class FakeNodes:
             self.broker_away -= 1
             raise NodeSilentError("The nodes cannot be asked: the broker is away.")
 
-    def ask(self, node: str, do: str, timeout_s: float = 3.0, **arguments: Any) -> dict[str, Any]:
+    def ask(
+        self, node: str, do: str, timeout_s: float = 3.0, before_s: float = 0.0, **arguments: Any
+    ) -> dict[str, Any]:
         self.log.append((node, do))
+        self.asked_s = before_s + timeout_s
         if self.broker_away:
             raise NodeSilentError(f"{node} was not asked to {do}: the broker is away.")
         if node in self.silent:

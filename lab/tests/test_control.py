@@ -177,6 +177,8 @@ def test_an_order_that_makes_no_sense_is_refused_with_a_sentence(bench: Bench) -
 def test_who_is_not_to_obey_does_not_and_the_sentence_says_what_to_do(bench: Bench) -> None:
     with pytest.raises(NodeError, match=r"client:b did not answer .* experiments = true"):
         bench.control.ask("client:b", "info", timeout_s=0.2)
+    with pytest.raises(NodeError, match=r"client:b did not answer to info within 5 s"):
+        bench.control.ask("client:b", "info", timeout_s=0.123456, before_s=4.876543)
     with pytest.raises(NodeError, match=r"is no node: write client:NAME"):
         bench.control.ask("oscilloscope", "info")
 

@@ -351,6 +351,8 @@ def test_a_node_that_never_answered_ends_the_run_before_it_begins(rig: Bench) ->
     rig.nodes.silent = {"client:first"}
     outcome = rig.run()
     assert (outcome.code, outcome.sentence) == (1, "client:first did not answer to info.")
+    # what the sentence of a real node says is the limit that was set, not what was left of it
+    assert rig.nodes.asked_s == pytest.approx(rig.experiment().timeouts.broker_s, abs=0.1)
     assert not rig.folder.exists()
 
 

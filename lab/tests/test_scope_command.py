@@ -118,6 +118,20 @@ def test_capture_takes_several_records_into_segmented_memory(
         assert set(read_waveforms(tmp_path / f"s-{number:04d}.npz")) == {"1", "2"}
 
 
+@pytest.mark.parametrize("there", ["mine.npz", "mine.csv", "mine-0001.npz", "mine.png"])
+def test_a_file_that_is_there_is_never_overwritten(
+    there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / there).write_text("precious")
+    what = ["screenshot"] if there.endswith("png") else ["capture"]
+    more = ["--segments", "3"] if "-" in there else []
+    out = ["--out", str(tmp_path / there.replace("-0001", ""))]
+    with simulated(KeysightFront) as instrument:
+        assert main(["scope", *what, instrument.resource, *more, *out]) == 2
+    assert f"{there} is there already and is kept" in capsys.readouterr().err
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["precious"]
+
+
 def test_screenshot_writes_a_picture(tmp_path: Path) -> None:
     with simulated(KeysightFront) as instrument:
         file = tmp_path / "screen.png"

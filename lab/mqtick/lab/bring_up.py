@@ -24,7 +24,9 @@ class Nodes(Protocol):
     def start(self, timeout_s: float = 5.0) -> None:
         """Connect, or see that it is connected; NodeError where it is not in time."""
 
-    def ask(self, node: str, do: str, timeout_s: float = 3.0, **arguments: Any) -> dict[str, Any]:
+    def ask(
+        self, node: str, do: str, timeout_s: float = 3.0, before_s: float = 0.0, **arguments: Any
+    ) -> dict[str, Any]:
         """Have a node do something and return its answer; NodeError."""
 
     def close(self) -> None:

@@ -70,10 +70,13 @@ class Control:
                 "(docs/protocol.md, section 10)."
             )
 
-    def ask(self, node: str, do: str, timeout_s: float = 3.0, **arguments: Any) -> dict[str, Any]:
+    def ask(
+        self, node: str, do: str, timeout_s: float = 3.0, before_s: float = 0.0, **arguments: Any
+    ) -> dict[str, Any]:
         """Have a node do something and return its answer, without `id` and `ok`.
 
-        NodeError when it refuses, or does not answer within `timeout_s`.
+        NodeError when it refuses, or does not answer within `timeout_s`; `before_s` says for how
+        long it was asked before.
         """
         try:
             topic = self._tree.command(node)
@@ -91,7 +94,7 @@ class Control:
         try:
             answer = answers.get(timeout=timeout_s)
         except queue.Empty:
-            raise NodeSilentError(self._silence(node, do, timeout_s)) from None
+            raise NodeSilentError(self._silence(node, do, before_s + timeout_s)) from None
         finally:
             self._waiting.pop(identity, None)
         if answer.pop("ok", None) is not True:
@@ -106,9 +109,9 @@ class Control:
         setting = "" if node.startswith("crowd:") else ", does its configuration say experiments = "
         setting += "true" if setting else ""
         return (
-            f"{node} did not answer to {do} within {timeout_s:g} s: is it running and connected to "
-            f"{self._connection.address}{setting}, is the prefix {self._tree.prefix} on both sides "
-            f"and does the broker's access list allow {self._tree.command(node)} and "
+            f"{node} did not answer to {do} within {timeout_s:.3g} s: is it running and connected "
+            f"to {self._connection.address}{setting}, is the prefix {self._tree.prefix} on both "
+            f"sides and does the broker's access list allow {self._tree.command(node)} and "
             f"{self._tree.answer(node)}?"
         )
 

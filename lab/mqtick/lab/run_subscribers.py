@@ -99,12 +99,13 @@ class Subscribers:
 
     def _info(self, node: str) -> dict[str, Any]:
         """Ask one, again and again: it may just be starting."""
-        end_s = time.monotonic() + self._experiment.timeouts.broker_s
+        whole_s = self._experiment.timeouts.broker_s
+        end_s = time.monotonic() + whole_s
         while True:
             left_s = end_s - time.monotonic()
             try:
                 wait_s = max(0.05, min(_ASK_AGAIN_S, left_s))
-                return _plain(self._nodes.ask(node, "info", wait_s))
+                return _plain(self._nodes.ask(node, "info", wait_s, before_s=whole_s - left_s))
             except NodeSilentError:
                 if left_s <= _ASK_AGAIN_S:
                     raise

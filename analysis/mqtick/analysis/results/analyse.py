@@ -19,6 +19,7 @@ from mqtick.analysis.measurement import (
 )
 from mqtick.analysis.results.pairs import pairs_of
 from mqtick.analysis.results.published import PUBLISHED
+from mqtick.analysis.results.reasons import counted
 from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
 from mqtick.analysis.results.values import Values, values_of
 from mqtick.analysis.statistics.describe import describe, describe_absolute
@@ -235,7 +236,5 @@ def _counts(measurement: Measurement) -> Counts:
             if shot.outcome != REFUSED and shot.marks
             for name in measurement.nodes
         ),
-        reasons=dict(
-            Counter(shot.reason for shot in shots if shot.outcome != CAPTURED).most_common()
-        ),
+        reasons=counted(shot.reason for shot in shots if shot.outcome != CAPTURED),
     )

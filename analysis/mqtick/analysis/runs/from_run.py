@@ -13,7 +13,6 @@ from mqtick.analysis.clocks.pps import time_errors_of
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
-    LATENCY,
     MISSED,
     REFUSED,
     SKEW,
@@ -71,7 +70,7 @@ def measurement_from_run(
     """
     measurement = Measurement(
         title=str(run.record.get("title") or run.folder.resolve().name),
-        kind=run.kind if run.kind in (LATENCY, SKEW, CLOCK) else SKEW,
+        kind=run.kind or SKEW,
         simulated=run.simulated,
         provenance=[("Run folder", str(run.folder)), *provenance_of(run.record)],
     )

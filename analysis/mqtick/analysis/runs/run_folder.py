@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
 from mqtick.analysis.runs.shot import DamagedShotError, ShotMeta, read_meta, replace_file
 
 __all__ = [
@@ -136,5 +137,10 @@ def load_run(folder: Path | str) -> Run:
         raise RunFolderError(
             f"{folder} was written by a newer mqtick ({record.get('software', 'unknown')}, format "
             f"{version}; this one knows up to {FORMAT_VERSION}); use that version or a later one."
+        )
+    if record.get("kind", SKEW) not in (LATENCY, SKEW, CLOCK):
+        raise RunFolderError(
+            f"{path} says that the run is of the kind {str(record['kind'])[:40]!r}, and there are "
+            f"{LATENCY}, {SKEW} and {CLOCK}; restore it, as what was measured is not known."
         )
     return Run(folder, record)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from mqtick.analysis.results.published import PUBLISHED, Published
+from mqtick.analysis.results.reasons import counted
 from mqtick.analysis.runs.run_folder import Run
 from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, ShotMeta
 from mqtick.analysis.statistics.shots import shots_with
@@ -106,7 +107,7 @@ def summarise_shots(
     values: dict[tuple[str, int], list[int]] = defaultdict(list)
     missed: Counter[int] = Counter()
     refused: Counter[int] = Counter()
-    reasons: Counter[str] = Counter()
+    reasons: list[str] = []
     for shot in shots:
         simulated = simulated or shot.simulated
         if shot.outcome == CAPTURED:
@@ -115,7 +116,7 @@ def summarise_shots(
             continue
         missed[shot.subscribers] += shot.outcome == MISSED
         refused[shot.subscribers] += shot.outcome == REFUSED
-        reasons[shot.reason] += 1
+        reasons.append(shot.reason)
     seen = {quantity for quantity, _ in values}
     wanted = sorted(seen, key=lambda name: (name.partition(" ")[0] != kind, name)) or [kind]
     numbers = {number for _, number in values} | set(missed) | set(refused)
@@ -131,7 +132,7 @@ def summarise_shots(
         for quantity in wanted
         for number in sorted(numbers)
     )
-    return Summary(title, kind, simulated, rows, dict(reasons), tuple(damaged))
+    return Summary(title, kind, simulated, rows, counted(reasons), tuple(damaged))
 
 
 def quantities(shot: ShotMeta) -> list[tuple[str, int]]:

@@ -13,7 +13,7 @@ from mqtick.analysis.runs.shot import replace_file
 from mqtick.client.cli import parse_duration_ns
 from mqtick.lab.commands.scope_analyser import with_analyser
 from mqtick.lab.commands.scope_record import show, write
-from mqtick.lab.commands.scope_segments import show_segments, write_segments
+from mqtick.lab.commands.scope_segments import segment_path, show_segments, write_segments
 from mqtick.lab.conversation import InstrumentError
 from mqtick.lab.dialects import DIALECTS
 from mqtick.lab.logic_analyser import LogicAnalyser
@@ -134,6 +134,8 @@ def _identify(args: argparse.Namespace, scope: Oscilloscope) -> int:
 
 
 def _screenshot(args: argparse.Namespace, scope: Oscilloscope) -> int:
+    if code := _would_overwrite(args.out):
+        return code
     picture = scope.screenshot()
     if not picture.startswith((b"\x89PNG", b"BM")):
         raise InstrumentError(
@@ -151,12 +153,28 @@ def _screenshot(args: argparse.Namespace, scope: Oscilloscope) -> int:
     return Exit.GOOD
 
 
+def _would_overwrite(path: Path) -> int:
+    """Say that a file is there already, before anything is measured; 0 where there is none."""
+    if not path.exists():
+        return 0
+    return fail(
+        f"{path} is there already and is kept, so nothing was fetched; name another file, or move "
+        "that one away.",
+        Exit.WRONG_USE,
+    )
+
+
 def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> int:
     if args.out is not None and args.out.suffix not in (".npz", ".csv"):
         return fail(
             f"{args.out} ends with neither .npz nor .csv, so its form is not known; choose one.",
             Exit.WRONG_USE,
         )
+    several = args.segments > 1 and isinstance(scope, Oscilloscope)
+    if args.out is not None and (
+        code := _would_overwrite(segment_path(args.out, 1) if several else args.out)
+    ):
+        return code
     started_ns = time.time_ns()
     trigger = args.trigger or args.channels[0]
     if args.now and isinstance(scope, Oscilloscope):
@@ -180,7 +198,7 @@ def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> i
                 "longer (--wait 60s)."
             )
     try:
-        if args.segments > 1 and isinstance(scope, Oscilloscope):
+        if several and isinstance(scope, Oscilloscope):
             segments = scope.read_segments(args.channels)
             if args.out is not None:
                 write_segments(args, segments, started_ns, scope.simulated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from mqtick.analysis.signals.edges import EdgeError, find_edges
@@ -11,7 +12,12 @@ from mqtick.lab.commands.scope_record import write
 from mqtick.lab.dialects import Segment
 from mqtick.lab.oscilloscope import Oscilloscope
 
-__all__ = ["show_segments", "write_segments"]
+__all__ = ["segment_path", "show_segments", "write_segments"]
+
+
+def segment_path(out: Path, number: int) -> Path:
+    """Return the file of a segment: FILE-0001.npz and so on."""
+    return out.with_stem(f"{out.stem}-{number:04d}")
 
 
 def write_segments(
@@ -19,8 +25,7 @@ def write_segments(
 ) -> None:
     """Write each segment to a file of its own: FILE-0001.npz and so on; OSError."""
     for number, segment in enumerate(segments, 1):
-        path = args.out.with_stem(f"{args.out.stem}-{number:04d}")
-        write(path, segment.waveforms, started_ns, simulated)
+        write(segment_path(args.out, number), segment.waveforms, started_ns, simulated)
 
 
 def show_segments(
@@ -44,7 +49,7 @@ def show_segments(
     if resolutions:
         print(f"the instrument states these instants to {max(resolutions):g} s")
     if args.out is not None:
-        print(f"written to {args.out.with_stem(args.out.stem + '-0001')} and the following")
+        print(f"written to {segment_path(args.out, 1)} and the following")
 
 
 def _row(number: int, segment: Segment, trigger: int) -> dict[str, Any]:
