@@ -105,7 +105,7 @@ class Subscribers:
             left_s = end_s - time.monotonic()
             try:
                 wait_s = max(0.05, min(_ASK_AGAIN_S, left_s))
-                return _plain(self._nodes.ask(node, "info", wait_s, before_s=whole_s - left_s))
+                return _plain(self._nodes.ask(node, "info", wait_s, before_s=whole_s - wait_s))
             except NodeSilentError:
                 if left_s <= _ASK_AGAIN_S:
                     raise
