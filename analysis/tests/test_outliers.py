@@ -87,6 +87,24 @@ def test_a_short_pulse_is_no_outlier_whatever_its_base_does(samples: int, distur
     assert places(recorded(base)) == pytest.approx([8999.5, 8999.5 + samples], abs=0.6)
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_level_of_three_samples_or_less_is_said(samples: int) -> None:
+    shares = np.random.default_rng(2).normal(0, 0.02, SIZE)
+    shares[9000 : 9000 + samples] += 1
+    waveform = recorded(shares)
+    assert f"Only {samples} of 20,000 samples" in outliers_of(waveform, state_levels(waveform))
+    shares[9000:9010] = 1
+    assert outliers_of(recorded(shares), state_levels(recorded(shares))) == ""
+
+
+@pytest.mark.parametrize("wrong", [[-3.0, 7.0], [-1.5, -1.3, 5.0], [-2.3, 2.4]])
+def test_outliers_on_both_sides_hide_no_slow_edge(wrong: list[float]) -> None:
+    shares = pulse(5000.3, 2000, rise=600.0)
+    truth = places(recorded(shares))
+    shares[:: SIZE // len(wrong)][: len(wrong)] = wrong
+    assert places(recorded(shares)) == pytest.approx(truth, abs=2)
+
+
 def test_overshoot_is_no_outlier() -> None:
     x = np.arange(SIZE, dtype=np.float64)
     waveform = recorded(ringing((x - 9000.3) / 4) - ringing((x - 9060.3) / 4))

@@ -1,8 +1,8 @@
 """Which part of a record's range holds its two levels, and which samples are outliers.
 
 IEEE 181 (5.2) takes the two levels as the modes of the lower and the upper half of the range. One
-wrong sample stretches that range, until both levels lie in one half of it: then the half that is
-next to empty is left out, and what remains is halved anew.
+wrong sample stretches that range, until both levels lie in one half of it. So what lies apart at an
+end is left out, as long as that is next to nothing, and what remains is halved anew.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _MOST: Final = 20
 """Outliers are at most one sample in so many."""
 _NEAR: Final = 0.25
 """Share of the amplitude within which a sample stands at a level."""
-_VALLEY: Final = 0.5
+_VALLEY: Final = 0.8
 """Two levels have between them at most this share of the samples of the rarer one. Noise has as
 many there as at its two "levels", hum too, and a slow drift twice as many."""
 _BINS: Final = 64
+_CELLS: Final = 128
+"""Into so many cells a range is divided: what an empty one separates from the rest lies apart."""
 _RESOLVED: Final = 8
 _ZOOM: Final = 4096
 _FINE: Final = 1 << 16
@@ -48,22 +50,37 @@ def populated(counts: Counts, least: float, left_out: int = 0) -> tuple[int, int
     """
     used = np.flatnonzero(counts)
     first, last, total = int(used[0]), int(used[-1]), int(counts.sum())
+    ends = (-np.inf, np.inf) if left_out else (first, last)
     most, found = 0, None
     while last - first >= max(least, 2):
-        upper = first + (last - first) // 2 + 1
-        below, above = int(counts[first:upper].sum()), int(counts[upper : last + 1].sum())
-        if left_out and below and above:
-            rarer = _two_levels(counts[first : last + 1], upper - first, least)
-            if rarer > most and is_few(left_out, rarer):
+        within = counts[first : last + 1]
+        if left_out:
+            rarer, low, high = _two_levels(within, least)
+            # What is nearer (overshoot) leaves each level in its half.
+            far = ends[0] < first + 2 * low - high or ends[1] > first + 2 * high - low
+            if far and rarer > most and is_few(left_out, rarer):
                 most, found = rarer, (first, last)
+        lower, upper = _ends(within)
+        below, above = int(within[:lower].sum()), int(within[upper:].sum())
         left_out += min(below, above)
         if _MOST * left_out > total:
             break
-        if above <= below:
-            last = first + int(np.flatnonzero(counts[first:upper])[-1])
-        else:
-            first = upper + int(np.flatnonzero(counts[upper : last + 1])[0])
+        rest = within[:upper] if above <= below else within[lower:]
+        used = np.flatnonzero(rest) + (first if above <= below else first + lower)
+        first, last = int(used[0]), int(used[-1])
     return found
+
+
+def _ends(counts: Counts) -> tuple[int, int]:
+    """Return the end of what lies apart at the lower end, and the begin of the same at the upper.
+
+    Where nothing does, all lies apart.
+    """
+    width = counts.size // _CELLS + 1
+    empty = np.flatnonzero(np.add.reduceat(counts, np.arange(0, counts.size, width)) == 0)
+    if not empty.size:
+        return counts.size, 0
+    return int(empty[0]) * width, (int(empty[-1]) + 1) * width
 
 
 def populated_range(values: Samples, least: float) -> tuple[float, float]:
@@ -90,23 +107,21 @@ def populated_range(values: Samples, least: float) -> tuple[float, float]:
     return every
 
 
-def _two_levels(counts: Counts, upper: int, least: float) -> int:
-    """Return the samples at the rarer level where the halves of a histogram have one each, else 0.
+def _two_levels(counts: Counts, least: float) -> tuple[int, float, float]:
+    """Return the samples at the rarer level, and both levels, of the halves of a range.
 
-    `upper` is the first bin of the upper half.
+    No samples where these are no two levels.
     """
+    upper = (counts.size - 1) // 2 + 1
     low, high = mode(counts[:upper]), upper + mode(counts[upper:])
     near = _NEAR * (high - low)
-    at_low, between, at_high = (
-        int(counts[max(round(begin), 0) : round(end) + 1].sum())
-        for begin, end in (
-            (low - near, low + near),
-            (low + near + 1, high - near - 1),
-            (high - near, high + near),
-        )
-    )
+    begin, end = max(round(low - near), 0), round(high + near) + 1
+    at_low = int(counts[begin : min(round(low + near) + 1, upper)].sum())
+    at_high = int(counts[max(round(high - near), upper) : end].sum())
+    between = int(counts[begin:end].sum()) - at_low - at_high
     rarer = min(at_low, at_high)
-    return rarer if high - low >= least and between <= _VALLEY * rarer else 0
+    two = high - low >= least and between <= _VALLEY * rarer
+    return rarer if two else 0, low, high
 
 
 def mode(counts: Counts) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from mqtick.analysis.signals.levels import StateLevels
 
 __all__ = ["first_of_each", "no_passage", "outliers_of", "seen"]
+
+_RARE: Final = 4
+"""A level of fewer samples may be none."""
 
 
 def seen(waveform: Waveform) -> str:
@@ -34,10 +37,19 @@ def no_passage(waveform: Waveform, levels: StateLevels) -> str:
 
 
 def outliers_of(waveform: Waveform, levels: StateLevels) -> str:
-    """Say which samples lie far outside both levels, "" where none does."""
+    """Say which samples lie far outside both levels, "" where none does.
+
+    A level of a few samples is said too: they may be outliers beside levels that were not seen.
+    """
+    low_v, high_v = levels.volts(waveform)
+    if not levels.outliers and 0 < levels.samples < _RARE:
+        are = "are" if levels.samples > 1 else "is"
+        return (
+            f"Only {levels.samples} of {waveform.codes.size:,} samples {are} at one of its levels "
+            f"of {low_v:.3g} and {high_v:.3g} V: a pulse as short as that, or outliers."
+        )
     if not levels.outliers:
         return ""
-    low_v, high_v = levels.volts(waveform)
     farthest_v = (levels.farthest - waveform.code_at_zero) * waveform.volts_per_code
     limits = np.iinfo(waveform.codes.dtype)
     beyond = " or beyond" if levels.farthest in (limits.min, limits.max) else ""
