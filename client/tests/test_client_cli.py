@@ -496,6 +496,18 @@ def test_the_guaranteed_bound_decides_what_is_waited_for(tmp_path: Path) -> None
     assert wait(tmp_path, "1ms") == 4
 
 
+def test_where_servers_disagree_the_time_is_not_said_to_be_right(
+    tmp_path: Path, capsys: Out
+) -> None:
+    write(tmp_path, values_of(disagreements=[{"servers": ["0", "1"], "gap_ns": SECOND // 2}]))
+    assert wait(tmp_path, "1ms") == 4
+    said = "servers 0 and 1 disagree by at least 500.000 ms: one of them is wrong"
+    assert said in capsys.readouterr().err
+    assert wait(tmp_path, "1s") == 0
+    ask(tmp_path, "now")
+    assert f"but      {said}" in capsys.readouterr().out
+
+
 def test_open_doors_are_said(tmp_path: Path, capsys: Out) -> None:
     values = values_of(follow_unsigned=True, trust_broker=True)
     write(tmp_path, values)

@@ -13,9 +13,16 @@ from collections.abc import Sequence
 from mqtick.client import chrony_config, doctor
 from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, check_together, client_name
-from mqtick.client.present import PROGRAM, Now, NowError, now, now_from
+from mqtick.client.present import PROGRAM, Now, NowError, now_from
 from mqtick.client.run import follow
-from mqtick.client.status_text import ASSUMPTION, MARKS, STALE_NS, sources_lines, status_lines
+from mqtick.client.status_text import (
+    ASSUMPTION,
+    MARKS,
+    STALE_NS,
+    apart,
+    sources_lines,
+    status_lines,
+)
 from mqtick.pins import PinError
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.broker import broker_from
@@ -199,8 +206,9 @@ def _show_status(args: argparse.Namespace) -> Exit:
 
 def _now(args: argparse.Namespace) -> int:
     try:
-        present = now(args.state_folder)
-    except NowError as error:
+        found = read_status(status_path(PROGRAM, args.state_folder))
+        present = now_from(found)
+    except (StatusError, NowError) as error:
         return fail(str(error), Exit.NOT_SYNCHRONISED)
     if args.json:
         print(
@@ -222,6 +230,8 @@ def _now(args: argparse.Namespace) -> int:
         print(f"state    {present.state}, give or take {present.bound_ns / 1000:.1f} us")
         if present.narrow_bound_ns is not None:
             print(f"assumed  +-{present.narrow_bound_ns / 1000:.1f} us {ASSUMPTION}")
+        for each in found.values.get("disagreements", ()):
+            print(f"but      {apart(each)}: one of them is wrong")
     return Exit.GOOD if present.state == "synchronised" else Exit.NOT_SYNCHRONISED
 
 
@@ -255,6 +265,9 @@ def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
     error_ns = _error_ns(present, args.of)
     if present.state != "synchronised":
         return Exit.NOT_SYNCHRONISED, f"the time is in {present.state}"
+    gaps = [row for row in found.values.get("disagreements", ()) if row["gap_ns"] > args.within]
+    if gaps:
+        return Exit.LIMIT_NOT_MET, f"{', '.join(map(apart, gaps))}: one of them is wrong"
     if error_ns > args.within:
         return Exit.LIMIT_NOT_MET, f"the time is right within {error_ns / 1000:.1f} us only"
     return Exit.GOOD, f"the time is right within {error_ns / 1000:.1f} us"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["ASSUMPTION", "MARKS", "STALE_NS", "sources_lines", "status_lines", "summary"]
+__all__ = ["ASSUMPTION", "MARKS", "STALE_NS", "apart", "sources_lines", "status_lines", "summary"]
 
 ASSUMPTION = "if the broker delivers in order and links are symmetric"
 """What `narrow_bound_ns` rests on."""
@@ -25,7 +25,7 @@ def summary(values: Mapping[str, Any]) -> str:
     said = [f"offset {_us(row['offset_ns'])}", f"bound {_width(row['bound_ns'])}"]
     if row["narrow_bound_ns"] is not None:
         said.append(f"assumed {_width(row['narrow_bound_ns'])}")
-    return f"{values['state']}: {', '.join([*said, *map(_apart, values['disagreements'])])}"
+    return f"{values['state']}: {', '.join([*said, *map(apart, values['disagreements'])])}"
 
 
 def _us(value_ns: int | None) -> str:
@@ -40,7 +40,8 @@ def _width(value_ns: int | None) -> str:
     return _us(value_ns).lstrip("+")
 
 
-def _apart(row: Mapping[str, Any]) -> str:
+def apart(row: Mapping[str, Any]) -> str:
+    """Name two servers that disagree, and by how much."""
     one, other = row["servers"]
     return f"servers {one} and {other} disagree by at least {_width(row['gap_ns'])}"
 
@@ -98,7 +99,7 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         yield f"  authenticated   {_authenticated(values, row)}"
         yield f"  samples         {_verdicts(row['verdicts'])}"
     for each in values["disagreements"]:
-        yield f"disagreement      {_apart(each)}, root distances included: one of them is wrong"
+        yield f"disagreement      {apart(each)}, root distances included: one of them is wrong"
     for number, feed in values.get("chrony", {}).items():
         sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
         yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
