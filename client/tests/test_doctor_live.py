@@ -19,6 +19,7 @@ from mqtick.client.config import Settings
 from mqtick.client.doctor_listen import Heard
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.broker import parse_broker_url
+from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service.check import Check
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -191,6 +192,22 @@ def test_a_broker_without_tcp_nodelay_is_found(world: Callable[..., World]) -> N
     found = examine(world, documented_access_list(), "set_tcp_nodelay false")
     assert found["promptness"].result == "WARN", found["promptness"].value
     assert "set_tcp_nodelay true" in found["promptness"].remedy
+
+
+@pytest.mark.slow
+def test_a_server_that_is_a_day_ahead_answers_and_its_time_is_not_believed_yet(
+    world: Callable[..., World],
+) -> None:
+    here = world()
+    ahead = VirtualClockSettings.starting_now(offset_ns=86_400 * 1_000_000_000)
+    here.serve(clock=VirtualClock(ahead))
+    with in_background(here):
+        heard = listen(here.mosquitto.port)
+    (answered,) = doctor_broker.check_exchanges(heard, use_two_way=True)
+    assert answered.result == "OK"
+    (check,) = doctor_broker.check_belief(heard.troubles)
+    assert (check.result, check.name) == ("WARN", "time of server 0")
+    assert "differs from this host's clock by +86400.0" in check.value
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor_probes import Prober, Probes
 from mqtick.client.first_time import Trouble
 from mqtick.client.pending import WallSample
-from mqtick.client.sample import Kind, Verdict
+from mqtick.client.sample import Kind, Reason, Verdict
 from mqtick.client.status import disagreements_at, server_name
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
@@ -133,7 +133,8 @@ class _Listener:
 
     def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
         sample = wall.sample
-        if track.number < 0 or not sample.kind.is_exchange or sample.verdict is Verdict.REFUSED:
+        answers = sample.verdict is not Verdict.REFUSED or sample.reason is Reason.UNCONFIRMED
+        if track.number < 0 or not sample.kind.is_exchange or not answers:
             return
         server = self.heard.servers.setdefault(track.number, Server())
         if sample.kind is Kind.ECHO:
