@@ -51,7 +51,7 @@ class Running:
 
     def counted(self, **expected: int) -> dict[str, Any]:
         """Return the count once it is as expected."""
-        end = time.monotonic() + 3
+        end = time.monotonic() + 30
         while True:
             count = self.ask("count")
             if expected.items() <= count.items():

@@ -114,7 +114,7 @@ def test_what_nobody_asks_for_is_read_now_and_then(
         crowd.ask("join", count=50)
         for round_ in (1, 2):
             clock.publish("mqtick/t/0", b"x" * 32)
-            end = time.monotonic() + 3
+            end = time.monotonic() + 30
             while {member.messages for member in crowd.crowd._members} != {round_}:
                 assert time.monotonic() < end
                 time.sleep(0.01)
@@ -154,7 +154,7 @@ def test_members_whose_broker_goes_away_are_lost_and_new_ones_can_join(tmp_path:
             crowd.ask("join", count=30)
             broker.stop()
             broker.start()
-            end = time.monotonic() + 5
+            end = time.monotonic() + 30
             count: dict[str, Any] = {}
             while not count:
                 assert time.monotonic() < end

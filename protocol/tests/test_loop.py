@@ -24,7 +24,7 @@ def loop() -> Iterator[Loop]:
 
 
 def run_until(loop: Loop, done: list[object], count: int = 1) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while len(done) < count and time.monotonic() < end:
         loop.turn(0.1)
 
