@@ -185,7 +185,9 @@ def wired(resources: dict[str, str], **keys: Any) -> Experiment:
         "channel": channels,
         "order": OrderKeys(publisher="pub", first="near", last="far"),
         "crowd": CrowdKeys(processes=1),
-        "timeouts": TimeoutKeys(trigger_s=0.2, broker_s=0.2, give_up_s=0.3, misses=3),
+        "timeouts": TimeoutKeys(
+            trigger_s=0.2, broker_s=0.2, give_up_s=0.3, misses=3, instrument_s=30
+        ),
     }
     return Experiment(**(usual | keys))
 

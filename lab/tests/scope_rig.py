@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,11 +47,23 @@ class Simulated:
     model: Model
     front: Front
     server: InstrumentServer
+    now_ns: int = 0
+    """Its clock, while that is moved by hand."""
 
     @property
     def resource(self) -> str:
         """Its VISA name."""
         return f"TCPIP::127.0.0.1::{self.server.port}::SOCKET"
+
+    def clock_by_hand(self) -> Callable[[float], None]:
+        """Stop its clock; what is returned moves it on by so many seconds."""
+        self.now_ns = monotonic_raw_ns()
+        self.model._now = lambda: self.now_ns
+
+        def later(seconds: float) -> None:
+            self.now_ns += int(seconds * 1e9)
+
+        return later
 
     def edges(self, *delays_ns: int, rising: bool = True, ahead_ns: int = 1_000_000) -> int:
         """Make an edge on lines 1, 2, ... after so many ns each; returns the first one's instant.

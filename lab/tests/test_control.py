@@ -50,7 +50,7 @@ class Bench:
         found = [edge.get("sequence", 0) for edge in edges if edge["pin"] == pin]
         return int(found[-1]) if found else 0
 
-    def wait(self, node: str, pin: str, limit_s: float = 15.0) -> int:
+    def wait(self, node: str, pin: str, limit_s: float = 60.0) -> int:
         """Wait for an edge of a node, while it starts or after it joined."""
         end = time.monotonic() + limit_s
         while True:

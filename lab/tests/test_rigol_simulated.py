@@ -119,12 +119,16 @@ def test_the_states_follow_one_another(front: type[RigolFront]) -> None:
         scope = Oscilloscope.open(instrument.resource)
         scope.set_up(replace(setup(span_s=0.1), before=0.5))
         assert scope.play(scope.dialect.state()) is State.STOPPED
+        later = instrument.clock_by_hand()
         scope.play(scope.dialect.arm())
         assert scope.play(scope.dialect.state()) is State.PREPARING
-        assert scope.arm()
-        instrument.edges(ahead_ns=0)
+        later(instrument.model.span_s)
+        assert scope.play(scope.dialect.state()) is State.ARMED
+        instrument.model.feed.add(1, instrument.now_ns, True)
+        later(0.001)
         assert scope.play(scope.dialect.state()) is State.TRIGGERED
-        assert scope.wait(1.0)
+        later(instrument.model.span_s)
+        assert scope.play(scope.dialect.state()) is State.STOPPED
         scope.close()
 
 

@@ -18,6 +18,7 @@ from scope_rig import Simulated, simulated
 from mqtick.analysis.runs.shot import read_meta, read_waveforms
 from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.cli import main
+from mqtick.lab.setup import State
 from mqtick.lab.simulator.keysight import KeysightFront
 
 APART_NS = 123_456
@@ -25,13 +26,25 @@ APART_NS = 123_456
 
 @contextlib.contextmanager
 def living() -> Iterator[Simulated]:
-    """An instrument whose inputs 1 and 2 see edges again and again."""
-    end = threading.Event()
+    """An instrument whose inputs 1 and 2 see edges whenever it said that it waits for them."""
+    end, said_so = threading.Event(), threading.Event()
     physics = replace(KeysightFront.physics, depths=(1_000, 20_000))
     with simulated(KeysightFront, physics) as instrument:
+        state_now = instrument.model.poll
+
+        def poll() -> State:
+            state = state_now()
+            if state is State.ARMED:
+                said_so.set()
+            return state
+
+        instrument.model.poll = poll  # type: ignore[method-assign]
 
         def beat() -> None:
-            while not end.wait(0.05):
+            while not end.is_set():
+                if not said_so.wait(0.05):
+                    continue
+                said_so.clear()
                 began_ns = instrument.edges(APART_NS, ahead_ns=5_000_000)
                 for line, delay_ns in ((1, 0), (2, APART_NS)):
                     instrument.model.feed.add(line, began_ns + delay_ns + 400_000, False)
@@ -66,8 +79,8 @@ def test_capture_prints_levels_edges_and_times_between_channels(
         code = main(
             ["scope", "capture", instrument.resource, "--channels", "2,1", "--trigger", "1"]
         )
-        said = capsys.readouterr().out
-    assert code == 0
+        said, wrong = capsys.readouterr()
+    assert (code, wrong) == (0, "")
     assert re.search(r"low -?0\.0\d\d V, high 3\.(29|30)\d V", said)
     (line,) = (line for line in said.splitlines() if line.startswith("channel 2 after channel 1"))
     assert float(line.split()[5]) == pytest.approx(APART_NS, abs=60)

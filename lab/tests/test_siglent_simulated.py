@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import numpy as np
 import pytest
@@ -196,9 +195,10 @@ def test_it_is_armed_only_when_what_lies_before_the_trigger_is_there() -> None:
     with simulated(SiglentFront) as instrument:
         scope = Oscilloscope.open(instrument.resource)
         scope.set_up(Setup((Channel(1),), Trigger(1), 0.2, before=0.5, points=10_000))
+        later = instrument.clock_by_hand()
         scope.play(scope.dialect.arm())
         assert scope.play(scope.dialect.state()) is State.PREPARING
-        time.sleep(0.11)
+        later(0.11)
         assert scope.play(scope.dialect.state()) is State.ARMED
         scope.close()
 

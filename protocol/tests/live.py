@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-def turn_until(loop: Loop, condition: Callable[[], object], timeout_s: float = 5.0) -> bool:
+def turn_until(loop: Loop, condition: Callable[[], object], timeout_s: float = 30.0) -> bool:
     """Turn the loop until something is true; returns whether it became so."""
     end = time.monotonic() + timeout_s
     while not condition():
@@ -74,7 +74,7 @@ class Node:
         self.connection.close()
         self.loop.close()
 
-    def until(self, condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    def until(self, condition: Callable[[], object], timeout_s: float = 30.0) -> None:
         """Run until something is true; fails with what the connection said last."""
         done = turn_until(self.loop, condition, timeout_s)
         assert done, f"not within {timeout_s} s; last error: {self.connection.last_error!r}"

@@ -41,7 +41,7 @@ def scrape(server: MetricsServer) -> str:
 
 
 def connect(server: MetricsServer) -> socket.socket:
-    return socket.create_connection(parse_address(server.address), timeout=3)
+    return socket.create_connection(parse_address(server.address), timeout=30)
 
 
 def answer_to(server: MetricsServer, request: bytes) -> bytes:

@@ -147,7 +147,7 @@ class Echoes:
         self.pair.close()
         self.loop.close()
 
-    def until(self, condition: object, timeout_s: float = 5.0) -> None:
+    def until(self, condition: object, timeout_s: float = 30.0) -> None:
         end = time.monotonic() + timeout_s
         while not condition():  # type: ignore[operator]
             assert time.monotonic() < end
