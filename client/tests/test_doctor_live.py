@@ -24,6 +24,7 @@ from mqtick.service.check import Check
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live_world import HAS_BROKER, Mosquitto, World, program
+from local_broker import Nats, running
 
 pytestmark = pytest.mark.skipif(
     not HAS_BROKER, reason="mosquitto is not installed; install it with: apt install mosquitto"
@@ -208,6 +209,19 @@ def test_a_server_that_is_a_day_ahead_answers_and_its_time_is_not_believed_yet(
     (check,) = doctor_broker.check_belief(heard.troubles)
     assert (check.result, check.name) == ("WARN", "time of server 0")
     assert "differs from this host's clock by +86400.0" in check.value
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(program("nats-server") is None, reason="nats-server is not installed")
+def test_at_nats_a_topic_with_a_dot_and_an_older_mqtt_are_no_faults(tmp_path: Path) -> None:
+    with running(Nats(tmp_path)) as broker:
+        heard = listen(broker.port)
+    assert doctor_broker.check_broker(heard).result == "OK"
+    (version,) = doctor_broker.check_version(heard)
+    assert (version.result, version.name) == ("WARN", "MQTT 5")
+    subscriptions = doctor_broker.check_subscriptions(heard, "precise")
+    assert subscriptions.result == "OK"
+    assert "not needed for precise time: _1451.1.6/BRSU/SYN" in subscriptions.value
 
 
 @pytest.mark.slow
