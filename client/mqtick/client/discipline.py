@@ -27,7 +27,7 @@ _SECOND = 1_000_000_000
 _FIRST_CHECK_NS = 10 * _SECOND
 # chronyd chooses a source after three polls with a sample: so a new one is fed more often at first.
 _START_NS = 32 * _SECOND
-_START_SPACING_NS = _SECOND
+_START_SPACING_NS = _SECOND // 2
 # chronyd drops what is older than two polls.
 _LONGEST_NS = (2 ** (POLL + 1) - 2) * _SECOND
 
@@ -179,7 +179,7 @@ class Discipline:
 
 
 def _see_to_start(feed: _Feed, now_ns: int) -> None:
-    """Have the server asked every few seconds until a new chronyd knows the time."""
+    """Have the server asked every second or two until a new chronyd knows the time."""
     chronyd_now = feed.sock.birth()
     if chronyd_now != feed.chronyd:
         feed.chronyd, feed.first_ns = chronyd_now, None
