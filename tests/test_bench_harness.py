@@ -217,3 +217,6 @@ def test_outside_is_what_the_stated_interval_excludes(
 ) -> None:
     look = Look(0, 0, clock_ns, stated)
     assert (look.truth_is_outside, look.clock_is_outside) == (truth_is_outside, clock_is_outside)
+    assert look.truth_is_outside_assumed == truth_is_outside, "nothing narrower is assumed"
+    assert look._replace(assumed=(1, 9)).truth_is_outside_assumed
+    assert not look._replace(assumed=(-9, 9)).truth_is_outside_assumed
