@@ -91,6 +91,7 @@ class Side:
             self.claims.lot = lot
         self.there = True
         world.sides.append(self)
+        self.claims.connecting()
         self.claims.connected()
 
     def _publish(self, _topic: str, payload: bytes) -> None:
@@ -132,8 +133,22 @@ def test_who_comes_later_stands_by_as_soon_as_it_has_its_answer(world: World) ->
     Side(world, 5 * S, RING.server())
     world.run(100 * S)
     second = Side(world, 9 * S, RING.server())
+    assert second.claims.silent  # it has said nothing before
     world.run(2 * world.latency_ns)
     assert second.claims.standing_by
+    assert second.claims.silent
+
+
+def test_alone_it_begins_a_fifth_of_a_second_after_it_can_hear(world: World) -> None:
+    server = Side(world, 5 * S, RING.server())
+    world.run(S // 5 - 1)
+    assert server.claims.silent
+    world.run(1)
+    assert not server.claims.silent
+    server.claims.connecting()  # and where the subscription is never granted, after a while
+    assert server.claims.silent
+    world.run(TIMEOUT // 4)
+    assert not server.claims.silent
 
 
 @BOTH

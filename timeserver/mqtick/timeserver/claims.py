@@ -35,13 +35,16 @@ _WHO_WITH_KEYS = (
     "claims back: see who may write the time topic, and change the fleet key."
 )
 _WHO_WITHOUT = "Anybody who may write the time topic can do that: see the access list, use keys."
+# How long an answer may be under way to who was just connected, and says nothing until then.
+_ANSWER_NS = 200_000_000
 # How long a status speaks of what does not go on: somebody has to see it.
 _MENTIONED_NS = 600 * _SECOND
 
 
 class Claims:
-    """Asks and answers for `number` on `topic`; `standing_by` says whether another one holds it.
+    """Asks and answers for `number` on `topic`.
 
+    `standing_by` says whether another one holds it, `silent` also whether that is not known yet.
     `since()` is when this run could first serve, ns of its clock, None while it is not
     synchronised; `publish(topic, payload)` sends; `later(delay_ns, call)` calls in the future.
     """
@@ -73,10 +76,17 @@ class Claims:
         # When the question was asked that they answered last: they were there after that.
         self._older_ns = self._younger_ns = self._unproven_ns = -_MENTIONED_NS
         self._heard_ns = self._said_ns = -_MENTIONED_NS
+        self._silent_until_ns = 0
         self._said = ""
+
+    def connecting(self) -> None:
+        """Be silent at first, but not for ever where the subscription is never granted."""
+        self._silent_until_ns = time.monotonic_ns() + self._timeout_ns // 4
 
     def connected(self) -> None:
         """Ask at once: from now on the answer can be heard."""
+        answer_ns = time.monotonic_ns() + _ANSWER_NS
+        self._silent_until_ns = min(self._silent_until_ns, answer_ns)
         if self._round is not None:
             self._round.cancel()
             self._round = None
@@ -168,6 +178,11 @@ class Claims:
     def standing_by(self) -> bool:
         """Whether a server that has served longer holds our number."""
         return self._older is not None and self._is_recent(self._older_ns)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing may be said under our number: it is another one's, or was not asked."""
+        return self.standing_by or time.monotonic_ns() < self._silent_until_ns
 
     @property
     def _finding(self) -> str:

@@ -97,8 +97,8 @@ class Experiments:
         if sequence is None:
             self._commands.fail(
                 identity,
-                "The additional message was not sent: the broker cannot be reached, or the clock "
-                "was set meanwhile. See mqtick-timeserver status.",
+                "The additional message was not sent: the broker cannot be reached, another server "
+                "holds the number, or the clock was set meanwhile. See mqtick-timeserver status.",
             )
             return
         answer = {"sequence": sequence, "at_ns": at_ns}

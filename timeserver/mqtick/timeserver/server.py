@@ -224,6 +224,7 @@ class Server:
 
     def _on_up(self) -> None:
         self.election.connected(time.monotonic_ns())
+        self.claims.connecting()
         tree = self.tree
         topics = [tree.loop(self.number), tree.all_times(), self.claims.topic]
         if "precise" in self.settings.formats:
@@ -279,7 +280,7 @@ class Server:
         self._schedule()
 
     def _may_publish(self) -> bool:
-        return self.connection.connected and not self.claims.standing_by
+        return self.connection.connected and not self.claims.silent
 
     def publish_extra(self, after_ns: int, done: Callable[[int | None, int], None]) -> None:
         """Publish one message beside the schedule; `done(sequence or None, deadline)` follows."""
@@ -334,7 +335,7 @@ class Server:
             self.neighbours.on_time(arrival)
         elif arrival.topic == self.claims.topic:
             self.claims.on_claim(arrival)
-        elif head == "/q/" and self.claims.standing_by:
+        elif head == "/q/" and self.claims.silent:
             self.counters.refuse("standing-by")
         elif head == "/q/":
             self.responder.on_request(arrival)
