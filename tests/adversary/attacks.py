@@ -97,6 +97,17 @@ class Adversary:
         """Always as long."""
         return [delivery._replace(due_ns=delivery.due_ns + move.amount_ns)]
 
+    def _bend(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Ever longer, so that a line through the middles says another frequency."""
+        since_s = self._world.elapsed_ns / SECOND - move.start_s
+        late_ns = min(round(move.amount_ns * since_s / 10), 3 * SECOND)
+        return [delivery._replace(due_ns=delivery.due_ns + late_ns)]
+
+    def _sway(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Long for a while, then not at all, and so on."""
+        is_long = self._world.elapsed_ns // (7 * SECOND) % 2
+        return [delivery._replace(due_ns=delivery.due_ns + is_long * move.amount_ns)]
+
     def _reorder(self, move: Move, delivery: Delivery) -> list[Delivery]:
         """At most so long: the next one may be there sooner."""
         late_ns = self._chance.randrange(move.amount_ns + 1)
@@ -275,6 +286,8 @@ def _letter(topic: str) -> str:
 _Change = Callable[[Adversary, Move, Delivery], list[Delivery]]
 _CHANGES: dict[str, _Change] = {
     "delay": Adversary._delay,
+    "bend": Adversary._bend,
+    "sway": Adversary._sway,
     "reorder": Adversary._reorder,
     "drop": Adversary._drop,
     "duplicate": Adversary._duplicate,

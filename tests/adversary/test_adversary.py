@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,41 @@ def test_in_a_thousand_scenarios_the_interval_holds_the_truth(first: int) -> Non
     assert outcome.judged > 2_000
     assert outcome.handed > 100
     assert set(outcome.kinds) == set(KINDS), "every move is among them"
+
+
+def which_ends(seed: int) -> Scenario:
+    """A scenario by chance in which everybody leaves the client alone after 20 s."""
+    scenario = of_seed(seed)
+    given = scenario.conditions
+    estimator = {name: it for name, it in given.estimator.items() if name != "holdover_after_s"}
+    moves = [
+        move._replace(start_s=min(move.start_s, 8.0), length_s=12.0) for move in scenario.moves
+    ]
+    client = {**given.client, "exchange_interval_s": 4.0}
+    conditions = replace(given, duration_s=75.0, client=client, estimator=estimator)
+    return replace(scenario, conditions=conditions, moves=tuple(moves))
+
+
+def does_not_come_back(seed: int) -> bool:
+    play = which_ends(seed).play()
+    best = play.agent.best()
+    wide_ns = 10 * play.conditions.least_link_ns + 3 * play.conditions.busy_ns + 2 * MS
+    return (
+        play.faults != []
+        or play.state != "synchronised"
+        or best is None
+        or (best[1].half_width_ns or SECOND) > wide_ns
+    )
+
+
+def test_when_he_stops_the_client_is_as_good_as_before() -> None:
+    assert [seed for seed in range(6) if does_not_come_back(seed)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 200, 40))
+def test_when_he_stops_the_client_is_as_good_as_before_in_two_hundred_scenarios(first: int) -> None:
+    assert [seed for seed in range(first, first + 40) if does_not_come_back(seed)] == []
 
 
 def moves() -> st.SearchStrategy[Move]:
