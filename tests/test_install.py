@@ -265,6 +265,8 @@ def test_the_configuration_is_the_commented_example_with_the_given_values(machin
     for name in ("timeserver.toml", "client.toml"):
         text = (machine / "etc/mqtick" / name).read_text()
         assert '#mqtt_version = "5"' in text
+    # nothing without tags unless somebody asks for it
+    assert '#formats = ["precise"]' in (machine / "etc/mqtick/timeserver.toml").read_text()
 
 
 @pytest.mark.slow

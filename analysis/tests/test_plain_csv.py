@@ -214,6 +214,12 @@ def test_a_file_without_one_readable_channel_is_refused_with_the_reasons(tmp_pat
         read_written(tmp_path, "time [us],a\n0,\n1,\n2,\n")
 
 
+@pytest.mark.filterwarnings("error")
+def test_times_without_end_are_refused_without_a_word_of_numpy(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="too few for a time base"):
+        read_written(tmp_path, "time [s],a\n-inf,0\n-inf,3\n1e999,3\n1,3\n")
+
+
 def test_a_record_out_of_a_text_file_is_not_taken_for_clipped(tmp_path: Path) -> None:
     rows = "".join(f"{n},{3.28 if n > 50 else 0},{n % 97 / 7:.5f}\n" for n in range(300))
     _, (capture,) = read_written(tmp_path, "time [us],a,b\n" + rows)

@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -161,6 +162,7 @@ class Thrower:
     """Gives octets to the one of all targets that their first octet chooses."""
 
     def __init__(self) -> None:
+        warnings.simplefilter("error", RuntimeWarning)  # of numpy: a user would see it
         room = protocol_room()
         self._throw, ours, others = room.throw, room.targets(), room_targets()
         self.targets = [*ours, *others]

@@ -59,7 +59,9 @@ def pieces_of(column: Floats) -> Iterator[Floats]:
 def steps_of(column: Floats) -> Iterator[Floats]:
     """Yield how far each time is after the one before, piece by piece."""
     for at in range(0, column.size - 1, _PIECE):
-        yield np.diff(column[at : at + _PIECE + 1])
+        with np.errstate(invalid="ignore"):  # times that a file calls infinite
+            steps = np.diff(column[at : at + _PIECE + 1])
+        yield steps
 
 
 def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) -> TimeBase | None:
