@@ -57,6 +57,10 @@ last = "last"
 
 [crowd]
 processes = 1
+
+# What else runs here may delay an edge beyond the record, several shots in a row.
+[timeouts]
+misses = 20
 """
 _CLOCK = """
 [order]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -109,14 +109,14 @@ def scenarios() -> st.SearchStrategy[Scenario]:
     return st.builds(Scenario, conditions, st.lists(moves(), max_size=6).map(tuple), st.booleans())
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 @given(scenarios())
 def test_whatever_anybody_thinks_of_the_interval_holds_the_truth(scenario: Scenario) -> None:
     assert scenario.play().faults == []
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(scenarios())
 def test_whatever_anybody_thinks_of_in_two_hundred_scenarios(scenario: Scenario) -> None:
     assert scenario.play().faults == []

@@ -193,7 +193,7 @@ servers = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(servers, st.integers(0, TIMEOUT // 4), st.booleans())
 def test_however_they_come_one_goes_on_and_it_is_the_oldest(
     those: list[tuple[int | None, int, int]], latency_ns: int, has_keys: bool
