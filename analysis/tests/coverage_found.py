@@ -5,9 +5,10 @@ Prints the table of docs/statistics.md.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
-from math import e, exp, sqrt
+from math import e, exp, log, sqrt
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,15 @@ def normal(chance: Generator, n: int) -> Floats:
 
 def lognormal(chance: Generator, n: int) -> Floats:
     return np.exp(chance.normal(size=n))
+
+
+def exponential(chance: Generator, n: int) -> Floats:
+    return chance.exponential(size=n)
+
+
+def bimodal(chance: Generator, n: int) -> Floats:
+    """Three of ten ten deviations away, as those that wait for a broker's next round."""
+    return chance.normal(size=n) + np.where(chance.random(n) < 0.3, 10.0, 0.0)
 
 
 def autoregressive(strength: float) -> Callable[[Generator, int], Floats]:
@@ -67,9 +77,11 @@ def _of_stalls() -> tuple[float, float]:
 
 KINDS: Final[dict[str, tuple[Callable[[Generator, int], Floats], tuple[float, ...]]]] = {
     "normal": (normal, _NORMAL),
+    "exponential": (exponential, (1.0, 1.0, *(-log(1 - each) for each in (0.5, 0.05, 0.95, 0.99)))),
     "lognormal": (lognormal, _LOGNORMAL),
     # Its quantiles have no formula.
     "stalls": (stalling, _of_stalls()),
+    "bimodal": (bimodal, (3.0, sqrt(22.0))),
     "AR(1) 0.6": (autoregressive(0.6), _NORMAL),
     "AR(1) 0.9": (autoregressive(0.9), _NORMAL),
 }
@@ -79,32 +91,35 @@ def coverage(kind: str, n: int, records: int, seed: int = 1) -> dict[str, float]
     """Share of the records whose 95 % interval of each statistic holds the true value.
 
     "mean below" and "deviation below": whose one-sided 95 % bound, by which a limit holds, is not
-    below the true value.
+    below the true value. Records without any interval of a statistic are left out; NaN where none
+    has one.
     """
     make, truth = KINDS[kind]
     known = dict(zip(STATISTICS, truth, strict=False))
     chance = np.random.default_rng(seed)
-    held = dict.fromkeys((*known, *(f"{name} below" for name in BOUNDED)), 0)
+    held: dict[str, list[bool]] = {
+        name: [] for name in (*known, *(f"{name} below" for name in BOUNDED))
+    }
     for _ in range(records):
         values = make(chance, n)
-        found = describe(values)
         # The upper end of a two-sided interval of 90 % is the one-sided bound of 95 %.
-        bounds = describe(values, 0.9)
+        found, bounds = describe(values), describe(values, 0.9)
         assert found is not None
         assert bounds is not None
         for name, true in known.items():
-            estimate = getattr(found, name)
-            low = -np.inf if estimate.low is None else estimate.low
-            high = np.inf if estimate.high is None else estimate.high
-            held[name] += bool(low <= true <= high)
+            low, high = (getattr(getattr(found, name), end) for end in ("low", "high"))
+            if low is not None or high is not None:
+                below, above = -np.inf if low is None else low, np.inf if high is None else high
+                held[name].append(below <= true <= above)
         for name in BOUNDED:
             high = getattr(bounds, name).high
-            held[f"{name} below"] += high is None or known[name] <= high
-    return {name: count / records for name, count in held.items()}
+            if high is not None:
+                held[f"{name} below"].append(known[name] <= high)
+    return {name: float(np.mean(each)) if each else math.nan for name, each in held.items()}
 
 
 def main() -> None:
-    records = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    records = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     print(f"share of {records} records whose 95 % interval holds the true value, in %;")
     print("below: whose one-sided 95 % bound is not below it")
     columns = [each for name in STATISTICS for each in (name, f"{name} below")]
@@ -113,9 +128,10 @@ def main() -> None:
         f"{'values':<12}{'n':>6}" + "".join(f"{name:>{max(len(name) + 2, 8)}}" for name in columns)
     )
     for kind in KINDS:
-        for n in (20, 50, 100, 500):
+        for n in (5, 10, 20, 100):
             found = coverage(kind, n, records)
-            cells = [f"{100 * found[name]:.1f}" if name in found else "" for name in columns]
+            shares = [found.get(name, math.nan) for name in columns]
+            cells = ["-" if math.isnan(share) else f"{100 * share:.1f}" for share in shares]
             print(
                 f"{kind:<12}{n:>6}"
                 + "".join(

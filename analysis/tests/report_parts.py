@@ -127,8 +127,6 @@ def made_quantity(
                 PUBLISHED.get((name, number)),
             )
         )
-    if len(different) > 1:
-        rows.append(Row(None, missed, made_distribution(values), made_distribution(np.abs(values))))
     line = None
     if growth and len(different) > 1:
         slope, constant = np.polyfit(numbers, values, 1)
@@ -273,7 +271,7 @@ def _verdict(limit: Limit, quantity: QuantityResult, row: Row) -> Verdict:
     found = row.absolute
     assert found is not None
     value = found.mean if limit.statistic == "mean" else found.p99
-    of = quantity.node or ("all N" if row.subscribers is None else f"N = {row.subscribers}")
+    of = quantity.node or f"N = {row.subscribers}"
     high = value.value if value.high is None else value.high
     low = value.value if value.low is None else value.low
     state = HOLDS if high < limit.bound_us else FAILS if low > limit.bound_us else NOT_PROVEN

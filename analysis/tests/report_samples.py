@@ -240,7 +240,7 @@ def _few(values: Sequence[float], **options: Any) -> Result:
     return skew_result(1, range(2, 2 + len(array)), values_us=array, **options)
 
 
-def _same_n(values: Sequence[float] | Array, **options: Any) -> Result:
+def same_n(values: Sequence[float] | Array, **options: Any) -> Result:
     array = np.asarray(values, np.float64)
     return skew_result(len(array), (2,), values_us=array, **options)
 
@@ -258,19 +258,19 @@ def _nothing() -> Result:
 
 
 _PATHOLOGICAL: Final[dict[str, Callable[[], Result]]] = {
-    "one shot": lambda: _same_n([47.3]),
-    "two shots": lambda: _same_n([47.3, 51.0], missed=0),
+    "one shot": lambda: same_n([47.3]),
+    "two shots": lambda: same_n([47.3, 51.0], missed=0),
     "one N": lambda: skew_result(25, (2,)),
     "one shot at each N": lambda: _few([40.0, 55.0, 61.0]),
-    "all equal": lambda: _same_n([12.5] * 20),
-    "all zero": lambda: _same_n([0.0] * 20),
-    "all negative": lambda: _same_n(-40.0 - np.arange(30.0)),
-    "both signs": lambda: _same_n(np.linspace(-80, 90, 50)),
-    "tiny spread": lambda: _same_n(1000.0 + 1e-6 * np.arange(30.0)),
-    "enormous spread": lambda: _same_n(np.logspace(-3, 7, 60)),
-    "nanoseconds": lambda: _same_n(np.linspace(0.001, 0.009, 30)),
-    "no instants": lambda: _same_n(np.arange(20.0), seconds=np.full(20, np.nan)),
-    "some instants": lambda: _same_n(
+    "all equal": lambda: same_n([12.5] * 20),
+    "all zero": lambda: same_n([0.0] * 20),
+    "all negative": lambda: same_n(-40.0 - np.arange(30.0)),
+    "both signs": lambda: same_n(np.linspace(-80, 90, 50)),
+    "tiny spread": lambda: same_n(1000.0 + 1e-6 * np.arange(30.0)),
+    "enormous spread": lambda: same_n(np.logspace(-3, 7, 60)),
+    "nanoseconds": lambda: same_n(np.linspace(0.001, 0.009, 30)),
+    "no instants": lambda: same_n(np.arange(20.0), seconds=np.full(20, np.nan)),
+    "some instants": lambda: same_n(
         np.arange(20.0), seconds=np.where(np.arange(20) % 3 == 0, np.nan, np.arange(20.0))
     ),
     "no N": lambda: skew_result(20, (0,)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 from analysis.tests.report_hostile import ODD, hostile_result
@@ -10,6 +13,7 @@ from analysis.tests.report_samples import (
     clock_result,
     compare_results,
     latency_result,
+    same_n,
     skew_result,
 )
 from mqtick.analysis.report.as_text import as_text
@@ -20,6 +24,19 @@ def test_title_answer_numbers_table_and_verdicts_come_in_this_order() -> None:
     parts = ("SIMULATED: ", "Of 100 subscribers", "mean |skew| at N = 100", "fails", "missed")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
+
+
+def test_shots_of_different_n_are_in_no_row_together() -> None:
+    table = as_text([skew_result()]).split("|skew|, us\n")[1].split("\n\n")[0]
+    assert re.findall(r"(?m)^ +(\S+) +40 ", table) == ["2", "10", "50", "100"]
+
+
+def test_a_negative_skew_is_counted_and_explained() -> None:
+    shots = np.array([-30.0, 20.0, 40.0, -5.0])
+    said = " ".join(as_text([same_n(shots)]).split())
+    assert "in 2 of 4 shots it is negative, the last to subscribe was served first" in said
+    assert "to subscribe get a message" in said
+    assert "negative" not in as_text([same_n(np.abs(shots))])
 
 
 def test_missed_shots_have_their_reason() -> None:

@@ -102,11 +102,12 @@ def test_equal_values_have_intervals_without_width() -> None:
     assert found.effective_n == 20
 
 
-def test_one_different_value_leaves_the_deviation_unbounded_and_warns_of_nothing() -> None:
+def test_one_different_value_of_twenty_bounds_the_deviation_and_warns_of_nothing() -> None:
     with np.errstate(all="raise"):
         found = of([0.0] * 19 + [1.0])
     assert found.deviation is not None
-    assert found.deviation.high is None
+    assert found.deviation.high is not None
+    assert 0.5 < found.deviation.high < 1.0
 
 
 def test_nobody_knows_how_large_the_p99_of_20_shots_may_be() -> None:

@@ -187,6 +187,40 @@ def test_growth_shows_published_points_the_line_and_the_limit() -> None:
     assert "a\N{NO-BREAK SPACE}subscriber" in told
 
 
+def test_a_limit_of_a_mean_is_no_band_of_single_values() -> None:
+    result = skew_result()
+    assert {verdict.limit.statistic for verdict in result.verdicts} == {"mean"}
+    pictures = {picture.name: picture for picture in pictures_of([result])}
+    for name in ("ecdf-skew", "over-time-skew"):
+        assert not any("limit" in text for text in texts_of(pictures[name].draw(WIDE))), name
+
+
+def test_a_limit_of_a_quantile_is_drawn_on_the_values() -> None:
+    result = skew_result()
+    verdicts = [
+        replace(each, limit=replace(each.limit, statistic="p99")) for each in result.verdicts
+    ]
+    result = replace(result, verdicts=tuple(verdicts))
+    picture = next(each for each in pictures_of([result]) if each.name == "ecdf-skew")
+    assert any("p99 limit" in text for text in texts_of(picture.draw(WIDE)))
+
+
+def test_a_phone_shows_the_interval_of_a_drift_too() -> None:
+    pictures = [each for each in pictures_of([skew_result()]) if "over-time" in each.name]
+    assert pictures
+    for picture in pictures:
+        told = " ".join(texts_of(picture.draw(PHONE))).replace("\n", " ")
+        assert re.search(r"drift \S+\s\S+ \(\S+ to \S+\) over the run", told), picture.name
+
+
+def test_distributions_are_compared_at_the_largest_n_that_all_have() -> None:
+    results = [skew_result(4, (2, 50)), skew_result(4, (2, 10)), skew_result(4, (2, 100))]
+    titles = [each.title for each in pictures_of(results) if "ecdf-skew" in each.name]
+    assert titles == ["Distribution of skew at N = 2"]
+    apart = [skew_result(4, (10,)), skew_result(4, (2,))]
+    assert not any("ecdf-skew" in each.name for each in pictures_of(apart))
+
+
 @pytest.mark.slow
 def test_figures_say_their_units() -> None:
     for result in (skew_result(), clock_result(400)):

@@ -25,7 +25,7 @@ from analysis.tests.report_samples import (
 from mqtick.analysis.report.as_json import as_json
 from mqtick.analysis.report.as_text import as_text
 from mqtick.analysis.report.headline import headlines_of
-from mqtick.analysis.report.numbers import in_words, interval_of, number, printed
+from mqtick.analysis.report.numbers import in_words, interval_of, number, printed, value_of
 from mqtick.analysis.report.page import Drawn, page_of
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.estimate import Estimate
@@ -210,12 +210,30 @@ def test_the_command_that_made_it_is_there_to_be_copied() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
-    [(18.7, 21.1, "18.7 to 21.1"), (130.0, None, "above 130.0"), (None, 7.5, "below 7.500")],
+    [
+        (18.7, 21.1, "18.7 to 21.1"),
+        (130.0, None, "above 130"),
+        (None, 7.5, "below 7.5"),
+        (1.747, None, "above 1.7"),
+        (None, -0.01234, "below −0.012"),
+        (1289.0, None, "above 1,200"),
+    ],
 )
 def test_an_interval_of_which_one_end_is_unknown_says_so(
     low: float | None, high: float | None, said: str
 ) -> None:
     assert interval_of(Estimate(20.0, low, high)) == said
+
+
+def test_what_nothing_bounds_on_one_side_has_fewer_digits() -> None:
+    bounded = Estimate(1998.4, 1747.2, 2244.1)
+    unbounded = Estimate(1998.4, 1747.2, None)
+    assert (value_of(bounded), interval_of(bounded)) == ("1,998", "1,747 to 2,244")
+    assert (value_of(unbounded), interval_of(unbounded)) == ("2,000", "above 1,700")
+    assert value_of(unbounded, 1e-3) == "2.0"
+    near = Estimate(10.2163, 10.1987, None)
+    assert (value_of(near), interval_of(near)) == ("10.22", "above 10.19")
+    assert value_of(Estimate(20.0, 20.0, None)) == "20.00"
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_first_page_has_the_answer_and_the_last_the_command() -> None:
     words = words_of(compare_results())
     first, last = words.split("\f")[0], words.split("\f")[-2]
     assert "SIMULATED: Mosquitto 2.0 beside Hardware broker" in first
-    assert first.count("Of 100 subscribers, the first and the last get a message") == 2
+    assert first.count("Of 100 subscribers, the first and the last to subscribe get a message") == 2
     assert "mqtick-report compare a b" in last
     count = words.count("\f")
     assert f"1 of {count}" in first

@@ -51,10 +51,10 @@ def test_every_shot_has_a_row_and_a_missed_one_its_reason() -> None:
     assert rows[0]["started_utc"] == "2026-11-18T11:06:40.000000000Z"
 
 
-def test_statistics_have_signed_and_absolute_values_of_every_n_and_of_all() -> None:
+def test_statistics_have_signed_and_absolute_values_of_every_n_and_pool_none() -> None:
     rows = rows_of(tables_of([skew_result()])["statistics.csv"])
     skew = [row for row in rows if row["quantity"] == "skew"]
-    assert [row["subscribers"] for row in skew[::2]] == ["2", "10", "50", "100", "all"]
+    assert [row["subscribers"] for row in skew[::2]] == ["2", "10", "50", "100"]
     assert {row["values"] for row in skew} == {"signed", "absolute"}
     assert skew[0]["published_software_mean_us"] == "47.43"
     assert (

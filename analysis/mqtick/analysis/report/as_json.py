@@ -1,7 +1,7 @@
 """A report for machines: one structure, units in its keys, never NaN.
 
     format                  "mqtick-report"
-    version                 1; it grows when a key changes its meaning or goes away
+    version                 2; it grows when a key changes its meaning or goes away
     holds                   whether every verdict is "holds"; null where nothing was judged
     results[]               one for each measurement
       title, kind, simulated, confidence, nodes[], reference, first, last
@@ -9,7 +9,7 @@
       counts                shots, captured, missed, refused, edges, and reasons by sentence
       edges[]               of each channel: how they were found, how sure their instants are
       quantities[]          quantity, clock, uncertainty_us, rows[], growth, drift
-        rows[]              subscribers (null: over all N), missed, signed, absolute, published
+        rows[]              subscribers (null: not known), missed, signed, absolute, published
         growth              a_us, b_us_per_subscriber, n, subscribers[]
         drift               us_per_hour, total_us, significant
       pairs                 nodes[], median_us[][] (column's node minus the row's), n[][]
@@ -42,7 +42,7 @@ from mqtick.analysis.statistics.limit import HOLDS, Verdict
 __all__ = ["FORMAT", "VERSION", "as_json"]
 
 FORMAT: Final = "mqtick-report"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:

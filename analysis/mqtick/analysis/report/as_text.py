@@ -17,7 +17,7 @@ from mqtick.analysis.report.numbers import (
     unit_for_clocks,
     value_of,
 )
-from mqtick.analysis.report.remarks import many_missed
+from mqtick.analysis.report.remarks import many_missed, negative
 from mqtick.analysis.report.titles import level, title_of_all
 from mqtick.analysis.results.published import SHORT
 from mqtick.analysis.results.result import QuantityResult, Result, Row
@@ -101,6 +101,7 @@ def _table(quantity: QuantityResult) -> list[str]:
     lines += [_said(_row(row, unit.per_us)) for row in shown]
     if len(rows) > len(shown):
         lines.append(f"  {len(rows) - len(shown)} other N are in the report")
+    lines += _wrapped(negative(quantity), "  ", "  ") if negative(quantity) else []
     if any(map(many_missed, rows)):
         lines.append("  !: more than 5 % of the shots were missed")
     if known:
@@ -112,8 +113,7 @@ _WIDTHS: Final = (6, 7, 8, 9, 9, 9, 9, 9, 9)
 
 
 def _row(row: Row, per_us: float) -> str:
-    name = "all" if row.subscribers is None else str(row.subscribers or NOTHING)
-    cells = [name, *_cells(row, row.absolute, per_us)]
+    cells = [str(row.subscribers or NOTHING), *_cells(row, row.absolute, per_us)]
     line = "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
     known = row.published
     if known is None:

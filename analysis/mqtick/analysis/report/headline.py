@@ -12,6 +12,7 @@ from mqtick.analysis.report.numbers import (
     SPACE,
     in_words,
     interval_of,
+    number,
     plain,
     short,
     unit_of,
@@ -97,8 +98,7 @@ def _row_at(quantity: QuantityResult | None, at: int | None) -> Row | None:
     rows = [row for row in quantity.rows if row.absolute] if quantity is not None else []
     if at is not None:
         rows = [row for row in rows if row.subscribers == at]
-    own = [row for row in rows if row.subscribers is not None]
-    return max(own, key=lambda row: row.subscribers or 0) if own else next(iter(rows), None)
+    return max(rows, key=lambda row: row.subscribers or 0, default=None)
 
 
 def _of_rows(result: Result, quantity: QuantityResult, row: Row) -> tuple[str, tuple[Number, ...]]:
@@ -185,7 +185,8 @@ def _sentence_of(result: Result, quantity: QuantityResult, row: Row, values: Dis
     others = f" with {row.subscribers} subscribers" if (row.subscribers or 0) > 1 else ""
     if quantity.quantity == SKEW:
         who = f"Of {row.subscribers} subscribers, the" if (row.subscribers or 0) > 1 else "The"
-        start = f"{who} first and the last get a message {mean} apart on average{interval}"
+        start = f"{who} first and the last to subscribe get a message {mean} apart on average"
+        start += interval
     elif quantity.quantity == LATENCY:
         start = f"A message takes {mean} on average from the publisher to the first subscriber"
         start += f"{others}{interval}"
@@ -221,8 +222,9 @@ def _of_clock(result: Result) -> tuple[str, tuple[Number, ...]]:
 def _most(result: Result, clock: ClockSummary, whose: str) -> Number:
     verdict = _worst(result, CLOCK, "max", (clock.errors.name,))
     note = f"of {clock.absolute.n:,} samples" if verdict is None else _limit(verdict)
-    most = _plain_number(f"max|TE|{whose}", Estimate(clock.most_us), note)
-    return most if verdict is None else replace(most, state=verdict.state)
+    name, factor = unit_of([clock.most_us])
+    state = "" if verdict is None else verdict.state
+    return Number(f"max|TE|{whose}", number(clock.most_us * factor), name, state=state, note=note)
 
 
 def _nothing(result: Result) -> str:

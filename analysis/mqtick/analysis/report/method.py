@@ -52,13 +52,19 @@ def _shots(kinds: set[str]) -> list[Block]:
         blocks.append(Formula("skew = t(last subscriber) − t(first subscriber)"))
     blocks.append(
         Paragraph(
-            "Positive means late: the edge named first came after the other one. Skew of two "
-            "nodes has both signs, so its size is told by the absolute value, |skew|. N is the "
-            "number of subscribers."
+            "Positive means late: the edge named first came after the other one. N is the number "
+            "of subscribers."
         )
     )
     if SKEW in kinds:
         blocks += [
+            Paragraph(
+                "First and last are by the order of subscription, not of arrival: a negative skew "
+                "says that the node that subscribed last was served before the one that "
+                "subscribed first. So skew has both signs, and its size is told by |skew|. Where a "
+                "broker does not deliver in the order of subscription, other nodes may be further "
+                "apart than these two."
+            ),
             Formula("skew(N) = a + b · N"),
             Paragraph(
                 "A robust line (Huber) through all shots: a is what the receivers and the network "
@@ -87,11 +93,13 @@ def _clocks() -> list[Block]:
 def _intervals(confidence: str) -> list[Block]:
     return [
         Paragraph(
-            f"Intervals. Each holds the true value with {confidence} confidence. Those of mean and "
-            "standard deviation come from a block bootstrap, those of quantiles from the order of "
-            "the values and the exact binomial chance. Where no value bounds a quantile, one end "
-            "is unknown: “above 130” is all that can be said. Shots that hang together count less: "
-            "“worth” is how many independent ones they amount to."
+            f"Intervals. Each is made to hold the true value with {confidence} confidence. That of "
+            "a mean comes from a block bootstrap, that of a standard deviation from the kurtosis "
+            "(Bonett), those of quantiles from the order of the values and the exact binomial "
+            "chance. Of very skewed values those of mean and deviation hold it less often "
+            "(docs/statistics.md has the coverage found). Where no value bounds a quantile, one "
+            "end is unknown: “above 130” is all that can be said. Shots that hang together count "
+            "less: “worth” is how many independent ones they amount to."
         ),
         Paragraph(
             "Verdicts. A limit of a mean holds when the whole one-sided interval lies below it; "

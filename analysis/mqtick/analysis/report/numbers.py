@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from mqtick.analysis.clocks.summary import ClockSummary
@@ -34,7 +34,9 @@ NOTHING: Final = "–"
 SPACE: Final = "\N{NO-BREAK SPACE}"
 _MINUS: Final = "\N{MINUS SIGN}"
 _DIGITS: Final = 4
-"""Of a value without an interval."""
+"""Of a value as it was seen."""
+_UNSURE: Final = 2
+"""Of an estimate that nothing bounds on one side."""
 _RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LARGEST: Final = 1e15
 _SMALLEST: Final = 1e-6
@@ -95,13 +97,18 @@ def printed(text: str) -> str:
 
 
 def number(value: float | None, decimals: int | None = None) -> str:
-    """Return a number with so many decimals, or with four digits; `NOTHING` where it is none."""
+    """Return a number with so many decimals, or with four digits; `NOTHING` where it is none.
+
+    -2 decimals are whole hundreds.
+    """
     if value is None or not math.isfinite(value):
         return NOTHING
     if abs(value) >= _LARGEST or 0 < abs(value) < _SMALLEST:
         return short(value)
     if decimals is None:
         decimals = _decimals(abs(value), _DIGITS)
+    if decimals < 0:
+        value, decimals = round(value, decimals), 0
     text = f"{value:,.{decimals}f}"
     if text.startswith("-"):
         return text[1:] if not text.strip("-0.,") else _MINUS + text[1:]
@@ -150,20 +157,49 @@ def interval_of(estimate: Estimate | None, per_us: float = 1.0) -> str:
     """Return "18.7 to 21.1", "above 18.7" where no other end is known, or "" without interval."""
     if estimate is None:
         return ""
-    decimals = _decimals_of(estimate, per_us)
     low, high = (
-        None if end is None or not math.isfinite(end) else number(end * per_us, decimals)
+        None if end is None or not math.isfinite(end) else end * per_us
         for end in (estimate.low, estimate.high)
     )
     if low is not None and high is not None:
-        return f"{low} to {high}"
-    return f"above {low}" if low is not None else f"below {high}" if high is not None else ""
+        decimals = _decimals_of(estimate, per_us)
+        return f"{number(low, decimals)} to {number(high, decimals)}"
+    value = estimate.value * per_us
+    if low is not None:
+        return f"above {_outward(low, value, math.floor)}"
+    return f"below {_outward(high, value, math.ceil)}" if high is not None else ""
+
+
+def _outward(end: float, value: float, whole: Callable[[float], int]) -> str:
+    """Write the only end that is known, rounded so that it still bounds."""
+    decimals = _unsure(end, value)
+    if decimals is None:
+        return number(end)
+    step = 10.0**-decimals
+    return number(whole(round(end / step, 6)) * step, decimals)
+
+
+def _unsure(value: float, other: float) -> int | None:
+    """Two digits of a value whose other end is unknown, more where that is next to `other`."""
+    if value == other:
+        return None
+    wanted = max(_place(abs(value), _UNSURE), _place(abs(value - other), 1))
+    return min(wanted, _place(abs(value), _DIGITS))
 
 
 def _decimals_of(estimate: Estimate, per_us: float) -> int | None:
-    """Two digits of half the interval's width, but never fewer than three of the value."""
+    """Two digits of half the interval's width, but never fewer than three of the value.
+
+    Of a value that nothing bounds on one side fewer, because less is known of it; of one without
+    any interval three.
+    """
     low, high = estimate.low, estimate.high
-    if low is None or high is None or not high > low or not math.isfinite(high - low):
+    if (low is None) != (high is None):
+        end = low if high is None else high
+        return _unsure(estimate.value * per_us, (end or 0.0) * per_us)
+    if low is None or high is None or not math.isfinite(high - low):
+        return _decimals(abs(estimate.value) * per_us, 3)
+    if not high > low:
         return None
     half = (high - low) / 2 * per_us
     value = max(abs(estimate.value), abs(low), abs(high)) * per_us
@@ -171,6 +207,11 @@ def _decimals_of(estimate: Estimate, per_us: float) -> int | None:
 
 
 def _decimals(value: float, digits: int) -> int:
+    return max(_place(value, digits), 0)
+
+
+def _place(value: float, digits: int) -> int:
+    """Return which decimal is the last of so many digits; -2 are the hundreds."""
     if value == 0 or not math.isfinite(value):
         return 0
-    return min(max(digits - 1 - math.floor(math.log10(value)), 0), 9)
+    return min(digits - 1 - math.floor(math.log10(value)), 9)

@@ -189,12 +189,11 @@ def _table(table: Table, name: str) -> str:
 
 
 def _row(table: Table, row: Sequence[Cell]) -> str:
-    overall = table.head and row[0].text == "all"
     cells = "".join(
         _cell(cell, place in table.words, head=table.head and place == 0)
         for place, cell in enumerate(row)
     )
-    return f'<tr class="all">{cells}</tr>' if overall else f"<tr>{cells}</tr>"
+    return f"<tr>{cells}</tr>"
 
 
 def _cell(cell: Cell, words: bool, *, head: bool) -> str:

@@ -1,14 +1,16 @@
 """Sheets of A4 on which text, tables and figures flow, drawn with matplotlib alone.
 
-All places are in inches. When a sheet is saved, its text is put around the figure that stands on
-it, in the figure's own inches, and an A4 is cut out of that: so figures stay as they were drawn.
+All places are in inches. Figures stay as they were drawn: a sheet draws each of them at its place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from matplotlib.artist import Artist
+from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -64,20 +66,29 @@ def _fitting(word: str, width: float, size: float, bold: bool) -> int:
 
 @dataclass(slots=True)
 class _Sheet:
-    """What stands on one sheet, with the figure whose lower left corner is at `corner`."""
+    """What stands on one sheet; a figure with its lower left corner."""
 
     texts: list[tuple[float, float, str, dict[str, Any]]] = field(default_factory=list)
     rules: list[tuple[float, float, float, float, str]] = field(default_factory=list)
-    figure: Figure | None = None
-    corner: tuple[float, float] = (0.0, 0.0)
+    figures: list[tuple[Figure, float, float]] = field(default_factory=list)
+
+
+class _State(NamedTuple):
+    """How far the paper was filled."""
+
+    sheets: int
+    texts: int
+    rules: int
+    figures: int
+    y: float
+    fresh: bool
 
 
 class Paper:
-    """Sheets that are filled from the top; figures wait for the top of a sheet."""
+    """Sheets that are filled from the top."""
 
     def __init__(self) -> None:
         self._sheets: list[_Sheet] = []
-        self._waiting: list[tuple[Figure, list[str]]] = []
         self._y = 0.0
         self._fresh = True
         self.begin()
@@ -88,33 +99,48 @@ class Paper:
         return self._y - _BOTTOM
 
     def begin(self) -> None:
-        """Begin a sheet; the figure that has waited longest stands at its top."""
+        """Begin a sheet."""
         self._sheets.append(_Sheet())
         self._y = HEIGHT - MARGIN
         self._fresh = True
-        if self._waiting:
-            self._put_figure(*self._waiting.pop(0))
-            self.down(_BELOW_FIGURE)
 
-    def picture(self, figure: Figure, caption: list[str]) -> None:
-        """Put a figure here if it is the sheet's first and fits, else on a later sheet's top."""
-        height = float(figure.get_size_inches()[1]) + len(caption) * _CAPTION * _SPACING / 72
-        if self._sheets[-1].figure is None and not self._waiting and height + 0.2 < self.left:
-            self.down(0.1)
-            self._put_figure(figure, caption)
-        else:
-            self._waiting.append((figure, caption))
+    def together(self, put: Callable[[], None]) -> None:
+        """Do what puts something on paper; if it does not fit on this sheet, begin another first.
 
-    def _put_figure(self, figure: Figure, caption: list[str]) -> None:
+        What is larger than a sheet begins on one of its own and goes on on the next.
+        """
+        before = self._state()
+        put()
+        if len(self._sheets) > before.sheets and not before.fresh:
+            self._back_to(before)
+            self.begin()
+            put()
+
+    def _state(self) -> _State:
+        sheet = self._sheets[-1]
+        filled = len(sheet.texts), len(sheet.rules), len(sheet.figures)
+        return _State(len(self._sheets), *filled, self._y, self._fresh)
+
+    def _back_to(self, state: _State) -> None:
+        del self._sheets[state.sheets :]
+        sheet = self._sheets[-1]
+        del sheet.texts[state.texts :], sheet.rules[state.rules :], sheet.figures[state.figures :]
+        self._y, self._fresh = state.y, state.fresh
+
+    def picture(self, figure: Figure, caption: str) -> None:
+        """Put a figure and its caption."""
+        lines = lines_of(caption, ROOM, _CAPTION)
         width, height = (float(inches) for inches in figure.get_size_inches())
+        self.down(0.1)
+        self.need(height + 0.05 + len(lines) * _CAPTION * _SPACING / 72)
         self._y -= height
-        self._sheets[-1].figure = figure
-        self._sheets[-1].corner = ((WIDTH - width) / 2, self._y)
+        self._sheets[-1].figures.append((figure, (WIDTH - width) / 2, self._y))
         self._fresh = False
         self._y -= 0.05
-        for line in caption:
+        for line in lines:
             self._y -= _CAPTION * _SPACING / 72
             self.put(line, 0.0, _CAPTION, ink=MUTED.light)
+        self.down(_BELOW_FIGURE)
 
     def need(self, inches: float) -> bool:
         """Begin sheets until so much is free, and return whether that was needed."""
@@ -178,8 +204,6 @@ class Paper:
 
     def save(self, pages: PdfPages, footer: str) -> None:
         """Write every sheet with its number; `footer` is cut to one line."""
-        while self._waiting:
-            self.begin()
         lines = lines_of(footer, ROOM - 1.0, _FOOTER)
         short = lines[0] + ("…" if len(lines) > 1 else "")
         for number, sheet in enumerate(self._sheets, 1):
@@ -191,18 +215,51 @@ class Paper:
 
 
 def _save(pages: PdfPages, sheet: _Sheet) -> None:
-    figure = sheet.figure or Figure(figsize=(WIDTH, HEIGHT))
-    x, y = sheet.corner
-    # Of the figure's transforms this one alone is moved when an A4 is cut out around it.
-    whole = figure.transFigure
-    wide, high = (float(inches) for inches in figure.get_size_inches())
+    page = _Page([figure for figure, _, _ in sheet.figures])
+    for figure, x, y in sheet.figures:
+        page.add_artist(_Placed(figure, x, y))
     for left, height, line, how in sheet.texts:
-        place = (left - x) / wide, (height - y) / high
-        figure.text(*place, line, va="baseline", parse_math=False, **how)
+        place = left / WIDTH, height / HEIGHT
+        page.text(*place, line, va="baseline", parse_math=False, **how)
     for left, height, width, weight, ink in sheet.rules:
-        ends = [(left - x) / wide, (left + width - x) / wide]
-        at = (height - y) / high
-        figure.add_artist(Line2D(ends, [at, at], lw=weight, color=ink, transform=whole))
-    a4 = Bbox.from_bounds(-x, -y, WIDTH, HEIGHT)
+        ends = [left / WIDTH, (left + width) / WIDTH]
+        page.add_artist(Line2D(ends, [height / HEIGHT] * 2, lw=weight, color=ink))
     untyped: Any = pages
-    untyped.savefig(figure, bbox_inches=a4, facecolor="none")
+    untyped.savefig(page, facecolor="none")
+
+
+_RESOLUTION: Final[Any] = Figure.dpi
+
+
+class _Page(Figure):
+    """An A4; its resolution, which changes while dots are drawn, is that of the figures on it."""
+
+    def __init__(self, figures: list[Figure]) -> None:
+        self._figures = figures
+        super().__init__(figsize=(WIDTH, HEIGHT))
+
+    def _set_resolution(self, dpi: float) -> None:
+        _RESOLUTION.fset(self, dpi)
+        for each in self._figures:
+            each.dpi = dpi
+
+    dpi = property(_RESOLUTION.fget, _set_resolution)
+
+
+class _Placed(Artist):
+    """A figure of its own, drawn on a page with its lower left corner at `x` and `y` inches."""
+
+    def __init__(self, figure: Figure, x: float, y: float) -> None:
+        super().__init__()
+        self._placed = figure
+        self._corner = x, y
+
+    def draw(self, renderer: RendererBase) -> None:
+        figure = self._placed
+        own = figure.bbox_inches.frozen()
+        shown = figure.patch.get_visible()
+        figure.patch.set_visible(False)
+        figure.bbox_inches.set(Bbox.from_bounds(*self._corner, own.width, own.height))
+        figure.draw(renderer)
+        figure.bbox_inches.set(own)
+        figure.patch.set_visible(shown)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from matplotlib.backends.backend_pdf import PdfPages
@@ -19,13 +20,11 @@ from mqtick.analysis.report.style import INK, MUTED, drawing
 from mqtick.analysis.report.titles import level, title_of_all
 from mqtick.analysis.results.result import Result
 
-__all__ = ["PrintedPicture", "pdf_of"]
+__all__ = ["PrintedPicture", "pdf_of", "put_section"]
 
 PrintedPicture = tuple[str, str, Figure]
 """Title, caption, and the figure drawn `paper.ROOM` inches wide."""
 _GAP: Final = 0.3
-_ENOUGH: Final = 1.5
-"""A heading stands not lower than so many inches above the end of a sheet."""
 _TEXT: Final = 8.5
 _SMALL: Final = 8.0
 _COLUMN: Final = ROOM / 3
@@ -46,11 +45,12 @@ def pdf_of(
     with drawing():
         paper = Paper()
         _first(paper, results, title)
-        for number, (name, caption, figure) in enumerate(pictures, 1):
-            said = printed(f"Figure {number}. {name}. {caption}")
-            paper.picture(figure, lines_of(said, ROOM, 8.0))
-        for section in sections_of(results, command):
-            _section(paper, section)
+        first, *others = sections_of(results, command)
+        _pictures(paper, pictures[:1], 1)
+        put_section(paper, first)
+        _pictures(paper, pictures[1:], 2)
+        for section in others:
+            put_section(paper, section)
         with PdfPages(octets, metadata=metadata) as pages:
             paper.save(pages, f"mqtick-report: {title}")
     return octets.getvalue()
@@ -131,12 +131,33 @@ def _cell(number: Number, confidence: str) -> _Cell:
     return _Cell(labels, _Line(text, size, True, INK.light), below)
 
 
-def _section(paper: Paper, section: Section) -> None:
-    paper.need(_ENOUGH)
-    paper.down(_GAP)
-    paper.write(section.title, 12.5, bold=True)
+def _pictures(paper: Paper, pictures: Sequence[PrintedPicture], first: int) -> None:
+    for number, (name, caption, figure) in enumerate(pictures, first):
+        paper.picture(figure, printed(f"Figure {number}. {name}. {caption}"))
+
+
+def put_section(paper: Paper, section: Section) -> None:
+    """Put a section; a heading, and what ends in a colon, stay with what follows."""
+
+    def heading() -> None:
+        paper.down(_GAP)
+        paper.write(section.title, 12.5, bold=True)
+
+    group: list[Callable[[], None]] = [heading]
     for block in section.blocks:
-        _block(paper, block)
+        group.append(partial(_block, paper, block))
+        if not (isinstance(block, Paragraph) and block.text.endswith(":")):
+            _put(paper, group)
+            group = []
+    _put(paper, group)
+
+
+def _put(paper: Paper, group: Sequence[Callable[[], None]]) -> None:
+    def put() -> None:
+        for each in group:
+            each()
+
+    paper.together(put)
 
 
 def _block(paper: Paper, block: Block) -> None:

@@ -26,7 +26,6 @@ def put_table(paper: Paper, table: Table) -> None:
     """Put a table below what stands there; its head is repeated on every sheet."""
     scale, widths = _fit(table)
     paper.down(0.14)
-    paper.need(1.0)
     paper.write(printed(table.caption), 8.0, bold=True)
     drawn = _Columns(table, scale, widths)
     drawn.head(paper)

@@ -1,4 +1,4 @@
-"""What has to be remarked beside a figure: shots that were missed, and drift."""
+"""What has to be remarked beside a figure: missed shots, drift, what a negative skew means."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from mqtick.analysis.measurement import SKEW
 from mqtick.analysis.report.numbers import Unit, interval_of, unit_of, value_of
 from mqtick.analysis.results.result import QuantityResult, Row
 from mqtick.analysis.statistics.estimate import Estimate
 
-__all__ = ["Drifted", "drifted", "many_missed"]
+__all__ = ["Drifted", "drifted", "many_missed", "negative"]
 
 _MANY: Final = 0.05
 """Of the shots of a row: so many that are missed may make its figures others."""
@@ -21,6 +22,17 @@ def many_missed(row: Row) -> int:
     """Return of how many shots the missed ones of this row are, 0 where they are few."""
     shots = row.missed + (row.signed.n if row.signed is not None else 0)
     return shots if row.missed > _MANY * shots else 0
+
+
+def negative(quantity: QuantityResult) -> str:
+    """Return how many skews are negative and what that means, "" where none is."""
+    count = int(np.count_nonzero(quantity.values_us < 0))
+    if quantity.quantity != SKEW or not count:
+        return ""
+    return (
+        f"Last minus first, in the order of subscription: in {count:,} of "
+        f"{quantity.values_us.size:,} shots it is negative, the last to subscribe was served first."
+    )
 
 
 class Drifted(NamedTuple):

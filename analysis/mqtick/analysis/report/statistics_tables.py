@@ -46,7 +46,10 @@ def quantity_blocks(result: Result, quantity: QuantityResult) -> list[Block]:
     return blocks
 
 
-_SIGN = {SKEW: "positive: the last subscriber is later", "latency": "positive: after the publisher"}
+_SIGN = {
+    SKEW: "last minus first to subscribe; negative: the last to subscribe was served first",
+    "latency": "positive: after the publisher",
+}
 
 
 def _rows(
@@ -63,7 +66,7 @@ def _rows(
     headings = _HEADINGS[1:] if own else _HEADINGS
     rows = []
     for row in quantity.rows:
-        cells = [] if own else [Cell(_name(row.subscribers))]
+        cells = [] if own else [Cell(str(row.subscribers or NOTHING))]
         cells += _statistics(row, of(row), unit)
         if known:
             cells.append(_published(row.published, unit))
@@ -76,10 +79,6 @@ def _rows(
         frozenset(),
         head=not own,
     )
-
-
-def _name(subscribers: int | None) -> str:
-    return "all" if subscribers is None else str(subscribers) if subscribers else NOTHING
 
 
 def _statistics(row: Row, values: Distribution | None, unit: Unit) -> list[Cell]:
@@ -209,16 +208,16 @@ def _beside(
     found: Sequence[QuantityResult | None],
     confidence: str,
 ) -> Table:
-    numbers = sorted({row.subscribers or 0 for q in known for row in _own(q)})
+    numbers = sorted({row.subscribers or 0 for q in known for row in q.rows})
     unit = unit_for(known)
     rows = []
     for subscribers in numbers:
-        cells = [Cell(_name(subscribers))]
+        cells = [Cell(str(subscribers or NOTHING))]
         for quantity in found:
             values = next(
                 (
                     row.absolute
-                    for row in (_own(quantity) if quantity else ())
+                    for row in (quantity.rows if quantity else ())
                     if (row.subscribers or 0) == subscribers
                 ),
                 None,
@@ -234,10 +233,6 @@ def _beside(
         tuple(rows),
         frozenset(),
     )
-
-
-def _own(quantity: QuantityResult) -> list[Row]:
-    return [row for row in quantity.rows if row.subscribers is not None] or list(quantity.rows)
 
 
 def _growth_beside(

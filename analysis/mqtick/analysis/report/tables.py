@@ -108,8 +108,7 @@ def _statistics(result: Result) -> Iterable[list[Value]]:
     for quantity in result.quantities:
         for row in quantity.rows:
             for kind, values in (("signed", row.signed), ("absolute", row.absolute)):
-                number: Value = "all" if row.subscribers is None else row.subscribers
-                start: list[Value] = [quantity.quantity, quantity.node, number, kind]
+                start: list[Value] = [quantity.quantity, quantity.node, row.subscribers, kind]
                 yield [*start, *_distribution(row, values), result.confidence, *_published(row)]
 
 

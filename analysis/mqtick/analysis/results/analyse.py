@@ -25,7 +25,7 @@ from mqtick.analysis.results.values import Values, values_of
 from mqtick.analysis.statistics.describe import describe, describe_absolute
 from mqtick.analysis.statistics.drift import fit_drift
 from mqtick.analysis.statistics.estimate import Estimate
-from mqtick.analysis.statistics.growth import fit_line, time_within
+from mqtick.analysis.statistics.growth import fit_line
 from mqtick.analysis.statistics.judge import ALL, judge
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict, duration
 from mqtick.analysis.statistics.limits import default_limits
@@ -127,29 +127,22 @@ def _quantity(taken: Values, confidence: float) -> QuantityResult:
 
 
 def _rows(taken: Values, confidence: float) -> tuple[Row, ...]:
-    """A row for each N, and one over all where there are several or none is known."""
+    """A row for each N; where none is known, one over all."""
     numbers = sorted({*taken.subscribers.tolist(), *(+taken.without)})
     values = taken.values_us
+    if numbers in ([], [0]):
+        own = describe(values, confidence), describe_absolute(values, confidence)
+        return (Row(None, taken.without.total(), *own),)
     rows = []
-    for number in numbers if numbers != [0] else []:
-        own = values[taken.subscribers == number]
+    for number in numbers:
+        chosen = values[taken.subscribers == number]
         rows.append(
             Row(
                 number,
                 taken.without[number],
-                describe(own, confidence),
-                describe_absolute(own, confidence),
+                describe(chosen, confidence),
+                describe_absolute(chosen, confidence),
                 PUBLISHED.get((taken.quantity, number)),
-            )
-        )
-    if len(rows) != 1:
-        times = [time_within(taken.subscribers, each) for each in (values, np.abs(values))]
-        rows.append(
-            Row(
-                None,
-                taken.without.total(),
-                describe(values, confidence, times[0]),
-                describe_absolute(values, confidence, times[1]),
             )
         )
     return tuple(rows)

@@ -45,7 +45,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity at one N, or over all (`subscribers` None); None where nothing was captured.
+    """One quantity at one N; None where nothing was captured.
+
+    `subscribers` is None where no shot's N is known.
 
     `missed` counts every shot without a value, those that were refused too: they were not tried,
     and no verdict counts them. `signed` is of the values as they are, `absolute` of their absolute
@@ -66,7 +68,7 @@ class QuantityResult:
     Attributes:
         quantity: "latency", "skew" or "clock".
         node: of a clock: which; else "".
-        rows: one for each N, ascending; the last one is over all N where there are several.
+        rows: one for each N, ascending; shots of different N are never one distribution.
         growth: the line over N, None with fewer than two N.
         drift: None where instants are not known or too few.
         uncertainty_us: how far a single value may be off, either way: two edges' median
@@ -93,11 +95,6 @@ class QuantityResult:
     def title(self) -> str:
         """Return "Skew", "Latency" or "Time error of NODE"."""
         return f"Time error of {self.node}" if self.node else self.quantity.capitalize()
-
-    @property
-    def overall(self) -> Row:
-        """Return the row over all N."""
-        return self.rows[-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

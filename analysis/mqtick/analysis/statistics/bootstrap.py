@@ -1,4 +1,4 @@
-"""Studentised block bootstrap of mean and standard deviation.
+"""Studentised block bootstrap of a mean.
 
 Blocks of consecutive values are drawn from the record closed to a ring (Politis and Romano, 1992),
 so that what hangs together stays together. Each replicate is divided by its own standard error
@@ -27,48 +27,33 @@ _SEED: Final = 1451
 _MOST_BLOCKS: Final = 256
 """Of more values, blocks are longer: the cost stays the same, and so does the interval."""
 LEAST: Final = 8
-"""Of fewer values a resample repeats itself too often: the mean gets Student's interval."""
+"""Of fewer values a resample repeats itself too often: the mean gets Student's interval, and the
+deviation none."""
 _LEAST_SPREAD: Final = 0.2
 """Resamples that hold one value over and over have no spread: they get this share of it."""
-_FARTHEST: Final = math.log(100.0)
-"""Where one value makes the whole deviation, nothing bounds it from above."""
-_LEAST_TAIL: Final = 0.2
-"""So much at least is kurtosis less 1, on which the standard error of a deviation depends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Studentised:
-    """Mean and standard deviation of values, their standard errors, and what resamples do.
+    """The mean of values, its standard error, and what resamples do.
 
     Attributes:
-        mean, deviation: in the unit of the values.
-        mean_error: standard error of the mean.
-        log_error: standard error of the deviation's logarithm.
-        mean_t, deviation_t: sorted distances of the replicates in their own standard errors; empty
+        mean, error: in the unit of the values.
+        replicates: sorted distances of the resamples' means in their own standard errors; empty
             with fewer than LEAST values.
         degrees: of freedom, where Student's distribution stands in.
     """
 
     mean: float
-    deviation: float
-    mean_error: float
-    log_error: float
-    mean_t: Floats
-    deviation_t: Floats
+    error: float
+    replicates: Floats
     degrees: float
 
-    def mean_bound(self, probability: float) -> float:
+    def bound(self, probability: float) -> float:
         """Return what the true mean is below with this probability."""
-        if not self.mean_t.size:
-            return self.mean + student_quantile(probability, self.degrees) * self.mean_error
-        return self.mean - order_statistic(self.mean_t, 1 - probability) * self.mean_error
-
-    def deviation_bound(self, probability: float) -> float | None:
-        """Return what the true deviation is below; None where the values do not say."""
-        if not self.deviation_t.size:
-            return None
-        distance = -order_statistic(self.deviation_t, 1 - probability) * self.log_error
-        return self.deviation * math.exp(distance) if distance < _FARTHEST else None
+        if not self.replicates.size:
+            return self.mean + student_quantile(probability, self.degrees) * self.error
+        return self.mean - order_statistic(self.replicates, 1 - probability) * self.error
 
 
 def studentise(values: Floats, time: float) -> Studentised:
@@ -78,33 +63,18 @@ def studentise(values: Floats, time: float) -> Studentised:
     error = deviation * math.sqrt(time / n)
     degrees = max(n / time, 2.0) - 1
     if n < LEAST or deviation == 0:
-        never = np.zeros(1 if n >= LEAST else 0)
-        return Studentised(mean, deviation, error, 0.0, never, never, degrees)
+        return Studentised(mean, error, np.zeros(1 if n >= LEAST else 0), degrees)
     scaled = (values - mean) / deviation
     length = _block_length(n, time)
     blocks = max(2, round(n / length))
-    sums = _block_sums(scaled, length)
+    sums, squares = _block_sums(scaled, length), _block_sums(scaled**2, length)
     starts = np.random.default_rng(_SEED).integers(0, n, (REPLICATES, blocks))
     drawn = blocks * length
     # Moments of each replicate about the whole record's mean.
-    first, second, third, fourth = (each[starts].sum(axis=1) / drawn for each in sums)
+    first, second = (each[starts].sum(axis=1) / drawn for each in (sums, squares))
     variance = np.maximum(second - first**2, _LEAST_SPREAD**2)
-    mean_t = first * np.sqrt((drawn - 1) / variance) / _inflation(scaled, sums[0], length)
-
-    kurtosis = fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4
-    tail = np.sqrt(np.maximum(kurtosis / variance**2 - 1, _LEAST_TAIL))
-    whole = max(float((scaled**4).mean()) / float((scaled**2).mean()) ** 2 - 1, _LEAST_TAIL)
-    ratio = 0.5 * np.log(variance * n / (n - 1))
-    deviation_t = ratio * 2 * np.sqrt(drawn) / tail / _inflation(scaled**2, sums[1], length)
-    return Studentised(
-        mean=mean,
-        deviation=deviation,
-        mean_error=error,
-        log_error=0.5 * math.sqrt(whole * time / n),
-        mean_t=np.sort(mean_t),
-        deviation_t=np.sort(deviation_t),
-        degrees=degrees,
-    )
+    replicates = first * np.sqrt((drawn - 1) / variance) / _inflation(scaled, sums, length)
+    return Studentised(mean, error, np.sort(replicates), degrees)
 
 
 def _block_length(n: int, time: float) -> int:
@@ -113,18 +83,12 @@ def _block_length(n: int, time: float) -> int:
     return min(max(1, math.ceil(best), math.ceil(n / _MOST_BLOCKS)), max(1, n // 4))
 
 
-def _block_sums(scaled: Floats, length: int) -> list[Floats]:
-    """Sums of the first four powers over each block that begins at each value of the ring."""
-    sums = []
-    power = np.ones_like(scaled)
-    for _ in range(4):
-        power = power * scaled
-        if length == 1:
-            sums.append(power)
-            continue
-        total = np.concatenate(([0.0], np.cumsum(np.concatenate((power, power[: length - 1])))))
-        sums.append(total[length:] - total[:-length])
-    return sums
+def _block_sums(values: Floats, length: int) -> Floats:
+    """Sums over each block that begins at each value of the ring."""
+    if length == 1:
+        return values
+    total = np.concatenate(([0.0], np.cumsum(np.concatenate((values, values[: length - 1])))))
+    return total[length:] - total[:-length]
 
 
 def _inflation(values: Floats, sums: Floats, length: int) -> float:

@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.statistics.bootstrap import Studentised, studentise
+from mqtick.analysis.statistics.bootstrap import studentise
 from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.exact import rank_above, rank_below
+from mqtick.analysis.statistics.spread import Spread
 
 __all__ = ["describe", "describe_absolute", "finite"]
 
@@ -27,13 +28,10 @@ def describe(
 
     `values_us` are in the order in which they were taken; those that are no numbers are left out.
     `time` is their autocorrelation time where it is known better than from themselves. Intervals
-    are two-sided with equal tails. Mean and deviation: studentised block bootstrap. Quantiles:
-    order statistics with the exact binomial chance; where no value bounds a quantile, as none of
-    20 bounds p99 from above, that end is None: it is unknown. One value has no interval.
-
-    Coverage found for 95 % intervals of 20 values, normal, lognormal (sigma 1) and first-order
-    autoregressive (0.6): mean 96, 92, 89 %; deviation 94, 79, 94 %; median 96, 97, 93 %. See
-    docs/statistics.md for other numbers of values.
+    are two-sided with equal tails. Mean: studentised block bootstrap. Deviation: Bonett's.
+    Quantiles: order statistics with the exact binomial chance; where no value bounds a quantile, as
+    none of 20 bounds p99 from above, that end is None: it is unknown. One value has no interval.
+    docs/statistics.md has the coverage found.
     """
     values = finite(values_us)
     n = values.size
@@ -43,7 +41,6 @@ def describe(
         time = autocorrelation_time(values)
     effective = effective_number(n, time)
     tail = (1 - confidence) / 2
-    replicates = studentise(values, time) if n > 1 else None
     ordered = np.sort(values)
     quantiles = np.quantile(ordered, list(QUANTILES.values()))
     found = {
@@ -53,8 +50,8 @@ def describe(
     return Distribution(
         n=n,
         effective_n=effective,
-        mean=_mean(values, replicates, tail),
-        deviation=None if replicates is None else _deviation(replicates, tail),
+        mean=_mean(values, time, tail),
+        deviation=_deviation(values, time, tail),
         median=found["median"],
         p5=found["p5"],
         p95=found["p95"],
@@ -82,18 +79,18 @@ def finite(values: npt.ArrayLike) -> Floats:
     return array if known.all() else array[known]
 
 
-def _mean(values: Floats, replicates: Studentised | None, tail: float) -> Estimate:
-    if replicates is None:
+def _mean(values: Floats, time: float, tail: float) -> Estimate:
+    if values.size < 2:
         return Estimate(float(values[0]))
-    return Estimate(replicates.mean, replicates.mean_bound(tail), replicates.mean_bound(1 - tail))
+    found = studentise(values, time)
+    return Estimate(found.mean, found.bound(tail), found.bound(1 - tail))
 
 
-def _deviation(replicates: Studentised, tail: float) -> Estimate:
-    return Estimate(
-        replicates.deviation,
-        replicates.deviation_bound(tail),
-        replicates.deviation_bound(1 - tail),
-    )
+def _deviation(values: Floats, time: float, tail: float) -> Estimate | None:
+    if values.size < 2:
+        return None
+    found = Spread.of(values, time)
+    return Estimate(found.deviation, found.bound(tail), found.bound(1 - tail))
 
 
 def _quantile(

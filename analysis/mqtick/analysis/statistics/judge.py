@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.statistics.bootstrap import LEAST, Studentised, studentise
+from mqtick.analysis.statistics.bootstrap import LEAST, studentise
 from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
 from mqtick.analysis.statistics.describe import QUANTILES, describe_absolute
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
@@ -27,6 +27,7 @@ from mqtick.analysis.statistics.limit import (
     Verdict,
     duration,
 )
+from mqtick.analysis.statistics.spread import Spread
 
 __all__ = ["ALL", "judge"]
 
@@ -52,14 +53,14 @@ def judge(
 ) -> Verdict:
     """Judge the absolute values, taken in this order, with a one-sided confidence.
 
-    Mean and deviation: bound of the studentised bootstrap, from 8 values on. Quantiles: Clopper and
-    Pearson's bound of the share that is beyond the limit. A maximum fails with the first value
-    beyond it, and holds where so many keep it that no more than 5 % can be beyond. Values that hang
-    together count as what they are worth. What holds or fails only because of the measurement's own
-    uncertainty, which no number of shots takes away, is not proven (a guard band as in ISO
-    14253-1). A missed shot may be missed because it was late: before a quantile or a maximum holds,
-    it counts as beyond; a mean or deviation holds only with at most 1 % of them. What fails, fails
-    by the values alone.
+    Mean: bound of the studentised bootstrap; deviation: Bonett's; both from 8 values on. Quantiles:
+    Clopper and Pearson's bound of the share that is beyond the limit. A maximum fails with the
+    first value beyond it, and holds where so many keep it that no more than 5 % can be beyond.
+    Values that hang together count as what they are worth. What holds or fails only because of the
+    measurement's own uncertainty, which no number of shots takes away, is not proven (a guard band
+    as in ISO 14253-1). A missed shot may be missed because it was late: before a quantile or a
+    maximum holds, it counts as beyond; a mean or deviation holds only with at most 1 % of them.
+    What fails, fails by the values alone.
 
     Args:
         limit: with its bound in us.
@@ -161,19 +162,17 @@ def _value(statistic: str, found: Distribution) -> Estimate:
 
 
 def _bounded(limit: Limit, values: Floats, time: float, missed: int, confidence: float) -> Judged:
-    """Mean or deviation against the bounds that a bootstrap gives."""
+    """Mean or deviation against its bounds."""
     n, bound = values.size, limit.bound_us
     name = "the mean " if limit.statistic == "mean" else "the standard deviation of "
     name += _NAMES[limit.quantity]
     if n == 1:
         what = "is that of one shot" if limit.statistic == "mean" else "of one shot is unknown"
         return NOT_PROVEN, f"{name} {what}: how far shots scatter takes at least {LEAST}"
-    replicates = studentise(values, time)
-    value = replicates.mean if limit.statistic == "mean" else replicates.deviation
+    value, low, high = _bounds(limit.statistic, values, time, confidence)
     told, limit_words = f"{name} is {duration(value)}", f"the limit is {duration(bound)}"
     if n < LEAST:
         return NOT_PROVEN, f"{told} of only {n} shots; {limit_words}: it takes at least {LEAST}"
-    low, high = _ends(limit.statistic, replicates, confidence)
     sure = f"with {_percent(confidence)} confidence"
     share = missed / (n + missed)
     lost = f"; {_number(missed)} of {_number(n + missed)} shots were missed" if missed else ""
@@ -187,6 +186,8 @@ def _bounded(limit: Limit, values: Floats, time: float, missed: int, confidence:
         )
     if low is not None and not _keeps(low, limit):
         return FAILS, f"{told} and {sure} above {duration(low)}; {limit_words}{lost}"
+    if low is None and high is None:
+        return NOT_PROVEN, f"{told}; {limit_words}{lost}: it takes more shots"
     lower = "anything" if low is None else duration(low)
     upper = "anything" if high is None else duration(high)
     told += f" and {sure} between {lower} and {upper}; {limit_words}{lost}"
@@ -197,12 +198,15 @@ def _bounded(limit: Limit, values: Floats, time: float, missed: int, confidence:
     return NOT_PROVEN, f"{told}: it takes about {_shots(needed)} shots like these {_number(n)}"
 
 
-def _ends(
-    statistic: str, replicates: Studentised, confidence: float
-) -> tuple[float | None, float | None]:
+def _bounds(
+    statistic: str, values: Floats, time: float, confidence: float
+) -> tuple[float, float | None, float | None]:
+    """Mean or deviation, and what it is above and below, each with this confidence."""
     if statistic == "mean":
-        return replicates.mean_bound(1 - confidence), replicates.mean_bound(confidence)
-    return replicates.deviation_bound(1 - confidence), replicates.deviation_bound(confidence)
+        mean = studentise(values, time)
+        return mean.mean, mean.bound(1 - confidence), mean.bound(confidence)
+    spread = Spread.of(values, time)
+    return spread.deviation, spread.bound(1 - confidence), spread.bound(confidence)
 
 
 def _counted(

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.ecdf import Curve, draw_ecdf
 from mqtick.analysis.report.figures.growth import Grown, draw_growth
-from mqtick.analysis.report.figures.picture import Picture, judged_limits
+from mqtick.analysis.report.figures.picture import Picture, judged_limits, limits_of_values
 from mqtick.analysis.report.figures.scales import apply, axis_scale
 from mqtick.analysis.report.numbers import short, told, unit_for, unit_of
 from mqtick.analysis.report.titles import names_of
@@ -82,20 +82,9 @@ def _of_quantity(
                 lambda width: draw_growth(width, over, limits, simulated=simulated),
             )
         )
-    curves = [Curve(one.name, one.look, one.quantity.values_us) for one in own]
-    unit = unit_for([one.quantity for one in own])
-    pictures.append(
-        Picture(
-            f"compare-ecdf-{quantity}",
-            f"Distribution of {quantity}",
-            "Above: the share of shots at or below a value, over all N. Below: the share beyond "
-            f"it, on a logarithm. Compare only runs over the same N.{spare}",
-            f"Distribution of {quantity} of {', '.join(one.name for one in own)}.",
-            lambda width: draw_ecdf(
-                width, quantity.capitalize(), curves, limits, unit, simulated=simulated
-            ),
-        )
-    )
+    shared = set.intersection(*(set(one.quantity.subscribers.tolist()) for one in own))
+    if shared:
+        pictures.append(_distributions(quantity, own, max(shared), results, spare))
     sloped = [one for one in own if one.quantity.growth is not None]
     if len(sloped) >= 2:
         slopes = "; ".join(
@@ -114,6 +103,28 @@ def _of_quantity(
     return pictures
 
 
+def _distributions(
+    quantity: str, own: Sequence[Grown], number: int, results: Sequence[Result], spare: str
+) -> Picture:
+    curves = [
+        Curve(one.name, one.look, one.quantity.values_us[one.quantity.subscribers == number])
+        for one in own
+    ]
+    at = f" at N = {number}" if number else ""
+    title = f"{quantity.capitalize()}{at}"
+    limits = limits_of_values(results, quantity)
+    unit = unit_for([one.quantity for one in own])
+    simulated = _simulated(results)
+    return Picture(
+        f"compare-ecdf-{quantity}",
+        f"Distribution of {quantity}{at}",
+        f"Above: the share of shots{at} at or below a value. Below: the share beyond it, on a "
+        f"logarithm.{spare}",
+        f"Distribution of {quantity}{at} of {', '.join(one.name for one in own)}.",
+        lambda width: draw_ecdf(width, title, curves, limits, unit, simulated=simulated),
+    )
+
+
 def _means(quantity: QuantityResult) -> str:
     means = [
         f"{told(row.absolute.mean)} at {row.subscribers}"
@@ -128,7 +139,7 @@ def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[R
         Curve(name, look, each.values_us)
         for (name, each), look in zip(clocks, style.SERIES, strict=False)
     ]
-    limits = judged_limits(results, "clock")
+    limits = limits_of_values(results, "clock")
     unit = unit_for([each for _, each in clocks])
     simulated = _simulated(results)
     more = f" {len(curves)} of {len(clocks)} clocks." if len(clocks) > len(curves) else ""

@@ -11,15 +11,15 @@ from matplotlib.figure import Figure
 
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.labels import above, key
-from mqtick.analysis.report.figures.picture import Picture, judged_limits
+from mqtick.analysis.report.figures.picture import Picture, limits_of_values
 from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, label_width
 from mqtick.analysis.report.numbers import Unit, in_words, unit_for, unit_for_clocks
+from mqtick.analysis.report.remarks import negative
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 
 __all__ = ["Curve", "draw_ecdf", "ecdf_picture", "looks_by_number"]
 
-_OVERALL: Final = style.Look(style.INK, "o", "solid")
 _POINTS: Final = 600
 """Of a curve: more cannot be seen."""
 
@@ -52,9 +52,7 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
         Curve(f"N = {n}", look, quantity.values_us[quantity.subscribers == n])
         for n, look in looks.items()
     ]
-    if several > 1:
-        curves.append(Curve("all", _OVERALL, quantity.values_us))
-    elif several == 1:
+    if several == 1:
         n = next(iter(looks))
         curves = [
             Curve(
@@ -63,23 +61,26 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
                 quantity.values_us,
             )
         ]
-    limits = judged_limits([result], quantity.quantity)
+    limits = limits_of_values([result], quantity.quantity)
     left_out = f" {len(looks)} of {several} N are drawn." if several > len(looks) else ""
     own = [clock for clock in result.clocks if clock.errors.name == quantity.node]
     unit = unit_for_clocks(own) if own else unit_for([quantity])
     slug = f"-{quantity.node}" if quantity.node else ""
-    middle = quantity.overall.signed
+    row, sign = quantity.rows[-1], negative(quantity)
     alt = f"Distribution of {len(quantity.values_us)} values of {quantity.title.lower()}"
-    if middle is not None:
+    if row.signed is not None:
         alt += (
-            f": median {in_words(middle.median.value)}, 95 % below "
-            f"{in_words(middle.p95.value)}, largest {in_words(middle.most)}"
+            f"{f'; at N = {row.subscribers}' if several > 1 else ''}: median "
+            f"{in_words(row.signed.median.value)}, 95 % below {in_words(row.signed.p95.value)}, "
+            f"largest {in_words(row.signed.most)}"
         )
     return Picture(
         f"ecdf-{quantity.quantity}{slug}",
         f"Distribution of {quantity.title[0].lower()}{quantity.title[1:]}",
         f"Above: the share of {of} at or below a value. Below: the share beyond it, on a "
-        "logarithm, so that rare late ones can be read; it ends where one is left." + left_out,
+        "logarithm, so that rare late ones can be read; it ends where one is left."
+        + left_out
+        + (f" {sign}" if sign else ""),
         f"{alt}.",
         lambda width: draw_ecdf(
             width,
@@ -106,7 +107,7 @@ def draw_ecdf(
     """Draw the share at or below, and the share beyond on a logarithm, of each curve."""
     with style.drawing():
         wide = style.is_wide(width)
-        figure = style.figure_of(width, 4.9 if wide else 4.7)
+        figure = style.figure_of(width, 4.5 if wide else 4.7)
         every = np.concatenate([curve.values_us for curve in curves])
         every = every[np.isfinite(every)]
         factor = unit.per_us
@@ -148,11 +149,10 @@ def draw_ecdf(
             values = np.sort(curve.values_us[np.isfinite(curve.values_us)]) * factor
             if not len(values):
                 continue
-            width_of = 1.9 if curve.look is _OVERALL else 1.4
             options: Any = {
                 "color": curve.look.ink.light,
                 "linestyle": curve.look.dashes,
-                "linewidth": width_of,
+                "linewidth": 1.4,
                 "drawstyle": "steps-post",
             }
             at, share = _below(values, x)

@@ -58,7 +58,7 @@ def beside(figure: Figure, axes: Axes, labels: Sequence[Label], room: float) -> 
     box = axes.get_position()
     height = box.height * figure.get_size_inches()[1]
     width = box.width * figure.get_size_inches()[0]
-    texts = [style.wrapped(label.text, room - 0.22, bold=label.bold) for label in labels]
+    texts = [style.wrapped(each.text, room - 0.22, lines=5, bold=each.bold) for each in labels]
     sizes = [style.LINE * (text.count("\n") + 1) + 0.05 for text in texts]
     kept = list(range(len(labels)))
     while kept and sum(sizes[index] for index in kept) > height + 0.3:

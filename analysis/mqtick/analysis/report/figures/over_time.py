@@ -14,7 +14,7 @@ from mqtick.analysis.measurement import MISSED, REFUSED
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.ecdf import looks_by_number
 from mqtick.analysis.report.figures.labels import Label, beside, key
-from mqtick.analysis.report.figures.picture import Picture, judged_limits
+from mqtick.analysis.report.figures.picture import Picture, limits_of_values
 from mqtick.analysis.report.figures.scales import (
     Scale,
     apply,
@@ -23,7 +23,7 @@ from mqtick.analysis.report.figures.scales import (
     time_unit,
 )
 from mqtick.analysis.report.numbers import in_words, unit_for
-from mqtick.analysis.report.remarks import Drifted, drifted
+from mqtick.analysis.report.remarks import Drifted, drifted, negative
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.limit import Limit
@@ -41,9 +41,9 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
         return None
     timed = bool(np.isfinite(quantity.seconds).all()) and float(np.ptp(quantity.seconds)) > 0
     lost = _lost(result, quantity, timed)
-    limits = judged_limits([result], quantity.quantity)
+    limits = limits_of_values([result], quantity.quantity)
     over = "time" if timed else "shot number"
-    caption = f"Each shot over {over}."
+    caption = " ".join(filter(None, (f"Each shot over {over}.", negative(quantity))))
     if not timed and np.isfinite(quantity.seconds).any():
         caption += " Some shots do not say when they were taken."
     if len(lost):
@@ -125,7 +125,7 @@ def _draw(
         height = float(figure.get_size_inches()[1]) - top - 0.5
         apply(axes, "y", y, height)
         left = label_width(axes)
-        room = 1.2 if wide else 0.85
+        room = 1.2 if wide else 1.0
         labels = _limits(axes, bounds, y, factor)
         drift = quantity.drift if timed else None
         if not labels and drift is None:
@@ -150,8 +150,7 @@ def _draw(
         shown = drifted(quantity)
         if drift is not None and shown is not None:
             end = _drift_lines(axes, quantity, drift, at, size, factor)
-            text = f"drift {_amount(shown)}" if wide else f"drift {shown.value} {shown.unit.name}"
-            labels.insert(0, Label(end, text, style.INK))
+            labels.insert(0, Label(end, f"drift {_amount(shown)}", style.INK))
         beside(figure, axes, labels, room)
         return figure
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import Limit
 
-__all__ = ["Picture", "judged_limits", "with_own_names"]
+__all__ = ["Picture", "judged_limits", "limits_of_values", "with_own_names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +58,12 @@ def judged_limits(results: Sequence[Result], quantity: str) -> list[Limit]:
         if verdict.limit.quantity == quantity
     }
     return sorted(found, key=lambda limit: (limit.bound_us, limit.name))
+
+
+def limits_of_values(results: Sequence[Result], quantity: str) -> list[Limit]:
+    """Return those of the judged limits that single values keep or break, the tightest first.
+
+    One of a mean or a deviation says nothing of where a single value may be.
+    """
+    limits = judged_limits(results, quantity)
+    return [limit for limit in limits if limit.statistic not in ("mean", "sd")]
