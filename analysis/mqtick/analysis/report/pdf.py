@@ -45,11 +45,9 @@ def pdf_of(
     with drawing():
         paper = Paper()
         _first(paper, results, title)
-        first, *others = sections_of(results, command)
-        _pictures(paper, pictures[:1], 1)
-        put_section(paper, first)
-        _pictures(paper, pictures[1:], 2)
-        for section in others:
+        for number, (name, caption, figure) in enumerate(pictures, 1):
+            paper.picture(figure, printed(f"Figure {number}. {name}. {caption}"))
+        for section in sections_of(results, command):
             put_section(paper, section)
         with PdfPages(octets, metadata=metadata) as pages:
             paper.save(pages, f"mqtick-report: {title}")
@@ -129,11 +127,6 @@ def _cell(number: Number, confidence: str) -> _Cell:
     if number.note:
         below += [_Line(line) for line in lines_of(number.note, width, _SMALL)]
     return _Cell(labels, _Line(text, size, True, INK.light), below)
-
-
-def _pictures(paper: Paper, pictures: Sequence[PrintedPicture], first: int) -> None:
-    for number, (name, caption, figure) in enumerate(pictures, first):
-        paper.picture(figure, printed(f"Figure {number}. {name}. {caption}"))
 
 
 def put_section(paper: Paper, section: Section) -> None:
