@@ -34,7 +34,7 @@ def test_shots_of_different_n_are_in_no_row_together() -> None:
 def test_a_negative_skew_is_counted_and_explained() -> None:
     shots = np.array([-30.0, 20.0, 40.0, -5.0])
     said = " ".join(as_text([same_n(shots)]).split())
-    assert "in 2 of 4 shots it is negative, the last to subscribe was served first" in said
+    assert "in 2 of 4 shots it is negative: the last to subscribe was served first" in said
     assert "to subscribe get a message" in said
     assert "negative" not in as_text([same_n(np.abs(shots))])
 

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from analysis.tests.report_hostile import hostile_result
 from analysis.tests.report_samples import compare_results, latency_result, skew_result
-from mqtick.analysis.report.paper import ROOM, lines_of
+from mqtick.analysis.report.lettering import lines_of
+from mqtick.analysis.report.paper import ROOM
 from mqtick.analysis.report.pdf import PrintedPicture, pdf_of
 from mqtick.analysis.report.style import drawing, text_inches
 from mqtick.analysis.results.result import Result

@@ -10,7 +10,7 @@ from matplotlib.ft2font import FT2Font
 
 from mqtick.analysis.report.numbers import plain
 
-__all__ = ["LINE", "SIZE", "text_inches", "wrapped"]
+__all__ = ["LINE", "SIZE", "lines_of", "text_inches", "wrapped"]
 
 SIZE: Final = 9.0
 """Of text, in points."""
@@ -42,28 +42,53 @@ def text_inches(text: str, size: float = SIZE, *, bold: bool = False) -> float:
     return max(sum(_em(sign, bold) for sign in line) for line in text.split("\n")) * size / 72.0
 
 
-def wrapped(
-    text: str, width: float, size: float = SIZE, lines: int = 3, *, bold: bool = False
-) -> str:
-    """Return `text` in at most `lines` lines of `width` inches; what is too long ends in ...
+def lines_of(
+    text: str, width: float, size: float = SIZE, *, bold: bool = False, broken: bool = True
+) -> list[str]:
+    """Return a text in lines of `width` inches; words that are wider are broken, or shortened.
 
     A no-break space keeps a number and its unit together.
     """
     done: list[str] = []
-    line = ""
-    for word in plain(text).split(" "):
-        longer = f"{line} {word}" if line else word
-        if text_inches(longer, size, bold=bold) <= width:
-            line = longer
-            continue
-        if line:
-            done.append(line)
-        line = _shortened(word, width, size, bold)
-    done.append(line)
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in paragraph.split(" "):
+            longer = f"{line} {word}" if line else word
+            if text_inches(longer, size, bold=bold) <= width:
+                line = longer
+                continue
+            if line:
+                done.append(line)
+            line = word if broken else _shortened(word, width, size, bold)
+            while broken and text_inches(line, size, bold=bold) > width and len(line) > 1:
+                count = _fitting(line, width, size, bold)
+                done.append(line[:count])
+                line = line[count:]
+        done.append(line)
+    return done
+
+
+def wrapped(
+    text: str, width: float, size: float = SIZE, lines: int = 3, *, bold: bool = False
+) -> str:
+    """Return `text` in at most `lines` lines of `width` inches; what is too long ends in ..."""
+    done = lines_of(plain(text), width, size, bold=bold, broken=False)
     if len(done) > lines:
         rest = " ".join(done[lines - 1 :])
         done = [*done[: lines - 1], _cut(rest, width, size, bold)]
     return "\n".join(done)
+
+
+def _fitting(word: str, width: float, size: float, bold: bool) -> int:
+    """Return how many letters of a word fit, one at least."""
+    low, high = 1, len(word)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if text_inches(word[:middle], size, bold=bold) <= width:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _shortened(word: str, width: float, size: float, bold: bool) -> str:
@@ -80,6 +105,5 @@ def _shortened(word: str, width: float, size: float, bold: bool) -> str:
 def _cut(text: str, width: float, size: float, bold: bool) -> str:
     if text_inches(text, size, bold=bold) <= width:
         return text
-    while text and text_inches(text + "…", size, bold=bold) > width:
-        text = text[:-1]
-    return text.rstrip() + "…"
+    room = width - text_inches("…", size, bold=bold)
+    return text[: _fitting(text, room, size, bold)].rstrip() + "…"

@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
-from mqtick.analysis.report.style import INK, MUTED, text_inches
+from mqtick.analysis.report.lettering import lines_of, wrapped
+from mqtick.analysis.report.style import INK, MUTED
 
-__all__ = ["HEIGHT", "MARGIN", "ROOM", "WIDTH", "Paper", "lines_of"]
+__all__ = ["HEIGHT", "MARGIN", "ROOM", "WIDTH", "Paper"]
 
 WIDTH: Final = 8.27
 HEIGHT: Final = 11.69
@@ -30,38 +31,6 @@ _CAPTION: Final = 8.0
 _BELOW_FIGURE: Final = 0.3
 _FOOTER: Final = 7.0
 _FOOT: Final = 0.4
-
-
-def lines_of(text: str, width: float, size: float, *, bold: bool = False) -> list[str]:
-    """Return a text in lines of `width` inches; words that are wider are broken."""
-    done: list[str] = []
-    for paragraph in text.split("\n"):
-        line = ""
-        for word in paragraph.split(" "):
-            longer = f"{line} {word}" if line else word
-            if text_inches(longer, size, bold=bold) <= width:
-                line = longer
-                continue
-            if line:
-                done.append(line)
-            line = word
-            while text_inches(line, size, bold=bold) > width and len(line) > 1:
-                count = _fitting(line, width, size, bold)
-                done.append(line[:count])
-                line = line[count:]
-        done.append(line)
-    return done
-
-
-def _fitting(word: str, width: float, size: float, bold: bool) -> int:
-    low, high = 1, len(word)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if text_inches(word[:middle], size, bold=bold) <= width:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 @dataclass(slots=True)
@@ -204,8 +173,7 @@ class Paper:
 
     def save(self, pages: PdfPages, footer: str) -> None:
         """Write every sheet with its number; `footer` is cut to one line."""
-        lines = lines_of(footer, ROOM - 1.0, _FOOTER)
-        short = lines[0] + ("…" if len(lines) > 1 else "")
+        short = wrapped(footer, ROOM - 1.0, _FOOTER, 1)
         for number, sheet in enumerate(self._sheets, 1):
             how = {"fontsize": _FOOTER, "color": MUTED.light}
             end = f"{number} of {len(self._sheets)}"

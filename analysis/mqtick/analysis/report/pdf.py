@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 
 from mqtick.analysis.report.blocks import MARKS, Block, Formula, Listing, Paragraph, Section, Table
 from mqtick.analysis.report.headline import Headline, Number, headlines_of
+from mqtick.analysis.report.lettering import lines_of
 from mqtick.analysis.report.numbers import plain, printed
-from mqtick.analysis.report.paper import ROOM, Paper, lines_of
+from mqtick.analysis.report.paper import ROOM, Paper
 from mqtick.analysis.report.pdf_table import STATE_INKS, put_table
 from mqtick.analysis.report.sections import sections_of
 from mqtick.analysis.report.style import INK, MUTED, drawing

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqtick.analysis.report.blocks import MARKS, Cell, Table
+from mqtick.analysis.report.lettering import lines_of
 from mqtick.analysis.report.numbers import printed
-from mqtick.analysis.report.paper import ROOM, Paper, lines_of
+from mqtick.analysis.report.paper import ROOM, Paper
 from mqtick.analysis.report.style import GRID, INK, MUTED, text_inches
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 

@@ -30,8 +30,8 @@ def negative(quantity: QuantityResult) -> str:
     if quantity.quantity != SKEW or not count:
         return ""
     return (
-        f"Last minus first, in the order of subscription: in {count:,} of "
-        f"{quantity.values_us.size:,} shots it is negative, the last to subscribe was served first."
+        f"Last minus first, in the order of subscription; in {count:,} of "
+        f"{quantity.values_us.size:,} shots it is negative: the last to subscribe was served first."
     )
 
 
