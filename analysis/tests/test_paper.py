@@ -142,4 +142,6 @@ def test_in_a_report_no_heading_is_alone_and_no_figure_among_other_text(
     titles = {"Verdicts", "Statistics", "Pairs of nodes", "Shots and edges", "Method", "Provenance"}
     assert not titles & set(ends)
     figures = [place for place, sheet in enumerate(sheets) if re.search(r"Figure [2-9]\.", sheet)]
-    assert max(figures) <= min(p for p, sheet in enumerate(sheets) if "\nStatistics" in sheet)
+    assert max(figures) <= min(
+        p for p, sheet in enumerate(sheets) if re.search("(?m)^Statistics", sheet)
+    )
