@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.tests.edge_parts import digitised, gaussian, ringing
+from analysis.tests.text_files import CSV, read_text
 from mqtick.analysis import load
 from mqtick.analysis.captures.propose import propose
 from mqtick.analysis.signals.edges import EdgeError, find_edges, state_levels
@@ -170,6 +171,25 @@ def test_a_latency_is_the_same_with_and_without_outliers_and_the_report_names_th
     assert "or beyond" in first
     assert "first: 2 of 1,200 samples lie far outside its levels of 0 and 3.3 V" in second
     assert "as far as 8 V: " in second
+
+
+@pytest.mark.parametrize("garbage", ["9.9e3", "-70", "1.2e7"])
+@pytest.mark.parametrize("name", ["rigol-ds1042c", "rigol-ds1102e", "tektronix-tm-data-types"])
+def test_three_rows_of_garbage_hide_no_edge_of_a_real_oscilloscope(
+    tmp_path: Path, name: str, garbage: str
+) -> None:
+    lines = (CSV / f"{name}.csv").read_text().splitlines()
+    first = next(n for n, line in enumerate(lines) if n and line[:1] in "-0123456789")
+    wrong = [f"{line.split(',')[0]},{garbage}" for line in lines[first : first + 3]]
+    path = tmp_path / "wrong.csv"
+    path.write_text("\n".join([*lines[:first], *wrong, *lines[first + 3 :], ""]))
+    counts = []
+    for each in (CSV / f"{name}.csv", path):
+        _, captures = read_text(each)
+        signal = next(iter(captures[0].signals.values()))
+        assert isinstance(signal, Waveform)
+        counts.append(len(find_edges(signal, 0.1)))
+    assert counts[0] == counts[1] > 0
 
 
 def test_a_listing_names_them_too(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ examples:
   mqtick-report pps.sr --kind clock --channels reference=D0,pi4=D1,pi5=D2
   mqtick-report samples.jsonl
 
-Without --channels it says what is in the files, and which command to give.
+Without --channels it says what is in the files, and which command to give (exit code 0; 2 where
+--limit, --json or --out ask for a report).
 
 files that are recognised by their content (untested: no file of such an instrument was at hand):
 {formats}
