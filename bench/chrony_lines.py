@@ -32,7 +32,7 @@ from bench.steered import Chronyd, generated_lines
 from demo.local_broker import Mosquitto, running
 from mqtick.client.chrony import encode_sample, layout_for
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
-from mqtick.service import chronyd
+from mqtick.service import StatusError, chronyd, read_status
 
 _US = 1000
 GENERATED = "as generated"
@@ -204,12 +204,23 @@ class Starter(threading.Thread):
             place.rename(self._folder / which)
 
 
+def _wait_until_it_serves(status: Path) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end:
+        with contextlib.suppress(StatusError):
+            if read_status(status).values["done"].get("times", 0):
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"the time server publishes nothing within {_PATIENCE_S:g} s")
+
+
 def starts(folder: Path, args: argparse.Namespace, report: Report) -> None:
     """Time the starts with each line."""
     folder.mkdir()
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(running(Mosquitto(folder)))
         stack.enter_context(time_server(broker.url, folder))
+        _wait_until_it_serves(folder / "server" / "status.json")
         for change in (GENERATED, BEFORE):
             starters = []
             for number in range(args.starts):
