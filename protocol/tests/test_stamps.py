@@ -116,7 +116,10 @@ def test_the_stamp_of_a_retransmission_is_not_taken_for_the_first_ones(pair: Pai
     other.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # it is full
     drop_all = ctypes.create_string_buffer(struct.pack("=HBBI", BPF_RETURN, 0, 0, 0))
     program = struct.pack("@HP", 1, ctypes.addressof(drop_all))
-    one.sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+    try:
+        one.sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+    except PermissionError:  # as in a container
+        pytest.skip("this user may not let a socket drop what arrives")
     sent = stamped(other, b"late")
     left = 60_000
     while left:
