@@ -15,6 +15,7 @@ from exchange_model import CONFIGURATIONS, INTERVAL, PROTOCOL, Configuration, se
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("given", "claim"), CONFIGURATIONS, ids=[given.name for given, _ in CONFIGURATIONS]
 )
@@ -43,8 +44,9 @@ def test_the_search_finds_the_follow_up_of_another_reply_in_what_it_was() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_readme_says_what_the_search_says() -> None:
     model = [sys.executable, str(FOLDER / "exchange_model.py")]
-    done = subprocess.run(model, capture_output=True, text=True, timeout=230, check=True)
+    done = subprocess.run(model, capture_output=True, text=True, timeout=800, check=True)
     said = "".join(line for line in done.stdout.splitlines(True) if not line.startswith(" "))
     assert said in (FOLDER / "README.md").read_text(encoding="utf-8")
