@@ -79,13 +79,20 @@ def client(stack: contextlib.ExitStack, folder: Path, url: str, name: str, socke
 class Judges:
     """Several chronyd that get the same samples, or exact ones of the same instants."""
 
-    def __init__(self, folder: Path, candidates: Sequence[str], truth: VirtualClock) -> None:
+    def __init__(
+        self,
+        stack: contextlib.ExitStack,
+        folder: Path,
+        candidates: Sequence[str],
+        truth: VirtualClock,
+    ) -> None:
         self.errors: dict[str, list[float]] = {}
         self._daemons: dict[str, Chronyd] = {}
         for index, name in enumerate(candidates):
             place = folder / f"c{index}"
             lines = lines_of(place, name.removesuffix(EXACT))
             self._daemons[name], self.errors[name] = Chronyd(place, lines), []
+            stack.callback(self._daemons[name].stop)
         self._truth, self._lock = truth, threading.Lock()
         self._layout = layout_for(chronyd.version())
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -115,11 +122,6 @@ class Judges:
             said_ns = tracking.offset_reference_minus_local_ns
             self.errors[name].append(abs(said_ns - off_ns) / _US)
 
-    def stop(self) -> None:
-        """End all."""
-        for daemon in self._daemons.values():
-            daemon.stop()
-
 
 def steady(folder: Path, args: argparse.Namespace, report: Report) -> None:
     """Compare lines by the samples of one client."""
@@ -132,8 +134,7 @@ def steady(folder: Path, args: argparse.Namespace, report: Report) -> None:
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(running(Mosquitto(folder)))
         stack.enter_context(time_server(broker.url, folder, "--virtual-clock", served.to_text()))
-        judges = Judges(folder, candidates, VirtualClock(served))
-        stack.callback(judges.stop)
+        judges = Judges(stack, folder, candidates, VirtualClock(served))
         client(stack, folder, broker.url, "c1", folder)
         _sleep("settling", args.warm_up_s)
         begun = time.monotonic()
