@@ -272,6 +272,21 @@ def test_a_server_that_was_away_for_long_and_comes_back_is_asked_again(
 
 
 @pytest.mark.slow
+def test_a_server_that_only_a_status_names_is_not_asked_for_ever(
+    worlds: Callable[..., World], rogues: Callable[..., Rogue]
+) -> None:
+    world = worlds()
+    topic = "mqtick/s/9"
+    rogues(world).publish(topic, b'{"state":"synchronised"}', retain=True)
+    client = world.follow(server_timeout_s=1.0, exchange_interval_s=0.2, exchange_burst=1)
+    world.run(lambda: client.asked > 0)
+    world.run_for(1.5)
+    asked = client.asked
+    world.run_for(1.0)
+    assert client.asked == asked
+
+
+@pytest.mark.slow
 def test_the_format_of_others_is_followed_only_until_precise_time_is_heard(
     worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -360,9 +360,8 @@ class Agent:
         """Whether a request makes sense: a server that fell silent could not answer."""
         if not self.connection.connected or not self.settings.estimator.use_two_way:
             return False
-        if track.heard_raw_ns is None:
-            return True
-        silence_ns = self.clock.raw_ns() - track.heard_raw_ns
+        since_ns = track.met_raw_ns if track.heard_raw_ns is None else track.heard_raw_ns
+        silence_ns = self.clock.raw_ns() - since_ns
         return silence_ns <= self.settings.server_timeout_s * _SECOND
 
     def _look_for_foreign(self) -> None:

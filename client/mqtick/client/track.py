@@ -73,6 +73,8 @@ class Track:
         """Whether an authenticated exchange with a nonce has succeeded since the last reset."""
         self.generation: int | None = None
         self.heard_raw_ns: int | None = None
+        self.met_raw_ns = clock.raw_ns()
+        """When something first named this server, which may have been anybody."""
         self.rhythm = Rhythm()
         """When broadcasts come, and exchanges had better not."""
         self.wants_exchange = False
