@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -218,3 +220,35 @@ def test_a_shift_of_time_and_offset_shifts_the_answer(shift, steps):
         low, high = bracket.at(local, PPM)
         answers.append((low - by, high - by))
     assert answers[0] == answers[1]
+
+
+def second(at_s: int, offset_ns: int, half_ns: int) -> Interval:
+    return Interval(at_s * 10**9, offset_ns - half_ns, offset_ns + half_ns)
+
+
+def test_two_intervals_limit_the_frequency_between_them() -> None:
+    bracket = Bracket(8)
+    bracket.add(second(0, 0, 100_000), Growth(rate=1e-4))
+    assert bracket.frequency_limits == (-math.inf, math.inf)
+    bracket.add(second(10, 50_000, 100_000), Growth(rate=1e-4))
+    assert bracket.frequency_limits == pytest.approx((-15e-6, 25e-6))  # 5 ppm, 200 us in 10 s
+    bracket.clear()
+    assert bracket.frequency_limits == (-math.inf, math.inf)
+
+
+def test_one_wrong_interval_does_not_make_the_limits_of_the_frequency_wrong() -> None:
+    bracket = Bracket(8, faults=1)
+    for at_s in range(0, 60, 10):
+        lie_ns = 150_000 if at_s == 30 else 0
+        bracket.add(second(at_s, at_s * 5_000 + lie_ns, 100_000), Growth(rate=1e-4))
+    least, most = bracket.frequency_limits
+    assert least <= 5e-6 <= most
+    assert most - least < 20e-6
+
+
+def test_growth_keeps_to_limits_and_ignores_those_that_exclude_it() -> None:
+    growth = Growth(10e-6, 50e-6, 1.0)
+    assert growth.within(-math.inf, math.inf) == growth
+    narrower = growth.within(0.0, 20e-6)
+    assert (narrower.frequency, narrower.rate) == pytest.approx((10e-6, 10e-6))
+    assert growth.within(70e-6, 80e-6) == growth

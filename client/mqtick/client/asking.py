@@ -25,13 +25,19 @@ class Asking:
         self._settings, self._loop, self._may_ask = settings, loop, may_ask
         self._spacing_ns = int(settings.exchange_spacing_ms * 1e6)
         self._plans: dict[int, Timer] = {}
+        self._pauses: dict[int, int] = {}
+        """By server, the pause after the last burst, ns: it doubles up to the configured one."""
 
     def is_planned(self, track: Track) -> bool:
         """Whether this server will be asked."""
         return track.number in self._plans
 
     def begin(self, track: Track) -> None:
-        """Ask with the long first burst: the server is new, or what was known is gone."""
+        """Ask with the long first burst: the server is new, or what was known is gone.
+
+        The next ones follow soon, for nothing is known of the frequency either.
+        """
+        self._pauses[track.number] = _SECOND
         self._plan(track, self._settings.start_burst, self._spread_ns())
 
     def once_soon(self, track: Track) -> None:
@@ -75,8 +81,10 @@ class Asking:
             self._plan(track, left - 1, self._spacing_ns)
             return
         # Not at equal times, so that clients that started together drift apart.
-        interval_ns = self._settings.exchange_interval_s * _SECOND
-        delay_ns = int(interval_ns * random.uniform(0.8, 1.2))
+        interval_ns = int(self._settings.exchange_interval_s * _SECOND)
+        pause_ns = min(2 * self._pauses.get(track.number, interval_ns), interval_ns)
+        self._pauses[track.number] = pause_ns
+        delay_ns = int(pause_ns * random.uniform(0.8, 1.2))
         self.forget(track)
         self._plans[track.number] = self._loop.call_later(
             delay_ns, lambda: self._begin_burst(track)

@@ -59,6 +59,14 @@ class Growth:
         shift, grown = round(self.frequency * duration), self.by_ns(duration)
         return interval.lower_ns + shift - grown, interval.upper_ns + shift + grown
 
+    def within(self, least: float, most: float) -> Growth:
+        """Return the part of it between two limits of the frequency; all of it if there is none."""
+        least = max(self.frequency - self.rate, least)
+        most = min(self.frequency + self.rate, most)
+        if least > most:
+            return self
+        return Growth((least + most) / 2, (most - least) / 2, self.wander)
+
 
 def agree(intervals: Sequence[tuple[int, int]], faults: int = 0) -> Agreement:
     """Return what the largest agreeing set of closed intervals has in common; never empty.
@@ -93,10 +101,11 @@ def agree(intervals: Sequence[tuple[int, int]], faults: int = 0) -> Agreement:
 class Bracket:
     """The recent guaranteed intervals, and what they say together."""
 
-    __slots__ = ("_faults", "_intervals", "agreement", "local_ns")
+    __slots__ = ("_faults", "_intervals", "_slopes", "agreement", "local_ns")
 
     def __init__(self, samples: int, faults: int = 0) -> None:
         self._intervals: deque[Interval] = deque(maxlen=samples)
+        self._slopes: deque[tuple[float, float]] = deque(maxlen=samples)
         self._faults = faults
         self.agreement: Agreement | None = None
         """What holds at `local_ns`, the instant of the newest interval; None if there is none."""
@@ -113,6 +122,7 @@ class Bracket:
     def clear(self) -> None:
         """Forget all intervals."""
         self._intervals.clear()
+        self._slopes.clear()
         self.agreement = None
 
     def add(self, interval: Interval, growth: Growth, *, replaces_last: bool = False) -> bool:
@@ -137,7 +147,9 @@ class Bracket:
             return False
         if replaces_last and self._intervals:
             self._intervals.pop()
+            self._slopes.pop()
         self._intervals.append(interval)
+        self._slopes.append(self._slopes_to(interval, others))
         self.local_ns = local_ns
         # Of two, nobody can say which is wrong; of three, the two that agree more closely.
         faults = min(self._faults, len(carried) // 2)
@@ -148,6 +160,27 @@ class Bracket:
             largest.agreeing,
         )
         return True
+
+    def _slopes_to(self, interval: Interval, others: Sequence[Interval]) -> tuple[float, float]:
+        """How fast the offset can have come from the other intervals to this one, ns per ns."""
+        passed = [(old, interval.local_ns - old.local_ns) for old in others]
+        least = [(interval.lower_ns - old.upper_ns) / ns for old, ns in passed if ns > 0]
+        most = [(interval.upper_ns - old.lower_ns) / ns for old, ns in passed if ns > 0]
+        return self._but_faults(least, largest=True), self._but_faults(most, largest=False)
+
+    def _but_faults(self, limits: Sequence[float], *, largest: bool) -> float:
+        """Return the tightest limit that stands when as many as are tolerated are wrong."""
+        if len(limits) <= self._faults:
+            return -math.inf if largest else math.inf
+        return sorted(limits, reverse=largest)[self._faults]
+
+    @property
+    def frequency_limits(self) -> tuple[float, float]:
+        """Least and greatest average frequency (ns per ns) with which the intervals can be met."""
+        return (
+            self._but_faults([least for least, _ in self._slopes], largest=True),
+            self._but_faults([most for _, most in self._slopes], largest=False),
+        )
 
     def at(self, local_ns: int, growth: Growth) -> tuple[int, int]:
         """Return the limits at an instant.

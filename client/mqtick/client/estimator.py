@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from mqtick.client.bracket import Bracket, Interval
+from mqtick.client.bracket import Bracket, Growth, Interval
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.history import History
@@ -295,10 +295,18 @@ class Estimator:
         point = Point(sample.local_ns, offset_ns, sigma_ns, reach_ns, narrow_ns)
         if self._history.add(sample.kind, point, cost):
             if sample.kind.is_exchange or self._assumed:
-                self._growth = self._history.growth
-                self._narrow_growth = self._history.narrow_growth
+                self._growth = self._limited(self._history.growth, self._bracket)
+                self._narrow_growth = self._limited(self._history.narrow_growth, self._narrow)
             return sample.judged(Verdict.USED, Reason.SELECTED)
         return sample.judged(Verdict.KEPT, Reason.NOT_LEAST)
+
+    def _limited(self, growth: Growth, bracket: Bracket) -> Growth:
+        """Leave out the frequencies with which no line goes through the bracket's intervals."""
+        if not self.settings.use_frequency:
+            return growth
+        least, most = bracket.frequency_limits
+        slack = self.settings.frequency_bound_ppm * 1e-6
+        return growth.within(least - slack, most + slack)
 
     def _contradicted(self, sample: Sample, interval: Interval) -> Sample:
         settings = self.settings
