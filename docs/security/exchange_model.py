@@ -417,7 +417,7 @@ CONFIGURATIONS = (
     ),
     (
         replace(PROTOCOL, name="the stamp of a retransmission counts", trusts_retransmissions=True),
-        INTERVAL,
+        AGREEMENT,
     ),
     (replace(PROTOCOL, name="no keys", keys=False), BOOT),
     (replace(PROTOCOL, name="no keys, no broadcasts", keys=False, broadcasts=False), INTERVAL),
