@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import tempfile
@@ -32,6 +33,15 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     temporary.mkdir(exist_ok=True)
     temporary.chmod(0o1777)
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+
+
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """Give back the level of our log: a program sets it for its whole life."""
+    log = logging.getLogger("mqtick")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)

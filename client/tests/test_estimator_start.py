@@ -110,6 +110,8 @@ def test_no_errors_inside_the_intervals_put_the_truth_outside(ppm, first, later,
 
 
 @given(ppms, st.floats(-99, 99), st.floats(0.01, 60.0), st.booleans())
+@example(0.0, 2.0, 30.0, False)  # old and new agree by a hair, and no line goes through all
+@example(90.96875, 92.125, 1.0, False)
 def test_a_frequency_that_was_wrong_does_not_keep_the_new_time_from_being_confirmed(
     ppm, wrong_ppm, apart_s, lucky
 ):

@@ -8,8 +8,8 @@
 # Prints how each command ended, after what time, with how many more packages and megabytes. What
 # they said is kept in build/fresh/. How this machine reaches its package registries is handed on:
 # apt's settings for that (apt-config Acquire), pip's (pip.conf, PIP_*, folders of PIP_FIND_LINKS),
-# proxies, name servers, and authorities in /usr/local/share/ca-certificates. No cache is: what is
-# fetched is fetched anew.
+# proxies, name servers, and authorities in /usr/local/share/ca-certificates; MQTICK_SAME_EXAMPLES
+# too. No cache is: what is fetched is fetched anew.
 #
 # MQTICK_FLEET_CACHE=FOLDER     where the blank systems are kept (default: ~/.cache/mqtick)
 # MQTICK_DEBIAN_MIRROR=ADDRESS  where they come from (default: debootstrap's own)
@@ -63,7 +63,7 @@ hand_on() {
   fi
 }
 
-handed_on() { env | grep -E '^(PIP_|(http|https|ftp|all|no)_proxy=)' -i || true; }
+handed_on() { env | grep -iE '^(PIP_|MQTICK_SAME_EXAMPLES=|(http|https|ftp|all|no)_proxy=)' || true; }
 
 # ---- the README's commands ----------------------------------------------------------------------
 in_it() { # USER HOME COMMAND...

@@ -301,10 +301,14 @@ class Estimator:
         return sample.judged(Verdict.KEPT, Reason.NOT_LEAST)
 
     def _limited(self, growth: Growth, bracket: Bracket) -> Growth:
-        """Leave out the frequencies with which no line goes through the bracket's intervals."""
-        if not self.settings.use_frequency:
-            return growth
+        """Leave out the frequencies with which no line goes through the bracket's intervals.
+
+        Where no line goes through all of them, the frequency was not the same all the time, or some
+        are wrong: then they limit nothing.
+        """
         least, most = bracket.frequency_limits
+        if least > most or not self.settings.use_frequency:
+            return growth
         slack = self.settings.frequency_bound_ppm * 1e-6
         return growth.within(least - slack, most + slack)
 
