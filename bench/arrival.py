@@ -9,8 +9,8 @@ packet socket on the loopback (it needs root), the edge from the pin's record in
     python -m bench.arrival --short      1 round, blocks of 4 s
 
 A round has a block for each contestant alone, and two in which ours and the peer follow the same
-messages, each subscribed before the other once. Together they compete for the processors, and who
-has real-time rights wins; alone is the fairer comparison, so the goals hold for both.
+messages; each of them subscribes first in one. Together they compete for the processors, and the
+one with real-time rights wins; alone is the fairer comparison, so the goals apply to both.
 """
 
 from __future__ import annotations

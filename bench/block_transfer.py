@@ -1,4 +1,4 @@
-"""block-transfer: a waveform of 1 MB from an instrument, by our transport and by others.
+"""block-transfer: a waveform of 1 MB from an instrument, by our transport and by two others.
 
 The instrument is a process on this machine that answers at once, so that only reading is measured.
 Data are random, or all 0x0A: line feeds, which end a line but not a block.

@@ -1,11 +1,11 @@
 """chrony_lines: which refclock line serves best, and how soon does chronyd choose its source?
 
-Steady: a real mqtick-client measures a time server on a virtual clock (simulated), and what it
-hands over goes to several chronyd at once, each with a line of its own, so that all judge the same
-samples. None steers (-x): each says by how much this machine's clock is off, and so what it would
-make of it; the truth is known. Two more get exact samples at the same instants.
+Steady: a real mqtick-client measures a time server on a virtual clock (simulated), and its samples
+go to several chronyd at once, each with a line of its own, so that all judge the same samples. None
+steers (-x): each says how far this machine's clock is off, and so where it would put it; the truth
+is known. Two more get exact samples at the same instants.
 
-Start: chronyd and a client begin at the same moment, and a second time chronyd alone; counted is
+Start: chronyd and a client start at the same moment, then chronyd alone starts again; measured is
 the time until chronyd selects the source.
 
     python -m bench.chrony_lines              3 minutes to settle, 10 minutes; 10 starts

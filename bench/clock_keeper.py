@@ -1,12 +1,12 @@
 """Puts the clock of this machine back to where it would be had nobody touched it.
 
-    python bench/clock_keeper.py        notes how the clock stands, says `ready`, waits
+    python bench/clock_keeper.py        notes the state of the clock, says `ready`, waits
 
 Each line on standard input is the number of a process to end first (chronyd). At the end of the
 input the clock is put back: frequency, tick and status as they were, CLOCK_REALTIME by
-CLOCK_MONOTONIC_RAW, which nobody can step or slew; slewed itself, where that takes seconds, because
+CLOCK_MONOTONIC_RAW, which nobody can step or slew; slewed too, where that takes seconds, because
 a step upsets whoever measures on this machine. A process of its own (`ClockKeeper` starts it),
-because its input also ends when the one that steers is killed.
+because its input also ends when the process that steers is killed.
 """
 
 from __future__ import annotations

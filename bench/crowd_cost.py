@@ -4,7 +4,7 @@ A real client, which subscribed first and has the real-time rights of its unit f
 without them it waits now and then until a broker on its processor has sent to all), and a real
 time server, both with memory pins; the crowd is two processes, as an experiment's runner starts
 them. The peer is the same crowd, except that its members read at once what comes. The
-constellations take turns, in an order of chance.
+setups take turns, in random order.
 
     python -m bench.crowd_cost            10 rounds
     python -m bench.crowd_cost --quick    2 rounds

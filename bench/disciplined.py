@@ -3,11 +3,11 @@
 A time server on a virtual clock (offset, frequency error and wander: simulated), a real
 mqtick-client, and a real chronyd that steers CLOCK_REALTIME of this machine by what the client
 hands it. The truth is the virtual clock's time, computed from CLOCK_MONOTONIC_RAW, which nobody
-steers. Then a second time on a virtual clock of the same kind, with exact samples at the same
-instants in the client's place: the floor, what chronyd makes of such samples if they are perfect.
+steers. Then again on a virtual clock of the same kind, with exact samples at the same instants
+in place of the client's: the floor, what chronyd achieves with perfect samples.
 
-Nothing else may move this machine's clock meanwhile, and nothing that minds a clock that is some
-milliseconds off may run. It is put back after each part, also after Ctrl-C.
+Nothing else may move this machine's clock meanwhile, and nothing may run that a clock some
+milliseconds off would disturb. It is put back after each part, also after Ctrl-C.
 
     python -m bench.disciplined                   each: 5 minutes to settle, 10 minutes measured
     python -m bench.disciplined --short           1 minute and 1 minute

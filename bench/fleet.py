@@ -7,7 +7,7 @@ with -x. Measured are
 
 - the time of the playbook `site`, task by task, and until the last client is synchronised;
 - what is installed on a client;
-- a client host that has nothing else to do: processor time and memory, beside its chronyd's;
+- a client host that has nothing else to do: processor time and memory, next to its chronyd's;
 - how long a client needs after a fault until it is synchronised and its status is right again.
 
     python -m bench.fleet                3 fleets, 10 minutes idle, each fault 3 times

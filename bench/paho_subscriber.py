@@ -1,4 +1,4 @@
-"""The peer: a subscriber as anybody writes it with paho-mqtt, who toggles a pin in `on_message`.
+"""The peer: a subscriber as usually written with paho-mqtt: it toggles a pin in `on_message`.
 
     python -m bench.paho_subscriber HOST PORT TOPIC [SINK]
 

@@ -1,13 +1,14 @@
-"""Fills the tables of bench/README.md from the results files.
+"""Writes the tables of bench/results/*.md and of bench/README.md from the results files (JSON).
 
 python -m bench.readme            write
-python -m bench.readme --check    say whether it is written already (exit code 1 if not)
+python -m bench.readme --check    say which page is out of date (exit code 1 if there is one)
+
+What a page of bench/results says above `<!-- results -->` is written by hand.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from typing import Any
 from bench.harness import RESULTS
 
 README = Path(__file__).resolve().parent / "README.md"
-_QUANTILES = ("median", "p5", "p95", "p99", "max")
-_MARK = re.compile(r"(<!-- results: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FEW = 20
+"""Fewer values than these have no p5, p95 and p99."""
+_MARK = "<!-- results -->\n"
+_END = "<!-- end -->\n"
+_RATIO = "ratio | ours | peer | ratio | goal, at most |"
 
 
 def table(content: dict[str, Any]) -> str:
@@ -24,57 +28,76 @@ def table(content: dict[str, Any]) -> str:
     lines = [
         f"{content['machine']}; commit `{content['commit']}`.",
         "",
-        f"| quantity | who | unit | n | {' | '.join(_QUANTILES)} |",
-        f"|---|---|---|--:|{'--:|' * len(_QUANTILES)}",
+        "| quantity | who | unit | n | median | p5 | p95 | p99 | max |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     for row in content["rows"]:
         simulated = " (simulated)" if row["simulated"] else ""
-        # One value has no spread.
-        cells = [str(row[name]) if row["n"] > 1 or name == "median" else "" for name in _QUANTILES]
-        lines.append(
-            f"| {_plain(row['quantity'])}{simulated} | {_plain(row['who'])} | {row['unit']} | "
-            f"{row['n']} | {' | '.join(cells)} |"
-        )
+        spread = [row[name] if row["n"] >= FEW else "" for name in ("p5", "p95", "p99")]
+        most = row["max"] if row["n"] > 1 else ""
+        cells = (row["who"], row["unit"], row["n"], row["median"], *spread, most)
+        lines.append(_row(row["quantity"] + simulated, *cells))
     if content["ratios"]:
-        lines += [
-            "",
-            "| ratio | ours | peer | ratio | goal, at most | met |",
-            "|---|--:|--:|--:|--:|---|",
-        ]
+        lines += ["", f"| {_RATIO} met |", "|---|--:|--:|--:|--:|---|"]
     for ratio in content["ratios"]:
-        goal = "none" if ratio["goal"] is None else ratio["goal"]
         met = {None: "", True: "yes", False: "**no**"}[ratio["met"]]
-        numbers = f"{ratio['ours']} | {ratio['peer']} | {ratio['ratio']}"
-        lines.append(f"| {_plain(ratio['quantity'])} | {numbers} | {goal} | {met} |")
+        lines.append(_row(*_ratio(ratio), met))
     return "\n".join(lines)
 
 
-def _plain(text: str) -> str:
-    """Keep a bar from ending the cell."""
-    return text.replace("|", "\\|")
+def _row(*cells: object) -> str:
+    """Return a line of a table; a bar in a cell does not end it."""
+    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def filled(text: str) -> str:
-    """Return the page with every table as the results files have it."""
+def _ratio(ratio: dict[str, Any]) -> list[object]:
+    goal = "none" if ratio["goal"] is None else ratio["goal"]
+    return [*(ratio[name] for name in ("quantity", "ours", "peer", "ratio")), goal]
 
-    def fill(mark: re.Match[str]) -> str:
-        file = RESULTS / f"{mark[2]}.json"
-        body = table(json.loads(file.read_text())) if file.exists() else "Not measured yet."
-        return f"{mark[1]}\n{body}\n\n{mark[3]}"
 
-    return _MARK.sub(fill, text)
+def _nearest(ratio: dict[str, Any]) -> tuple[bool, bool, float]:
+    """Order ratios: the last is the furthest beyond its goal, or the nearest to it."""
+    return ratio["met"] is False, ratio["goal"] is not None, ratio["ratio"] / (ratio["goal"] or 1)
+
+
+def _summary(content: dict[str, Any] | None) -> list[object]:
+    """Return what the line of one benchmark in bench/README.md says of it."""
+    if not content or not content["ratios"]:
+        return ["no peer" if content else "not measured yet", *[""] * 5]
+    met = [ratio["met"] for ratio in content["ratios"] if ratio["met"] is not None]
+    share = f"{sum(met)} of {len(met)}" if met else ""
+    nearest = max(content["ratios"], key=_nearest)
+    return [*_ratio(nearest), share if all(met) else f"**{share}**"]
+
+
+def pages() -> dict[Path, str]:
+    """Return every page, as the results files have it."""
+    made = {}
+    lines = [f"| benchmark | {_RATIO} goals met |", "|---|---|--:|--:|--:|--:|---|"]
+    for name in sorted({file.stem for file in RESULTS.iterdir()}):
+        page, file = RESULTS / f"{name}.md", RESULTS / f"{name}.json"
+        by_hand = page.read_text().partition(_MARK)[0] if page.exists() else f"# {name}\n\n"
+        content = json.loads(file.read_text()) if file.exists() else None
+        made[page] = f"{by_hand}{_MARK}\n{table(content) if content else 'Not measured yet.'}\n"
+        title = by_hand.splitlines()[0].removeprefix("# ")
+        lines.append(_row(f"[{title}](results/{name}.md)", *_summary(content)))
+    above, _, rest = README.read_text().partition(_MARK)
+    below = rest.partition(_END)[2]
+    made[README] = "\n".join([above + _MARK, *lines, "", _END]) + below
+    return made
 
 
 def main() -> int:
-    """Write the page, or check it."""
-    text = README.read_text()
-    wanted = filled(text)
-    if "--check" in sys.argv[1:]:
-        if text != wanted:
-            print("bench/README.md differs from the results: run python -m bench.readme")
-        return int(text != wanted)
-    README.write_text(wanted)
-    return 0
+    """Write the pages, or check them."""
+    check = "--check" in sys.argv[1:]
+    made = pages()
+    stale = [page for page in made if not page.exists() or page.read_text() != made[page]]
+    for page in stale:
+        if check:
+            print(f"{page} differs from the results: run python -m bench.readme")
+        else:
+            page.write_text(made[page])
+    return int(check and bool(stale))
 
 
 if __name__ == "__main__":

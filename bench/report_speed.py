@@ -1,11 +1,11 @@
 """From a run folder to a measurement: 1,000 shots of four channels of 100,000 points in one pass.
 
-Ours finds every edge anew (levels, hysteresis, sub-sample time, uncertainty), in one process and
-in as many as the command has. The peers read the same files in one process: a plain numpy loop
+Ours finds every edge again (levels, hysteresis, sub-sample time, uncertainty), in one process and
+in as many as the command uses. The peers read the same files in one process: a plain numpy loop
 that loads each shot and takes the first sample beyond the middle; one that only reads and
-decompresses; and one that only reads the octets, which is what the disk takes. Before each pass
-the files are dropped from the page cache. The whole command, with page, PDF and tables, is timed
-and weighed once.
+decompresses; and one that only reads the octets, which is the disk's share. Before each pass
+the files are dropped from the page cache. The time and memory of the whole command, with page, PDF
+and tables, are measured once.
 
     python -m bench.report_speed            1,000 shots, 5 rounds
     python -m bench.report_speed --short    64 shots, 3 rounds

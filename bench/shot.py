@@ -1,8 +1,8 @@
 """From the trigger to the file: four channels of 100,000 points of a simulated oscilloscope.
 
-Ours is what a run does for each shot: arm, wait, read through PyVISA, write the file and see it on
-the disk. The peer asks for the same record over a plain socket and does nothing with it, which is
-what the (simulated) instrument takes by itself.
+Ours is what a run does for each shot: arm, wait, read through PyVISA, write the file and flush it
+to the disk. The peer asks for the same record over a plain socket and does nothing with it: that is
+the (simulated) instrument's own time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When the kernel received what the broker sent: from outside, alike for every receiver.
+"""When the kernel received what the broker sent: from outside, the same way for each.
 
 A packet socket on the loopback hands out the very stamp (skb->tstamp) that SO_TIMESTAMPING would
 give the receiving program, which does not notice. It is read in bulk: nobody sleeps on it, so it

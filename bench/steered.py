@@ -1,4 +1,4 @@
-"""A chronyd of one's own for the benchmarks; and how far a clock is from a virtual clock's time."""
+"""A separate chronyd for the benchmarks; and how far a clock is from a virtual clock's time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from demo.local_broker import program
 from mqtick.client.chrony import socket_path
 from mqtick.service import ChronydError, Tracking, chronyd
 
-# What the fleet's role writes beside the reference clocks, but for the RTC.
+# What the fleet's role writes in addition to the reference clocks, except for the RTC.
 DIRECTIVES = ("makestep 1 3", "maxclockerror 10")
 
 

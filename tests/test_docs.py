@@ -24,7 +24,7 @@ from mqtick.timeserver.config import Settings as ServerSettings
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("protocol", "pins", "service", "timeserver", "client", "analysis", "lab")
-FOLDERS = ("ansible", "bench", "demo", "tests")
+FOLDERS = ("ansible", "bench", "bench/results", "demo", "tests")
 DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),

@@ -3,7 +3,7 @@
 A program that slept since the last message is slow at first: the processor has to wake up, and
 code and data have left its caches. Servers publish at whole multiples of an interval, so the next
 message can be foretold; a rehearsal shortly before it halves the time from arrival to pin
-(bench/README.md).
+(bench/results/arrival.md).
 """
 
 from __future__ import annotations
