@@ -455,7 +455,7 @@ def test_a_missing_socket_and_a_file_in_its_place_are_told_apart(tmp_path: Path)
     path = tmp_path / "sock"
     assert "is missing" in doctor_chrony.check_socket(str(path), ROOT).value
     path.touch()
-    assert "is no socket" in doctor_chrony.check_socket(str(path), ROOT).value
+    assert "is not a socket" in doctor_chrony.check_socket(str(path), ROOT).value
     below_a_file = doctor_chrony.check_socket(str(path / "sock"), ROOT)
     assert below_a_file.result == "FAIL"
 

@@ -60,9 +60,9 @@ class Estimate:
     minority: int = 0
     """How many guaranteed intervals the majority contradicts; zero if all is well."""
     time_constant_s: float = 0.0
-    """In which time the weight of a sample falls to 37 %."""
+    """The time in which the weight of a sample falls to 37 %."""
     root_distance_ns: int = 0
-    """What the server's own clock may be wrong by, as it said last; the interval is about the
+    """How far the server's own clock may be wrong, as it last said; the interval is about the
     server's clock, so add this on both sides for a statement about UTC."""
 
     @property
