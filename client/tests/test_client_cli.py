@@ -202,7 +202,7 @@ def test_a_good_configuration_is_called_good(tmp_path: Path, capsys: Out) -> Non
     [
         ('borker = "mqtt://b"', "broker"),
         ('broker = "http://b"', "scheme 'http'"),
-        ('name = "kitchen #1"', "is no client name"),
+        ('name = "kitchen #1"', "is not a client name"),
         ('name = "n23456789012345"\nprefix = "site/building/fl.2"', "Shorten"),
         ("exchange_burst = 0", "exchange_burst"),
         ('broker = "mqtts://b"\nca_file = "/nowhere/ca.pem"', "/nowhere/ca.pem"),
@@ -316,7 +316,7 @@ def test_a_configuration_that_is_a_pipe_is_refused_and_not_waited_for(
 
 def test_a_client_name_with_a_wildcard_is_refused_with_a_sentence(capsys: Out) -> None:
     assert main(["--name", "kitchen#1"]) == 2
-    assert "'kitchen#1' is no client name" in capsys.readouterr().err
+    assert "'kitchen#1' is not a client name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

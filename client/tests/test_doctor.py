@@ -595,7 +595,7 @@ def test_certificates_that_only_newer_pythons_refuse_are_to_be_made_anew() -> No
     cause.verify_code = 92
     check = doctor_broker.check_broker(heard(connected=False, error=str(cause), cause=cause))
     assert check.result == "FAIL"
-    assert "make them anew: docs/operations.md" in check.remedy
+    assert "make new ones: docs/operations.md" in check.remedy
 
 
 def test_a_broker_that_answers_is_good_and_better_with_kernel_timestamps() -> None:

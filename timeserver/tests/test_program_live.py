@@ -205,11 +205,11 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--number", "3", "--prefix", "a/b/c/d/e/f/g/h/i/j/k/l/m"], "is no topic prefix"),
+        (["--number", "3", "--prefix", "a/b/c/d/e/f/g/h/i/j/k/l/m"], "is not a topic prefix"),
         (["--broker", "mqtt://user:secret@host"], "put it in a file"),
         (["--broker", "http://host"], "use one of mqtt://"),
         (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
-        (["--prefix", "a/+"], "is no topic prefix"),
+        (["--prefix", "a/+"], "is not a topic prefix"),
         (["--formats", ""], "formats is empty, so nothing would be served"),
         (["--metrics-listen", "127.0.0.1:80x"], "metrics_listen: '127.0.0.1:80x' is no address"),
         (["--name", "hall/#", "--formats", "1451.1.6"], "wildcard"),
