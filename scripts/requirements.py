@@ -26,7 +26,7 @@ LISTS = {
     "gpiod": ["gpiod"],
     "build": [
         *("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers"),
-        "setuptools",  # for gpiod where there is no wheel of it
+        "setuptools",  # for gpiod where it has no wheel
     ],
     "pip": ["pip"],
 }

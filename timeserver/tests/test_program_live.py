@@ -211,7 +211,10 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
         (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
         (["--prefix", "a/+"], "is not a topic prefix"),
         (["--formats", ""], "formats is empty, so nothing would be served"),
-        (["--metrics-listen", "127.0.0.1:80x"], "metrics_listen: '127.0.0.1:80x' is not an address"),
+        (
+            ["--metrics-listen", "127.0.0.1:80x"],
+            "metrics_listen: '127.0.0.1:80x' is not an address",
+        ),
         (["--name", "hall/#", "--formats", "1451.1.6"], "wildcard"),
         (["--virtual-clock", "offset=1"], "says nothing about a virtual clock"),
         (["--broker", "mqtts://host", "--ca-file", "/etc/hostname"], "TLS cannot be set up"),

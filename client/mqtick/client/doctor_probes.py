@@ -186,7 +186,7 @@ def check_access(probes: Probes, *, hears_time: bool, has_keys: bool, account: s
     """Check that the broker stops a client from doing what only others may do."""
     if not probes.time_topic:
         return []
-    who = f"the account '{account}'" if account else "whoever connects, without an account,"
+    who = f"the account '{account}'" if account else "anyone who connects, without an account,"
     if probes.time_topic in probes.let_through:
         worth = (
             "keys protect this client: it refuses such messages, but has to look at each"

@@ -243,7 +243,7 @@ def check_number(heard: Heard, settings: Settings, running: Mapping[str, Any]) -
         remedy = f"access list: it reads and writes {settings.prefix}/o/{number}/+"
         yield warn(name, "the running server does not answer for it", "an answer", remedy)
     elif not running and count:
-        remedy = "who publishes there? with keys, whoever has those of a client can"
+        remedy = "who publishes there? with keys, anyone who has a client's can"
         value = f"{count} time messages {came}, but no server answers for them"
         yield warn(name, value, "none", remedy)
     elif running:

@@ -36,7 +36,7 @@ class EchoPair:
     """Keeps the connections and, for each client, the first echo's subscription.
 
     `ready` and `close` are called by the main thread, `on_echo(arrival, last)` and
-    `on_placed(topic)`, when the first echo stands where the order is probed, are called in it;
+    `on_placed(topic)`, when the first echo is in place for the order probe, are called in it;
     everything else happens in the echoes' own. Echoes are handed over when the main thread asks
     with `hear`, because each wake-up of one thread by the other costs both.
 
