@@ -103,7 +103,7 @@ def _bounds(row: Mapping[str, Any]) -> str:
 
 
 def check_refusals(name: str, refused: Mapping[str, Any]) -> Iterable[Check]:
-    """Explain what was refused, where there is something to be done about it."""
+    """Explain what was refused, if something can be done about it."""
     for reason, remedy in _REMEDIES.items():
         if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
             yield warn(name, f"{count} {reason}", "none", remedy)

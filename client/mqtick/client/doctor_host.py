@@ -122,7 +122,7 @@ def check_clock(now_s: float, *, needs_dates: bool) -> Check:
 
 
 def check_daemons(proc: Path, *, steers: bool) -> Check:
-    """Check that nobody else steers the clock; `steers`: whether chronyd shall do so for us."""
+    """Check that nobody else steers the clock; `steers`: whether chronyd is to do so for us."""
     found: dict[str, str] = {}
     for file in sorted(proc.glob("[0-9]*/comm")):
         try:

@@ -37,7 +37,7 @@ class Estimate:
     """The offset is at most this; None: no upper limit is known."""
     narrow_lower_ns: int | None = None
     narrow_upper_ns: int | None = None
-    """Where the echoes see the offset, inside the interval above; None where they do not narrow it.
+    """Where the echoes see the offset, inside the interval above; None if they do not narrow it.
 
     This holds only if the broker delivers in the order that its echoes suppose, and if links are
     symmetric within `link_asymmetry_us`: nobody can check either against a broker that lies.

@@ -39,7 +39,7 @@ class Track:
     `place_behind()` makes the client subscribe again to its reply topic and calls `placed` when
     the broker has agreed; `refuse(reason)` counts a message that was ignored. `vouch(track, time)`
     is asked before an exchange is believed: with the time that it gives (Unix ns), everything else
-    about the connection may be checked; where it says no, the exchange counts for nothing.
+    about the connection may be checked; if it says no, the exchange counts for nothing.
     """
 
     def __init__(

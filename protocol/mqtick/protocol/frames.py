@@ -29,7 +29,7 @@ _HELD_NS = 2_000_000
 class Arrival(NamedTuple):
     """A received QoS 0 PUBLISH.
 
-    `stamp` is the kernel's receive time where that is known for this very frame: it belongs to
+    `stamp` is the kernel's receive time if that is known for this very frame: it belongs to
     the last segment of a read, so it is `Source.KERNEL` only for the frame that ends the read.
     For frames before that one it is no earlier than the true arrival, and `Source.USER`.
     """

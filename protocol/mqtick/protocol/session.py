@@ -35,7 +35,7 @@ class Will:
 
 
 class Session(paho.Client):
-    """A paho client whose three places where it makes a socket are replaced.
+    """A paho client with the three places where it makes a socket replaced.
 
     `make_frames(stream, below)` puts the frames on top. The callbacks (`on_connect` and so on) are
     the owner's to set; `reconnect` connects, and blocks while it does. BrokerError when the files

@@ -136,7 +136,7 @@ def metrics(values: dict[str, Any]) -> list[Metric]:
         Metric(f"mqtick_timeserver_{name}", float(value), text)
         for name, (text, value) in gauges.items()
     ]
-    text = "Messages of others under this server's number."
+    text = "Messages by others under this server's number."
     found.append(Metric("mqtick_timeserver_conflicts_total", values["conflicts"], text, "counter"))
     for kind, text in (("done", "Things done."), ("refused", "Messages refused, by reason.")):
         for name, count in sorted(values[kind].items()):
