@@ -7,7 +7,7 @@ export PATH := $(shell . scripts/env.sh && printf '%s' "$$PATH")
 PYTHON_BIN := .venv/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol pins service timeserver client analysis lab
-# folders of programs that are no room
+# folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie chrony-lines fleet
@@ -28,7 +28,7 @@ help: ## list the targets
 demo: demo-sync demo-bench ## watch clients find the time, then measure them on a simulated bench
 demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
-demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: to 600, HOLD=1: for your own runs
+demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: up to 600, HOLD=1: for your own runs
 	@$(PYTHON_BIN) -m demo.simulated_bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
 
 # ---- set up -------------------------------------------------------------------------------------
@@ -38,17 +38,17 @@ setup: setup-check setup-slow ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-slow setup-check: setup-%:
 	@scripts/setup.sh $*
-setup-drivers: ## what others wrote (drivers, allantools), in .venv-drivers, to compare with
+setup-drivers: ## software by other authors (drivers, allantools) to compare with, in .venv-drivers
 	@scripts/drivers.sh
 setup-ansible: ## Ansible for your own fleet, in .venv-ansible
 	@scripts/ansible.sh use
-setup-fleet-test: ## the same, its linter and what makes the hosts of fleet-test (root)
+setup-fleet-test: ## the same, plus its linter and what fleet-test needs to make its hosts (root)
 	@scripts/ansible.sh test
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-fresh test-arm64 \
   test-adversary fuzz
-check: lint lint-ansible mypy imports docs ## style, types, arrows between rooms, commands in the documents
+check: lint lint-ansible mypy imports docs ## style, types, imports between rooms, commands in the documents
 
 lint: setup-check
 	.venv/bin/ruff check
@@ -61,7 +61,7 @@ lint-ansible: setup-fleet-test
 	cd ansible && PATH="$(CURDIR)/.venv-ansible/bin:$$PATH" ansible-lint
 	.venv-ansible/bin/ansible-playbook --syntax-check -i ansible/examples/inventory.yml ansible/playbooks/*.yml
 
-format: setup-check ## let ruff put the style right
+format: setup-check ## let ruff correct the style
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
@@ -80,13 +80,13 @@ test: setup-test ## all tests that take less than a second each
 	$(FAST_TESTS)
 	@echo 'not run: the slow tests (make test-slow)'
 
-# The loops end with the shell that began them.
+# The loops end with the shell that started them.
 test-busy: setup-test ## the same, while a loop keeps each core busy: none may depend on a quiet machine
 	for core in $$(seq $$(nproc)); do while kill -0 $$$$; do :; done 2>/dev/null & done; $(FAST_TESTS)
 
-# Most of the long ones wait, so three run at a time; a file's tests stay together, as what they share
-# does. Those that judge delays follow one by one. The test that steers this machine's clock is last
-# and alone: a step upsets every other one.
+# Most of the long ones wait, so three run at a time; a file's tests stay together, because they share
+# things. Those that judge delays follow one by one. The test that steers this machine's clock runs
+# last and alone: a step upsets every other one.
 test-slow: setup-slow setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
 	MQTICK_DRIVERS=required $(PYTEST) -n 3 --dist loadfile -m 'slow and not alone and not steers_clock and not fleet'
 	MQTICK_DRIVERS=required $(PYTEST) -m 'alone and not steers_clock and not fleet'
@@ -99,20 +99,20 @@ test-fresh: ## make demo and make test in minimal Debian 12 and 13: SYSTEMS=trix
 test-arm64: setup-check ## the suites of protocol and client on an emulated Debian arm64 (root)
 	$(SUDO) scripts/arm64.sh
 
-test-adversary: setup-test ## a hostile broker, SCENARIOS (100000) by chance in virtual time, FIRST=0
+test-adversary: setup-test ## a hostile broker: SCENARIOS (100000) random ones in virtual time, FIRST=0
 	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
 
-fuzz: setup-test ## throw octets at all that reads those of others, for FUZZ_SECONDS (60)
+fuzz: setup-test ## throw random octets at everything that reads foreign input, for FUZZ_SECONDS (60)
 	@$(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris \
-	  || echo 'There is no atheris for this Python and processor: Hypothesis takes its place.'
+	  || echo 'There is no atheris for this Python and processor: Hypothesis is used instead.'
 	$(PYTHON_BIN) tests/fuzz/fuzz_rooms.py $(FUZZ_SECONDS)
 
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
-bench: $(BENCHES:%=bench-%) ## all benchmarks, one after the other, but bench-disciplined: it moves the clock
+bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined: it moves the clock
 bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
-bench-%: setup-test ## one benchmark: bench/NAME.py, with - for _; ARGS="--short", for one
+bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the fleet ----------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ fleet-test: setup-test setup-fleet-test ## the collection on real systemd hosts,
 	MQTICK_FLEET_RELEASE=$(RELEASE) $(PYTEST) -n 2 --dist loadfile -m fleet ansible/tests
 
 # ---- put it on a machine ------------------------------------------------------------------------
-# Only what stands on make's command line counts: desktops export USERNAME, for one. The recipe's
+# Only what is on make's command line counts: desktops export USERNAME, for one. The recipe's
 # shell takes the values from its environment, so that a space or a quote in one stays what it is.
 VALUES := BROKER CA USERNAME PASSWORD_FILE KEYS CHRONY NUMBER
 given = $(filter command,$(firstword $(origin $1)))
@@ -141,7 +141,7 @@ install-server: ## time server as a service: BROKER=mqtt://HOST [CA= USERNAME= P
 	@$(SUDO) scripts/install.sh server $(INSTALL_FLAGS)
 install-client: ## client as a service: the same, and CHRONY=no to leave chrony alone
 	@$(SUDO) scripts/install.sh client $(INSTALL_FLAGS)
-uninstall: ## take both off this machine again
+uninstall: ## remove both from this machine
 	@$(SUDO) scripts/install.sh uninstall
 
 .PHONY: clean

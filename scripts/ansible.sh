@@ -2,7 +2,7 @@
 # Makes .venv-ansible: Ansible as ansible/requirements.txt pins it, with the collection of this
 # checkout linked in. Does nothing when everything is there.
 #
-#   scripts/ansible.sh use|test      `test` holds `use`, and adds what checks the collection: the
+#   scripts/ansible.sh use|test      `test` includes `use`, and adds what checks the collection: the
 #                                    linter and, as root, the Debian packages of the fleet's test
 #
 # PYTHON=...      the interpreter to make it with (3.11 or newer)
@@ -42,12 +42,12 @@ install_ansible() {
     die 1 "$python cannot make virtual environments: run 'sudo apt-get install python3-venv'," \
       "then the same command again."
   say "installing Ansible into $home"
-  # Anew each time: a half-made or older one is not worth repairing.
+  # Made afresh each time: a half-made or older one is not worth repairing.
   "$python" -m venv --clear "$home"
   "$home/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
     "${pins[@]/#/--requirement=}" ||
-    die 1 "pip could not install Ansible (its words stand above). Without a network, point pip at a" \
-      "folder of wheels with PIP_FIND_LINKS and PIP_NO_INDEX; then run the same again."
+    die 1 "pip could not install Ansible (see its output above). Without a network, point pip at a" \
+    "folder of wheels with PIP_FIND_LINKS and PIP_NO_INDEX; then run the same command again."
   mkdir -p "$home/collections/ansible_collections/mqtick"
   ln -s "$PWD/ansible" "$home/collections/ansible_collections/mqtick/fleet"
   fingerprint >"$home/.mqtick-$level"

@@ -47,7 +47,7 @@ PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt .venv/bin/py
 
 # ---- the tests ----------------------------------------------------------------------------------
 # qemu keeps the option SO_TIMESTAMPING from the kernel, so that there are no kernel timestamps, and
-# catches every signal itself, so that nobody sees when the program begins to.
+# catches every signal itself, so that nobody sees when the program starts to.
 not_under_qemu=(
   protocol/tests/test_mqtt_live.py::test_a_message_goes_to_the_broker_and_back
   protocol/tests/test_mqtt_tls.py::test_a_broker_that_our_authority_vouches_for_is_believed

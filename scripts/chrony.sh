@@ -4,7 +4,7 @@
 
 find_chronyd() { PATH=$PATH:/usr/sbin:/sbin command -v chronyd || true; }
 
-# As asked for; else as it is configured already, so that an upgrade changes nothing; else yes.
+# As requested; else as already configured, so that an upgrade changes nothing; else yes.
 uses_chrony() {
   [ "$role" = client ] || return 1
   if [ -z "$chrony" ] && [ -e "$root$etc/$config" ]; then
@@ -14,7 +14,7 @@ uses_chrony() {
   fi
 }
 
-# A line that chronyd does not understand keeps it from starting, and this host without time: so
+# A line that chronyd does not understand stops it from starting, and leaves this host without time: so
 # chronyd itself reads the lines before they take effect.
 install_chrony_lines() {
   local lines directives chronyd conf=/etc/chrony/conf.d/mqtick.conf
@@ -30,7 +30,7 @@ install_chrony_lines() {
   mapfile -t directives < <(grep -v '^#' "$lines")
   "$chronyd" -p "${directives[@]}" >/dev/null || {
     rm -f "$lines"
-    die 1 "this chronyd ($("$chronyd" --version)) does not take the lines that mqtick needs (see above)." \
+    die 1 "this chronyd ($("$chronyd" --version)) does not accept the lines that mqtick needs (see above)." \
       "Nothing of chrony was changed. CHRONY=no installs the client without it."
   }
   if ! cmp -s "$lines" "$root$conf" || ! cmp -s "$shipped" "$root$unit"; then chrony_changed=yes; fi
@@ -49,8 +49,8 @@ install_chrony_lines() {
   place "$shipped" "$unit" 644 root:root
 }
 
-# chronyd makes its sockets when it starts, so it has to start anew where one is missing or closed to
-# us, and where its lines have changed.
+# chronyd makes its sockets when it starts, so it has to restart if one is missing or closed to us,
+# or if its lines have changed.
 chrony_needs_restart() {
   local socket
   if [ "$chrony_changed" = yes ]; then return 0; fi

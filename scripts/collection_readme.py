@@ -31,7 +31,7 @@ def specs_of(role: str) -> dict[str, Any]:
 
 
 def prose(text: str | list[str]) -> str:
-    """A description on one line, fit for a cell of a table."""
+    """A description on one line, fit for a table cell."""
     whole = " ".join(text) if isinstance(text, list) else text
     whole = re.sub(r"\b[VOCI]\(((?:[^()]|\([^()]*\))*)\)", r"`\1`", whole)
     whole = re.sub(r"`[a-z_]+\[\]\.([a-z_]+)`", r"`\1`", whole)  # a field of the same variable

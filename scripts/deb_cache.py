@@ -18,7 +18,7 @@ from typing import Any
 
 from wheelhouse_index import WheelhouseError, read_index, sha256_of
 
-# With what each of them needs, down to the C library: a host takes from it what it has not.
+# With what each of them needs, down to the C library: a host takes what it lacks.
 PACKAGES = ["chrony", "mosquitto", "systemd-timesyncd", "ethtool", "iw"]
 # systemd-timesyncd, when it comes back, wants its own version of systemd, and these want that too.
 PACKAGES += ["libnss-systemd", "libpam-systemd", "systemd-resolved", "systemd-sysv", "udev"]
@@ -34,7 +34,7 @@ MISMATCH = ("Hash Sum mismatch", "Size mismatch", "unexpected size")
 
 
 class NoDebsError(Exception):
-    """This machine cannot fetch Debian packages for a target, now or later, and why."""
+    """This machine can never fetch Debian packages for a target; the message says why."""
 
 
 def run(*command: str, **environment: str) -> str:
@@ -59,7 +59,7 @@ def release_of_this_machine() -> dict[str, str]:
 
 
 def sources(release: str, architecture: str) -> str:
-    """Return sources for another release, from where this machine gets its own."""
+    """Return sources for another release, from the mirrors of this machine."""
     if not shutil.which("apt-get"):
         raise NoDebsError("this machine has no apt, so Debian packages cannot be fetched here")
     here = release_of_this_machine()
@@ -101,7 +101,7 @@ def make_root(root: Path, target: str) -> Path:
         (root / name).mkdir(parents=True)
     (root / "status").touch()
     (root / "etc/sources.list").write_text(sources(release, architecture))
-    # The machine's own settings stay valid as far as they say how to fetch, and no further.
+    # The machine's own settings stay valid only as far as they say how to fetch.
     how = run("apt-config", "dump", "Acquire")
     configuration = root / "etc/apt.conf"
     configuration.write_text(
@@ -112,7 +112,7 @@ def make_root(root: Path, target: str) -> Path:
         + f'Dir::Etc::preferencesparts "{root}/etc/parts"; Dir::Etc::preferences "/dev/null";\n'
         + f'APT::Architecture "{architecture}"; APT::Architectures {{ "{architecture}"; }};\n'
         + 'APT::Sandbox::User "root"; Acquire::Languages "none"; Acquire::Retries "3";\n'
-        # A list that cannot be had is an error, not a warning.
+        # A list that cannot be fetched is an error, not a warning.
         + 'APT::Update::Error-Mode "any";\n'
         + 'APT::Install-Recommends "false"; Debug::NoLocking "true";\n'
     )
@@ -124,7 +124,7 @@ def describe(path: Path) -> dict[str, Any]:
     told = run("dpkg-deb", "-f", str(path), *FIELDS)
     fields = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
     if "Package" not in fields or "Version" not in fields:
-        raise WheelhouseError(f"{path.name} is no Debian package")
+        raise WheelhouseError(f"{path.name} is not a Debian package")
     # As apt takes them as arguments: a percent sign is a character there.
     named = {key.lower().replace("-", "_"): fields.get(key, "") for key in FIELDS}
     return named | {"file": path.name, "sha256": sha256_of(path), "size": path.stat().st_size}
@@ -147,7 +147,7 @@ def update(configuration: Path, release: str, say: Callable[[str], None]) -> dic
 
     A mirror that is being changed at the moment gets time for it. One whose lists do not fit
     together for days costs the updates of that release, never the release itself. One that cannot
-    be reached costs the wheelhouse: nobody shall install without security updates by chance.
+    be reached costs the wheelhouse: nobody should lack security updates by accident.
     """
     sources_list = configuration.with_name("sources.list")
     pauses = list(PAUSES_S)
@@ -159,7 +159,7 @@ def update(configuration: Path, release: str, say: Callable[[str], None]) -> dic
         except WheelhouseError as error:
             why = str(error)
         if pauses:
-            say(f"once more in {pauses[0]} s: {why}")
+            say(f"trying again in {pauses[0]} s: {why}")
             time.sleep(pauses.pop(0))
             continue
         broken: set[str] = set()
@@ -198,7 +198,7 @@ def fetch(
         say(f"{target}: package lists")
         left_out = update(configuration, target.partition("-")[0], say)
         # One by one, since some of them exclude each other; what to fetch is asked before an
-        # earlier wheelhouse helps, since apt names only files that it has not.
+        # earlier wheelhouse helps, since apt names only files that it lacks.
         names = set()
         for package in wanted:
             told = run("apt-get", *INSTALL, "--print-uris", package, APT_CONFIG=str(configuration))

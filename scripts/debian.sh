@@ -71,8 +71,8 @@ switch_off() {
   fi
 }
 
-# While packages are installed, policy-rc.d forbids the start of any service. Where this machine has
-# one that forbids it already (containers), that one does; any other is put aside for the time.
+# While packages are installed, policy-rc.d forbids the start of any service. If this machine has one
+# that already forbids it (containers), that one is enough; any other is put aside for that time.
 forbid_starts() {
   local package answer=0
   allow_starts # an earlier run may have been killed
@@ -141,7 +141,7 @@ unpack_packages() {
   mapfile -t wanted < <(would_add "$@" 2>/dev/null || true)
   [ ${#wanted[@]} -gt 0 ] || wanted=("$@")
   (cd "$tree/archives" && apt-get "${options[@]}" -o APT::Sandbox::User=root download "${wanted[@]}" >/dev/null) ||
-    die 1 "apt-get download ${wanted[*]} failed (its words stand above). Is there a network?"
+    die 1 "apt-get download ${wanted[*]} failed (see its output above). Is there a network?"
   for archive in "$tree"/archives/*.deb; do
     dpkg -x "$archive" "$tree/root"
     rm -f "$archive"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Debian systems in folders, for the tests: made by debootstrap once and then kept. Root.
 #
-#   debian_tree.sh make FOLDER RELEASE PACKAGE,... [ARCHITECTURE]    nothing, where FOLDER is there
+#   debian_tree.sh make FOLDER RELEASE PACKAGE,... [ARCHITECTURE]    nothing if FOLDER exists
 #   debian_tree.sh run FOLDER COMMAND...    in it, as in a container that is not booted: processes
 #                                           and mounts of its own, which end with the command
 #

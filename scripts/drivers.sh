@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv-drivers: drivers for oscilloscopes that others wrote (pymeasure, QCoDeS, tm_devices),
-# and allantools. The slow tests let them read our simulated instruments and compute what we
+# Makes .venv-drivers: oscilloscope drivers by other authors (pymeasure, QCoDeS, tm_devices), and
+# allantools. The slow tests let them read our simulated instruments and compute what we
 # compute, so that ours do not merely agree with each other. An environment of its own, because
 # nothing of ours needs them.
 # Does nothing when everything is there.
@@ -25,11 +25,11 @@ is_ready() {
 if is_ready; then exit 0; fi
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then scripts/setup.sh check; fi
 say "installing other people's drivers into $home (290 MB; only tests use them)"
-# Anew each time: a half-made or older one is not worth repairing. pip works on it from .venv.
+# Made afresh each time: a half-made or older one is not worth repairing. pip works on it from .venv.
 .venv/bin/python -m venv --clear --without-pip "$home"
 .venv/bin/python -m pip --python "$home/bin/python" install --quiet --disable-pip-version-check \
   --no-deps --no-compile --requirement "$pins" ||
-  die 1 "pip could not install the drivers (its words stand above). Without a network, point pip at" \
-    "a folder of wheels with PIP_FIND_LINKS and PIP_NO_INDEX; then run the same again. Without" \
+  die 1 "pip could not install the drivers (see its output above). Without a network, point pip at" \
+    "a folder of wheels with PIP_FIND_LINKS and PIP_NO_INDEX; then run the same command again. Without" \
     "them the tests that need them are skipped."
 fingerprint >"$home/.mqtick"

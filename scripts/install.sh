@@ -82,13 +82,13 @@ check_arguments() {
   fi
   if uses_chrony && [ -z "$(find_chronyd)" ]; then
     die 1 "chrony is not installed, and the client hands its measurements to it. Either" \
-      "'sudo apt-get install chrony' (it takes the place of systemd-timesyncd) and the same again," \
+      "'sudo apt-get install chrony' (it replaces systemd-timesyncd) and run the same command again," \
       "or add CHRONY=no: the client then measures, shows and drives pins, and nobody moves the clock."
   fi
 }
 
-# As the programs judge it, and before anything is written: an address may hold a password, which the
-# sentence does not repeat. On standard input, because others see the list of processes.
+# As the programs judge it, and before anything is written: an address may contain a password, which
+# the sentence does not repeat. On standard input, because others see the list of processes.
 check_broker() {
   local python why code='
 import runpy, sys
@@ -107,7 +107,7 @@ check_number() {
   local each
   for each in ${number//,/ }; do
     if ! [[ $each =~ ^[0-9]{1,3}$ ]] || [ "$each" -gt 255 ]; then
-      die 2 "NUMBER=$number: the number of a time server is from 0 to 255, '$each' is not."
+      die 2 "NUMBER=$number: the number of a time server is from 0 to 255, but '$each' is not."
     fi
   done
   if [ "$role" = server ] && [[ $number = *,* ]]; then
@@ -125,7 +125,7 @@ find_python() {
         printf '%s\n' "$candidate"
         return
       fi
-      warn "$candidate cannot make virtual environments: 'sudo apt-get install python3-venv' helps."
+      warn "$candidate cannot make virtual environments: run 'sudo apt-get install python3-venv'."
     fi
   done
   die 1 "no Python 3.11 or newer that can make virtual environments was found." \
@@ -155,11 +155,11 @@ install_program() {
       "${pip[@]}" wheel --no-deps --no-build-isolation --wheel-dir "$work" "$here" &&
       "${pip[@]}" install --no-deps --no-index --force-reinstall "$work"/mqtick-*.whl
   } ||
-    die 1 "pip could not install mqtick (its words stand above). Is there a network? A file that is" \
+    die 1 "pip could not install mqtick (see its output above). Is there a network? A file that is" \
       "not in $lists is refused."
   "${pip[@]}" "${hashed[@]}" --no-build-isolation -r "$lists/gpiod.txt" ||
-    warn "pip could not install gpiod (its words stand above): everything works" \
-      "but pins by the back end gpiod. On a 32-bit system it is compiled: install gcc and python3-dev," \
+    warn "pip could not install gpiod (see its output above): everything works" \
+    "except pins with the back end gpiod. On a 32-bit system it is compiled: install gcc and python3-dev," \
       "then run this again."
   unset PYTHONPATH
   place_link "$prefix/bin/$program" "/usr/local/bin/$program"
@@ -224,16 +224,16 @@ write_config() {
     place "$fresh" "$etc/$config" 644 root:root
   elif ! cmp -s "$fresh" "$root$etc/$config"; then
     place "$fresh" "$etc/$config.new" 644 root:root
-    warn "$root$etc/$config was there and stays as it is. What this call would have written stands in" \
+    warn "$root$etc/$config already exists and stays as it is. What this call would have written is in" \
       "$etc/$config.new: compare them, and rename it if you want it."
   fi
   rm -f "$fresh"
 }
 
 check_config() {
-  if [ -n "$root" ]; then return; fi # the files it names are not at their place yet
+  if [ -n "$root" ]; then return; fi # the files it names are not in place yet
   runuser -u mqtick -- "$prefix/bin/$program" run --config "$etc/$config" --check-config ||
-    die 1 "$etc/$config is not usable (see above). Correct it and run the same again," \
+    die 1 "$etc/$config is not usable (see above). Correct it and run the same command again," \
       "or take everything away: sudo $prefix/scripts/install.sh uninstall"
 }
 
@@ -271,10 +271,10 @@ start_service() {
   systemctl enable --quiet "$service"
   systemctl restart "$service" || {
     journalctl --no-pager --unit "$service" --lines 20 >&2 || true
-    die 1 "$service does not start; its last words stand above. When the cause is found:" \
+    die 1 "$service does not start; its last log lines are above. When the cause is fixed:" \
       "systemctl restart $service"
   }
-  say "$service runs. How it is: $program status"
+  say "$service is running. Its status: $program status"
 }
 
 main() {

@@ -5,7 +5,7 @@
 #   folder PATH   removed if it is empty       unit NAME     disabled and stopped
 #   user NAME     we made it: removed          group NAME    likewise
 #
-# A line is written before the deed, so that half an installation can be taken away too. Paths are
+# A line is written before the action, so that half an installation can be removed too. Paths are
 # written without DESTDIR.
 
 root=${DESTDIR:-}
@@ -17,7 +17,7 @@ is_recorded() { grep -qxF -- "$*" "$manifest" 2>/dev/null; }
 record() { is_recorded "$@" || printf '%s\n' "$*" >>"$manifest"; }
 
 own_by() {
-  # under DESTDIR nobody but the caller need exist
+  # under DESTDIR no user but the caller needs to exist
   if [ -z "$root" ]; then chown "$1" "$2"; fi
 }
 
@@ -30,7 +30,7 @@ make_folder() { # PATH MODE OWNER
   own_by "$3" "$root$1"
 }
 
-# A file of somebody else is kept and comes back when we go.
+# A file that is not ours is kept and put back when we are removed.
 save() {
   if [ -e "$root$1" ] && ! is_recorded file "$1"; then
     record saved "$1"
@@ -86,7 +86,7 @@ remove_everything() {
   done < <(recorded folder)
   if [ -z "$root" ]; then
     while read -r item; do userdel "$item" || true; done < <(recorded user)
-    # userdel has taken the group along where nobody else is in it
+    # userdel has also removed the group if nobody else is in it
     while read -r item; do
       if getent group "$item" >/dev/null; then groupdel "$item" || true; fi
     done < <(recorded group)
@@ -98,9 +98,9 @@ remove_everything() {
     systemctl reset-failed "${services[@]}" 2>/dev/null || true
   fi
   if [ "$chrony" = yes ] && [ -z "$root" ]; then
-    # chronyd leaves its sockets behind, and makes those anew that other lines of it still name
+    # chronyd leaves its sockets behind, and makes those again that its other lines still name
     rm -f /run/chrony.mqtick*.sock
-    # chronyd keeps a reference clock until it starts anew
+    # chronyd keeps a reference clock until it is restarted
     if has_systemd && systemctl -q is-active chrony; then systemctl restart chrony; fi
   fi
   say "removed."

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write requirements/*.txt anew: what runs as a service and builds it, each file with its SHA-256.
+"""Rewrite requirements/*.txt: what runs as a service and builds it, each file with its SHA-256.
 
 Run it after a change of constraints.txt, which has the versions; pip gets the files from where it
 is configured to. `scripts/install.sh` and `scripts/wheelhouse.py` install from these lists, and pip
@@ -26,7 +26,7 @@ LISTS = {
     "gpiod": ["gpiod"],
     "build": [
         *("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers"),
-        "setuptools",  # for gpiod where there is no wheel of it
+        "setuptools",  # for gpiod where it has no wheel
     ],
     "pip": ["pip"],
 }
@@ -41,12 +41,12 @@ def versions() -> dict[str, str]:
 
 
 def name_of(file: Path) -> str:
-    """Return the package that a wheel or an archive of sources is of."""
+    """Return the package that a wheel or a source archive belongs to."""
     return re.sub(r"[-_.]+", "-", re.split(r"-\d", file.name)[0]).lower()
 
 
 def fetch(folder: Path) -> None:
-    """Fetch the wheels of all kinds of host, and the sources of what has none for some."""
+    """Fetch the wheels for all kinds of host, and sources of packages that lack one."""
     known = versions()
     names = {name: f"{name}=={known[name]}" for listed in LISTS.values() for name in listed}
     download = ("download", "--quiet", "--no-deps", f"--dest={folder}")

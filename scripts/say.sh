@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# How the scripts talk: one sentence a line, wrapped by nobody, errors on standard error.
+# How the scripts talk: one message per line, not wrapped, errors on standard error.
 
 say() { printf 'mqtick: %s\n' "$*"; }
 
 warn() { printf 'mqtick: %s\n' "$*" >&2; }
 
-# die STATUS SENTENCE... : 1 = it failed, 2 = it was called the wrong way
+# die STATUS SENTENCE... : 1 = it failed, 2 = it was called wrongly
 die() {
   local status=$1
   shift

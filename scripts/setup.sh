@@ -74,12 +74,12 @@ install_python_parts() {
   export PIP_CONSTRAINT PIP_BUILD_CONSTRAINT
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
     -e ".$extra" ||
-    die 1 "pip could not install the Python parts (its words stand above). Without a network, point" \
-      "pip at a folder of wheels with PIP_FIND_LINKS and PIP_NO_INDEX; then run the same again."
+    die 1 "pip could not install the Python parts (see its output above). Without a network, point" \
+      "pip at a folder of wheels with PIP_FIND_LINKS and PIP_NO_INDEX; then run the same command again."
   fingerprint >".venv/.mqtick-$level"
 }
 
-# The broker from Python packages: slower and less punctual than Mosquitto, but it needs no right.
+# The broker from Python packages: slower and less punctual than Mosquitto, but it needs no privileges.
 install_amqtt() {
   say "Mosquitto is missing: installing amqtt, a broker from Python packages, into .venv"
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
@@ -91,7 +91,7 @@ missing_packages() {
   command -v mosquitto >/dev/null || echo mosquitto
   if ! command -v chronyd >/dev/null || ! command -v chronyc >/dev/null; then echo chrony; fi
   if [ "$level" = demo ]; then return; fi
-  # a logic analyser's program with a demo device, and a broker of another make
+  # a logic analyser's program with a demo device, and another make of broker
   command -v sigrok-cli >/dev/null || echo sigrok-cli
   command -v nats-server >/dev/null || echo nats-server
   # what looks at the PDF of reports
@@ -117,7 +117,7 @@ bring_packages() {
   local package removed root status install=() unpack=()
   local way=${MQTICK_PACKAGES:-auto}
   if ! command -v apt-get >/dev/null; then
-    warn "there is no apt-get here: install $* with this system's own means."
+    warn "there is no apt-get here: install $* with this system's package manager."
     return
   fi
   if [ "$way" = auto ] || [ "$way" = install ]; then
@@ -151,7 +151,7 @@ bring_packages() {
     }
   fi
   if [ ${#unpack[@]} -gt 0 ]; then
-    say "unpacking ${unpack[*]} below .venv/debian; nothing of the system changes."
+    say "unpacking ${unpack[*]} below .venv/debian; the system does not change."
     scripts/debian.sh unpack "${unpack[@]}" || warn "unpacking ${unpack[*]} failed."
   fi
 }
@@ -162,7 +162,7 @@ copy_confined_chronyd() {
   local original=/usr/sbin/chronyd copy=.venv/debian/usr/sbin/chronyd
   if [ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null)" = Y ] &&
     [ -e /etc/apparmor.d/usr.sbin.chronyd ] && [ -x $original ] && ! cmp -s $original $copy; then
-    say "copying chronyd into .venv/debian: AppArmor lets /usr/sbin/chronyd read /etc/chrony only."
+    say "copying chronyd into .venv/debian: AppArmor lets /usr/sbin/chronyd read only /etc/chrony."
     install -D -m 755 $original $copy
   fi
 }
@@ -180,7 +180,7 @@ if [ "$level" != check ]; then
   copy_confined_chronyd
   if ! command -v mosquitto >/dev/null && [ ! -x .venv/bin/amqtt ]; then install_amqtt; fi
   if [ ${#missing[@]} -gt 0 ]; then
-    warn "still missing: ${missing[*]}. What needs them is skipped, and says so. To bring them in:" \
+    warn "still missing: ${missing[*]}. What needs them is skipped, and says so. To install them:" \
       "sudo apt-get install --no-install-recommends ${missing[*]}"
   fi
 fi

@@ -5,12 +5,12 @@ Examples:
   make wheelhouse                                          every kind of host
   scripts/wheelhouse.py --targets trixie-arm64             Pis with Raspberry Pi OS of 2025, 64 bit
   scripts/wheelhouse.py --targets bookworm-amd64 --bench   with what the lab host needs
-  scripts/wheelhouse.py --verify                           is the one that is there still whole?
+  scripts/wheelhouse.py --verify                           is the existing one still complete?
 
 A target is a release of Debian or Ubuntu and an architecture: bookworm (Python 3.11), trixie (3.13)
 or noble (3.12), and amd64, arm64 or armhf. Debian packages come from where this machine's apt gets
-its own, with the release and the architecture exchanged; neither root nor the architecture is
-needed, and the state of apt stays as it is.
+its own, with the release and the architecture replaced; neither root nor the architecture is
+needed, and the state of apt does not change.
 
 Exit codes: 0 good, 1 something is missing or broken, 2 wrong use.
 """
@@ -81,7 +81,7 @@ def pip(*arguments: str, **environment: str) -> str:
 
 
 def hashed(name: str) -> tuple[str, str]:
-    """Return pip's options for a list of files of which it may take no other."""
+    """Return pip's options for a list of files, the only ones that it may take."""
     return "--require-hashes", f"--requirement={ROOT / 'requirements' / name}.txt"
 
 
@@ -184,13 +184,13 @@ def build(folder: Path, targets: list[str], required: bool, bench: bool, before:
 
 
 def old(folder: Path) -> Path:
-    """Return where a wheelhouse stands aside for the moment in which the new one takes its name."""
+    """Return where a wheelhouse waits for the moment in which the new one takes its name."""
     return folder.with_name(folder.name + ".old")
 
 
 @contextlib.contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder that takes the place of ``folder`` when all went well."""
+    """Give a temporary folder that replaces ``folder`` when all went well."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if old(folder).exists() and not folder.exists():  # an earlier run was killed in that moment
         old(folder).rename(folder)
@@ -232,7 +232,7 @@ def arguments() -> argparse.ArgumentParser:
         "--targets", help=f"separated by commas; default: all of {', '.join(TARGETS)}"
     )
     parser.add_argument(
-        "--bench", action="store_true", help="also what the lab and monitoring hosts need"
+        "--bench", action="store_true", help="add what the lab and monitoring hosts need"
     )
     parser.add_argument("--verify", action="store_true", help="check what is there, fetch nothing")
     return parser

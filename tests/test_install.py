@@ -69,10 +69,10 @@ def mode(path: Path) -> int:
         (("server", "--broker", "mqtt://a\n"), "holds a space or a control character"),
         (("server", "--broker", "http://a"), "'http://a' has the scheme 'http': use one of"),
         (("server", "--broker", "mqtt://a:0"), "has the port 0"),
-        (("server", *BROKER, "--number", "256"), "from 0 to 255, '256' is not"),
-        (("server", *BROKER, "--number", "-1"), "from 0 to 255, '-1' is not"),
+        (("server", *BROKER, "--number", "256"), "from 0 to 255, but '256' is not"),
+        (("server", *BROKER, "--number", "-1"), "from 0 to 255, but '-1' is not"),
         (("server", *BROKER, "--number", "1,2"), "a time server has one"),
-        (("client", *BROKER, "--number", "1,x"), "from 0 to 255, 'x' is not"),
+        (("client", *BROKER, "--number", "1,x"), "from 0 to 255, but 'x' is not"),
         (("client", *BROKER, "--chrony", "perhaps"), "CHRONY=perhaps is not understood"),
         (("client", *BROKER, "--keys", "/no/such/file"), "KEYS=/no/such/file is not a file"),
         (("client", *BROKER, "--ca", "/"), "CA=/ is not a file"),
@@ -98,7 +98,7 @@ def test_an_address_with_a_password_is_refused_before_anything_is_written(
 ) -> None:
     done = install(tmp_path, role, "--broker", address)
     assert "BROKER= cannot be used, and nothing was written" in done.stderr
-    assert "name that with PASSWORD_FILE" in done.stderr or "/" in address.partition("//")[2][:6]
+    assert "give that as PASSWORD_FILE" in done.stderr or "/" in address.partition("//")[2][:6]
     assert "unter2" not in done.stdout + done.stderr
     assert done.returncode == 2
     assert list(tmp_path.iterdir()) == []

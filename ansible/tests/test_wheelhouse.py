@@ -341,7 +341,7 @@ def test_updates_whose_list_is_not_the_one_that_was_signed_are_left_out_with_a_s
     )
     assert known == {"of-bookworm", "of-bookworm-updates"}
     assert left_out.keys() == {"bookworm-security"}
-    assert said[0].startswith("once more in 0.01 s")
+    assert said[0].startswith("trying again in 0.01 s")
     assert said[1].startswith("no updates of bookworm-security, whose package lists the mirror")
     assert "run the same again on another day" in left_out["bookworm-security"]
 

@@ -423,7 +423,7 @@ def test_a_retained_time_message_is_refused(
 
 
 def test_a_client_name_with_a_wildcard_is_refused_before_anything_is_published() -> None:
-    with pytest.raises(ValueError, match="'kitchen#1' is no client name"):
+    with pytest.raises(ValueError, match="'kitchen#1' is not a client name"):
         Agent(
             Settings(),
             Loop(),

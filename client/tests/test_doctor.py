@@ -455,7 +455,7 @@ def test_a_missing_socket_and_a_file_in_its_place_are_told_apart(tmp_path: Path)
     path = tmp_path / "sock"
     assert "is missing" in doctor_chrony.check_socket(str(path), ROOT).value
     path.touch()
-    assert "is no socket" in doctor_chrony.check_socket(str(path), ROOT).value
+    assert "is not a socket" in doctor_chrony.check_socket(str(path), ROOT).value
     below_a_file = doctor_chrony.check_socket(str(path / "sock"), ROOT)
     assert below_a_file.result == "FAIL"
 
@@ -595,7 +595,7 @@ def test_certificates_that_only_newer_pythons_refuse_are_to_be_made_anew() -> No
     cause.verify_code = 92
     check = doctor_broker.check_broker(heard(connected=False, error=str(cause), cause=cause))
     assert check.result == "FAIL"
-    assert "make them anew: docs/operations.md" in check.remedy
+    assert "make new ones: docs/operations.md" in check.remedy
 
 
 def test_a_broker_that_answers_is_good_and_better_with_kernel_timestamps() -> None:

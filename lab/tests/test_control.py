@@ -177,11 +177,13 @@ def test_an_additional_message_makes_an_edge_on_both_sides(bench: Bench) -> None
 
 
 def test_an_order_that_makes_no_sense_is_refused_with_a_sentence(bench: Bench) -> None:
-    with pytest.raises(NodeError, match=r"last is '65'; it has to be a whole number from 1 to 64"):
+    with pytest.raises(NodeError, match=r"last is '65'; it must be a whole number from 1 to 64"):
         bench.control.ask("client:a", "edges", last=65)
     with pytest.raises(NodeError, match=r"after_ms is 'soon'"):
         bench.control.ask("server:0", "fire", after_ms="soon")
-    with pytest.raises(NodeError, match=r"'dance' is no command here: take edges, info, join, lea"):
+    with pytest.raises(
+        NodeError, match=r"'dance' is not a command here: use edges, info, join, lea"
+    ):
         bench.control.ask("client:a", "dance")
 
 
@@ -190,7 +192,7 @@ def test_who_is_not_to_obey_does_not_and_the_sentence_says_what_to_do(bench: Ben
         bench.control.ask("client:b", "info", timeout_s=0.2)
     with pytest.raises(NodeError, match=r"client:b did not answer to info within 5 s"):
         bench.control.ask("client:b", "info", timeout_s=0.123456, before_s=4.876543)
-    with pytest.raises(NodeError, match=r"is no node: write client:NAME"):
+    with pytest.raises(NodeError, match=r"is not a node: write client:NAME"):
         bench.control.ask("oscilloscope", "info")
 
 

@@ -64,7 +64,7 @@ def test_what_is_printed_reads_back_as_the_same(tmp_path: Path) -> None:
         ("[channel.near]", '[channel."ne ar"]', "a name is 1 to 32 of"),
         ("[channel.near]", "[chanel.near]", "did you mean channel?"),
         ("[instrument.scope]", "[instrument]", "holds tables with names of your own"),
-        ('prefix = "mqtick"', 'prefix = "a/#"', "is no topic prefix"),
+        ('prefix = "mqtick"', 'prefix = "a/#"', "is not a topic prefix"),
         ('dialect = "auto"', 'dialect = "keysigth"', "did you mean 'keysight'?"),
     ],
 )

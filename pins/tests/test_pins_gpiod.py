@@ -211,7 +211,7 @@ def test_any_other_trouble_is_passed_on_in_a_sentence(machine: Machine) -> None:
 
 def test_a_line_beyond_the_chip_is_refused(machine: Machine) -> None:
     machine.add("gpiochip0", "pinctrl-rp1")
-    with pytest.raises(PinError, match=r"line is 54, and .* has the lines 0 to 53"):
+    with pytest.raises(PinError, match=r"line is 54, but .* has the lines 0 to 53"):
         machine.open(line=54)
 
 
@@ -220,7 +220,7 @@ def test_libgpiod_1_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     old.__version__ = "1.6.3"  # type: ignore[attr-defined]
     old.Chip = object  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "gpiod", old)
-    with pytest.raises(PinError, match=r"gpiod is of version 1\.6\.3, and mqtick needs libgpiod 2"):
+    with pytest.raises(PinError, match=r"gpiod has version 1\.6\.3, but mqtick needs libgpiod 2"):
         open_pin(PinSettings())
 
 

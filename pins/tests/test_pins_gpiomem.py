@@ -251,7 +251,7 @@ def test_rp1_leaves_the_line_of_a_peripheral_alone(tmp_path: Path, function: int
 @pytest.mark.parametrize("line", [28, 53, 1023])
 def test_lines_that_are_not_on_the_header_are_refused(tmp_path: Path, line: int) -> None:
     registers = Registers(tmp_path, PI_4, BCM_OCTETS)
-    with pytest.raises(PinError, match=f"line is {line}, and the header has the lines 0 to 27"):
+    with pytest.raises(PinError, match=f"line is {line}, but the header has the lines 0 to 27"):
         registers.open(line)
     assert registers.changes() == {}
 

@@ -285,7 +285,7 @@ def test_a_lost_daemon_is_not_tried_at_every_edge(daemon: SimulatedDaemon, no_bo
     for _ in range(100):
         assert not output.fire().made
     assert time.monotonic() - begin_s < 0.5
-    assert "tried less than a second ago" in output.last_error
+    assert "the last attempt was less than a second ago" in output.last_error
     assert output.errors == 102
 
 
@@ -363,7 +363,7 @@ def test_no_daemon_is_explained(daemon: SimulatedDaemon, no_board: Path) -> None
 def test_a_gpio_the_daemon_does_not_drive_is_refused(
     daemon: SimulatedDaemon, no_board: Path, line: int
 ) -> None:
-    with pytest.raises(PinError, match=rf"line is {line}, and the pigpio daemon drives GPIO 0 to"):
+    with pytest.raises(PinError, match=rf"line is {line}, but the pigpio daemon drives GPIO 0 to"):
         open_pin(wish(daemon, line=line), compatible=no_board)
     assert daemon.connections == 0
 

@@ -304,7 +304,7 @@ def test_a_period_is_a_whole_part_or_multiple_of_a_second(period_ns: int, accept
     if accepted:
         assert world.pps(period_ns=period_ns).period_ns == period_ns
     else:
-        with pytest.raises(PinError, match=f"The period is {period_ns} ns, and has to be"):
+        with pytest.raises(PinError, match=f"The period is {period_ns} ns, but must be"):
             world.pps(period_ns=period_ns)
 
 

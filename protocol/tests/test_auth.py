@@ -170,7 +170,7 @@ GOOD = FLEET.hex()
         ("fleet " + "0" * 30, "15 octets; 16 to 64"),
         ("fleet " + "0" * 130, "65 octets; 16 to 64"),
         (f"fleet {GOOD}\n" * 3, "Line 3 is a third `fleet` line"),
-        (f"fleet {GOOD}\nbroadcast {GOOD}", "fleet keys beside derived ones"),
+        (f"fleet {GOOD}\nbroadcast {GOOD}", "both fleet keys and derived ones"),
     ],
 )
 def test_a_key_file_that_is_in_doubt_is_refused(text: str, sentence: str) -> None:
@@ -207,7 +207,7 @@ def test_a_key_file_that_is_no_such_file_is_refused(tmp_path: Path) -> None:
     path.write_text("fleet 00\n")
     with pytest.raises(KeyFileError, match=r"keys: Line 1"):
         auth.load_key_file(path)
-    with pytest.raises(KeyFileError, match="is no file"):
+    with pytest.raises(KeyFileError, match="is not a file"):
         auth.load_key_file(os.devnull)
     with pytest.raises(FileNotFoundError):
         auth.load_key_file(tmp_path / "missing")

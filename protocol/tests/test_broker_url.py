@@ -177,7 +177,7 @@ def test_a_password_file_that_others_can_open_is_refused(password: Path, mode: i
 @pytest.mark.parametrize("content", [b"", b"\nhunter2\n", b"x" * 5000])
 def test_a_password_of_no_sensible_length_is_refused(password: Path, content: bytes) -> None:
     password.write_bytes(content)
-    with pytest.raises(BrokerError, match="no password of 1 to 4096 characters"):
+    with pytest.raises(BrokerError, match="not a password of 1 to 4096 characters"):
         broker_from(Keys(password_file=str(password)))
 
 

@@ -94,7 +94,7 @@ def test_other_peoples_properties_are_passed_over() -> None:
 
 def test_a_timestamp_that_a_broker_added_is_noticed() -> None:
     properties = [("timestamp", "2024-10-05T14:01:43"), ("timestamp", "2024-10-05T14:01:44Z")]
-    with pytest.raises(DecodeError, match="stands twice") as refusal:
+    with pytest.raises(DecodeError, match="occurs twice") as refusal:
         draft.decode_syn(properties)
     assert refusal.value.reason == "properties"
 

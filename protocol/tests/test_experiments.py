@@ -53,7 +53,7 @@ def test_a_number_that_is_none_is_refused_with_its_limits(value: Any) -> None:
     node.do(a=value)
     (answer,) = node.answers
     assert answer["ok"] is False
-    assert "has to be a whole number from -5 to 5" in answer["error"]
+    assert "must be a whole number from -5 to 5" in answer["error"]
     assert len(answer["error"]) < 120
     assert node.refused == ["command-refused"]
 
@@ -61,7 +61,7 @@ def test_a_number_that_is_none_is_refused_with_its_limits(value: Any) -> None:
 def test_a_command_that_nobody_knows_is_refused_with_those_that_are() -> None:
     node = Node()
     node.do(do="subtract")
-    assert node.answers[0]["error"] == "'subtract' is no command here: take add."
+    assert node.answers[0]["error"] == "'subtract' is not a command here: use add."
     assert node.refused == ["command-unknown"]
 
 
@@ -149,7 +149,7 @@ def test_each_node_has_a_topic_for_commands_and_one_for_answers(node: str, end: 
     ["pi-7", "client:", "client:a/b", "server:256", "server:x", "bench:1", "crowd:" + 17 * "x"],
 )
 def test_what_is_no_node_is_refused(node: str) -> None:
-    with pytest.raises(ValueError, match=r"is no node: write client:NAME, server:N"):
+    with pytest.raises(ValueError, match=r"is not a node: write client:NAME, server:N"):
         TopicTree().command(node)
 
 

@@ -59,7 +59,7 @@ class OldBroker:
     ("said", "because"),
     [
         (REFUSED, "Unsupported protocol version"),
-        (b"", "without a word"),
+        (b"", "without giving a reason"),
         pytest.param(WAITS, "did not answer within 0.3 s", marks=pytest.mark.slow),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_broker_that_hangs_up_on_everybody_is_tried_again_and_again() -> None:
         # After each hang-up at 3.1.1 it begins with 5 again.
         node.until(lambda: len(broker.levels) >= 4 and node.connection.error_5 == "")
         assert broker.levels[:4] == [5, 4, 5, 4]
-        assert "ended the connection without a word" in node.connection.last_error
+        assert "ended the connection without giving a reason" in node.connection.last_error
 
 
 def test_who_asks_for_3_1_1_gets_nothing_else() -> None:

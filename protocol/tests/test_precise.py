@@ -118,7 +118,7 @@ def test_a_message_of_another_kind_is_refused_where_one_kind_belongs(
 ) -> None:
     for kind in KINDS.values():
         if kind is not type(message):
-            with pytest.raises(DecodeError, match="as belongs here") as refusal:
+            with pytest.raises(DecodeError, match="as expected here") as refusal:
                 kind.decode(message.body() + bytes(8))
             assert refusal.value.reason == "kind"
 

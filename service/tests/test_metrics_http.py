@@ -194,7 +194,7 @@ def test_an_address_that_no_interface_has_yet_is_waited_for(
     server = MetricsServer(f"{host}:0", lambda: SNAPSHOT)
     server.start()
     assert server.address.startswith(f"{host}:")
-    assert f"no interface has the address {address} now" in caplog.text
+    assert f"no interface has the address {address} yet" in caplog.text
     server.stop()
 
 
@@ -231,5 +231,5 @@ def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> No
     "text", ["", "9752", ":9752", "127.0.0.1", "127.0.0.1:", "::1:9752", "a:65536", "a:-1", "a:²"]
 )
 def test_a_wrong_address_is_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no address|needs brackets|at most 65535"):
+    with pytest.raises(ValueError, match=r"is not an address|needs brackets|at most 65535"):
         MetricsServer(text, lambda: SNAPSHOT)

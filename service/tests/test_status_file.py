@@ -156,7 +156,7 @@ GOOD = {"version": 1, "program": "p", "pid": 1, "written_boottime_ns": 0, "statu
         (b"\xff\xfe\x00", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b"1" * 5000, "is not JSON"),
-        (b"[]", "is JSON, but no status"),
+        (b"[]", "is JSON, but not a status"),
         (b"{}", "has version 'None', but this program reads version 1; restart the service"),
         (json.dumps({**GOOD, "version": 2}).encode(), "has version '2'"),
         (json.dumps({**GOOD, "version": True}).encode(), "has version 'True'"),

@@ -238,7 +238,7 @@ def test_time_messages_of_somebody_who_does_not_answer_silence_nobody(
         stranger_every(world, server, 60 * S, 60)
     assert server.counters.refused == {"number-in-use": 160}
     assert "160 time messages under the number 0 were not ours" in server.claims.says
-    assert ("see the access list, use keys" in server.claims.says) is not bool(keys.keys)
+    assert ("check the access list, use keys" in server.claims.says) is not bool(keys.keys)
     assert len(caplog.records) == 1  # said once, not each
     world.run(601 * S)
     assert server.claims.says == ""
@@ -313,7 +313,7 @@ def test_a_broker_that_keeps_claims_back_leaves_both_serving_and_both_say_so(wor
         world.run(S)
     assert world.serving == sides
     assert all("no server answers for them; this one goes on" in one.claims.says for one in sides)
-    assert all("the broker keeps claims back" in one.claims.says for one in sides)
+    assert all("the broker holds claims back" in one.claims.says for one in sides)
 
 
 def test_without_keys_a_stranger_silences_a_server_only_while_he_goes_on_answering(

@@ -196,7 +196,7 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
     content["written_boottime_ns"] -= 60 * 10**9
     file.write_text(json.dumps(content))
     assert cli.main(["status", "--state-folder", str(folder)]) == 3
-    assert "the server does not run any more" in capsys.readouterr().out
+    assert "the server is not running any more" in capsys.readouterr().out
     file.unlink()
     assert cli.main(["status", "--state-folder", str(folder)]) == 3
     assert "is the program running?" in capsys.readouterr().err
@@ -205,13 +205,16 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--number", "3", "--prefix", "a/b/c/d/e/f/g/h/i/j/k/l/m"], "is no topic prefix"),
+        (["--number", "3", "--prefix", "a/b/c/d/e/f/g/h/i/j/k/l/m"], "is not a topic prefix"),
         (["--broker", "mqtt://user:secret@host"], "put it in a file"),
         (["--broker", "http://host"], "use one of mqtt://"),
         (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
-        (["--prefix", "a/+"], "is no topic prefix"),
+        (["--prefix", "a/+"], "is not a topic prefix"),
         (["--formats", ""], "formats is empty, so nothing would be served"),
-        (["--metrics-listen", "127.0.0.1:80x"], "metrics_listen: '127.0.0.1:80x' is no address"),
+        (
+            ["--metrics-listen", "127.0.0.1:80x"],
+            "metrics_listen: '127.0.0.1:80x' is not an address",
+        ),
         (["--name", "hall/#", "--formats", "1451.1.6"], "wildcard"),
         (["--virtual-clock", "offset=1"], "says nothing about a virtual clock"),
         (["--broker", "mqtts://host", "--ca-file", "/etc/hostname"], "TLS cannot be set up"),
@@ -260,7 +263,7 @@ def test_unless_asked_for_more_only_the_format_that_can_be_signed_is_served(
         node.until(lambda: len(node.on("mqtick/t/0")) > heard + 3)
         assert {one.topic.partition("/")[0] for one in node.messages} == {"mqtick"}
         assert "there are no keys (keys_file)" in server.said
-        assert "carry no tags, keys or not" not in server.said
+        assert "carry no tags, even with keys" not in server.said
 
 
 def test_a_server_with_keys_says_nothing_of_open_doors_but_of_formats_without_tags(
@@ -269,7 +272,7 @@ def test_a_server_with_keys_says_nothing_of_open_doors_but_of_formats_without_ta
     keyed = Settings(keys_file="/etc/mqtick/keys")
     assert list(open_doors(keyed)) == []
     (said,) = open_doors(replace(keyed, formats=("precise", "1451.1.6")))
-    assert said.startswith("formats has 1451.1.6, whose messages carry no tags, keys or not")
+    assert said.startswith("formats has 1451.1.6, whose messages carry no tags, even with keys")
 
 
 # -- several servers -------------------------------------------------------------------------------

@@ -40,18 +40,18 @@ AnyTrack = Track | ForeignTrack
 
 
 class Obeys(Protocol):
-    """What hears the commands of an experiment's runner, where that is wanted."""
+    """Hears the commands of an experiment's runner, if that is enabled."""
 
     topic: str
 
     def on_command(self, arrival: Arrival) -> None:
-        """Take what came on `topic`."""
+        """Handle a message on `topic`."""
 
     def on_time(self, arrival: Arrival) -> None:
-        """Take note of a time message, after everything else was done with it."""
+        """Take note of a time message, after all other handling."""
 
     def tick(self) -> None:
-        """Do what is due about every second."""
+        """Do what is due about once a second."""
 
 
 def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree:
@@ -81,12 +81,12 @@ def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree
 
 
 def _may_follow_unsigned(settings: Settings, keyring: Keyring) -> bool:
-    """Whoever has keys wants them to protect: formats without tags only where that is said."""
+    """With keys, formats without tags are followed only if the settings say so."""
     return settings.follow_unsigned or not keyring.broadcast().keys
 
 
 def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
-    """Without keys nothing else would ever vouch for the time: then dates are checked now."""
+    """Without keys nothing will ever vouch for the time, so dates are checked now."""
     return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
 
 
@@ -173,7 +173,7 @@ class Agent:
         self.connection.start()
 
     def use_keys(self, keyring: Keyring) -> None:
-        """Sign and verify with these keys from now on; KeyFileError, before any is changed.
+        """Sign and verify with these keys from now on; KeyFileError before any is changed.
 
         Connection, measurements and place behind the first echo stay.
         """
@@ -221,7 +221,7 @@ class Agent:
             self.connection.subscribe(self._servers.topics(), self._subscribed)
             if self.settings.estimator.use_echo:
                 self.loopback.start()
-            # Retained: who is there is known at once, without waiting for the next time message.
+            # Retained: the servers are known at once, without waiting for the next time message.
             self.connection.subscribe_retained(self.tree.all_statuses())
             self._hears_statuses = True
         if format_ in _UNSIGNED:
@@ -232,7 +232,7 @@ class Agent:
             self.connection.subscribe([self.experiments.topic], self._subscribed)
 
     def leave(self) -> None:
-        """Hear no time any more, until `join` or the next connection."""
+        """Stop hearing the time until `join` or the next connection."""
         self.joined = False
         self._leave_foreign()
         self.connection.unsubscribe([self.tree.all_times()])
@@ -241,7 +241,7 @@ class Agent:
         """Hear the time again, as the last of all subscribers; `done(granted)` follows."""
         self.joined = True
         self._listening_since_ns = time.monotonic_ns()
-        # Only UNSUBSCRIBE moves us behind those who are there: Mosquitto keeps the place else.
+        # Only UNSUBSCRIBE moves us behind the others: otherwise Mosquitto keeps our place.
         self.connection.unsubscribe([self.tree.all_times()])
         self.connection.subscribe([self.tree.all_times()], done)
 
@@ -285,7 +285,7 @@ class Agent:
     # -- messages --------------------------------------------------------------------------
 
     def refuse(self, reason: str) -> None:
-        """Count something that was not taken."""
+        """Count something that was refused."""
         self.refused[reason] += 1
 
     def _on_publish(self, arrival: Arrival) -> None:
@@ -320,7 +320,7 @@ class Agent:
     # -- every second ------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Notice steps and sleep, expire exchanges, look for other formats where none is heard."""
+        """Notice steps and sleep, expire exchanges, look for other formats if no time is heard."""
         step_ns, slept_ns = self._steps.look()
         self.steps += bool(step_ns)
         self.suspends += bool(slept_ns)
@@ -341,7 +341,7 @@ class Agent:
             self._look_for_foreign()
 
     def _stop_hearing_statuses(self) -> None:
-        """Who comes later is heard by its time; each status to each client is noise for nothing."""
+        """A later server is heard by its time; its status sent to every client is only noise."""
         listened_ns = time.monotonic_ns() - self._listening_since_ns
         if self._hears_statuses and self.connection.connected and listened_ns > _LISTEN_NS:
             self._hears_statuses = False
@@ -365,7 +365,7 @@ class Agent:
         return silence_ns <= self.settings.server_timeout_s * _SECOND
 
     def _look_for_foreign(self) -> None:
-        """Where nothing precise is heard, try the formats of others in turn."""
+        """If nothing precise is heard, try the other formats in turn."""
         waited_ns = time.monotonic_ns() - self._listening_since_ns
         if self._servers.is_any_heard:
             self._leave_foreign()
@@ -396,7 +396,7 @@ class Agent:
         return False
 
     def _is_certificate_valid(self, time_ns: int) -> bool:
-        """Check the dates once a connection; drop it where they are wrong."""
+        """Check the dates once per connection; drop it if they are wrong."""
         if not self._dates_checked:
             self.certificate_error = self.connection.certificate_dates_error(time_ns / _SECOND)
             self._dates_checked = self.certificate_error is None

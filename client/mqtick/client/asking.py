@@ -15,7 +15,7 @@ _SECOND = 1_000_000_000
 
 
 class Asking:
-    """Keeps one plan a server; a new plan takes the place of the old one.
+    """Keeps one plan per server; a new plan replaces the old one.
 
     `may_ask(track)` is asked before each request; when it says no, the plan ends, and whoever
     notices that asking makes sense again calls `begin`.
@@ -35,7 +35,7 @@ class Asking:
     def begin(self, track: Track) -> None:
         """Ask with the long first burst: the server is new, or what was known is gone.
 
-        The next ones follow soon, for nothing is known of the frequency either.
+        The next ones follow soon, because nothing is known about the frequency either.
         """
         self._pauses[track.number] = _SECOND
         self._plan(track, self._settings.start_burst, self._spread_ns())
@@ -65,7 +65,7 @@ class Asking:
         self._plans[track.number] = self._loop.call_later(delay_ns, lambda: self._ask(track, count))
 
     def _begin_burst(self, track: Track) -> None:
-        """Begin a burst, unless a broadcast is about to come in its way: then after that."""
+        """Begin a burst; if a broadcast is about to get in its way, begin after that."""
         count, spacing_ns = self._settings.exchange_burst, self._spacing_ns
         wait_ns = track.rhythm.wait_ns(track.local_ns(), (count - 1) * spacing_ns)
         if wait_ns:

@@ -1,8 +1,8 @@
-"""The guaranteed interval: what no filter can talk away.
+"""The guaranteed interval: no filter can overrule it.
 
 Each exchange guarantees an interval of the offset at its own instant. Carried to another instant
 along the estimated frequency, it grows on both sides as fast as the frequency may be wrong; what
-all grown intervals have in common still holds the truth. If they have nothing in common, one of
+all grown intervals have in common still contains the truth. If they have nothing in common, one of
 them is wrong: then the largest set that agrees decides (K. Marzullo, "Maintaining the time in a
 distributed system", 1984; RFC 5905, 11.2.1), the rest is counted, and where sets of equal size
 compete the answer covers them all.
@@ -71,8 +71,8 @@ class Growth:
 def agree(intervals: Sequence[tuple[int, int]], faults: int = 0) -> Agreement:
     """Return what the largest agreeing set of closed intervals has in common; never empty.
 
-    With `faults`, any so many of the set may be wrong: the answer reaches to where all but that
-    many agree. Where several regions are covered often enough, it reaches from the first to the
+    With `faults`, any that many of the set may be wrong: the answer extends to where all the
+    others agree. Where several regions are covered often enough, it reaches from the first to the
     last. Raises ValueError if there is no interval, or one whose lower end is above its upper.
     """
     if not intervals:
@@ -89,7 +89,7 @@ def agree(intervals: Sequence[tuple[int, int]], faults: int = 0) -> Agreement:
     most = max(depths)
     enough = max(most - faults, 1)
     lower = next(edge[0] for edge, depth in zip(edges, depths, strict=True) if depth >= enough)
-    # Behind an end the depth is one less than at it.
+    # After an end the depth is one less than at it.
     upper = max(
         edge[0]
         for edge, depth in zip(edges, depths, strict=True)
@@ -126,7 +126,7 @@ class Bracket:
         self.agreement = None
 
     def add(self, interval: Interval, growth: Growth, *, replaces_last: bool = False) -> bool:
-        """Take the interval in if it agrees with most of the others; return whether it was.
+        """Accept the interval if it agrees with most of the others; return whether it was.
 
         "Most" is at least half of all, itself included, and at least one other. An accepted
         interval is always part of the answer: if the largest set is one without it, the answer
@@ -169,7 +169,7 @@ class Bracket:
         return self._but_faults(least, largest=True), self._but_faults(most, largest=False)
 
     def _but_faults(self, limits: Sequence[float], *, largest: bool) -> float:
-        """Return the tightest limit that stands when as many as are tolerated are wrong."""
+        """Return the tightest limit that still holds if the tolerated number is wrong."""
         if len(limits) <= self._faults:
             return -math.inf if largest else math.inf
         return sorted(limits, reverse=largest)[self._faults]
@@ -185,7 +185,7 @@ class Bracket:
     def at(self, local_ns: int, growth: Growth) -> tuple[int, int]:
         """Return the limits at an instant.
 
-        The agreement is made when an interval is added, and only grows from then on: deciding anew
+        The agreement is made when an interval is added, and only grows from then on: deciding again
         with intervals that have grown could let an outvoted one back in and narrow the answer.
         Raises ValueError while there is no interval.
         """

@@ -4,7 +4,7 @@ chronyd steers the clock; it is given measurements, one datagram each.  The offs
 minus system time* (positive: the system clock is slow), which is our reference minus local, and
 the time stamp is always real CLOCK_REALTIME.  Source: chrony, refclock_sock.c, struct sock_sample.
 
-chronyd drops what it cannot use without a word, while sendto() succeeds: a sample of another size,
+chronyd silently drops what it cannot use, while sendto() succeeds: a sample of another size,
 one stamped in the future or older than two polls, one of an unsynchronised clock.  So
 :class:`Verify` compares what was sent with what ``chronyc sources`` says was received.
 """
@@ -103,7 +103,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-# So many unconfirmed samples are remembered one by one.
+# This many unconfirmed samples are remembered one by one.
 _MAXIMUM_PENDING = 256
 
 _OUTCOMES = {
@@ -124,7 +124,7 @@ _EXPLANATIONS = {
     ),
     Outcome.NO_PERMISSION: (
         "the socket {path} may not be written by this user; "
-        "give its group to the service, as the README of the client describes"
+        "add its group to the service, as the README of the client describes"
     ),
     Outcome.REFUSED: (
         "nobody listens at the socket {path}: chronyd has ended and left it behind; "
@@ -145,7 +145,7 @@ class ChronySock:
     """
 
     def __init__(self, path: str | os.PathLike[str], layout: Layout = Layout.TIME64) -> None:
-        """Only remember: chronyd may start later."""
+        """Only store the settings: chronyd may start later."""
         self.path = os.fspath(path)
         self.layout = layout
         self.counts = dict.fromkeys(Outcome, 0)
@@ -153,7 +153,7 @@ class ChronySock:
         self._reason = ""
 
     def send(self, realtime_ns: int, offset_ns: int, leap: int = 0) -> Outcome:
-        """Send one sample, as :func:`encode_sample` describes it; ValueError is all it raises.
+        """Send one sample, as :func:`encode_sample` describes it; raises nothing but ValueError.
 
         SENT means that the kernel took it, not that chronyd can use it: see :class:`Verify`.
         """
@@ -173,7 +173,7 @@ class ChronySock:
         return outcome
 
     def birth(self) -> tuple[int, int] | None:
-        """Return what tells this chronyd's socket from the one before; None while it has none."""
+        """Return what tells this chronyd's socket from the previous one; None if there is none."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -225,7 +225,7 @@ class Verify:
             return
         pending.append(monotonic_ns)
         if len(pending) > _MAXIMUM_PENDING:
-            # The first one matters, of the others every second is enough.
+            # The first one matters; of the others, every other one is enough.
             self._spacing_ns = 2 * (pending[-1] - pending[0]) // len(pending)
             del pending[1::2]
 
@@ -274,9 +274,9 @@ class Verify:
         return (
             f"chronyd takes no sample of {self._refid}: the socket {self._sock.path} has accepted "
             f"them for {waited_ns / 1e9:.0f} s, but reach is {source.reach:o} (octal) and the last "
-            f"one was received {last}. chronyd says nothing of what it drops: a sample that is not "
-            f"of its own size ({self._sock.layout.size} octets are sent); one stamped in its "
-            f"future, or more than {2.0 ** (source.poll + 1):g} s ago; fewer than 4 a poll before "
-            "chrony 4.7 without 'filter 1'. Or another chronyd has taken over the socket's path. "
+            f"one was received {last}. chronyd silently drops a sample of another size than its "
+            f"own ({self._sock.layout.size} octets are sent); one stamped in its future, or more "
+            f"than {2.0 ** (source.poll + 1):g} s ago; fewer than 4 per poll before chrony 4.7 "
+            "without 'filter 1'. Or another chronyd has taken over the socket's path. "
             "See: chronyc sources, and the refclock line in chrony's configuration"
         )

@@ -34,12 +34,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stratum", type=int, default=1, help="stratum of the time servers (default 1)"
     )
-    parser.add_argument("--chrony-version", default="", help="for another host's chronyd, as 4.3")
+    parser.add_argument("--chrony-version", default="", help="another host's, for example 4.3")
     parser.add_argument("--run-folder", default="/run", help=argparse.SUPPRESS)
 
 
 def print_lines(args: argparse.Namespace) -> int:
-    """Print the lines; exit code 2 for values that chronyd would not read."""
+    """Print the lines; exit code 2 for values that chronyd would not accept."""
     try:
         version = _version(args.chrony_version) if args.chrony_version else chronyd.version()
         lines = refclock_lines(
@@ -54,7 +54,7 @@ def print_lines(args: argparse.Namespace) -> int:
         return fail(f"{error}; or name a version with --chrony-version")
     except ValueError as error:
         return fail(str(error), Exit.WRONG_USE)
-    print(f"# chrony {version}: samples of mqtick-client, a reference clock a time server")
+    print(f"# chrony {version}: samples of mqtick-client, one reference clock per time server")
     print("\n".join(lines))
     return Exit.GOOD
 
@@ -62,7 +62,7 @@ def print_lines(args: argparse.Namespace) -> int:
 def _version(text: str) -> ChronyVersion:
     parts = re.fullmatch(r"(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?", text, re.ASCII)
     if parts is None:
-        raise ValueError(f"{text!r} is no version of chrony: write it as 4.3 or 4.6.1")
+        raise ValueError(f"{text!r} is not a version of chrony: write it as 4.3 or 4.6.1")
     return ChronyVersion(*(int(part or 0) for part in parts.groups()))
 
 

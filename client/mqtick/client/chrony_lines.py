@@ -12,9 +12,9 @@ POLL = 2
 
 A burst comes every 16 s or so. A longer poll would take it later, and make the choice of a source,
 for which chronyd wants samples in three polls, later; with a shorter one none of the last eight
-polls, which reach shows, may have a sample."""
+polls, which reach shows, might have a sample."""
 
-# The first version whose median filter takes fewer than four samples a poll (commit 12237bf).
+# The first version whose median filter takes fewer than four samples per poll (commit 12237bf).
 _SINGLE_SAMPLE = ChronyVersion(4, 7)
 
 
@@ -52,7 +52,7 @@ def refclock_lines(
 
     ``delay_ns`` is the round trip through the broker: half of it is the error that chronyd assumes
     beyond the noise.  chrony's own default, 1 ns, would make this source overrule good ones, or
-    stop the clock by "no majority"; so there is none here.  ``poll`` is log2 of seconds,
+    stop the clock by "no majority"; so there is no default here.  ``poll`` is log2 of seconds,
     ``precision_ns`` the least dispersion of a sample, ``stratum`` that of the time server (chrony's
     default 0 would claim that the reference clock is at this machine).
 

@@ -55,7 +55,7 @@ EXAMPLES = """\
   mqtick-client status --watch
       see how good the time is, again and again
   mqtick-client sources
-      see the time servers, a line each
+      see the time servers, one line each
   mqtick-client wait --within 100us --timeout 60s
       wait until the time is that good (exit code 3: not synchronised, 4: not that good)
   mqtick-client chrony-config | sudo tee /etc/chrony/conf.d/mqtick.conf
@@ -68,7 +68,7 @@ def parse_duration_ns(text: str) -> int:
     """Read `100us`, `1.5ms`, `60s`, `2m` or `2min` as ns; ArgumentTypeError otherwise."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|min)", text)
     if match is None:
-        what = "is negative" if text.startswith("-") else "is no duration"
+        what = "is negative" if text.startswith("-") else "is not a duration"
         raise argparse.ArgumentTypeError(f"{text!r} {what}: write it as 100us, 5ms, 60s or 2m")
     return round(float(match[1]) * _UNITS[match[2]])
 
@@ -95,10 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(call=_run)
     for name, text, lines in (
         ("status", "show how good the time is", status_lines),
-        ("sources", f"show the servers, a line each ({MARKS})", sources_lines),
+        ("sources", f"show the servers, one line each ({MARKS})", sources_lines),
     ):
         status = _asking(commands, name, text, _status)
-        status.add_argument("--watch", action="store_true", help="again every second")
+        status.add_argument("--watch", action="store_true", help="repeat every second")
         status.set_defaults(lines=lines)
     _asking(commands, "now", "tell the time as an interval", _now)
     wait = _asking(commands, "wait", "wait until the time is good", _wait)
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         type=parse_duration_ns,
         default=1_000_000,
         metavar="DURATION",
-        help="the most by which the time may be wrong (default 1ms)",
+        help="the greatest error allowed (default 1ms)",
     )
     wait.add_argument(
         "--timeout",
@@ -120,13 +120,11 @@ def _parser() -> argparse.ArgumentParser:
         "--of",
         choices=("clock", "estimate"),
         default="clock",
-        help="whose error: the system clock's (default), or only of what `now` tells",
+        help="whose error: the system clock's (default), or that of what `now` tells",
     )
     examine = commands.add_parser("doctor", help="look for what stands in the way of good time")
-    examine.add_argument("--json", action="store_true", help="for machines")
-    examine.add_argument(
-        "--broker-only", action="store_true", help="only what the broker is asked for"
-    )
+    examine.add_argument("--json", action="store_true", help="print JSON")
+    examine.add_argument("--broker-only", action="store_true", help="check only the broker")
     add_run_flags(examine, Settings, CONFIG)
     examine.set_defaults(call=_doctor)
     chrony = commands.add_parser("chrony-config", help="print the lines that chronyd needs")
@@ -142,8 +140,8 @@ def _asking(
     call: object,
 ) -> argparse.ArgumentParser:
     asking = commands.add_parser(name, help=text)
-    asking.add_argument("--json", action="store_true", help="for machines")
-    asking.add_argument("--state-folder", default="", help="where status.json lies")
+    asking.add_argument("--json", action="store_true", help="print JSON")
+    asking.add_argument("--state-folder", default="", help="folder of status.json")
     asking.set_defaults(call=call)
     return asking
 
@@ -258,7 +256,7 @@ def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
     try:
         found = read_status(status_path(PROGRAM, args.state_folder))
         if found.age_ns > STALE_NS:
-            raise NowError("mqtick-client does not run any more")
+            raise NowError("mqtick-client is not running any more")
         present = now_from(found)
     except (StatusError, NowError) as error:
         return Exit.NOT_SYNCHRONISED, str(error)
@@ -269,7 +267,7 @@ def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
     if gaps:
         return Exit.LIMIT_NOT_MET, f"{', '.join(map(apart, gaps))}: one of them is wrong"
     if error_ns > args.within:
-        return Exit.LIMIT_NOT_MET, f"the time is right within {error_ns / 1000:.1f} us only"
+        return Exit.LIMIT_NOT_MET, f"the time is only right within {error_ns / 1000:.1f} us"
     return Exit.GOOD, f"the time is right within {error_ns / 1000:.1f} us"
 
 

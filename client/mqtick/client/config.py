@@ -43,13 +43,13 @@ class Settings(ConnectionSettings):
     )
     format: str = key(
         "auto",
-        "Format to follow: auto takes precise, and the others only where no precise time is heard.",
+        "Format to follow: auto follows precise, and the others only if no precise time is heard.",
         choices=("auto", "precise", "1451.1.6", "draft-2021"),
     )
     follow_unsigned: bool = key(
         False,
-        "Although there are keys, follow formats without tags too: whoever may publish at the "
-        "broker then sets this clock.",
+        "Follow formats without tags even if there are keys: anyone who may publish on the "
+        "broker can then set this clock.",
     )
     server_name: str = key(
         "", "Logical name of the 1451.1.6 server to ask, for its replies; empty: any."
@@ -57,7 +57,7 @@ class Settings(ConnectionSettings):
     draft_location: str = key("location", "First topic level of the draft-2021 format.")
     draft_utc_offset_s: int = key(
         0,
-        "What the draft-2021 server's local time is ahead of UTC; its messages do not say.",
+        "How far the draft-2021 server's local time is ahead of UTC; its messages do not say.",
         minimum=-50400,
         maximum=50400,
     )
@@ -82,9 +82,9 @@ class Settings(ConnectionSettings):
     )
     time_tolerance_s: float = key(
         3600.0,
-        "A time message that differs by more than this from what is known is refused; a server's "
-        "first time, if it has no keys, that differs by more from this host's clock is believed "
-        "only once confirm_samples samples agree over confirm_s.",
+        "A time message that differs by more than this from what is known is refused. Without "
+        "keys, a server's first time that differs by more than this from this host's clock is "
+        "believed only once confirm_samples samples agree over confirm_s.",
         minimum=0.001,
         maximum=1e9,
     )
@@ -103,7 +103,7 @@ class Settings(ConnectionSettings):
     )
     experiments: bool = key(
         False,
-        "Obey the commands of an experiment's runner (mqtick-lab) on a topic of our own: for a "
+        "Obey the commands of an experiment's runner (mqtick-lab) on a topic of its own: for a "
         "bench, not for a fleet (see docs/protocol.md).",
     )
     virtual_clock: str = key(
@@ -121,19 +121,19 @@ class Settings(ConnectionSettings):
 
 
 def check_together(settings: Settings) -> None:
-    """Find values that are good each and make no sense together; ValueError."""
+    """Find values that are valid alone but make no sense together; ValueError."""
     estimator = settings.estimator
     if settings.keys_file and not estimator.use_two_way:
         raise ValueError(
             "keys_file is set and estimator.use_two_way is false: with keys nothing is believed "
-            "before an exchange, so that this client would never be synchronised; leave one out."
+            "before an exchange, so this client would never be synchronised; leave one out."
         )
     if estimator.prefer_better_s >= estimator.holdover_after_s:
         raise ValueError(
             f"estimator.prefer_better_s is {estimator.prefer_better_s:g}, not below "
-            f"estimator.holdover_after_s ({estimator.holdover_after_s:g}): where exchanges end, "
-            "the client would be in holdover before it makes use of broadcasts; let 10 s lie "
-            "between."
+            f"estimator.holdover_after_s ({estimator.holdover_after_s:g}): when exchanges end, "
+            "the client would be in holdover before it uses broadcasts; leave 10 s between "
+            "them."
         )
 
 

@@ -13,7 +13,7 @@ __all__ = ["Claim", "Disagreement", "claim_of", "disagreements"]
 
 
 class Claim(NamedTuple):
-    """Where UTC lies by what one server says: reference minus local, ns."""
+    """Where UTC lies according to one server: reference minus local, ns."""
 
     server: str
     lower_ns: int
@@ -22,7 +22,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Two servers of which one is wrong at least."""
+    """Two servers, at least one of which is wrong."""
 
     servers: tuple[str, str]
     gap_ns: int
@@ -30,7 +30,7 @@ class Disagreement:
 
 
 def claim_of(server: str, estimate: Estimate) -> Claim | None:
-    """Return what a server's estimate says of UTC; None while it is not known on both sides."""
+    """Return what a server's estimate says of UTC; None while a limit is unknown."""
     lower_ns, upper_ns, root_ns = estimate.lower_ns, estimate.upper_ns, estimate.root_distance_ns
     if not estimate.state.is_known or lower_ns is None or upper_ns is None:
         return None
@@ -38,7 +38,7 @@ def claim_of(server: str, estimate: Estimate) -> Claim | None:
 
 
 def disagreements(claims: Iterable[Claim | None]) -> list[Disagreement]:
-    """Return every pair whose intervals, of one local instant, have nothing in common."""
+    """Return every pair whose intervals, at one local instant, have nothing in common."""
     found = []
     for one, other in combinations(filter(None, claims), 2):
         gap_ns = max(one.lower_ns, other.lower_ns) - min(one.upper_ns, other.upper_ns)

@@ -1,4 +1,4 @@
-"""Selected measurements to chronyd: of each burst the best sample, one reference clock a server.
+"""Selected measurements to chronyd: the best sample of each burst, a reference clock per server.
 
 chronyd averages and steers; nothing here filters over time (docs/accuracy.md says why).
 """
@@ -25,7 +25,7 @@ __all__ = ["Discipline"]
 
 _SECOND = 1_000_000_000
 _FIRST_CHECK_NS = 10 * _SECOND
-# chronyd chooses a source after three polls with a sample: so a new one is fed more often at first.
+# chronyd chooses a source after three polls with a sample, so a new one is fed more often at first.
 _START_NS = 32 * _SECOND
 _START_SPACING_NS = _SECOND // 2
 # chronyd drops what is older than two polls.
@@ -44,7 +44,7 @@ class _Feed:
     collecting: bool = False
     last_realtime_ns: int = 0
     chronyd: tuple[int, int] | None = None
-    """Whose socket it was when it was looked at last."""
+    """Whose socket it was when last checked."""
     first_ns: int | None = None
     """When this socket took its first sample; `sent_ns`: when anything was last sent there."""
     sent_ns: int = 0
@@ -81,7 +81,7 @@ class Discipline:
             self._layout = layout_for(ChronyVersion(4, 7))
 
     def _feed(self, track: AnyTrack) -> _Feed:
-        shown = max(track.number, 0)  # a foreign server has no number, and no other beside it
+        shown = max(track.number, 0)  # a foreign server has no number, and is the only one
         feed = self._feeds.get(shown)
         if feed is None:
             sock = ChronySock(self._keys.socket.replace("{server}", str(shown)), self._layout)
@@ -110,13 +110,13 @@ class Discipline:
         if wall is None or wall.realtime_ns <= feed.last_realtime_ns:
             return
         if feed.steps.look()[0]:
-            feed.stepped += 1  # chronyd would take the offset of the old clock for the new one's
+            feed.stepped += 1  # chronyd would apply the old clock's offset to the new one
             return
         known = track.estimator.at(wall.sample.arrived_ns)
         if known.lower_ns is None or known.upper_ns is None:
             return  # what was measured is forgotten
         feed.last_realtime_ns = wall.realtime_ns
-        # What was held up on one way is wide, and its middle far off: the others know better.
+        # An exchange delayed one way is wide, and its middle far off: the others know better.
         offset_ns = min(max(wall.sample.offset_ns, known.lower_ns), known.upper_ns)
         offset_ns -= wall.time_minus_raw_ns
         outcome = feed.sock.send(wall.realtime_ns, offset_ns, wall.sample.leap)
@@ -131,7 +131,7 @@ class Discipline:
         feed.outcome = outcome
 
     def tick(self) -> None:
-        """See to a new chronyd; now and then ask it, in a thread, whether the samples arrive."""
+        """Handle a new chronyd; now and then ask it, in a thread, whether the samples arrive."""
         now_ns = time.monotonic_ns()
         for feed in self._feeds.values():
             _see_to_start(feed, now_ns)

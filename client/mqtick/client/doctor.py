@@ -1,4 +1,4 @@
-"""`mqtick-client doctor`: looks for what stands in the way of good time, a line a check."""
+"""`mqtick-client doctor`: looks for what stands in the way of good time, one line per check."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Chronyd:
 
 
 def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Iterator[Check]:
-    """Yield what is found, one finding after the other; never raises."""
+    """Yield the findings one by one; never raises."""
     status = _status(settings)
     heard: list[Heard] = []
     if broker_only:
@@ -156,7 +156,7 @@ def _at_broker(
         yield fail("broker", str(error), "usable settings", "correct the configuration")
         return
     use_two_way = settings.estimator.use_two_way
-    # Two that ask under one name would count each other's answers as unasked.
+    # Two clients with the same name would count each other's answers as unasked.
     asks = use_two_way and not (running.get("connected") and running.get("name") == name)
     settings = replace(settings, estimator=replace(settings.estimator, use_two_way=asks))
     if settings.format == "auto" and settings.keys_file and not settings.follow_unsigned:

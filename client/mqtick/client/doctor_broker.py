@@ -43,8 +43,8 @@ def check_version(heard: Heard) -> Iterator[Check]:
             "MQTT 5",
             f"{heard.error_5}; MQTT 3.1.1 works",
             "MQTT 5, or 3.1.1 in the settings",
-            'set mqtt_version = "3.1.1", which saves an attempt at each connection; all but '
-            "draft-2021 works so",
+            'set mqtt_version = "3.1.1", which saves an attempt at each connection; everything '
+            "but draft-2021 works with it",
         )
 
 
@@ -59,10 +59,10 @@ def check_subscriptions(heard: Heard, format_: str) -> Check:
             f"refused: {', '.join(needed)}",
             "granted",
             "the broker's access list: compare it with docs/protocol.md; nats-server before 2.10 "
-            "takes no topic with a dot",
+            "accepts no topic with a dot",
         )
     if not heard.granted:
-        return warn("subscriptions", "no answer", "granted", "the broker is overloaded, or no MQTT")
+        return warn("subscriptions", "no answer", "granted", "is it overloaded, or no MQTT broker?")
     if refused:
         unneeded = f"; refused, and not needed for precise time: {', '.join(refused)}"
         return ok("subscriptions", f"{len(heard.granted) - len(refused)} granted{unneeded}")
@@ -70,7 +70,7 @@ def check_subscriptions(heard: Heard, format_: str) -> Check:
 
 
 def check_statuses(heard: Heard) -> Iterator[Check]:
-    """Check that the broker keeps what servers say of themselves for those who come later."""
+    """Check that the broker retains the servers' status messages for later subscribers."""
     for number, server in sorted(heard.servers.items()):
         if server.times and not server.announced:
             remedy = (

@@ -123,7 +123,7 @@ def _is_good_delay(text: str | None) -> bool:
 
 
 def check_socket(path: str, who: Identity) -> Check:
-    """Check that the socket is there, is one, may be written by the client, and has a reader."""
+    """Check that the socket exists, is a socket, can be written by the client, and has a reader."""
     name = f"socket {path}"
     try:
         status = os.stat(path)
@@ -134,7 +134,7 @@ def check_socket(path: str, who: Identity) -> Check:
     owner = f"{user_name(status.st_uid)}:{group_name(status.st_gid)}"
     value = f"{stat.filemode(status.st_mode)} {owner}"
     if not stat.S_ISSOCK(status.st_mode):
-        return fail(name, f"{value} is no socket", "a socket", "remove it and restart chrony")
+        return fail(name, f"{value} is not a socket", "a socket", "remove it and restart chrony")
     if not who.may(status, 2):
         return fail(
             name, f"{value}: user {who.name} may not write", "srwxrwx--- group mqtick", _DROP_IN
@@ -148,12 +148,12 @@ def check_socket(path: str, who: Identity) -> Check:
 
 
 def _has_reader(path: str) -> bool:
-    """Connect without sending; False when whoever made the socket has ended."""
+    """Connect without sending; False if the program that made the socket has ended."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         try:
             sock.connect(path)
         except OSError as error:
-            return error.errno != errno.ECONNREFUSED  # not our permission: somebody else's to have
+            return error.errno != errno.ECONNREFUSED  # the client needs permission, not we
     return True
 
 
@@ -212,7 +212,7 @@ def check_sources(sources: Callable[[], Iterable[Source]], numbers: list[int]) -
 def check_reach(
     feeds: Mapping[str, Any], sources: Callable[[], Iterable[Source]], numbers: list[int]
 ) -> Iterator[Check]:
-    """Check that what the client sends arrives: chronyd drops what it dislikes without a word.
+    """Check that what the client sends arrives: chronyd silently drops what it cannot use.
 
     `feeds` is the table `chrony` of the running client's status.
     """

@@ -29,22 +29,22 @@ _REMEDIES = {
 
 
 def check_doors(*, follow_unsigned: bool, trust_broker: bool) -> Iterator[Check]:
-    """Check that no setting takes back what keys and exchanges guarantee."""
+    """Check that no setting undoes what keys and exchanges guarantee."""
     if follow_unsigned:
         yield warn(
             "follow_unsigned",
             "formats without tags are followed although there are keys",
             "false",
-            "whoever may publish at the broker can set this clock: leave it out as soon as all "
-            "servers speak precise",
+            "anyone who may publish on the broker can set this clock: leave it out as soon as "
+            "all servers speak precise",
         )
     if trust_broker:
         yield warn(
             "trust_broker",
             "the bound rests on the broker's order of delivery",
             "false",
-            "right only where nobody but you runs the broker; without it the narrower bound is "
-            "shown beside the certain one",
+            "right only if nobody but you runs the broker; without it the narrower bound is "
+            "shown next to the certain one",
         )
 
 
@@ -71,7 +71,7 @@ def check_client(read: Callable[[], Status]) -> Iterator[Check]:
             "client", f"{text}, not connected: {reason}", "connected", "see the broker below"
         )
     elif state != "synchronised":
-        yield warn("client", text, "synchronised", "see below; just started, it takes seconds")
+        yield warn("client", text, "synchronised", "see below; after a start it takes seconds")
     else:
         yield ok("client", text)
     refused = Counter(values.get("refused", {}))
@@ -103,7 +103,7 @@ def _bounds(row: Mapping[str, Any]) -> str:
 
 
 def check_refusals(name: str, refused: Mapping[str, Any]) -> Iterable[Check]:
-    """Explain what was refused, where there is something to be done about it."""
+    """Explain what was refused, if something can be done about it."""
     for reason, remedy in _REMEDIES.items():
         if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
             yield warn(name, f"{count} {reason}", "none", remedy)

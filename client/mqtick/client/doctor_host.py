@@ -103,7 +103,7 @@ def group_name(gid: int) -> str:
 
 
 def check_clock(now_s: float, *, needs_dates: bool) -> Check:
-    """Check that the system clock is not in the past, as a host without battery clock starts.
+    """Check that the system clock is not in the past, where hosts without a battery clock start.
 
     `needs_dates`: certificates are judged by this clock before the time is known.
     """
@@ -122,7 +122,7 @@ def check_clock(now_s: float, *, needs_dates: bool) -> Check:
 
 
 def check_daemons(proc: Path, *, steers: bool) -> Check:
-    """Check that nobody else steers the clock; `steers`: whether chronyd shall do so for us."""
+    """Check that nobody else steers the clock; `steers`: whether chronyd is to do so for us."""
     found: dict[str, str] = {}
     for file in sorted(proc.glob("[0-9]*/comm")):
         try:
@@ -138,7 +138,7 @@ def check_daemons(proc: Path, *, steers: bool) -> Check:
         return ok("other time daemons", f"{who}, which is fine: mqtick steers nothing")
     return fail(
         "other time daemons",
-        f"{who} steers the clock beside chronyd",
+        f"{who} steers the clock as well as chronyd",
         "none",
         "stop it for good: sudo systemctl disable --now NAME",
     )
@@ -154,7 +154,7 @@ def probe_stamps() -> tuple[Source, Source]:
     receiver.settimeout(1.0)
     received = sent = Source.NONE
     try:
-        for _ in range(5):  # the kernel begins to stamp a moment after it was asked for the first
+        for _ in range(5):  # the kernel begins to stamp a moment after it is first asked to
             sender.transmit = transmit = Transmit(time.time_ns())
             sender.send(b"?")
             receiver.read_chunk()
@@ -187,7 +187,7 @@ def check_stamps(probe: Callable[[], tuple[Source, Source]], mode: str) -> Check
         "timestamps",
         value,
         "kernel or hardware on both",
-        "tens of microseconds of noise more; a container or an old kernel forbids SO_TIMESTAMPING",
+        "tens of microseconds more noise; a container or an old kernel forbids SO_TIMESTAMPING",
     )
 
 
@@ -196,9 +196,9 @@ def check_keys(path: str, who: Identity) -> Check:
     if not path:
         return warn(
             "keys",
-            "none: whoever may publish on the time topics can set the time",
+            "none: anyone who may publish on the time topics can set the time",
             "a key file (keys_file)",
-            "see docs/protocol.md, or guard the topics by the broker's access list",
+            "see docs/protocol.md, or guard the topics with the broker's access list",
         )
     try:
         keyring: Keyring = load_key_file(path)
@@ -218,7 +218,7 @@ def check_keys(path: str, who: Identity) -> Check:
     if keyring.fleet:
         return warn(
             "keys",
-            f"{mode}, holds the fleet key: whoever steals it is the time server",
+            f"{mode}, holds the fleet key: whoever steals it can pose as the time server",
             "the two keys derived for this client",
             "give it `broadcast` and `client` lines only (docs/protocol.md)",
         )

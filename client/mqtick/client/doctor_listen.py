@@ -1,4 +1,4 @@
-"""What the doctor hears on the broker: for some seconds it is a client beside the running one."""
+"""What the doctor hears on the broker: for some seconds it is a client next to the running one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Server:
     echoes: int = 0
     least_delay_ns: int | None = None
     announced: bool = False
-    """Whether the broker had its status for us when we came."""
+    """Whether the broker had its status for us when we subscribed."""
 
 
 @dataclass(slots=True)
@@ -54,15 +54,15 @@ class Heard:
     connected: bool = False
     error: str = ""
     cause: Exception | None = None
-    """What `error` says, where the connection could not be made."""
+    """The exception behind `error`, if the connection could not be made."""
     error_5: str = ""
-    """Why it is MQTT 3.1.1 that is spoken, though the settings say 5."""
+    """Why MQTT 3.1.1 is spoken although the settings say 5."""
     connect_ns: int = 0
     """From the first attempt to the broker's answer."""
     kernel_stamps: bool = False
     """Whether messages of this connection are stamped by the kernel."""
     granted: dict[str, bool] = field(default_factory=dict)
-    """By topic filter, what the broker said to our subscription."""
+    """By topic filter, the broker's answer to our subscription."""
     servers: dict[int, Server] = field(default_factory=dict)
     foreign_topics: frozenset[str] = frozenset()
     """Where other formats state their time."""
@@ -128,7 +128,7 @@ class _Listener:
             number = self.tree.parse_status(arrival.topic)
         except DecodeError:
             return
-        if b'"gone"' not in arrival.payload[:64]:  # nobody has to let us read the topics of those
+        if b'"gone"' not in arrival.payload[:64]:  # we need not be allowed to read theirs
             self.heard.servers.setdefault(number, Server()).announced = True
 
     def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
@@ -145,7 +145,7 @@ class _Listener:
         server.least_delay_ns = min(delay_ns, server.least_delay_ns or delay_ns)
 
     def ask_topics(self) -> None:
-        """Subscribe once more, each filter by itself, so that each answer is told apart."""
+        """Subscribe once more, each filter by itself, to tell the answers apart."""
         tree, name = self.tree, self._name
         filters = [tree.all_times(), f"{tree.prefix}/f/+/{name}", *self._foreign]
         for number in self.heard.servers:
@@ -164,7 +164,7 @@ def listen(
     heard, connection = listener.heard, listener.connection
     began_ns = time.monotonic_ns()
     connection.start()
-    attempts = 2 if broker.version == "5" else 1  # the second by MQTT 3.1.1
+    attempts = 2 if broker.version == "5" else 1  # the second with MQTT 3.1.1
     patience_ns = int((attempts * broker.connect_timeout_s + 2) * _SECOND)
     try:
         while not connection.connected and not connection.last_error:

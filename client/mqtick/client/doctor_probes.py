@@ -1,8 +1,8 @@
 """What the doctor tries at the broker with messages of its own: how prompt, and what is forbidden.
 
-A message that the access list refuses vanishes without a word at QoS 0. What may be published is
-therefore seen by what comes back, on topics of a server number that nobody uses and with a content
-that no program takes for its own.
+A message that the access list refuses vanishes silently at QoS 0. What may be published is
+therefore seen by what comes back, on topics of a server number that nobody uses and with content
+that no program mistakes for its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Probes:
     sent: int = 0
     """Pairs that were sent, on the one topic that a client both writes and reads."""
     unsent: str = ""
-    """Why none was sent: the second connection, that sends them, did not come up."""
+    """Why none was sent: the second connection, which sends them, did not come up."""
     pairs_ns: list[tuple[int, int]] = field(default_factory=list)
     """Delays of both messages of each pair that came back."""
     loop_topic: str = ""
@@ -49,7 +49,7 @@ class Probes:
     others_topics: tuple[str, ...] = ()
     """Of another client: its requests, and the replies to it."""
     let_through: frozenset[str] = frozenset()
-    """Of these topics those on which a message came back."""
+    """Those of these topics on which a message came back."""
 
 
 class Prober:
@@ -75,7 +75,7 @@ class Prober:
     def measure(self) -> None:
         """Send pairs to ourselves, whose first message is acknowledged late: who waits for it?
 
-        By another connection: what goes out on the same one would bring the acknowledgement along.
+        On another connection: what goes out on the same one would carry the acknowledgement along.
         """
         connection = self._connection
         sender = Connection(
@@ -183,10 +183,10 @@ def check_promptness(probes: Probes) -> Iterator[Check]:
 
 
 def check_access(probes: Probes, *, hears_time: bool, has_keys: bool, account: str) -> list[Check]:
-    """Check that the broker keeps a client from what only others may do."""
+    """Check that the broker stops a client from doing what only others may do."""
     if not probes.time_topic:
         return []
-    who = f"the account '{account}'" if account else "whoever connects, without an account,"
+    who = f"the account '{account}'" if account else "anyone who connects, without an account,"
     if probes.time_topic in probes.let_through:
         worth = (
             "keys protect this client: it refuses such messages, but has to look at each"
@@ -205,7 +205,7 @@ def check_access(probes: Probes, *, hears_time: bool, has_keys: bool, account: s
         ]
     if probes.let_through:
         return [_others(who, sorted(probes.let_through))]
-    # Who hears nobody's time would not hear its own either.
+    # A client that hears nobody's time would not hear its own either.
     said = "keeps this account from publishing time, and from the topics of other clients"
     return [ok("access list", said)] if hears_time else []
 

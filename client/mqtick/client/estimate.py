@@ -37,7 +37,7 @@ class Estimate:
     """The offset is at most this; None: no upper limit is known."""
     narrow_lower_ns: int | None = None
     narrow_upper_ns: int | None = None
-    """Where the echoes see the offset, inside the interval above; None where they do not narrow it.
+    """Where the echoes see the offset, inside the interval above; None if they do not narrow it.
 
     This holds only if the broker delivers in the order that its echoes suppose, and if links are
     symmetric within `link_asymmetry_us`: nobody can check either against a broker that lies.
@@ -60,9 +60,9 @@ class Estimate:
     minority: int = 0
     """How many guaranteed intervals the majority contradicts; zero if all is well."""
     time_constant_s: float = 0.0
-    """In which time the weight of a sample falls to 37 %."""
+    """The time in which the weight of a sample falls to 37 %."""
     root_distance_ns: int = 0
-    """What the server's own clock may be wrong by, as it said last; the interval is about the
+    """How far the server's own clock may be wrong, as it last said; the interval is about the
     server's clock, so add this on both sides for a statement about UTC."""
 
     @property

@@ -118,7 +118,7 @@ class Estimator:
             return None
         low, high = self._narrow.at(local_ns, self._narrow_growth)
         low, high = max(low, lower), min(high, upper)
-        # Where nothing is left, what was assumed is not so.
+        # If nothing is left, the assumption is wrong.
         return (low, high) if low <= high and (low, high) != (lower, upper) else None
 
     def _state(self, age_ns: int, width_ns: int) -> State:
@@ -191,8 +191,8 @@ class Estimator:
     def _take_doubted(self, sample: Sample, interval: Interval) -> Sample:
         """An echo through a broker that might lie about the order of delivery.
 
-        It moves the estimate, and narrows what is only assumed; certain is what its exchange says,
-        and that is what the sample then says too.
+        It moves the estimate, and narrows what is only assumed; only what its exchange says is
+        certain, and the sample then says the same.
         """
         if self._last_exchange is None or not self._is_of_last_exchange(sample):
             return sample.refused(Reason.CONTRADICTS)  # as its exchange was
@@ -218,10 +218,10 @@ class Estimator:
         return self._use(sample, sample.offset_ns, sigma_ns, cost, certain, narrow)
 
     def _take_broadcast(self, sample: Sample) -> Sample:
-        """A broadcast beside exchanges: its delay is learned, or else made use of.
+        """A broadcast while there are exchanges: its delay is learned, or used.
 
         Whoever holds the key of broadcasts can forge one. So it moves the estimate only inside the
-        interval, and neither narrows that nor what its server's clock may be wrong by.
+        interval, and narrows neither that nor the stated error of its server's clock.
         """
         history = self._history
         line = history.fit
@@ -249,7 +249,7 @@ class Estimator:
         return self._use(sample, offset_ns, sigma_ns, float(delay_ns), within)
 
     def _take_assumed(self, sample: Sample) -> Sample:
-        """A broadcast, and never an exchange: an assumption has to stand for the upper limit."""
+        """A broadcast, and never an exchange: an assumption has to serve as the upper limit."""
         assert sample.lower_ns is not None
         upper_ns = sample.lower_ns + round(self.settings.assumed_path_delay_us * 1e3)
         interval = guaranteed(sample, upper_ns, self.settings)
@@ -285,7 +285,7 @@ class Estimator:
         interval: Interval | None = None,
         narrow: Interval | None = None,
     ) -> Sample:
-        """Give the line a point.
+        """Add a point to the line.
 
         `interval`: in which its true offset certainly lies; `narrow`: while the broker delivers in
         order.

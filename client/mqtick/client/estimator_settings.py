@@ -20,8 +20,8 @@ class EstimatorSettings:
     use_echo: bool = key(True, "Use the server's private echoes of each reply.")
     trust_broker: bool = key(
         False,
-        "Let echoes narrow the guaranteed interval: only where nobody but you runs the broker, for "
-        "it could deliver in another order than they suppose.",
+        "Let echoes narrow the guaranteed interval: only if nobody but you runs the broker, as it "
+        "could deliver in another order than they assume.",
     )
     use_link_difference: bool = key(
         True, "Correct an echo by half the difference of the client's and the server's round trips."
@@ -61,7 +61,7 @@ class EstimatorSettings:
     )
     assumed_path_delay_us: float = key(
         10_000.0,
-        "Greatest delay of a broadcast, assumed only while no exchange ever gave an upper limit.",
+        "Greatest delay of a broadcast, assumed only until an exchange has given an upper limit.",
         minimum=1,
         maximum=6e7,
     )
@@ -104,8 +104,8 @@ class EstimatorSettings:
     )
     tolerated_faults: int = key(
         1,
-        "How many wrong intervals that agree with the others shall not make the bound wrong; each "
-        "widens it by a third or so.",
+        "How many wrong intervals that agree with the others must not make the bound wrong; each "
+        "widens it by about a third.",
         minimum=0,
         maximum=16,
     )
@@ -129,7 +129,7 @@ class EstimatorSettings:
         1.5, "Residuals above this many standard deviations lose weight.", minimum=0.1
     )
     outlier_sigmas: float = key(
-        5.0, "Residuals above this many standard deviations are left out at last.", minimum=1
+        5.0, "Residuals above this many standard deviations are left out in the end.", minimum=1
     )
 
     frequency_limit_ppm: float = key(
@@ -137,7 +137,7 @@ class EstimatorSettings:
     )
     frequency_bound_ppm: float = key(
         1.0,
-        "How fast the guaranteed interval grows, beside what is known not to be known.",
+        "How fast the guaranteed interval grows, in addition to the known uncertainty.",
         minimum=0,
         maximum=1000,
     )

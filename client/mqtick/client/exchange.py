@@ -67,7 +67,7 @@ def two_way(
     With the delays there and back again a and b, neither negative: t2 = t1 + offset + a and
     t3 = t4 + offset - b. So t3 - t4 <= offset <= t2 - t1: that is certain. Their mean
     ((t2 - t1) + (t3 - t4)) / 2 = offset + (a - b) / 2 is the offset if the two delays are equal,
-    and wrong by half their difference else; delay = a + b = (t4 - t1) - (t3 - t2) is the width of
+    else wrong by half their difference; delay = a + b = (t4 - t1) - (t3 - t2) is the width of
     the interval. The sample belongs to the middle of t1 and t4.
     """
     t3 = Reading(t3.instant_ns + _correction(correction_ns, settings), t3.source)
@@ -101,8 +101,8 @@ def link_difference(
     way down is d = x / 2 longer. However x is split between up and down, the extra way down lies in
     0..x: d give or take a = asymmetry_share * |x| / 2 + link_asymmetry.
 
-    Loops of like links differ by chance: the broker's wake-up takes tens of microseconds, and not
-    the same for everybody. What is less than `loop_spread_ns`, by which one node's own loops differ
+    Loops of similar links differ by chance: the broker's wake-up takes tens of microseconds, not
+    the same for all. What is less than `loop_spread_ns`, by which one node's own loops differ
     among themselves, is not taken for a difference of the links; from twice that the whole of d is,
     and then the chance in x widens a. With `use_link_difference` off the guess is 0.
     """

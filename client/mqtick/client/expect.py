@@ -24,7 +24,7 @@ class Expectation:
 
     def __init__(self) -> None:
         self.due_ns: int | None = None
-        """When to be ready for the next message; None where nobody knows."""
+        """When to be ready for the next message; None if that is not known."""
         self._messages: deque[tuple[int, int, int]] = deque(maxlen=_REMEMBERED)
 
     def note(self, sequence: int, stated_ns: int, came_ns: int) -> None:
@@ -43,6 +43,6 @@ class Expectation:
         if not _SHORTEST_NS <= interval_ns <= _LONGEST_NS:
             messages.clear()
             return
-        # The least delayed of the last ones: what comes earlier still, finds us asleep.
+        # The least delayed of the last ones: anything earlier still finds us asleep.
         earliest_ns = min(came - round(number * interval_ns) for number, _, came in messages)
         self.due_ns = earliest_ns + round((sequence + 1) * interval_ns) - _LEAD_NS

@@ -16,7 +16,7 @@ from mqtick.protocol.frames import Arrival
 __all__ = ["KEPT_EDGES", "Experiments"]
 
 KEPT_EDGES = 64
-# Whoever told us to leave may be gone: a client must not stay without time for ever.
+# The runner that told us to leave may be gone: a client must not stay without time for ever.
 _COME_BACK_S = 900.0
 
 
@@ -63,7 +63,7 @@ class Experiments:
             messages.append((edges[-1], arrival.payload))
 
     def tick(self) -> None:
-        """Join again where the runner has forgotten us."""
+        """Join again if the runner has forgotten us."""
         agent = self._agent
         if not agent.joined and time.monotonic() - self._commands.heard_s > _COME_BACK_S:
             agent.join(lambda _granted: None)
@@ -115,7 +115,7 @@ class Experiments:
             rows.append(row)
         if self._pps is not None:
             rows += [{"pin": "pps", **edge._asdict()} for edge in list(self._pps.edges)[-last:]]
-        # Whoever connects anew subscribes anew, and is served last from then on.
+        # A new connection means a new subscription, which is served last from then on.
         return {
             "edges": rows,
             "connects": self._agent.connection.connects,

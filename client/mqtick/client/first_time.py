@@ -1,10 +1,10 @@
-"""The first time that a server states: what is far from this host's clock has to be confirmed.
+"""The first time that a server states: if it is far from this host's clock, it must be confirmed.
 
-Without keys one message is enough to state any time: of a bench that runs on a clock of its own, of
-a replay, of another time zone. A host's clock may be wrong as well, so what is far from it is not
-refused for ever: it is believed when samples go on saying the same. A format in naive local time is
-the exception: what is off by whole quarters of an hour there is a time zone, however often it is
-said.
+Without keys a single message can state any time: that of a bench with a clock of its own, of a
+replay, of another time zone. A host's clock may be wrong as well, so a time far from it is not
+refused for ever: it is believed when samples keep saying the same. A format in naive local time is
+the exception: there, an error of whole quarters of an hour is a time zone, however often it is
+stated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUARTER_NS = 900 * _SECOND
 # UTC+14 is the farthest (Kiribati); several zones lie at :30 and :45.
 _FARTHEST_NS = 14 * 3600 * _SECOND
 _NEAR_NS = 5 * _SECOND
-"""By how much the two clocks may differ beside the time zone."""
+"""By how much the two clocks may differ besides the time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class FirstTime:
         self, estimator: Estimator, tolerance_ns: int, utc_offset_s: int | None = None
     ) -> None:
         self.trouble: Trouble | None = None
-        """Why the newest sample was not believed, where this was the reason."""
+        """Why the newest sample was not believed, if this was the reason."""
         self._estimator, self._tolerance_ns = estimator, tolerance_ns
         self._utc_offset_s = utc_offset_s
         self._candidates = Candidates()
@@ -102,7 +102,7 @@ class FirstTime:
             f"its time differs from this host's clock by {off_ns / 1e9:+.3f} s, more than "
             f"time_tolerance_s ({self._tolerance_ns / 1e9:g} s)",
             f"it is believed once {settings.confirm_samples} samples agree over "
-            f"{settings.confirm_s:g} s; if it is the server that is wrong, stop it before",
+            f"{settings.confirm_s:g} s; if it is the server that is wrong, stop it before then",
         )
 
     def _is_confirmed(self, sample: Sample, lower_ns: int) -> bool:

@@ -1,4 +1,4 @@
-"""Following a server of others: 1451.1.6 text, or the 2021 draft.
+"""Following a server by other authors: 1451.1.6 text, or the 2021 draft.
 
 Their broadcasts have no sequence, no quality and no tag; their replies are matched by t1 alone.
 """
@@ -77,7 +77,7 @@ class ForeignTrack:
 
     @property
     def time_topic(self) -> str:
-        """Where its time messages come."""
+        """Where its time messages arrive."""
         return text1451.SYN_TOPIC if self.format == "1451.1.6" else self._draft.syn
 
     def topics(self) -> list[str]:

@@ -76,7 +76,7 @@ class Forgetting:
         self._last: Point | None = None
 
     def start_anew(self) -> None:
-        """Begin another line, after a gap: the points before it predict nothing behind it.
+        """Begin another line, after a gap: the points before it predict nothing after it.
 
         What was found out about the time constants stays.
         """

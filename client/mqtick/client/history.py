@@ -25,8 +25,8 @@ class History:
     """Points of the kind in use, and the regression over them.
 
     Lesser kinds are only used after a better one has been silent for `prefer_better_s`, and are
-    dropped when it is back. After a gap longer than `holdover_after_s` the line starts anew: in the
-    meantime the clock has wandered off the old one. In both cases the frequency is remembered, as
+    dropped when it is back. After a gap longer than `holdover_after_s` the line starts again:
+    meanwhile the clock has wandered off the old one. In both cases the frequency is remembered, as
     a prior that fades as fast as a frequency may wander.
     """
 
@@ -75,7 +75,7 @@ class History:
 
     @property
     def time_constant_s(self) -> float:
-        """In which time the weight of a sample falls to 37 %, at present."""
+        """The time in which the weight of a sample falls to 37 %, at present."""
         return self._forgetting.time_constant_s
 
     @property
@@ -113,7 +113,7 @@ class History:
         """Standard deviation of the frequency, in ns per ns; infinite if nothing tells it."""
         if self.fit is None:
             return math.inf
-        share = self.fit.prior_share  # what the prior says, it says with all its doubt already
+        share = self.fit.prior_share  # the prior's part already contains all its doubt
         return self.fit.frequency_sigma * math.sqrt(_WANDER_SHARE**2 * (1 - share) + share)
 
     def _prior_reach(self, line: Fit) -> float:
@@ -179,7 +179,7 @@ class History:
         return settings.use_lucky and 0 <= point.local_ns - began_ns <= length_s * 1e9
 
     def _drop_lesser(self, kind: Kind) -> None:
-        """A better kind is here: its points shall not be bent by the errors of lesser ones."""
+        """A better kind is here: the errors of lesser ones must not bend its points."""
         if not any(old.rank < kind.rank for old in self._kinds):
             return
         self._remember()

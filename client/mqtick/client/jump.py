@@ -31,7 +31,7 @@ class Candidates:
         self._intervals.clear()
 
     def add(self, sample: Sample, interval: Interval, growth: Growth) -> None:
-        """Remember one more; if it does not agree with those before, it is the first again."""
+        """Remember one more; if it does not agree with those before, it becomes the first."""
         limits = [growth.carry(one, interval.local_ns) for one in (*self._intervals, interval)]
         if agree(limits).agreeing < len(limits):
             self.clear()

@@ -44,12 +44,12 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
         Metric(
             "mqtick_client_clock_error_seconds",
             _clock_error_s(values),
-            "The most by which this clock can be wrong, by the server in use.",
+            "The most by which this clock can be wrong, according to the server in use.",
         ),
         Metric(
             "mqtick_client_follow_unsigned",
             float(values["follow_unsigned"]),
-            "1 where formats without tags are followed although there are keys.",
+            "1 if formats without tags are followed although there are keys.",
         ),
         Metric("mqtick_client_clock_steps_total", values["clock_steps"], "Steps seen.", "counter"),
     ]

@@ -30,11 +30,11 @@ class Pending:
     asked_raw_ns: int
     """When it was handed over, on the local timeline; a step of the clock meanwhile is in it."""
     time_minus_raw_ns: int
-    """What made the local timeline into the judged clock just before."""
+    """What turned the local timeline into the judged clock just before."""
     place: tuple[int, int] | None
     """(generation, placement) behind which we were placed when we asked; None if we were not."""
     since_raw_ns: int
-    """From when on it is waited for: on the local timeline too, but free of steps."""
+    """When waiting for it began: on the local timeline too, but free of steps."""
     reply: Reply | None = None
     reply_tag: bytes = b""
     """Binds follow-up or echo to this very reply."""
@@ -56,7 +56,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class WallSample:
-    """A sample, and what made its local timeline into the judged clock when it was taken."""
+    """A sample, and what turned its local timeline into the judged clock when it was taken."""
 
     sample: Sample
     time_minus_raw_ns: int
@@ -70,10 +70,10 @@ class WallSample:
 
 
 class Placement:
-    """Sees to it that we are subscribed to our reply topic behind the server's first echo.
+    """Makes sure that we are subscribed to our reply topic behind the server's first echo.
 
     A place is (generation, placement) of an echo message; a new one means that the first echo
-    subscribed anew. `place_behind` makes us do the same and says whether the broker agreed.
+    subscribed again. `place_behind` makes us do the same and says whether the broker agreed.
     """
 
     def __init__(self, place_behind: Callable[[Callable[[bool], None]], None]) -> None:

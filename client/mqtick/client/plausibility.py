@@ -59,7 +59,7 @@ def guaranteed(sample: Sample, upper_ns: int, settings: EstimatorSettings) -> In
     """Return the interval of a sample without fault, widened by what its formulas leave out.
 
     That is what converting timestamps adds, and how far the two clocks can have drifted apart while
-    the exchange lasted. `upper_ns` is the sample's own upper limit, or what stands for it.
+    the exchange lasted. `upper_ns` is the sample's own upper limit, or what replaces it.
     """
     assert sample.lower_ns is not None
     drift = settings.frequency_limit_ppm * 1e-6 * sample.duration_ns

@@ -66,7 +66,7 @@ class Now:
 
     @property
     def narrow_bound_ns(self) -> int | None:
-        """The same if the broker delivers in order and links are symmetric; None: no less."""
+        """The same if the broker delivers in order and links are symmetric; None: no better."""
         if self.narrow_earliest_ns is None or self.narrow_latest_ns is None:
             return None
         return max(
@@ -80,7 +80,7 @@ class Now:
 
 
 def now(state_folder: str = "") -> Now:
-    """Return the present as an interval; NowError when no client ever told on this boot."""
+    """Return the present as an interval; NowError if no client has written it since boot."""
     try:
         found = read_status(status_path(PROGRAM, state_folder))
     except StatusError as error:
@@ -93,7 +93,7 @@ def now_from(found: Status) -> Now:
     values = found.values
     try:
         if values["boot_id"] != boot_id():
-            raise NowError("the status is of an earlier boot: start mqtick-client")
+            raise NowError("the status is from an earlier boot: start mqtick-client")
         raw_ns, clock_ns = _read_clocks(values["virtual_clock"])
         row = _at(values["forecast"], raw_ns, found.age_ns)
         offset_ns, lower_ns, upper_ns = row["offset_ns"], row["lower_ns"], row["upper_ns"]
@@ -120,7 +120,7 @@ def _read_clocks(virtual: str) -> tuple[int, int]:
         raw_ns = VirtualClock(VirtualClockSettings.from_text(virtual)).raw_ns()
         return raw_ns, raw_ns
     best = (1 << 62, 0, 0)
-    for _ in range(_READS):  # whoever is held up between two reads sees a clock that is far off
+    for _ in range(_READS):  # a delay between two reads makes the clock look far off
         before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         clock_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
         after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

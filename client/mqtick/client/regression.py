@@ -19,7 +19,7 @@ _NORMAL_MAD = 1.4826
 """Standard deviation over median absolute deviation, for normal errors."""
 _ROUNDS = 2
 _RESISTANT = 9
-"""From so many points on, the iteration starts from a resistant line."""
+"""From this many points on, the iteration starts from a resistant line."""
 _FORGOTTEN = 6.0
 """Points older than this many time constants weigh less than 0.3 % and are not looked at."""
 _LEAST_SCALE = 0.05
@@ -33,7 +33,7 @@ class Point(NamedTuple):
     offset_ns: int
     sigma_ns: float
     reach_ns: float = 0.0
-    """The error is certainly no greater than this; 0 where nothing bounds it."""
+    """The error is certainly no greater than this; 0 if nothing bounds it."""
     narrow_ns: float | None = None
     """The same while the broker delivers in order; None where it makes no difference."""
 
@@ -219,7 +219,7 @@ def _reach(
 
 
 def _excess(times: list[float], values: list[float], weights: list[float], line: _Line) -> float:
-    """How many times greater than stated the variance shows itself; at least 1."""
+    """How many times greater than stated the variance turns out to be; at least 1."""
     count = sum(weight > 0 for weight in weights)
     if count < 3:
         return 1.0

@@ -1,7 +1,7 @@
 """When a broker is busy with the broadcast, and when it is free for exchanges.
 
 One time message to 600 clients keeps a broker busy for many milliseconds. An exchange that falls
-into that measures the queue, not the way; a moment later nobody is in its way.
+into that measures the queue, not the path; a moment later nothing is in its way.
 """
 
 from __future__ import annotations

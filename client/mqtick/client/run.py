@@ -44,7 +44,7 @@ def _output(keys: PinKeys) -> Output | None:
 
 
 class _Program:
-    """What `follow` puts together, so that its parts can call each other."""
+    """What `follow` assembles, so that its parts can call each other."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.loop = Loop()
@@ -151,7 +151,7 @@ class _Program:
         return status(self.agent, extra)
 
     def tick(self) -> None:
-        """Do what is due about every second."""
+        """Do what is due about once a second."""
         if self.discipline is not None:
             self.discipline.tick()  # first: it may want the agent to ask
         self.agent.tick()

@@ -104,7 +104,7 @@ class Origin:
     sequence: int = 0
     generation: int = 0
     root_distance_ns: int = 0
-    """The most the server's own clock is wrong by, as it says."""
+    """The most by which the server's own clock is wrong, as it says."""
     stratum: int = 0
     leap: int = 0
     """As in NTP; 3: the server is not synchronised."""

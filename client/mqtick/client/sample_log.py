@@ -1,4 +1,4 @@
-"""Every sample as a line of JSON, to be analysed later; a full disk loses lines and no more."""
+"""Every sample as a line of JSON, to be analysed later; a full disk loses lines, nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def record(track: AnyTrack, wall: WallSample) -> dict[str, Any]:
-    """Return a sample as JSON can say it; offsets are reference minus the judged clock, ns."""
+    """Return a sample as JSON can hold it; offsets are reference minus the judged clock, ns."""
     sample = wall.sample
 
     def against_wall(value_ns: int | None) -> int | None:
@@ -43,7 +43,7 @@ def record(track: AnyTrack, wall: WallSample) -> dict[str, Any]:
 
 
 class SampleLog:
-    """Appends records to a file; what cannot be written is counted and said once."""
+    """Appends records to a file; what cannot be written is counted and reported once."""
 
     def __init__(self, path: str) -> None:
         self.lost = 0

@@ -1,4 +1,4 @@
-"""The precise servers of a broker: who is met, who is forgotten, and how much each may say."""
+"""The precise servers of a broker: which are met and forgotten, and how much each may send."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Servers:
             self._expect_next(message, arrival)
 
     def _expect_next(self, message: Time, arrival: Arrival) -> None:
-        """Be awake when the next message of this server comes."""
+        """Be awake when this server's next message comes."""
         assert self._before_arrival is not None
         now_ns = time.monotonic_ns()
         ago_ns = min(max(time.time_ns() - arrival.stamp.realtime_ns, 0), _SECOND)
@@ -130,7 +130,7 @@ class Servers:
             self._connection.loop.call_at(expectation.due_ns, self._before_arrival, precise=True)
 
     def _check_stranger(self, arrival: Arrival, number: int) -> None:
-        """Only a message that could count makes a server known: nobody else may fill the list."""
+        """Only a message that could count makes a server known: no other may fill the list."""
         if arrival.retain:
             raise DecodeError("retained", "A retained time message is old by nature; ignored.")
         if Time.decode(arrival.payload).server != number:
@@ -138,7 +138,7 @@ class Servers:
         self.broadcast_keys.verify(arrival.payload, arrival.topic)
 
     def on_status(self, arrival: Arrival) -> None:
-        """Meet a server that says that it is there; everything else it has to prove."""
+        """Meet a server that says that it is there; it has to prove everything else."""
         number = self._tree.parse_status(arrival.topic)
         if number not in self._tracks and b'"gone"' not in arrival.payload[:64]:
             self._meet(number)
@@ -187,7 +187,7 @@ class Servers:
         raise DecodeError("servers", "There are more servers than are followed.")
 
     def _place_behind(self, number: int, placed: Callable[[bool], None]) -> None:
-        """Subscribe anew: only UNSUBSCRIBE moves us behind those who subscribed meanwhile."""
+        """Subscribe again: only UNSUBSCRIBE moves us behind those who subscribed meanwhile."""
         topic = self._tree.reply(number, self._name)
         self._connection.unsubscribe([topic])
         self._connection.subscribe([topic], placed)

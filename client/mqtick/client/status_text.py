@@ -14,7 +14,7 @@ ASSUMPTION = "if the broker delivers in order and links are symmetric"
 MARKS = "* in use, + good too, x contradicts another one, ? its time is not known"
 
 STALE_NS = 5_000_000_000
-"""A client writes its status every second: what is older is of one that does not run any more."""
+"""A client writes its status every second: an older one is from a client that is not running."""
 
 
 def summary(values: Mapping[str, Any]) -> str:
@@ -47,12 +47,12 @@ def apart(row: Mapping[str, Any]) -> str:
 
 
 def _heading(values: Mapping[str, Any], age_ns: int) -> Iterator[str]:
-    """Say first whether what follows is of now."""
+    """Say first whether what follows is current."""
     if age_ns <= STALE_NS:
         yield f"client            {values['name']}, {values['state']}"
         return
     age = f"{age_ns / 1e9:.0f} s"
-    yield f"this status is {age} old: the client does not run, or hangs; it said last:"
+    yield f"this status is {age} old: the client is not running, or hangs; it last said:"
     yield f"client            {values['name']}, {values['state']} {age} ago"
 
 
@@ -73,7 +73,7 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     yield from _heading(values, age_ns)
     yield f"broker            {values['broker']}, {link}, {stamps} timestamps"
     if values["follow_unsigned"]:
-        yield "open door         follow_unsigned: who may publish can set this clock without a key"
+        yield "open door         follow_unsigned: any publisher can set this clock without a key"
     if values["trust_broker"]:
         yield "open door         trust_broker: the bound holds only if the broker delivers in order"
     if not values["servers"]:
@@ -148,9 +148,9 @@ _HEADINGS = (
 
 
 def sources_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
-    """Yield a line a server, below a line of headings."""
+    """Yield one line per server, below a line of headings."""
     if age_ns > STALE_NS:
-        yield f"this status is {age_ns / 1e9:.0f} s old: the client does not run, or hangs"
+        yield f"this status is {age_ns / 1e9:.0f} s old: the client is not running, or hangs"
     lines: list[tuple[str, ...]] = [(*_HEADINGS, "authenticated")]
     lines += [_source(values, index) for index in range(len(values["servers"]))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -36,10 +36,10 @@ class Track:
     """Follows one server. Every sample goes through the estimator and then to `on_sample`.
 
     `publish(topic, payload)` sends a request; `collect_stamps()` fetches kernel transmit stamps;
-    `place_behind()` makes the client subscribe anew to its reply topic and calls `placed` when
+    `place_behind()` makes the client subscribe again to its reply topic and calls `placed` when
     the broker has agreed; `refuse(reason)` counts a message that was ignored. `vouch(track, time)`
     is asked before an exchange is believed: with the time that it gives (Unix ns), everything else
-    about the connection may be checked; where it says no, the exchange counts for nothing.
+    about the connection may be checked; if it says no, the exchange counts for nothing.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Track:
         self.met_raw_ns = clock.raw_ns()
         """When something first named this server, which may have been anybody."""
         self.rhythm = Rhythm()
-        """When broadcasts come, and exchanges had better not."""
+        """When broadcasts come, which exchanges should avoid."""
         self.wants_exchange = False
         """Whether something happened that only an exchange can settle."""
         self.last_delay_ns: int | None = None
@@ -162,7 +162,7 @@ class Track:
             if message.server != self.number:
                 raise DecodeError("server", "The message names another server than its topic.")
             self._broadcast_keys.verify(arrival.payload, arrival.topic)
-            # Also of one that is refused below: it is there, and asking it is what helps.
+            # Also for one that is refused below: the server is there, and asking it helps.
             self.heard_raw_ns = self._clock.raw_ns()
             if self.secured and not (self.authenticated and self.estimator.is_bounded):
                 # A replay of yesterday, or what another client has forged: the tag is right.
@@ -199,10 +199,10 @@ class Track:
         self._repeated = 0
 
     def _forget_guard(self, pending: Pending) -> None:
-        """Start the guard anew: an exchange succeeds while all broadcasts seem to be repeated.
+        """Restart the guard: an exchange succeeds while all broadcasts seem to be repeated.
 
-        Either the server started again under the generation number of before (one in 256), and then
-        its first echo stands behind us; or one stray message had a sequence far ahead.
+        Either the server restarted with the same generation number as before (one in 256), and then
+        its first echo is behind us; or one stray message had a sequence far ahead.
         """
         self._replay = Replay(self._time_tolerance_ns)
         self._repeated = 0
@@ -233,7 +233,7 @@ class Track:
     def _origin(self, message: Time | Reply, sequence: int) -> Origin:
         leap = message.leap
         if self.secured and isinstance(message, Time) and leap != Leap.UNSYNCHRONISED:
-            leap = Leap(self.leap)  # what any client can sign shall not insert a leap second
+            leap = Leap(self.leap)  # what any client can sign must not insert a leap second
         return Origin(
             self.number,
             sequence,
@@ -258,7 +258,7 @@ class Track:
         transmit = self._publish(topic, payload)
         if transmit is None:
             return False
-        self._collect_stamps()  # mostly there already; left where it is, it would wake us up
+        self._collect_stamps()  # mostly there already; if left there, it would wake us up
         if len(self._pending) >= _PENDING_LIMIT:
             self._pending.popitem(last=False)
             self._refuse("no-reply")
@@ -348,7 +348,7 @@ class Track:
             self.server_loop_ns = message.loop_ns
             bracketed = self._echo_sample(origin, message, pending, arrival.reading, exchange)
             if bracketed is not None:
-                # Where the exchange is the limit, that is as wide as it has to be already.
+                # If the exchange is the limit, it is already as wide as it has to be.
                 self._take(bracketed.widened(slewed_ns).within(exchange), arrival)
 
     def _echo_sample(

@@ -1,6 +1,6 @@
 """What every back end shares: the settings, the line it opens, and what an edge is.
 
-A back end (memory, gpiod, gpiomem, pigpio, or one of somebody else's) knows how to put one line
+A back end (memory, gpiod, gpiomem, pigpio, or one by somebody else) knows how to set one line
 high or low: that is a `Line`.  `Output` (output.py) adds the rest, once for all of them.
 """
 
@@ -22,7 +22,7 @@ MAX_LINE: Final = 1023
 MAX_WIDTH_US: Final = 500_000
 """Longest pulse, in us: half of the period of one pulse per second."""
 COMPLETE_US: Final = 100
-"""Longest pulse, in us, that fire() completes itself (also the limit of pigpio's TRIG)."""
+"""Longest pulse, in us, that fire() itself completes (also the limit of pigpio's TRIG)."""
 
 monotonic_raw_ns: Clock = functools.partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW)
 """Read CLOCK_MONOTONIC_RAW, in ns: the clock of every edge, since chrony does not slew it."""
@@ -33,9 +33,9 @@ class PinError(Exception):
 
 
 class LatencyClass(StrEnum):
-    """How a back end reaches its pin, and with that the order of magnitude of its delay.
+    """How a back end reaches its pin, and thus the order of magnitude of its delay.
 
-    Public figures in brackets, from different boards and kernels; measure your own.
+    Published figures in brackets, from different boards and kernels; measure your own.
     """
 
     SIMULATED = "simulated"
@@ -70,8 +70,8 @@ class Line(Protocol):
     """One output line of one back end: all that a new back end has to write.
 
     `open_pin(settings) -> Line` makes it: an output that is at `settings.inactive_level`, without
-    an edge if it was there before; raises PinError if that cannot be.  A line that can time a
-    pulse by itself may also have `pulse(level: bool) -> None`, see `PulseLine`.
+    an edge if it was there before; raises PinError if that is not possible.  A line that can time
+    a pulse by itself may also have `pulse(level: bool) -> None`, see `PulseLine`.
     """
 
     @property
@@ -83,13 +83,13 @@ class Line(Protocol):
         """How the back end reaches the pin."""
 
     def set(self, level: bool) -> None:
-        """Put the line high (True) or low; return once it is; any exception means it failed.
+        """Set the line high (True) or low; return once it is; any exception means it failed.
 
-        Asked for the level that it has, the line makes no edge.
+        If the line already has that level, there is no edge.
         """
 
     def close(self) -> None:
-        """Give the line back, at the level it has."""
+        """Release the line, at the level it has."""
 
 
 class PulseLine(Line, Protocol):
@@ -105,10 +105,10 @@ class PinSettings:
 
     Attributes:
         backend: name in the entry point group `mqtick.pins`: memory, gpiod, gpiomem, pigpio, ...
-        line: GPIO number as the chip counts (on a Raspberry Pi: the BCM number, not the place on
-            the header), 0 to 1023; each back end has its own limit.
+        line: GPIO number on the chip (on a Raspberry Pi: the BCM number, not the place on the
+        header), 0 to 1023; each back end has its own limit.
         mode: "toggle" (each edge flips the line, so rising and falling alternate) or "pulse"
-            (each edge goes active, and the line comes back after width_us).
+            (each edge goes active, and the line returns after width_us).
         width_us: length of a pulse in us, 1 to 500,000; unused when toggling.  Up to 100 us
             fire() waits for its end, above that the caller's event loop calls release().
         active_low: the line rests high, and its active level is low.
@@ -138,7 +138,7 @@ class PinSettings:
 
     def __post_init__(self) -> None:
         problems = [
-            _range_problem("line", self.line, 0, MAX_LINE, "", "take the BCM number of the pin"),
+            _range_problem("line", self.line, 0, MAX_LINE, "", "use the BCM number of the pin"),
             _range_problem(
                 "width_us", self.width_us, 1, MAX_WIDTH_US, " us", "choose a width within them"
             ),
@@ -177,6 +177,6 @@ def _range_problem(name: str, value: int, low: int, high: int, unit: str, remedy
 
 
 def nearest(given: str, known: tuple[str, ...] | list[str]) -> str:
-    """Say which of the known names is meant by a wrong one, as a part of a sentence."""
+    """Say which known name a wrong one was probably meant to be, as a part of a sentence."""
     close = difflib.get_close_matches(given.lower(), known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}" if close else f"choose {' or '.join(known)}"

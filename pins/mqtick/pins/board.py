@@ -18,7 +18,7 @@ class Controller(StrEnum):
     """The pin controllers that the header of a Raspberry Pi can be connected to."""
 
     BCM2835 = "BCM2835"
-    """And its like up to the BCM2711: Raspberry Pi 1 to 4, Zero, Zero 2."""
+    """And its relatives up to the BCM2711: Raspberry Pi 1 to 4, Zero, Zero 2."""
     RP1 = "RP1"
     """Raspberry Pi 5, 500, Compute Module 5: behind PCI Express."""
 

@@ -22,14 +22,14 @@ def backends() -> tuple[str, ...]:
 
 
 def open_line(settings: PinSettings) -> Line:
-    """Open the line that the settings describe; raises PinError if that cannot be."""
+    """Open the line that the settings describe; raises PinError if that is not possible."""
     point = _find(settings.backend)
     try:
         open_pin = point.load()
-    except Exception as trouble:  # whatever somebody else's module does while it is imported
+    except Exception as trouble:  # whatever another author's module does while it is imported
         raise PinError(
             f"The pin back end {settings.backend!r} ({point.value}) cannot be loaded: {trouble}. "
-            f"Repair or remove the package that brings it, or choose another back end."
+            f"Repair or remove the package that provides it, or choose another back end."
         ) from trouble
     line: Line = open_pin(settings)
     return line
@@ -49,14 +49,14 @@ def _find(name: str) -> EntryPoint:
         return next(iter(points.values()))
     if points:
         raise PinError(
-            f"Two packages bring a pin back end called {name!r} ({' and '.join(sorted(points))}), "
-            "so none is used; remove one of them."
+            f"Two packages provide a pin back end called {name!r} ({' and '.join(sorted(points))}"
+            "), so none is used; remove one of them."
         )
     known = backends()
     if not known:
         raise PinError(
-            f"The pin back end {name!r} is not found, because no back end at all is installed: "
-            "mqtick runs from a folder that was never installed; run `pip install .` in it."
+            f"The pin back end {name!r} was not found, because no back end at all is installed: "
+            "mqtick is running from a folder that was never installed; run `pip install .` in it."
         )
     raise PinError(
         f"There is no pin back end {name!r}; {nearest(name, known)}. Known: {', '.join(known)}."

@@ -1,4 +1,4 @@
-"""Outputs in an event loop: edges on demand, pulses that end later, one edge a second."""
+"""Outputs in an event loop: edges on demand, pulses that end later, one edge per second."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Loop(Protocol):
 def firing(loop: Loop, output: Output, edges: deque[Edge] | None = None) -> Callable[[], None]:
     """Return a function that makes an edge at once and, for a long pulse, ends it later.
 
-    `edges`: where each edge is kept, if anywhere, once it was made.
+    `edges`: where each edge is kept, if anywhere, after it was made.
     """
     release_after_ns = output.release_after_ns
     if not release_after_ns and edges is None:
@@ -85,7 +85,7 @@ class PpsDriver:
             self._loop.call_later(_ASK_AGAIN_NS, self._schedule)
             return
         ahead_ns = due_raw_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        if ahead_ns > 2 * _ASK_AGAIN_NS:  # the estimate may change until then
+        if ahead_ns > 2 * _ASK_AGAIN_NS:  # the estimate may change before then
             self._loop.call_later(_ASK_AGAIN_NS, self._schedule)
             return
         self._loop.call_at(time.monotonic_ns() + ahead_ns, self._run, precise=True)

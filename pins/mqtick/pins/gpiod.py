@@ -38,24 +38,24 @@ class GpiodLine:
     latency_class = LatencyClass.SYSTEM_CALL
 
     def __init__(self, request: gpiod.LineRequest, line: int, values: Any, chip: str) -> None:
-        """Take over a request; `values` is libgpiod's class Value, `chip` what errors call it."""
+        """Take over a request; `values` is libgpiod's class Value, `chip` its name in errors."""
         self.name = f"gpiod {chip} line {line}"
         self._request = request
-        # Made once, so that an edge makes no dictionary.
+        # Made once, so that an edge creates no dictionary.
         self._high: dict[int | str, Any] = {line: values.ACTIVE}
         self._low: dict[int | str, Any] = {line: values.INACTIVE}
 
     def set(self, level: bool) -> None:
-        """Put the line high or low: one ioctl (GPIO_V2_LINE_SET_VALUES_IOCTL)."""
+        """Set the line high or low: one ioctl (GPIO_V2_LINE_SET_VALUES_IOCTL)."""
         self._request.set_values(self._high if level else self._low)
 
     def close(self) -> None:
-        """Give the line back; whether the level then stays is the pin controller's choice."""
+        """Release the line; whether the level then stays is up to the pin controller."""
         self._request.release()
 
 
 def open_pin(settings: PinSettings, *, devices: str = "/dev/gpiochip*") -> GpiodLine:
-    """Request the line from its chip, at its inactive level; raises PinError if that cannot be.
+    """Request the line from its chip, at its inactive level; raises PinError if not possible.
 
     `devices` is the pattern of the chips' files.
     """
@@ -80,7 +80,7 @@ def _load() -> ModuleType:
     if not hasattr(module, "LineSettings"):
         version = getattr(module, "__version__", "1")
         raise PinError(
-            f"The Python module gpiod is of version {version}, and mqtick needs libgpiod 2.1 or "
+            f"The Python module gpiod has version {version}, but mqtick needs libgpiod 2.1 or "
             f"later, whose calls have other names, so no pin is opened; {_INSTALL}."
         )
     return module
@@ -105,7 +105,7 @@ def _find_chip(module: ModuleType, wanted: str, devices: str) -> tuple[str, str]
         paths = " and ".join(path for path, _ in matching)
         raise PinError(
             f"{len(matching)} GPIO chips have the label {' or '.join(labels)}: {paths}, so none "
-            "is taken; set chip_label to the path of the one that is meant."
+            "is used; set chip_label to the path of the right one."
         )
     if not found:
         raise PinError(
@@ -131,7 +131,7 @@ def _request(module: ModuleType, chip: Any, chip_name: str, settings: PinSetting
     lines = chip.get_info().num_lines
     if line >= lines:
         raise PinError(
-            f"line is {line}, and {chip_name} has the lines 0 to {lines - 1}, so no pin is "
+            f"line is {line}, but {chip_name} has the lines 0 to {lines - 1}, so no pin is "
             "opened; choose one of them."
         )
     values = module.line.Value
@@ -146,7 +146,7 @@ def _request(module: ModuleType, chip: Any, chip_name: str, settings: PinSetting
         holder = chip.get_line_info(line).consumer or "the kernel"
         raise PinError(
             f"Line {line} of {chip_name} is in use by {holder!r}, so it is not opened; stop that "
-            "program, take its overlay out of config.txt, or choose another line."
+            "program, remove its overlay from config.txt, or choose another line."
         ) from trouble
     return GpiodLine(request, line, values, chip_name)
 
@@ -155,7 +155,7 @@ def _chip_error(path: str, trouble: OSError) -> PinError:
     if isinstance(trouble, PermissionError):
         reason, remedy = "this user may not open it", _ALLOW
     elif isinstance(trouble, FileNotFoundError):
-        reason, remedy = "there is no such file", "`gpiodetect` lists the chips there are"
+        reason, remedy = "there is no such file", "`gpiodetect` lists the chips"
     else:
-        reason, remedy = f"{trouble}", "`gpiodetect` lists the chips there are"
+        reason, remedy = f"{trouble}", "`gpiodetect` lists the chips"
     return PinError(f"The GPIO chip {path} cannot be used: {reason}; {remedy}.")

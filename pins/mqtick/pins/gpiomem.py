@@ -21,7 +21,7 @@ from mqtick.pins.base import LatencyClass, PinError, PinSettings
 from mqtick.pins.board import COMPATIBLE, Board, Controller, recognise
 
 MAX_HEADER_LINE: Final = 27
-"""Lines above are not on the header: they drive the SD card, the network, the power."""
+"""Higher lines are not on the header: they drive the SD card, the network, the power."""
 
 # Offsets in octets and fields in bits.
 _GPFSEL0, _GPSET0, _GPCLR0, _GPLEV0 = 0x00, 0x1C, 0x28, 0x34
@@ -39,7 +39,7 @@ _OCTETS: Final = {Controller.BCM2835: 0x1000, Controller.RP1: 0x30000}
 
 
 class RegisterLine:
-    """One line, put high by a store to one register and low by a store to another."""
+    """One line, set high by a store to one register and low by a store to another."""
 
     latency_class = LatencyClass.REGISTER
 
@@ -67,7 +67,7 @@ class RegisterLine:
             raise
 
     def set(self, level: bool) -> None:
-        """Put the line high or low: one store, to a register in which zeros change nothing."""
+        """Set the line high or low: one store, to a register in which zeros change nothing."""
         self._words[self._high if level else self._low] = self._mask
 
     def read(self) -> bool:
@@ -75,14 +75,14 @@ class RegisterLine:
         return bool(self._words[self._level] & self._mask)
 
     def close(self) -> None:
-        """Let go of the registers; the line stays an output at the level it has."""
+        """Release the registers; the line stays an output at the level it has."""
         self._words.release()
         self._octets.release()
         self._memory.close()
 
     def _make_bcm2835_output(self, line: int, level: bool) -> None:
         # Ten lines share a register and there is no atomic way to change one of them, so another
-        # program that changes a neighbour's function in the same instant can get lost.
+        # program's change to a neighbour's function at the same instant can get lost.
         register, shift = _GPFSEL0 // 4 + line // 10, line % 10 * 3
         function = self._words[register] >> shift & _FSEL_MASK
         if function not in {_FSEL_INPUT, _FSEL_OUTPUT}:
@@ -107,16 +107,16 @@ class RegisterLine:
 
 
 def open_pin(settings: PinSettings, *, compatible: Path = COMPATIBLE) -> RegisterLine:
-    """Open the registers and make the line an output; raises PinError if that cannot be.
+    """Open the registers and make the line an output; raises PinError if that is not possible.
 
     `compatible` is the file by which the board is recognised.
     """
     line = settings.line
     if line > MAX_HEADER_LINE:
         raise PinError(
-            f"line is {line}, and the header has the lines 0 to {MAX_HEADER_LINE} (those above "
+            f"line is {line}, but the header has the lines 0 to {MAX_HEADER_LINE} (those above "
             "drive the SD card, the network and the power), so no register is touched; choose one "
-            "of these, or the back end gpiod."
+            "of those, or the back end gpiod."
         )
     board = recognise(compatible)
     controller = board.controller
@@ -149,7 +149,7 @@ def _map(device: str, octets: int, board: Board) -> mmap.mmap:
     except (OSError, ValueError) as trouble:
         raise PinError(
             f"{device} cannot be mapped over {octets} octets ({trouble}), so it is not the pin "
-            f"controller of this board ({board.model}); leave `device` empty to take the right one."
+            f"controller of this board ({board.model}); leave `device` empty to use the right one."
         ) from trouble
     finally:
         os.close(descriptor)
@@ -158,6 +158,6 @@ def _map(device: str, octets: int, board: Board) -> mmap.mmap:
 def _taken(line: int, function: str) -> PinError:
     return PinError(
         f"GPIO {line} is neither input nor output but belongs to a peripheral ({function}), so it "
-        "is left alone; choose another line, take the overlay that claims it out of config.txt, "
+        "is left alone; choose another line, remove the overlay that claims it from config.txt, "
         f"or, if nothing uses it, free it with `pinctrl set {line} ip`."
     )

@@ -1,4 +1,4 @@
-"""A pin that is none: remembers its edges, and can show them to another process.
+"""A pin that does not exist: remembers its edges, and can show them to another process.
 
 For tests, for machines without pins, and for the simulated oscilloscope.  Each edge is one record
 of 12 octets, big endian:
@@ -8,8 +8,8 @@ of 12 octets, big endian:
     octet 10    u8   electrical level after the edge: 0 low, 1 high
     octet 11    u8   0
 
-The clock is the same for all processes of one machine, so several can be laid on one time axis.
-Sending never blocks: a record that nobody takes at once is counted in `lost`.
+The clock is the same for all processes of one machine, so several can share one time axis.
+Sending never blocks: a record that nobody accepts at once is counted in `lost`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def encode_record(record: PinRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> PinRecord:
-    """Read the 12 octets above; raises ValueError if they are no record."""
+    """Read the 12 octets above; raises ValueError if they are not a record."""
     if len(data) != RECORD_OCTETS:
-        raise ValueError(f"A pin record has {RECORD_OCTETS} octets, and this has {len(data)}.")
+        raise ValueError(f"A pin record has {RECORD_OCTETS} octets, but this has {len(data)}.")
     time_ns, line, level = _RECORD.unpack(data)
     if level > 1 or data[-1] != 0:
         raise ValueError(
-            f"A pin record ends with a level of 0 or 1 and a 0, and this with {data[-2:].hex()}."
+            f"A pin record ends with a level of 0 or 1 and a 0, but this with {data[-2:].hex()}."
         )
     return PinRecord(time_ns, line, bool(level))
 
@@ -60,12 +60,12 @@ class MemoryLine:
     latency_class = LatencyClass.SIMULATED
 
     def __init__(self, settings: PinSettings, now: Clock = monotonic_raw_ns) -> None:
-        """Start at the inactive level, with no record; raises PinError on a sink of no use."""
+        """Start at the inactive level, with no record; raises PinError if the sink is unusable."""
         self.name = f"memory line {settings.line} (simulated)"
         self.overflow = 0
         """Records that left the ring because newer ones needed the room."""
         self.lost = 0
-        """Records that the sink did not take (nobody reads there, or not fast enough)."""
+        """Records that the sink did not accept (nobody reads there, or not fast enough)."""
         self._ring: deque[PinRecord] = deque(maxlen=settings.ring_edges)
         self._line = settings.line
         self._level = settings.inactive_level
@@ -90,19 +90,19 @@ class MemoryLine:
         return list(self._ring)
 
     def close(self) -> None:
-        """Let go of the sink; the records stay readable."""
+        """Release the sink; the records stay readable."""
         if self._sink is not None:
             self._sink.close()
             self._sink = None
 
 
 def open_pin(settings: PinSettings) -> MemoryLine:
-    """Open a line that exists in memory only; raises PinError on a sink of no use."""
+    """Open a line that exists in memory only; raises PinError if the sink is unusable."""
     return MemoryLine(settings)
 
 
 class _SocketSink:
-    """Sends to a path each time anew, so that a reader may come late, go, and come back."""
+    """Sends to a path afresh each time, so that a reader may come late, go, and come back."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -141,7 +141,7 @@ def _open_sink(sink: str) -> _SocketSink | _DescriptorSink | None:
         octets = len(os.fsencode(sink))
         if octets > MAX_PATH_OCTETS or "\0" in sink:
             raise PinError(
-                f"sink is a path of {octets} octets, and a Unix socket's has at most "
+                f"sink is a path of {octets} octets, but a Unix socket's has at most "
                 f"{MAX_PATH_OCTETS} and no zero, so no edge could be sent; choose a shorter path."
             )
         return _SocketSink(sink)
@@ -154,6 +154,6 @@ def _open_sink(sink: str) -> _SocketSink | _DescriptorSink | None:
             f"sink is {sink!r}, which is not the number of an open pipe or socket, so no edge "
             "could be sent without waiting; give a pipe's or socket's number, or a path."
         )
-    # The flag belongs to the open file, so whoever shares the descriptor no longer waits either.
+    # The flag belongs to the open file, so others that share the descriptor no longer wait either.
     os.set_blocking(descriptor, False)
     return _DescriptorSink(descriptor)

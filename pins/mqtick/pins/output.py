@@ -47,7 +47,7 @@ class Output:
         self.name = line.name
         self.latency_class = line.latency_class
         self.level = settings.inactive_level
-        """The electrical level this output last put the line to: True is high."""
+        """The electrical level to which this output last set the line: True is high."""
         self.errors = 0
         """Edges, releases and closings that failed or were refused."""
         self.last_error = ""
@@ -95,9 +95,9 @@ class Output:
         return edge
 
     def rehearse(self) -> None:
-        """Do what fire() does, but to the level the line has, so that there is no edge.
+        """Do what fire() does, but with the level the line has, so that there is no edge.
 
-        Code and data that lay idle for a second are slow the first time: a rehearsal some 50 us
+        Code and data that were idle for a second are slow the first time: a rehearsal some 50 us
         before fire() makes the bracket of its edge many times narrower.  Does nothing where an
         edge takes a daemon's time, nor during a pulse.
         """
@@ -120,14 +120,14 @@ class Output:
     def release(self) -> None:
         """End a pulse; does nothing at any other time.
 
-        To be called release_after_ns after each fire(), also after one that failed: the line may
-        be active all the same.
+        Call it release_after_ns after each fire(), even one that failed: the line may be active all
+        the same.
         """
         if self._active:
             self._rest()
 
     def close(self) -> None:
-        """Put the line to its inactive level and give it back; a second call does nothing."""
+        """Set the line to its inactive level and release it; a second call does nothing."""
         if self._closed:
             return
         self._rest()

@@ -28,7 +28,7 @@ ANSWER_OCTETS: Final = 16
 ECHO_OCTETS: Final = 12
 MAX_USER_GPIO: Final = 31
 RETRY_NS: Final = 1_000_000_000
-"""After a failed connection none is tried for this long, since a try may block the caller."""
+"""After a failed connection, wait this long before the next: an attempt may block the caller."""
 
 _MEANING: Final = {
     -2: "GPIO not 0 to 31",
@@ -44,10 +44,10 @@ _FIRST_ERROR: Final = -1000  # revision codes may have bit 31 set too, but are f
 
 
 class PigpioLine:
-    """One GPIO of the daemon.  An answer is awaited for each edge, so its bracket is true.
+    """One GPIO of the daemon.  An answer is awaited for each edge, so its bracket is valid.
 
     An answer that does not fit ends the connection, because the next would not fit either; the
-    next edge connects anew, but not more often than every second.
+    next edge connects again, but at most once a second.
     """
 
     latency_class = LatencyClass.DAEMON
@@ -77,7 +77,7 @@ class PigpioLine:
             raise
 
     def set(self, level: bool) -> None:
-        """Put the GPIO high or low (WRITE), and wait for the daemon's answer."""
+        """Set the GPIO high or low (WRITE), and wait for the daemon's answer."""
         self._reconnect()
         self._command(self._write[level])
 
@@ -115,7 +115,7 @@ class PigpioLine:
             return
         now_ns = time.monotonic_ns()
         if now_ns < self._retry_ns:
-            raise self._error("is not connected, and was tried less than a second ago")
+            raise self._error("is not connected, and the last attempt was less than a second ago")
         self._retry_ns = now_ns + RETRY_NS
         try:
             self._connect()
@@ -178,14 +178,14 @@ class PigpioLine:
 
 
 def open_pin(settings: PinSettings, *, compatible: Path = COMPATIBLE) -> PigpioLine:
-    """Connect to the daemon and make the GPIO an output; raises PinError if that cannot be.
+    """Connect to the daemon and make the GPIO an output; raises PinError if that is not possible.
 
     `compatible` is the file by which this board is recognised, where the daemon is on this board.
     """
     if settings.line > MAX_USER_GPIO:
         raise PinError(
-            f"line is {settings.line}, and the pigpio daemon drives GPIO 0 to {MAX_USER_GPIO}, so "
-            "it is not asked; choose one of these."
+            f"line is {settings.line}, but the pigpio daemon drives GPIO 0 to {MAX_USER_GPIO}, so "
+            "it is not asked; choose one of those."
         )
     if is_local(settings.host) and recognise(compatible).controller is Controller.RP1:
         raise unsupported(f"this board ({recognise(compatible).model})")
@@ -204,7 +204,7 @@ def supports(revision: int) -> bool:
 def unsupported(board: str) -> PinError:
     """Say that pigpio does not work there, and what does."""
     return PinError(
-        f"pigpio does not support the RP1 of the Raspberry Pi 5 and its like, and {board} is one, "
+        f"pigpio does not support the RP1 of the Raspberry Pi 5 family, and {board} has one, "
         "so no pin is opened; use the back end gpiod or gpiomem."
     )
 

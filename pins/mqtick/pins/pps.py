@@ -1,6 +1,6 @@
 """One edge at each whole second of the disciplined clock (or another period): schedule and edge.
 
-Nothing here waits for long or owns a thread.  The event loop asks `next_due_ns()` when to hand
+Nothing here waits long or owns a thread.  The event loop asks `next_due_ns()` when to hand
 over, calls `run()` at that time, and asks again.  run() spins for the last part, since a sleep
 ends tens of microseconds late and a spin less than one.
 """
@@ -19,8 +19,8 @@ MIN_PERIOD_NS: Final = 1_000_000
 MAX_PERIOD_NS: Final = 86_400 * SECOND_NS
 MIN_LEAD_NS: Final = 10_000
 LEAD_NS: Final = 1_000_000
-"""How long before the edge the event loop hands over: more than its usual wake-up delay, and than
-`raw_of_time` takes after a second of rest. At most a quarter of the period."""
+"""How long before the edge the event loop hands over: more than its usual wake-up delay, and more
+than `raw_of_time` takes after a second of rest. At most a quarter of the period."""
 LATE_LIMIT_NS: Final = 10_000
 """An edge that could only be made later than this after its second is left out."""
 REHEARSE_NS: Final = 50_000
@@ -32,7 +32,7 @@ RawOfTime = Callable[[int], int | None]
 class PpsEdge(NamedTuple):
     """An edge that was made for a whole second.
 
-    second_ns is the disciplined time it stands for (ns, UTC); target_raw_ns the CLOCK_MONOTONIC_RAW
+    second_ns is the disciplined time it represents (ns, UTC); target_raw_ns the CLOCK_MONOTONIC_RAW
     that was aimed at; the edge was made between before_ns and after_ns (CLOCK_MONOTONIC_RAW).
     Its error of execution is thus before_ns - target_raw_ns to after_ns - target_raw_ns (positive:
     late); the error of the clock itself comes on top.
@@ -58,7 +58,7 @@ class Pps:
         now: Clock = monotonic_raw_ns,
         rough_time_ns: Clock = time.time_ns,
     ) -> None:
-        """Set up the schedule; raises PinError on a period, lead or limit of no use.
+        """Set up the schedule; raises PinError if period, lead or limit is unusable.
 
         `raw_of_time` converts a disciplined instant (ns, UTC) to CLOCK_MONOTONIC_RAW in ns; it
         may answer differently each time, as its estimate improves, and answers None while the
@@ -74,8 +74,8 @@ class Pps:
         self.made = 0
         """Edges made."""
         self.late = 0
-        """Of these, the ones made later than the limit all the same: the machine held the program
-        up between its last look at the clock and the edge."""
+        """Those of them made later than the limit all the same: the machine held the program up
+        between its last look at the clock and the edge."""
         self.missed = 0
         """Seconds that passed without an edge because run() was called, or went on, too late."""
         self.failed = 0
@@ -122,7 +122,7 @@ class Pps:
         self._since_ns = reached_ns
         if not edge.made:
             self.failed += 1
-            self._output.release()  # a pulse that failed half-way must not stand in the next's way
+            self._output.release()  # a pulse that failed half-way must not block the next
             return None
         self.made += 1
         if edge.before_ns - target_ns > self.late_limit_ns:
@@ -143,7 +143,7 @@ class Pps:
 
     def _search(self, now_ns: int) -> int | None:
         """Find the first second that leaves the whole lead, and convert it."""
-        # The conversion has a slope of nearly one, so each round leaves the thousandth part.
+        # The conversion has a slope of nearly one, so each round leaves a thousandth.
         time_ns = self._rough_time_ns()
         for _ in range(8):
             raw_ns = self._raw_of_time(time_ns)
@@ -156,9 +156,9 @@ class Pps:
         return self._raw_of_time(self._second_ns)
 
     def _skip(self, second_ns: int, now_ns: int, late_ns: int) -> None:
-        """Leave out a second, and all that follow until now."""
+        """Skip a second, and all that follow until now."""
         passed = late_ns // self.period_ns + 1
-        # Where the clock was stepped forward, most of these never were: count those that could be.
+        # If the clock was stepped forward, most of these never existed: count those that could.
         self.missed += min(passed, (now_ns - self._since_ns) // self.period_ns + 1)
         self._second_ns = second_ns + passed * self.period_ns
         self._since_ns = now_ns
@@ -168,9 +168,9 @@ def _check(period_ns: int, lead_ns: int, late_limit_ns: int, output: Output) -> 
     whole = period_ns > 0 and (SECOND_NS % period_ns == 0 or period_ns % SECOND_NS == 0)
     if not whole or not MIN_PERIOD_NS <= period_ns <= MAX_PERIOD_NS:
         raise PinError(
-            f"The period is {period_ns} ns, and has to be a whole part or multiple of a second "
-            f"from {MIN_PERIOD_NS} to {MAX_PERIOD_NS} ns, so no edges are made; take 1000000000 "
-            "for one edge a second."
+            f"The period is {period_ns} ns, but must be a whole fraction or multiple of a second "
+            f"from {MIN_PERIOD_NS} to {MAX_PERIOD_NS} ns, so no edges are made; use 1000000000 "
+            "for one edge per second."
         )
     if not MIN_LEAD_NS <= lead_ns <= period_ns // 4:
         raise PinError(
@@ -186,5 +186,5 @@ def _check(period_ns: int, lead_ns: int, late_limit_ns: int, output: Output) -> 
     if output.settings.mode == "pulse" and output.settings.width_us * 2000 > period_ns:
         raise PinError(
             f"width_us is {output.settings.width_us} us, more than half of the period of "
-            f"{period_ns} ns, so pulses would meet; choose a smaller width or a longer period."
+            f"{period_ns} ns, so pulses would overlap; choose a smaller width or a longer period."
         )

@@ -2,8 +2,8 @@
 
 A tag is the first 8 octets of HMAC-SHA256 over topic, NUL, context and body. Every client holds the
 broadcast key, so the tag of a broadcast tells members of the fleet from strangers, not the server
-from a client that has been broken into; exchanges have a key of their own for each client, and what
-servers say among themselves has one that no client is given.
+from a compromised client; exchanges have a separate key for each client, and messages between
+servers have one that no client is given.
 """
 
 import hmac
@@ -80,7 +80,7 @@ class Keys:
     def verify(self, payload: bytes, topic: str, context: bytes = b"") -> None:
         """Raise `DecodeError` unless one of the keys made the tag of `payload`.
 
-        Whoever has no key accepts every tag, so that a fleet can be given keys one by one.
+        Without a key every tag is accepted, so that a fleet can be given keys one by one.
         """
         if len(payload) < TAG_OCTETS:
             raise DecodeError("length", f"{len(payload)} octets are too few for a tag; ignored.")
@@ -116,7 +116,7 @@ class Keyring:
     def from_text(cls, text: str) -> "Keyring":
         """Read the lines of a key file: `fleet HEX`, or `broadcast HEX` and `client HEX`.
 
-        Two lines of a sort are a rotation: the first signs, both verify. `#` begins a comment.
+        Two lines of one kind are a rotation: the first signs, both verify. `#` starts a comment.
         """
         found: dict[str, list[bytes]] = {"fleet": [], "broadcast": [], "client": []}
         for number, line in enumerate(text.splitlines(), 1):
@@ -139,8 +139,8 @@ class Keyring:
             raise KeyFileError("The key file holds no key. Add one, or configure no key file.")
         if ring.fleet and (ring.broadcast_only or ring.client_only):
             raise KeyFileError(
-                "The key file holds fleet keys beside derived ones, so it is open which of them "
-                "signs. Keep the fleet keys on the time server only, the derived ones on a client."
+                "The key file holds both fleet keys and derived ones, so it is unclear which of "
+                "them signs. Keep fleet keys on the time server only, derived ones on a client."
             )
         return ring
 
@@ -156,7 +156,7 @@ class Keyring:
         return self._keys("client", self.client_only, derived)
 
     def server(self) -> Keys:
-        """Return the keys of what servers say among themselves; KeyFileError without fleet keys."""
+        """Return the keys of messages between servers; KeyFileError without fleet keys."""
         if self.broadcast_only or self.client_only:
             raise KeyFileError(
                 "The key file has no `fleet` line, so a time server cannot answer for its number. "
@@ -178,12 +178,14 @@ class Keyring:
 
 
 def load_key_file(path: str | os.PathLike[str]) -> Keyring:
-    """Read a key file; refuse one that others than owner and group may read or write."""
+    """Read a key file; refuse one that anyone but owner and group may read or write."""
     with open(path, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode  # of what was opened, not of what the path names now
         octets = file.read(_MAX_FILE + 1)
     if not stat.S_ISREG(mode) or len(octets) > _MAX_FILE:
-        raise KeyFileError(f"{path} is no file of at most {_MAX_FILE} octets; no key was loaded.")
+        raise KeyFileError(
+            f"{path} is not a file of at most {_MAX_FILE} octets; no key was loaded."
+        )
     if mode & stat.S_IRWXO:
         raise KeyFileError(
             f"The key file {path} is open to every user of this machine (mode {mode & 0o777:04o}), "
@@ -230,7 +232,7 @@ class Replay:
                 "stated-time",
                 f"Server {message.server} states a time {message.transmit_ns - now_ns} ns from the "
                 f"local clock; {self.tolerance_ns} ns are tolerated; ignored. If the local clock "
-                "is wrong, set it or raise the tolerance; else someone replays old messages.",
+                "is wrong, set it or raise the tolerance; else someone is replaying old messages.",
             )
         generations = self._last.setdefault(message.server, OrderedDict())
         last = generations.get(message.generation)

@@ -13,7 +13,7 @@ __all__ = ["Broker", "BrokerError", "BrokerKeys", "broker_from", "parse_broker_u
 
 _SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "unix": 0}
 _WITH_TLS = ("mqtts", "wss")
-# A password that the check for one missed (it holds a '/') must not be shown by another sentence.
+# A password that the check missed (it contains a '/') must not be shown by another sentence.
 _PASSWORD = re.compile(r"^((?>(?:\w+://)?)[^:/@]*:).*@", re.DOTALL)
 
 
@@ -53,7 +53,7 @@ def parse_broker_url(url: str) -> Broker:
     if ":" in text.partition("://")[2].partition("/")[0].rpartition("@")[0]:
         raise BrokerError(
             "the broker's address holds a password, which others could read in process lists: "
-            "put it in a file and name that with password_file"
+            "put it in a file and give that as password_file"
         )
     shown = repr(_PASSWORD.sub(r"\1...@", url))
     if any(character.isspace() or not character.isprintable() for character in url):
@@ -103,7 +103,7 @@ def read_password_file(path: str) -> str:
             f"the password file {path} is open to every user of this machine: run chmod o= {path}"
         )
     if not password or len(password) > 4096:
-        raise BrokerError(f"the first line of {path} is no password of 1 to 4096 characters")
+        raise BrokerError(f"the first line of {path} is not a password of 1 to 4096 characters")
     return password
 
 
@@ -156,17 +156,17 @@ def broker_from(keys: BrokerKeys) -> Broker:
     broker = parse_broker_url(keys.broker)
     if broker.scheme not in _WITH_TLS and (keys.ca_file or keys.certificate_file):
         raise BrokerError(
-            f"broker {keys.broker!r} is reached without TLS, so that ca_file and certificate_file "
+            f"broker {keys.broker!r} is reached without TLS, so ca_file and certificate_file "
             "protect nothing: write mqtts:// or wss://, or leave them out"
         )
     if keys.certificate_key_file and not keys.certificate_file:
         raise BrokerError(
-            "certificate_key_file is given without certificate_file, so that there is nothing to "
-            "prove with it: give both, or none"
+            "certificate_key_file is given without certificate_file, so there is nothing to "
+            "prove with it: give both, or neither"
         )
     if keys.password_file and not (keys.username or broker.username):
         raise BrokerError(
-            "password_file is given without a user name, so that no broker would take it: "
+            "password_file is given without a user name, so no broker would accept it: "
             "set username too"
         )
     for path in filter(None, (keys.ca_file, keys.certificate_file, keys.certificate_key_file)):

@@ -72,7 +72,7 @@ class Clock(Protocol):
         """Read the clock that is judged: Unix time, UTC."""
 
     def time_minus_raw_ns(self) -> int:
-        """Return what to add to a raw reading, now, to have the judged clock's reading."""
+        """Return what to add to a raw reading, now, to get the judged clock's reading."""
 
     def raw_of_kernel_ns(self, realtime_ns: int) -> int:
         """Convert a recent kernel timestamp (CLOCK_REALTIME) to this clock's raw timeline."""

@@ -67,7 +67,7 @@ class DraftTopics:
         fault = topic_fault(self.location, 64)
         if fault:
             raise ValueError(
-                f"The location {shown(self.location)} {fault}; it stands in topics. "
+                f"The location {shown(self.location)} {fault}; it is part of topics. "
                 "Choose another one, the same for all nodes."
             )
 
@@ -131,7 +131,7 @@ def parse_local(text: str, utc_offset_s: int = 0) -> int:
     offset = timedelta(seconds=_offset(utc_offset_s))
     match = _LOCAL.fullmatch(text)
     if match is None:
-        raise DecodeError("format", f"{shown(text)} is no date and time; ignored.")
+        raise DecodeError("format", f"{shown(text)} is not a date and time; ignored.")
     stated, fraction, zulu, sign, hours, minutes = match.groups()
     if sign:
         offset = timedelta(hours=int(hours), minutes=int(minutes)) * (-1 if sign == "-" else 1)
@@ -172,7 +172,7 @@ def decode_fup(payload: bytes) -> str:
     except UnicodeDecodeError:
         raise DecodeError("encoding", f"{shown(payload)} is not UTF-8; ignored.") from None
     if head != _FUP_HEAD or topic_fault(client_id, 64):
-        raise DecodeError("format", f"{shown(payload)} is no follow-up; ignored.")
+        raise DecodeError("format", f"{shown(payload)} is not a follow-up; ignored.")
     return client_id
 
 
@@ -209,7 +209,7 @@ def decode_srs(properties: UserProperties, utc_offset_s: int = 0) -> DraftReply:
 
 
 def _collect(properties: UserProperties, *names: str) -> dict[str, str]:
-    """Return the properties of these names; each may stand once, others are passed over."""
+    """Return the properties of these names; each may occur once, others are skipped."""
     if len(properties) > MAX_PROPERTIES:
         raise DecodeError("properties", f"{len(properties)} properties are too many; ignored.")
     found: dict[str, str] = {}
@@ -217,7 +217,7 @@ def _collect(properties: UserProperties, *names: str) -> dict[str, str]:
         if name in found:
             raise DecodeError(
                 "properties",
-                f"The property {name} stands twice, so one of them is not the sender's; ignored. "
+                f"The property {name} occurs twice, so one of them is not the sender's; ignored. "
                 "Does a broker's plug-in add timestamps?",
             )
         if name in names:
@@ -257,7 +257,8 @@ def _parse_correction(found: dict[str, str]) -> int | None:
     match = _MILLISECONDS.fullmatch(found["Correction"])
     if match is None:
         raise DecodeError(
-            "format", f"The Correction {shown(found['Correction'])} is no milliseconds; ignored."
+            "format",
+            f"The Correction {shown(found['Correction'])} is not in milliseconds; ignored.",
         )
     return int(match[1]) * 1_000_000 + int((match[2] or "").ljust(6, "0"))
 

@@ -1,4 +1,4 @@
-"""The one error of everything that reads what came from the network."""
+"""The one error of everything that reads from the network."""
 
 __all__ = ["DecodeError"]
 
@@ -6,7 +6,7 @@ _SHOWN = 48
 
 
 class DecodeError(ValueError):
-    """A received message is refused; whoever receives it counts the reason and ignores the message.
+    """A received message is refused; the receiver counts the reason and ignores the message.
 
     `reason` is a short slug that never holds anything the sender chose, so it may label a counter
     (docs/protocol.md lists them all). `str()` is a sentence: what, which value, which limit.

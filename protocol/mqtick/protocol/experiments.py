@@ -36,11 +36,11 @@ class CommandError(Exception):
 
 
 def number_in(command: Command, name: str, low: int, high: int, default: int) -> int:
-    """Return a whole number of a command; CommandError where it is none or out of its limits."""
+    """Return a whole number of a command; CommandError if it is not one or out of its limits."""
     value = command.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise CommandError(
-            f"{name} is {str(value)[:40]!r}; it has to be a whole number from {low} to {high}."
+            f"{name} is {str(value)[:40]!r}; it must be a whole number from {low} to {high}."
         )
     return value
 
@@ -58,7 +58,7 @@ def about_host() -> Answer:
 
 
 def _model() -> str:
-    """Return the name of the board, or of the processor where there is none."""
+    """Return the name of the board, or of the processor if there is no board name."""
     try:
         return Path("/proc/device-tree/model").read_text().strip("\0 \n")
     except OSError:
@@ -76,7 +76,7 @@ class Commands:
 
     `handlers` maps what can be done to functions; each gets the command and returns the answer, or
     None when it calls `answer(id, ...)` itself later. Whatever else arrives is counted with
-    `refuse(reason)` and left: it can do no harm but to be read.
+    `refuse(reason)` and ignored: it can do no harm beyond being read.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Commands:
         if handler is None:
             self._refuse("command-unknown")
             known = ", ".join(sorted(self._handlers))
-            self.fail(command["id"], f"{command['do'][:40]!r} is no command here: take {known}.")
+            self.fail(command["id"], f"{command['do'][:40]!r} is not a command here: use {known}.")
             return
         self.heard_s = self._now_s()
         try:

@@ -1,6 +1,6 @@
 """MQTT frames on a timestamped stream: QoS 0 PUBLISH goes past the MQTT library, the rest into it.
 
-Only QoS 0 PUBLISH frames carry time. They are cut out here, right behind the kernel's receive
+Only QoS 0 PUBLISH frames carry time. They are cut out here, right after the kernel's receive
 stamp, and are written here, so that each has its own transmit stamp; connecting, subscribing,
 keeping alive and every other packet stay with paho-mqtt (MQTT 3.1.1 and 5.0, section 3.3).
 """
@@ -20,7 +20,7 @@ __all__ = ["Arrival", "FrameSocket", "encode_publish"]
 _PUBLISH, _QOS_MASK, _RETAIN = 0x30, 0x06, 0x01
 _MAXIMUM_FRAME = 256 * 1024
 _READS_PER_TURN = 16
-# paho-mqtt keeps what it has of a WebSocket frame until it is whole, however long its head says.
+# paho-mqtt keeps a partial WebSocket frame until it is complete, whatever length its head states.
 _MAXIMUM_WEBSOCKET = 1 << 20
 # From our acknowledgement to the arrival of what waited for it: one round trip to the broker.
 _HELD_NS = 2_000_000
@@ -29,7 +29,7 @@ _HELD_NS = 2_000_000
 class Arrival(NamedTuple):
     """A received QoS 0 PUBLISH.
 
-    `stamp` is the kernel's receive time where that is known for this very frame: it belongs to
+    `stamp` is the kernel's receive time if that is known for this very frame: it belongs to
     the last segment of a read, so it is `Source.KERNEL` only for the frame that ends the read.
     For frames before that one it is no earlier than the true arrival, and `Source.USER`.
     """
@@ -46,7 +46,7 @@ class Arrival(NamedTuple):
 
 
 class Stream(Protocol):
-    """The top of what lies below: a kernel, TLS or WebSocket socket."""
+    """The stream below: a kernel, TLS or WebSocket socket."""
 
     def recv(self, size: int) -> bytes:
         """Read at most `size` octets."""
@@ -94,10 +94,10 @@ def encode_publish(topic: bytes, payload: bytes, properties: bytes | None) -> by
 
 
 class FrameSocket:
-    """Stands between paho-mqtt and the stream.
+    """Sits between paho-mqtt and the stream.
 
     `on_publish` gets every QoS 0 PUBLISH. `hooks` maps a topic to a function that is called the
-    moment a frame of that topic was read, before it is decoded, logged or even cut out whole:
+    moment a frame of that topic was read, before it is decoded, logged or even cut out:
     that is where a pin is toggled on arrival.
     """
 
@@ -135,10 +135,10 @@ class FrameSocket:
     def pump(self) -> None:
         """Read what the kernel has, within one turn's share, and hand it on.
 
-        Afterwards `below.buffered` octets may wait that no poll will speak of: come back for them.
+        Afterwards `below.buffered` octets may wait that no poll will report: come back for them.
         """
         self._read()
-        self.kernel.acknowledge()  # not before the frames were handed on: it takes microseconds
+        self.kernel.acknowledge()  # only after the frames were handed on: it takes microseconds
         if self._unacknowledged:
             self._unacknowledged = False
             self._acknowledged_ns = time.time_ns()
@@ -151,7 +151,7 @@ class FrameSocket:
                 data = self._stream.recv(65536)
             except BlockingIOError:
                 if self.below.buffered:
-                    continue  # a WebSocket control frame, with more behind it
+                    continue  # a WebSocket control frame, with more after it
                 return
             except OSError:
                 self._ended = True
@@ -226,7 +226,7 @@ class FrameSocket:
             self.malformed += 1
             return
         # Also one that came before: the kernel may have acknowledged by itself, 40 ms late; what
-        # waits on this very machine is here before the call that acknowledges returns.
+        # waits on this same machine is here before the call that acknowledges returns.
         held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < _HELD_NS
         self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties, held))
 

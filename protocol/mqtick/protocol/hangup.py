@@ -17,7 +17,7 @@ _log = logging.getLogger("mqtick.keys")
 def read_keys_on_hangup(loop: Loop, path: str, use: Callable[[Keyring], None]) -> None:
     """On each SIGHUP call `use` with the keys that `path` holds then.
 
-    A file that cannot be used is complained of, and the keys stay; so they do without a `path`.
+    A file that cannot be used is reported, and the keys stay; they also stay without a `path`.
     """
 
     def read_again() -> None:

@@ -22,12 +22,12 @@ from types import FrameType
 __all__ = ["Loop", "Timer"]
 
 _PRECISE_LEAD_NS = 1_500_000
-# So long before a precise timer nothing is begun that can wait.
+# This long before a precise timer, nothing that can wait is started.
 _QUIET_NS = 3_000_000
 
 
 class Timer:
-    """A call in the future; `cancel` takes it back."""
+    """A call in the future; `cancel` revokes it."""
 
     __slots__ = ("callback", "due_ns", "precise")
 
@@ -89,8 +89,8 @@ class Loop:
     def call_lazily(self, delay_ns: int, slack_ns: int, callback: Callable[[], None]) -> Timer:
         """Call after `delay_ns` when something else has woken the loop, `slack_ns` later at most.
 
-        To wake up costs more than most of what is done then: what can wait shall not do it. It is
-        called after everything else, and not around precise timers.
+        Waking up costs more than most of what is done then: what can wait should not cause it. The
+        call comes after everything else, and not around precise timers.
         """
         due_ns = time.monotonic_ns() + delay_ns
         timer = self.call_at(due_ns + slack_ns, callback)
@@ -100,7 +100,7 @@ class Loop:
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
         """Call in the loop's thread; the one method that other threads may use.
 
-        After `close` it does nothing: a thread may come back later than its loop has ended.
+        After `close` it does nothing: a thread may come back after its loop has ended.
         """
         with self._lock:
             if not self._closed:
@@ -120,13 +120,13 @@ class Loop:
         """Call in a turn of the loop after each of these signals."""
 
         def remember(_number: int, _frame: FrameType | None) -> None:
-            self._ready.append(callback)  # no lock: it may be held by what the signal interrupted
+            self._ready.append(callback)  # no lock: what the signal interrupted may hold it
             os.eventfd_write(self._wake, 1)
 
         signal.signal(number, remember)
 
     def stop(self) -> None:
-        """Leave `run` after the current turn, or at once where it has not begun yet."""
+        """Leave `run` after the current turn, or at once if it has not started yet."""
         self._stopping = True
         os.eventfd_write(self._wake, 1)
 

@@ -1,4 +1,4 @@
-"""A node's own way through the broker and back: transmit to arrival, on one clock.
+"""A node's own path through the broker and back: transmit to arrival, on one clock.
 
 The messages go at random times, when the broker sleeps, as a client's requests do: a broker that
 is awake already answers tens of microseconds sooner, and the two could not be compared.
@@ -64,7 +64,7 @@ class Loopback:
             self._delays.add(came.realtime_ns - sent.realtime_ns, time.monotonic_ns())
 
     def forget_pending(self) -> None:
-        """The clock was stepped: the stamps of the message on its way would be of two clocks."""
+        """The clock was stepped: the stamps of a message on its way would be of two clocks."""
         self._pending = None
 
     def spread_ns(self) -> int:

@@ -36,7 +36,7 @@ _SEND_RETAINED_NEVER = 2
 _GOODBYE_S = 0.3
 # Reason codes above this one say what is wrong: MQTT 5.0, 2.4.
 _UNSPECIFIED = 0x80
-# What paho-mqtt makes of MQTT 3.1.1's return code 1, too.
+# What paho-mqtt turns MQTT 3.1.1's return code 1 into, too.
 _UNSUPPORTED_VERSION = 0x84
 
 
@@ -45,8 +45,8 @@ class Connection:
 
     `on_publish(arrival)` gets every QoS 0 PUBLISH, `on_up()` is called after each connect (the
     place to subscribe), `on_down(reason)` after each loss. `hooks` maps topics to functions called
-    at once on arrival (see `FrameSocket`). `quiet`: a connection beside another one to the same
-    broker, which says already what is wrong.
+    at once on arrival (see `FrameSocket`). `quiet`: a second connection to the same broker,
+    where the first one already says what is wrong.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Connection:
         """Messages not sent because the connection was down or the broker took no data."""
         self.last_error = ""
         self.last_cause: Exception | None = None
-        """What `last_error` says, where the connection could not be made."""
+        """The exception behind `last_error`, if the connection could not be made."""
         self.check_dates = check_dates
         self.on_publish = on_publish
         self._on_up, self._on_down = on_up, on_down
@@ -87,7 +87,7 @@ class Connection:
         self._deadline_ns = 0
         self.version_5 = broker.version == "5"
         self.error_5 = ""
-        """Why MQTT 3.1.1 is spoken though the settings say 5; empty where it is not."""
+        """Why MQTT 3.1.1 is spoken although the settings say 5; empty if it is not."""
         self._name, self._will = client_id, will
         self._quiet = quiet
         self._client = self._make_session()
@@ -124,7 +124,7 @@ class Connection:
     # -- connecting ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to connect, and go on until `close`."""
+        """Start to connect, and keep at it until `close`."""
         self._connect()
         self._tick()
 
@@ -140,7 +140,7 @@ class Connection:
         error: Exception | None = None
         try:
             self._client.reconnect()
-        except Exception as caught:  # an answer that is no WebSocket's gives IndexError, for one
+        except Exception as caught:  # an answer that is not WebSocket gives IndexError, for one
             error = caught
         self.loop.call_soon_threadsafe(lambda: self._connect_done(error))
 
@@ -189,9 +189,9 @@ class Connection:
         self, client: Any, _userdata: Any, flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
         if client is not self._client or self._client.frames is None:
-            return  # given up already, for a reason that says more than this echo of it
+            return  # given up already, for a more telling reason than this consequence
         if self._client.frames.is_silent:
-            ended = f"{self.address} ended the connection without a word"
+            ended = f"{self.address} ended the connection without giving a reason"
             self._lost(ended, knows_5=False)
             return
         says_much = flags.is_disconnect_packet_from_server or reason.value > _UNSPECIFIED
@@ -203,7 +203,7 @@ class Connection:
         self._lost(reason)
 
     def _lost(self, reason: str, *, knows_5: bool = True) -> None:
-        """Give up; `knows_5`: False where the broker does not speak MQTT 5, or seems not to."""
+        """Give up; `knows_5`: False if the broker does not, or seems not to, speak MQTT 5."""
         if self._fd >= 0:
             self.loop.remove(self._fd)
             self._fd = -1
@@ -258,11 +258,11 @@ class Connection:
         self._watch_writing()
 
     def rehearse(self) -> None:
-        """Read as if something had come: code that lay idle for long is slow the first time."""
+        """Read as if something had come: code that was idle for a while is slow the first time."""
         self._ready(Loop.READ)
 
     def _read_packets(self, frames: FrameSocket) -> bool:
-        """Let paho-mqtt take what is its own; False when the connection did not survive it."""
+        """Let paho-mqtt process its packets; False if the connection did not survive that."""
         lost = f"the connection to {self.address} was lost"
         while frames.has_packets and self._client.frames is frames:
             try:
@@ -339,7 +339,7 @@ class Connection:
     def acknowledge_late(self) -> None:
         """Acknowledge what comes next as late as the kernel may (40 ms), to show who waits for it.
 
-        It lasts until an acknowledgement was put off that long: ask anew before each message.
+        It lasts until an acknowledgement was put off that long: ask again before each message.
         """
         if self._client.frames is not None:
             self._client.frames.kernel.quick = False
@@ -385,9 +385,9 @@ class Connection:
         return self._client.frames is not None and self._client.frames.kernel.kernel_stamps
 
     def certificate_dates_error(self, now_s: float) -> str | None:
-        """Return a sentence when the broker's certificate is not valid at `now_s` (Unix time, s).
+        """Return a sentence if the broker's certificate is not valid at `now_s` (Unix time, s).
 
-        Then every new connection checks them by the host's clock, too.
+        From then on every new connection also checks the dates against the host's clock.
         """
         frames, context = self._client.frames, self._client.tls_context
         if frames is None or not isinstance(frames.below, TlsSocket):

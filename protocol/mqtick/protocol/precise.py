@@ -108,7 +108,7 @@ class Request:
     server: int
     sequence: int
     nonce: bytes
-    """8 octets, fresh and not to be guessed; they bind the answers to this request."""
+    """8 octets, fresh and unguessable; they bind the answers to this request."""
     wants_echo: bool
 
     def body(self) -> bytes:
@@ -237,7 +237,7 @@ class Echo:
     loop_ns: int | None
     """The server's own recent delay from transmission to arrival, through the broker."""
     placement: int = 0
-    """0 to 3: changes when the first echo subscribed anew; the client must do so after it."""
+    """0 to 3: changes when the first echo subscribed again; the client must do so after it."""
 
     def body(self) -> bytes:
         """Return the 24 octets before the tag."""

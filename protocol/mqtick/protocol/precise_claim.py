@@ -1,4 +1,4 @@
-"""The precise format's claim, by which servers that were given one number find out whose it is."""
+"""The precise format's claim, by which servers given the same number find out whose it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Claim"]
 class Claim:
     """Kind 6, among servers: "this number is mine, since then"; a question, or the answer to one.
 
-    `server` is the number that is claimed. Of two claims that with the lesser `rank` counts.
+    `server` is the number that is claimed. Of two claims the one with the lower `rank` counts.
     """
 
     KIND: ClassVar[int] = 6
@@ -27,11 +27,11 @@ class Claim:
     since_ns: int | None
     """Since when this run could serve, by its own clock; None: it is not synchronised now."""
     nonce: bytes
-    """8 octets: fresh and not to be guessed in a question; an answer repeats its question's."""
+    """8 octets: fresh and unguessable in a question; an answer repeats its question's."""
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """What claims are sorted by: synchronised before not, then age, then lot."""
+        """What claims are sorted by: synchronised first, then age, then lot."""
         return self.since_ns is None, self.since_ns or 0, self.lot
 
     def body(self) -> bytes:

@@ -95,7 +95,8 @@ def check_head(payload: bytes, name: str, kind: int, length: int) -> None:
     found = read_kind(payload)
     if found != kind:
         raise DecodeError(
-            "kind", f"The message is of kind {found}, not {kind} ({name}) as belongs here; ignored."
+            "kind",
+            f"The message is of kind {found}, not {kind} ({name}) as expected here; ignored.",
         )
     if len(payload) != length:
         raise DecodeError("length", f"A {name} has {length} octets, not {len(payload)}; ignored.")
@@ -121,7 +122,7 @@ def join_instant(high: int, low: int, nanoseconds: int) -> int:
 
 
 def known_or(value: int | None, unknown: int) -> int:
-    """Return `value`, or what stands for "not known" on the wire where it is None."""
+    """Return `value`, or if it is None what stands for "not known" on the wire."""
     if value == unknown:
         raise ValueError(
             f"{value} ns stands for 'not known' and cannot be stated. Nothing was encoded; "

@@ -1,4 +1,4 @@
-"""A low quantile of recent values: how long a way takes when little else is in it."""
+"""A low quantile of recent values: how long a path takes when there is little other traffic."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NEEDED = 8
 class LowRecent:
     """Keeps the last `count` values not older than `age_ns`, and tells their lower quartile.
 
-    The least of all would say more about the one luckiest moment than about the way: two nodes
-    whose ways are alike must find alike values, though each has its own luck.
+    The minimum would say more about the single luckiest moment than about the path: two nodes
+    with similar paths must find similar values, although each has its own luck.
     """
 
     __slots__ = ("_values", "age_ns", "count")
@@ -32,7 +32,7 @@ class LowRecent:
         return sorted(value for at_ns, value in self._values if now_ns - at_ns <= self.age_ns)
 
     def value(self, now_ns: int) -> int | None:
-        """Return the lower quartile of the recent values; None while they are fewer than eight."""
+        """Return the lower quartile of the recent values; None while there are fewer than eight."""
         recent = self._recent(now_ns)
         return recent[len(recent) // 4] if len(recent) >= _NEEDED else None
 

@@ -35,7 +35,7 @@ class Will:
 
 
 class Session(paho.Client):
-    """A paho client whose three places where it makes a socket are replaced.
+    """A paho client with the three places where it makes a socket replaced.
 
     `make_frames(stream, below)` puts the frames on top. The callbacks (`on_connect` and so on) are
     the owner's to set; `reconnect` connects, and blocks while it does. BrokerError when the files
@@ -76,7 +76,7 @@ class Session(paho.Client):
             self.use_tls(check_dates=check_dates)
         if will is not None:
             self.will_set(will.topic, will.payload, qos=1, retain=True)
-        # A session that was taken over would keep the order of its old subscriptions.
+        # A resumed session would keep the order of its old subscriptions.
         self.connect_async(
             broker.path if broker.scheme == "unix" else broker.host,
             broker.port or 1,
@@ -85,7 +85,7 @@ class Session(paho.Client):
         )
 
     def use_tls(self, *, check_dates: bool) -> None:
-        """Verify the broker so from the next connection on."""
+        """Verify the broker this way from the next connection on."""
         broker = self.broker
         try:
             self.tls_context = client_context(
@@ -98,7 +98,7 @@ class Session(paho.Client):
             files = (broker.ca_file, broker.certificate_file, broker.key_file)
             raise BrokerError(
                 f"TLS cannot be set up with {', '.join(filter(None, files))}: {error}; "
-                "authorities, certificate and key have to be PEM files that belong together"
+                "authorities, certificate and key must be PEM files that belong together"
             ) from error
 
     def _create_socket_connection(self) -> Any:
@@ -133,7 +133,7 @@ class Session(paho.Client):
 
 
 def why_not_connected(error: Exception) -> str:
-    """Say why a connection could not be made; where dates are the reason, say the clock's too."""
+    """Say why a connection could not be made; if dates are the reason, give the clock's too."""
     said = str(error) or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _DATE_ERRORS:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -141,21 +141,21 @@ def why_not_connected(error: Exception) -> str:
     if lacks_extensions(error):
         return (
             f"{said}; Python 3.13 and newer refuse certificates and authorities that lack what "
-            "RFC 5280 asks for, which older ones took; docs/operations.md (an authority of your "
-            "own) has the commands that make good ones"
+            "RFC 5280 requires, which older ones accepted; docs/operations.md (an authority of "
+            "your own) has the commands that make good ones"
         )
     return said
 
 
 def lacks_extensions(error: Exception | None) -> bool:
-    """Say whether a certificate was refused for what only Python 3.13 and newer look at."""
+    """Say whether a certificate was refused for something that only Python 3.13 and newer check."""
     return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _STRICT_ERRORS
 
 
 def what_helps(error: str, cause: Exception | None) -> str:
     """Say what to do about a connection that failed with this error, and this cause."""
     if lacks_extensions(cause):
-        return "make them anew: docs/operations.md, an authority of your own, has the commands"
+        return "make new ones: docs/operations.md, an authority of your own, has the commands"
     for part, remedy in (
         ("uthori", "username and password_file: does the broker know them?"),
         ("password", "username and password_file: does the broker know them?"),
@@ -164,7 +164,7 @@ def what_helps(error: str, cause: Exception | None) -> str:
         ("protocol version", "mqtt_version: the broker does not speak this one"),
         ("SSL", "mqtts:// to a port without TLS, or a protocol that one side does not know"),
         ("not known", "the host's name: does `getent hosts NAME` find it?"),
-        ("efused", "is the broker up? Mosquitto listens beyond its host only with `listener`"),
+        ("efused", "is the broker up? Mosquitto accepts other hosts only with `listener`"),
     ):
         if part in error:
             return remedy

@@ -144,7 +144,7 @@ class KernelSocket:
         return data
 
     def acknowledge(self) -> None:
-        """Acknowledge what was read at once, not 40 ms later (tcp(7), TCP_QUICKACK; not lasting).
+        """Acknowledge what was read at once, not 40 ms later (tcp(7), TCP_QUICKACK; not permanent).
 
         A broker with Nagle's algorithm on, as Mosquitto is by default, holds the next message
         back until then.
@@ -187,7 +187,7 @@ class KernelSocket:
         """How many segments of this connection were sent more than once (tcp(7), TCP_INFO)."""
         size = _RETRANSMITTED.size
         found = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-        # Emulated kernels may answer less; theirs are no clocks to attack.
+        # Emulated kernels may answer less; nobody attacks their clocks.
         return int(_RETRANSMITTED.unpack(found)[0]) if len(found) == size else 0
 
     @property

@@ -26,7 +26,7 @@ class StepDetector:
         self._stepped, self._slept = self._read()
 
     def _read(self) -> tuple[int, int]:
-        """Read both differences; where a read was interrupted for long, read again."""
+        """Read both differences; if a read was interrupted for too long, read again."""
         best: tuple[int, int, int] | None = None
         for _ in range(5):
             before = self._read_ns(time.CLOCK_MONOTONIC)

@@ -41,7 +41,7 @@ REQUEST_TOPIC: Final = "_1451.1.6/RRS/REQ"
 ALL_REPLIES: Final = "_1451.1.6/RRS/#"
 """Filter of all replies (a name holds `/`, so `+` does not do); requests match it too."""
 DEFAULT_CLIENT: Final = "client"
-"""Who is answered when a request names nobody."""
+"""Who is answered if a request names nobody."""
 MAX_LNS_OCTETS: Final = 64
 _MAX_PAYLOAD: Final = 256
 _HEAD, _TAIL = "_1451.1.6/RRS/", "/RES"
@@ -94,7 +94,7 @@ def parse_seconds(text: str) -> int:
     """
     match = _SECONDS.fullmatch(text)
     if match is None:
-        raise DecodeError("format", f"{shown(text)} is no decimal number of seconds; ignored.")
+        raise DecodeError("format", f"{shown(text)} is not a decimal number of seconds; ignored.")
     seconds = int(match[1])
     if seconds >= 1 << 32:
         raise DecodeError("range", f"{seconds} s after 1970 is past the year 2106; ignored.")
@@ -121,7 +121,7 @@ def parse_reply_topic(topic: str) -> str:
     """Return the logical name in a reply topic."""
     lns = topic[len(_HEAD) : -len(_TAIL)]
     if f"{_HEAD}{lns}{_TAIL}" != topic or _lns_fault(lns):
-        raise DecodeError("topic", f"{shown(topic)} is no RR-Sync reply topic; ignored.")
+        raise DecodeError("topic", f"{shown(topic)} is not an RR-Sync reply topic; ignored.")
     return lns
 
 

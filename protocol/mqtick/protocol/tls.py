@@ -163,8 +163,8 @@ def certificate_dates_error(
 ) -> str | None:
     """Return a sentence when `now_s` lies outside the dates of the broker's certificate, else None.
 
-    The authority that issued it has to be valid too, where it is among `authorities`; where it is
-    not (somebody in between signed), one of them.
+    The authority that issued it must be valid too if it is among `authorities`; if it is not
+    (an intermediate signed), one of them must be.
     """
     error = _date_error(certificate, now_s, "the broker's certificate")
     if error is not None or not authorities:

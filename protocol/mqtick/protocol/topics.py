@@ -53,8 +53,8 @@ def check_client_name(name: str) -> str:
     """Return `name` if a client may have it: 1 to 16 letters, digits, `_`, `.` or `-`."""
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{shown(name)} is no client name: it takes 1 to 16 of A-Z, a-z, 0-9, '_', '.', '-', "
-            "because it stands in topics of at most 32 octets. Choose another name."
+            f"{shown(name)} is not a client name: it takes 1 to 16 of A-Z, a-z, 0-9, '_', '.', "
+            "'-', because it is part of topics of at most 32 octets. Choose another name."
         )
     return name
 
@@ -71,9 +71,9 @@ class TopicTree:
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix) or len(self.prefix) > _MAX_PREFIX:
             raise ValueError(
-                f"{shown(self.prefix)} is no topic prefix: it takes levels of A-Z, a-z, 0-9, '_', "
-                f"'.', '-' with '/' between them, {_MAX_PREFIX} octets at most. Choose another "
-                "prefix, the same for all programs."
+                f"{shown(self.prefix)} is not a topic prefix: it takes levels of A-Z, a-z, 0-9, "
+                f"'_', '.', '-' with '/' between them, {_MAX_PREFIX} octets at most. Choose "
+                "another prefix, the same for all programs."
             )
 
     def time(self, server: int) -> str:
@@ -81,7 +81,7 @@ class TopicTree:
         return self._topic("t", server)
 
     def status(self, server: int) -> str:
-        """Where the server's retained status stands (JSON, also its last will)."""
+        """Where the server's retained status is (JSON, also its last will)."""
         return self._topic("s", server)
 
     def request(self, server: int, client: str) -> str:
@@ -97,11 +97,11 @@ class TopicTree:
         return self._topic("f", server, client)
 
     def loop(self, server: int) -> str:
-        """Where the server sends itself messages that measure its way through the broker."""
+        """Where the server sends itself messages that measure its path through the broker."""
         return self._topic("l", server)
 
     def client_loop(self, client: str) -> str:
-        """Where a client sends itself messages that measure its way through the broker."""
+        """Where a client sends itself messages that measure its path through the broker."""
         return f"{self.prefix}/c/{check_client_name(client)}"
 
     def order(self, server: int, turn: int) -> str:
@@ -109,7 +109,7 @@ class TopicTree:
         return f"{self._topic('o', server)}/order{turn % 10}"
 
     def claim(self, server: int) -> str:
-        """Where servers that were given one number find out which of them holds it."""
+        """Where servers that were given the same number find out which of them holds it."""
         return f"{self._topic('o', server)}/claim"
 
     def all_orders(self, server: int) -> str:
@@ -224,7 +224,7 @@ def _node_fault(node: str) -> str | None:
     if kind in _NODE_KINDS and kind != "server" and _NAME.fullmatch(name):
         return None
     return (
-        f"{shown(node)} is no node: write client:NAME, server:N (0 to 255) or crowd:NAME, where "
+        f"{shown(node)} is not a node: write client:NAME, server:N (0 to 255) or crowd:NAME, where "
         "NAME takes 1 to 16 of A-Z, a-z, 0-9, '_', '.', '-'."
     )
 

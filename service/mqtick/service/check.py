@@ -21,7 +21,7 @@ class Check:
 
     name: str
     result: Result
-    """OK: as it should be; WARN: worse or less safe than could be; FAIL: not good enough."""
+    """OK: as it should be; WARN: worse or less safe than it could be; FAIL: not good enough."""
     value: str
     expectation: str = ""
     remedy: str = ""
@@ -51,7 +51,7 @@ def fail(name: str, value: str, expectation: str, remedy: str) -> Check:
 
 
 def guarded(name: str, probe: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
-    """Yield what a probe finds; one that breaks is itself a finding, and the others go on."""
+    """Yield what a probe finds; a probe that breaks is itself a finding, and the others go on."""
     try:
         found = probe()
         yield from (found,) if isinstance(found, Check) else found
@@ -60,7 +60,7 @@ def guarded(name: str, probe: Callable[[], Check | Iterable[Check]]) -> Iterator
             name,
             f"the check itself broke: {type(error).__name__}: {error}",
             "an answer",
-            "look at the other lines; if it stays, report this one as a bug",
+            "look at the other lines; if it persists, report this one as a bug",
         )
 
 

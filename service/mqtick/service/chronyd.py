@@ -69,7 +69,7 @@ def sources(
 
 
 def version(timeout_s: float = 2.0) -> ChronyVersion:
-    """Return the version of chronyd, or of chronyc where chronyd is not here; raises ChronydError.
+    """Return the version of chronyd, or of chronyc if there is no chronyd; raises ChronydError.
 
     Neither has to be running.
     """

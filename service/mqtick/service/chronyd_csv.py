@@ -27,7 +27,7 @@ _NEVER = 4294967295  # LastRx of a source that gave no sample yet
 
 
 class ChronydError(RuntimeError):
-    """chronyd's state cannot be had; the message is a sentence, ``reason`` a short word for it.
+    """chronyd's state is not available; the message is a sentence, ``reason`` a short word for it.
 
     Reasons: not-installed, not-running, permission, time-out, failed, not-understood.
     """
@@ -68,7 +68,7 @@ _LEAPS = {
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """``chronyc tracking``: how chronyd thinks the system clock stands."""
+    """``chronyc tracking``: the state of the system clock according to chronyd."""
 
     refid: str  # 8 hexadecimal digits; 00000000 = no source, 7F7F0101 = local mode
     name: str  # of the source: address, or refid of a reference clock; empty without a source
@@ -213,6 +213,6 @@ def _not_negative(value: Number) -> Number:
 def _not_understood(command: str, text: str, error: Exception) -> ChronydError:
     return ChronydError(
         "not-understood",
-        f"the answer of chronyc -c {command} is not understood ({error}): {text[:120]!r}; "
+        f"the answer of chronyc -c {command} was not understood ({error}): {text[:120]!r}; "
         "is this chrony 4.0 or later?",
     )

@@ -1,4 +1,4 @@
-"""The habits that both command lines share: configuration flags, log lines, exit codes."""
+"""What both command lines share: configuration flags, log lines, exit codes."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def carry_out(
 ) -> int:
     """Call a command and return its exit code.
 
-    `refusals` are the errors whose text is all that a user needs, with the exit code of each; of
-    two that fit, the first counts.
+    `refusals` are the errors whose text is all that a user needs, with the exit code of each; if
+    two match, the first counts.
     """
     try:
         try:
             return call()
-        finally:  # also where argparse printed its help and ends the program
+        finally:  # also when argparse printed its help and ends the program
             sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever reads has seen enough; what is left must not raise at exit
+    except BrokenPipeError:  # the reader has seen enough; what is left must not raise at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.GOOD
     except tuple(refusals or ()) as error:
@@ -77,11 +77,11 @@ def carry_out(
 
 
 class Parser(argparse.ArgumentParser):
-    """One whose errors are a sentence, not the usage of every flag with a word at its end."""
+    """A parser whose errors are a sentence, not the usage of every flag with a word at its end."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        # What begins like a negative number is a value: then who reads it can say what is wrong.
+        # What begins like a negative number is a value: its reader can then say what is wrong.
         self._negative_number_matcher = re.compile("-[0-9]")
 
     def error(self, message: str) -> NoReturn:
@@ -127,30 +127,30 @@ def with_default_command(
 
 
 def add_run_flags(parser: argparse.ArgumentParser, cls: type, default: str) -> None:
-    """Add --config, --print-config, --check-config, --example-config and one flag a key.
+    """Add --config, --print-config, --check-config, --example-config and one flag per key.
 
-    There are a hundred keys and more: only --help-settings lists their flags.
+    There are more than a hundred keys: only --help-settings lists their flags.
     """
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help=f"configuration file; without the flag {default} where it exists",
+        help=f"configuration file; default: {default} if it exists",
     )
     parser.add_argument(
-        "--print-config", action="store_true", help="print the complete configuration and end"
+        "--print-config", action="store_true", help="print the complete configuration and exit"
     )
     parser.add_argument(
-        "--check-config", action="store_true", help="check the configuration and end"
+        "--check-config", action="store_true", help="check the configuration and exit"
     )
     parser.add_argument(
         "--example-config",
         action="store_true",
-        help="print a configuration file with every key commented out and end",
+        help="print a configuration file with every key commented out and exit",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="log more")
     settings = parser.add_argument_group(
         "settings",
-        "Each key of the configuration is a flag too, as in --broker mqtt://broker.lan.",
+        "Each key of the configuration is also a flag, as in --broker mqtt://broker.lan.",
     )
     settings.add_argument(
         "--help-settings", action=_SettingsHelp, cls=cls, help="list them with their meaning"
@@ -159,7 +159,7 @@ def add_run_flags(parser: argparse.ArgumentParser, cls: type, default: str) -> N
 
 
 class _SettingsHelp(argparse.Action):
-    """Prints the flags of all settings, and ends."""
+    """Prints the flags of all settings, and exits."""
 
     def __init__(self, *args: Any, cls: type, **keywords: Any) -> None:
         super().__init__(*args, **{**keywords, "nargs": 0})
@@ -178,10 +178,10 @@ def read_settings(
     default: str,
     check: Callable[[T], object] = lambda _settings: None,
 ) -> T | Exit:
-    """Return the settings, or the exit code where that was all that was asked for.
+    """Return the settings, or the exit code if a flag asked only to print or check them.
 
-    `check` looks at what the values mean together, and at the files they name; it raises ValueError
-    or OSError.
+    `check` checks what the values mean together, and the files they name; it raises ValueError or
+    OSError.
     """
     logging.basicConfig(
         level=logging.DEBUG if args.verbose else logging.INFO,

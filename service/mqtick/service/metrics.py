@@ -35,7 +35,7 @@ class Metric:
 
 
 def render(metrics: Iterable[Metric]) -> str:
-    """Return the exposition of a snapshot; series of one name stand together.
+    """Return the exposition of a snapshot; series of one name are kept together.
 
     Raises ValueError, with a sentence, for what no reader would accept: a bad name, a counter
     below zero or without ``_total``, two kinds or helps of one name, a series given twice.

@@ -46,7 +46,7 @@ def parse_address(text: str) -> tuple[str, int]:
     elif ":" in host:
         raise ValueError(f"{text!r}: an IPv6 address needs brackets, as in [::1]:9752")
     if not (colon and host and port.isascii() and port.isdigit() and len(port) <= 5):
-        raise ValueError(f"{text!r} is no address; write host:port, as in 127.0.0.1:9752")
+        raise ValueError(f"{text!r} is not an address; write host:port, as in 127.0.0.1:9752")
     if int(port) > 65535:
         raise ValueError(f"{text!r}: the port is {port}, but at most 65535 is possible")
     return host, int(port)
@@ -62,16 +62,16 @@ class _Connection:
 
 
 def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
-    """Listen at an address, also at one that no interface has yet.
+    """Listen at an address, even one that no interface has yet.
 
-    DHCP may come later or bring another address: metrics are no reason to have no time.
+    DHCP may come later or assign another address: metrics must not stop the time.
     """
     try:
         return socket.create_server(address, family=family, backlog=16)
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL:
             raise
-    _log.warning("no interface has the address %s now: metrics are served once one has", address[0])
+    _log.warning("no interface has the address %s yet: metrics are served once one has", address[0])
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
@@ -92,7 +92,7 @@ class MetricsServer:
     """
 
     def __init__(self, address: str, snapshot: Callable[[], Iterable[Metric]]) -> None:
-        """Only remember; nothing is opened before :meth:`start`.  ValueError: bad address."""
+        """Store the arguments; nothing is opened before :meth:`start`.  ValueError: bad address."""
         self._host, self._port = parse_address(address)
         self._snapshot = snapshot
         self._connections: dict[_Connection, None] = {}  # a set that keeps the order of arrival
@@ -230,7 +230,7 @@ class MetricsServer:
             return None
         words = request.split(b"\n", 1)[0].split()
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return _response("400 Bad Request", "this is not a request of HTTP 1\n")
+            return _response("400 Bad Request", "this is not an HTTP 1 request\n")
         if words[0] != b"GET":
             return _response("405 Method Not Allowed", "only GET is answered\n", "Allow: GET\r\n")
         if words[1].partition(b"?")[0] != b"/metrics":

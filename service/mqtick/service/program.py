@@ -1,4 +1,4 @@
-"""What a running program does beside its work: status file, systemd, metrics, tidying up."""
+"""What a running program does besides its work: status file, systemd, metrics, tidying up."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TICK_NS = (750_000_000, 500_000_000)
 
 
 def status_path(program: str, folder: str) -> Path:
-    """Return where the program's status lies: the configured folder, systemd's, or the usual one.
+    """Return where the program's status is: the configured folder, systemd's, or the usual one.
 
-    A user other than root has no /run/PROGRAM: theirs lies below $XDG_RUNTIME_DIR.
+    A user other than root has no /run/PROGRAM: theirs is below $XDG_RUNTIME_DIR.
     """
     if folder:
         return Path(folder) / "status.json"
@@ -52,15 +52,15 @@ def check_metrics_listen(address: str) -> None:
 
 
 def _info(program: str) -> Metric:
-    """Return the series that tells versions apart: always 1, as is the custom of exporters."""
+    """Return the series that tells versions apart: always 1, as is usual for exporters."""
     labels = {"version": importlib.metadata.version("mqtick")}
     return Metric(f"{program.replace('-', '_')}_info", 1, "What runs here.", labels=labels)
 
 
 class Housekeeping:
-    """`start` once all is set up, `tick` about every second, `stop` at the end. None of it raises.
+    """`start` once all is set up, `tick` about once a second, `stop` at the end. None of it raises.
 
-    To be made before any thread, whose stacks are then small where memory is locked.
+    Create it before any thread, so that their stacks are small where memory is locked.
     `status()` returns the status to be written; `summary(status)` one line for systemd;
     `metrics(status)` the series for Prometheus.
     """

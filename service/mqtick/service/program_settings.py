@@ -16,7 +16,7 @@ class BrokerSettings:
     broker: str = key(
         "mqtt://localhost",
         "Address of the MQTT broker: mqtt://HOST[:PORT], mqtts://, ws://HOST/PATH, wss:// or "
-        "unix:///PATH. A user name may stand before the host, a password never.",
+        "unix:///PATH. A user name may precede the host, a password never.",
     )
     mqtt_version: str = key("5", "Version of MQTT to speak.", choices=("5", "3.1.1"))
     username: str = key("", "User name at the broker; empty for none.")
@@ -24,10 +24,10 @@ class BrokerSettings:
     ca_file: str = key(
         "", "Certificate authorities (PEM) for mqtts:// and wss://; empty for the system's."
     )
-    certificate_file: str = key("", "Our own certificate (PEM), where the broker asks for one.")
+    certificate_file: str = key("", "Our own certificate (PEM), if the broker asks for one.")
     certificate_key_file: str = key("", "The private key (PEM) of our own certificate.")
     keepalive_s: int = key(
-        15, "A broker that is silent for this long is given up.", minimum=2, maximum=3600
+        15, "A broker that is silent for this long is considered lost.", minimum=2, maximum=3600
     )
     connect_timeout_s: float = key(
         5.0, "Longest wait for the broker's answer to a connection.", minimum=0.1, maximum=60.0
@@ -53,12 +53,12 @@ class ConnectionSettings(BrokerSettings):
 
 @dataclass(frozen=True, slots=True)
 class PinKeys:
-    """One output pin; the keys are those of `mqtick.pins.PinSettings`, where they are explained."""
+    """One output pin; the keys are those of `mqtick.pins.PinSettings`, which explains them."""
 
     backend: str = key(
         "none", "none, or the back end: gpiod, gpiomem, pigpio, memory (see pins/README.md)."
     )
-    line: int = key(17, "GPIO number as the chip counts (BCM number on a Pi).", minimum=0)
+    line: int = key(17, "GPIO number on the chip (BCM number on a Pi).", minimum=0)
     mode: str = key(
         "toggle", "Each edge flips the line, or makes a pulse.", choices=("toggle", "pulse")
     )
@@ -69,13 +69,13 @@ class PinKeys:
     host: str = key("localhost", "pigpio: where the daemon runs.")
     port: int = key(8888, "pigpio: TCP port of the daemon.", minimum=1, maximum=65535)
     timeout_ms: int = key(100, "pigpio: longest wait for an answer.", minimum=1, maximum=10_000)
-    sink: str = key("", "memory: Unix datagram socket, or fd:N, that is told each edge.")
+    sink: str = key("", "memory: Unix datagram socket, or fd:N, that receives each edge.")
     ring_edges: int = key(4096, "memory: edges kept.", minimum=1, maximum=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class RealtimeKeys:
-    """What keeps the process from being held up; each is tried and reported, none is needed."""
+    """What keeps the process from being held up; each is tried and reported, none is required."""
 
     lock_memory: bool = key(True, "Keep all memory resident (needs LimitMEMLOCK).")
     quiet_garbage_collector: bool = key(
@@ -83,5 +83,5 @@ class RealtimeKeys:
     )
     cpus: tuple[int, ...] = key((), "CPUs to run on; empty for all.")
     expect_fifo: bool = key(
-        False, "Say so when the process does not run under SCHED_FIFO (the unit file sets it)."
+        False, "Report it if the process does not run under SCHED_FIFO (the unit file sets it)."
     )

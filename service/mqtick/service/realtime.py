@@ -113,7 +113,7 @@ def scheduling() -> tuple[str, int]:
 
 
 def expect_scheduling(policy: str) -> str | None:
-    """Say so if this thread does not run with the policy that the unit file should have set."""
+    """Say so if this thread does not run with the policy that the unit file should set."""
     try:
         found, priority = scheduling()
     except OSError as error:

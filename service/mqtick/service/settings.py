@@ -49,7 +49,7 @@ __all__ = [
 T = TypeVar("T")
 
 MAXIMUM_SIZE = 1 << 20
-"""A configuration file beyond this many octets is refused: it is not one."""
+"""A file larger than this many octets is refused: it is not a configuration."""
 
 
 def load(
@@ -89,7 +89,7 @@ def load(
 def _parse(path: str) -> dict[str, Any]:
     try:
         if stat.S_ISFIFO(os.stat(path).st_mode):  # opening it would wait for somebody to write
-            raise SettingsError(f"{path}: is a pipe; name a file, that can be read again")
+            raise SettingsError(f"{path}: is a pipe; name a file, which can be read again")
         with open(path, "rb") as file:
             octets = file.read(MAXIMUM_SIZE + 1)
     except FileNotFoundError:
@@ -104,7 +104,9 @@ def _parse(path: str) -> dict[str, Any]:
             f"{path}: cannot be read ({reason}); check its mode and owner, and those of its folder"
         ) from error
     if len(octets) > MAXIMUM_SIZE:
-        raise SettingsError(f"{path}: is larger than {MAXIMUM_SIZE} octets; it is no configuration")
+        raise SettingsError(
+            f"{path}: is larger than {MAXIMUM_SIZE} octets; it is not a configuration"
+        )
     try:
         text = octets.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -209,7 +211,7 @@ def _nearest(root: Table, described: Table, name: str) -> str | None:
     """Return the known key a person most likely meant, or None.
 
     The same stem with another unit comes first, then the same name in another table, then what
-    is spelled alike: here, then anywhere.
+    is spelled similarly: here, then anywhere.
     """
     here = [known.name for known in described.keys + described.tables + described.named]
     stem = stem_of(name)

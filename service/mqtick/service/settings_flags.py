@@ -9,7 +9,7 @@ from typing import Any
 from mqtick.service.settings_schema import KIND_NAMES, Key, converted, describe, problem_with
 from mqtick.service.settings_text import limits_of, toml_value
 
-# Marks our entries in the namespace; a space keeps them apart from any other flag.
+# Marks our entries in the namespace; a space distinguishes them from any other flag.
 _PREFIX = "setting "
 
 
@@ -74,7 +74,7 @@ def _reader(known: Key) -> Callable[[str], Any]:
 
 
 def _scalar(known: Key, text: str) -> object:
-    """Return the text as the key's kind, or as text where it is none: the check then says so."""
+    """Return the text as the key's kind, or as text if it does not fit: the check then says so."""
     if known.kind is bool:
         return {"true": True, "false": False}.get(text, text)
     if known.kind is str:

@@ -55,7 +55,7 @@ class Key:
     minimum: int | float | None
     maximum: int | float | None
     choices: tuple[Scalar, ...]
-    example: Any  # what commented_example() writes where there is no default
+    example: Any  # what commented_example() writes if there is no default
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Table:
     named: tuple[Table, ...] = ()  # of each, any number of tables with names of the user's
 
     def walk(self) -> Iterator[Table]:
-        """Yield this table, then every table inside it, in order of declaration, but `named`."""
+        """Yield this table, then every table inside it except `named`, in order of declaration."""
         yield self
         for inner in self.tables:
             yield from inner.walk()
@@ -251,7 +251,7 @@ def _problem_with_scalar(described: Key, value: object) -> str | None:
             return "must be text without null characters or broken encoding"
         if _PASSWORD_IN_ADDRESS.match(value):
             return (
-                "holds a password, which others could read: put it in a file and name that with "
+                "holds a password, which others could read: put it in a file and give that as "
                 "password_file"
             )
     elif is_number:

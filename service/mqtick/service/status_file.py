@@ -39,7 +39,7 @@ class StatusFile:
     """Writes the status of this program; counts what succeeded and what failed."""
 
     def __init__(self, path: str | os.PathLike[str], program: str) -> None:
-        """Only remember; the folder is not created, systemd's RuntimeDirectory= does that."""
+        """Only store the path; the folder is not created, systemd's RuntimeDirectory= does that."""
         self.path = os.fspath(path)
         self._program = program
         self.writes = 0
@@ -49,7 +49,7 @@ class StatusFile:
         """Replace the file; returns None, or a sentence that says why it could not be done.
 
         Never raises for what the machine does (full disk, missing folder, no permission) nor for
-        values that JSON cannot say; the old file then stays as it was.
+        values that JSON cannot hold; the old file then stays as it was.
         """
         try:
             octets = self._encoded(values)
@@ -84,11 +84,11 @@ class StatusFile:
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)  # left by a crash of a process with the same number
-            # O_EXCL: where others may write to the folder, no link of theirs is followed.
+            # O_EXCL: if others may write to the folder, no link of theirs is followed.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with open(os.open(temporary, flags, 0o600), "wb") as file:
                 file.write(octets)
-                # Whoever may enter the folder may read it, also where a unit sets UMask=0077.
+                # Anyone who may enter the folder may read it, even if a unit sets UMask=0077.
                 os.fchmod(file.fileno(), 0o644)
             os.rename(temporary, self.path)
         except BaseException:
@@ -109,7 +109,7 @@ def read_status(path: str | os.PathLike[str]) -> Status:
         reason = getattr(error, "strerror", None) or str(error)
         raise StatusError(f"{name}: the status cannot be read: {reason}") from error
     if len(octets) > MAXIMUM_SIZE:
-        raise StatusError(f"{name}: is larger than {MAXIMUM_SIZE} octets; it is no status")
+        raise StatusError(f"{name}: is larger than {MAXIMUM_SIZE} octets; it is not a status")
     try:
         content = json.loads(octets)
     except (ValueError, RecursionError):
@@ -121,12 +121,12 @@ def read_status(path: str | os.PathLike[str]) -> Status:
 
 def _checked(name: str, content: object) -> Status:
     if not isinstance(content, dict):
-        raise StatusError(f"{name}: is JSON, but no status: it is not an object")
+        raise StatusError(f"{name}: is JSON, but not a status: it is not an object")
     version = content.get("version")
     if version != VERSION or isinstance(version, bool):
         raise StatusError(
             f"{name}: has version {str(version)[:20]!r}, but this program reads version {VERSION}; "
-            "restart the service, so that both have the same version"
+            "restart the service, so that both are the same version"
         )
     wanted: dict[str, type] = {
         "program": str,
@@ -136,7 +136,7 @@ def _checked(name: str, content: object) -> Status:
     }
     for member, kind in wanted.items():
         if type(content.get(member)) is not kind:
-            raise StatusError(f"{name}: is no status: its member {member} is missing or wrong")
+            raise StatusError(f"{name}: is not a status: its member {member} is missing or wrong")
     age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - content["written_boottime_ns"]
     if age_ns < 0:
         raise StatusError(f"{name}: was written before the last boot; it says nothing about now")

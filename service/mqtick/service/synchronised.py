@@ -2,7 +2,7 @@
 
 After its very first update chronyd says ``Normal`` with a skew of 1,000,000 ppm and a root
 dispersion above a second (measured, chrony 4.3).  So stratum, leap, skew and root distance are
-all looked at.
+all checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LOCAL_MODE = "7F7F0101"
 
 @dataclass(frozen=True, slots=True)
 class SyncLimits:
-    """What is good enough to be called synchronised; each limit is still good."""
+    """What is good enough to be called synchronised; each limit itself still is."""
 
     maximum_stratum: int = 15
     maximum_skew_ppm: float = 100.0
@@ -34,7 +34,7 @@ def why_not_synchronised(tracking: Tracking, limits: SyncLimits | None = None) -
     if tracking.refid == _LOCAL_MODE and not limits.is_local_allowed:
         return (
             "chronyd is in local mode: the clock follows no source, it only claims to; "
-            "wait for a source, or allow local mode where the fleet needs no outside time"
+            "wait for a source, or allow local mode if the fleet needs no outside time"
         )
     if not 1 <= tracking.stratum <= limits.maximum_stratum:
         return (

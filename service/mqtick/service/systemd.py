@@ -2,7 +2,7 @@
 
 Source: sd_notify(3) and sd_watchdog_enabled(3) of systemd 252.  Outside systemd, where
 NOTIFY_SOCKET is not set, everything here does nothing.  Nothing here ever raises or blocks: a
-program must not fail because nobody listens to what it says about itself.
+program must not fail because nobody listens to its notifications.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAXIMUM_STATUS = 1000
 
 
 class Notifier:
-    """Says to systemd how the program is doing."""
+    """Tells systemd how the program is doing."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, pid: int | None = None) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID once; later changes do not count."""
@@ -49,11 +49,11 @@ class Notifier:
         return self._send("", text)
 
     def watchdog(self) -> bool:
-        """Say that the program still does its work; call it from the loop that does the work."""
+        """Say that the program is still working; call it from the loop that does the work."""
         return self._send("WATCHDOG=1", "")
 
     def stopping(self, status: str = "") -> bool:
-        """Say that the program has begun to end."""
+        """Say that the program is shutting down."""
         return self._send("STOPPING=1", status)
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ def _to_ns(value: int | float | str | Decimal, exponent: int, unit: str) -> int:
             number = Decimal(text.strip())
         except InvalidOperation:
             raise ValueError(f"{value!r} is not a number of {unit}") from None
-        # 10**12 seconds are 30,000 years: what lies beyond is a mistake, not a duration.
+        # 10**12 seconds are 30,000 years: anything beyond is a mistake, not a duration.
         if not number.is_finite() or (number and number.adjusted() + exponent > 21):
             raise ValueError(f"{value!r} {unit} cannot be a duration: it is not finite or too long")
         return int(number.scaleb(exponent).to_integral_value(rounding=ROUND_HALF_EVEN))
@@ -84,9 +84,9 @@ def _to_ns(value: int | float | str | Decimal, exponent: int, unit: str) -> int:
 def seconds_to_ns(value: int | float | str | Decimal) -> int:
     """Convert seconds to nanoseconds, exactly wherever the decimal text has at most 9 decimals.
 
-    A ``float`` is taken as the shortest decimal text that stands for it (0.1 is 0.1).  What lies
+    A ``float`` is taken as the shortest decimal text that represents it (0.1 is 0.1).  What lies
     between two nanoseconds is rounded half to even.  Raises ValueError, with a sentence, for what
-    is no number, not finite, or above 10**12 seconds.
+    is not a number, not finite, or above 10**12 seconds.
     """
     return _to_ns(value, 9, "seconds")
 

@@ -1,9 +1,9 @@
-"""Which of two servers with one number holds it: decided by what only servers can sign.
+"""Which of two servers with the same number holds it: decided by what only servers can sign.
 
-Every client can sign time messages, and recorded ones can be sent again; so neither says who is
+Every client can sign time messages, and recorded ones can be sent again, so neither proves who is
 there. A server that hears somebody under its number asks, with a nonce; whoever has the number
-answers with the nonce, and with the key that no client is given. Who has served longer goes on. The
-other one *stands by*: it says nothing, asks on, and goes on when nobody older answers any more.
+answers with the nonce, and with the key that no client has. The one that has served longer goes on.
+The other one *stands by*: it says nothing, keeps asking, and goes on when nobody older answers.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ __all__ = ["Claims"]
 
 _log = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
-# Ours, and those of a handful of servers that were all given one number.
+# Ours, and those of a handful of servers that were all given the same number.
 _ANSWERS_PER_S = 8.0
 _REMEMBERED_QUESTIONS = 64
 _OLDER, _YOUNGER, _UNPROVEN = "older", "younger", "unproven"
 _WHO_WITH_KEYS = (
-    "Somebody has the broadcast key of a client or sends recorded messages, or the broker keeps "
+    "Somebody has the broadcast key of a client or sends recorded messages, or the broker holds "
     "claims back: see who may write the time topic, and change the fleet key."
 )
-_WHO_WITHOUT = "Anybody who may write the time topic can do that: see the access list, use keys."
-# How long an answer may be under way to who was just connected, and says nothing until then.
+_WHO_WITHOUT = "Anybody who may write the time topic can do that: check the access list, use keys."
+# How long an answer may take to reach a server that just connected, which is silent until then.
 _ANSWER_NS = 200_000_000
-# How long a status speaks of what does not go on: somebody has to see it.
+# How long a status reports what is over: somebody has to see it.
 _MENTIONED_NS = 600 * _SECOND
 
 
@@ -73,18 +73,18 @@ class Claims:
         self._round: Timer | None = None
         self._ask_again = False
         self._older: Claim | None = None
-        # When the question was asked that they answered last: they were there after that.
+        # When the question that they last answered was asked: they were there after that.
         self._older_ns = self._younger_ns = self._unproven_ns = -_MENTIONED_NS
         self._heard_ns = self._said_ns = -_MENTIONED_NS
         self._silent_until_ns = 0
         self._said = ""
 
     def connecting(self) -> None:
-        """Be silent at first, but not for ever where the subscription is never granted."""
+        """Be silent at first, but not for ever if the subscription is never granted."""
         self._silent_until_ns = time.monotonic_ns() + self._timeout_ns // 4
 
     def connected(self) -> None:
-        """Ask at once: from now on the answer can be heard."""
+        """Ask at once: answers can be heard from now on."""
         answer_ns = time.monotonic_ns() + _ANSWER_NS
         self._silent_until_ns = min(self._silent_until_ns, answer_ns)
         if self._round is not None:
@@ -153,7 +153,7 @@ class Claims:
             self._older = None
 
     def _close(self, *, suspects: bool) -> None:
-        """A quarter of the timeout after a question, say what came of it; ask on if need be."""
+        """A quarter of the timeout after a question, say what came of it; ask again if need be."""
         self._round = None
         if suspects and not self._is_recent(max(self._older_ns, self._younger_ns)):
             self._unproven_ns = self._heard_ns
@@ -165,7 +165,7 @@ class Claims:
         said, self._said = self._said, self._finding
         said_ns, self._said_ns = self._said_ns, time.monotonic_ns()
         if said == _OLDER != self._said:
-            _log.warning("nobody older answers for the number %d: serving again", self.number)
+            _log.warning("no older server answers for the number %d: serving again", self.number)
         if self._said and (self._said != said or self._said_ns - said_ns > _MENTIONED_NS):
             _log.warning("%s", self.says)
 
@@ -181,7 +181,7 @@ class Claims:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing may be said under our number: it is another one's, or was not asked."""
+        """Whether nothing may be said under our number: another has it, or we have yet to ask."""
         return self.standing_by or time.monotonic_ns() < self._silent_until_ns
 
     @property
@@ -195,12 +195,12 @@ class Claims:
 
     @property
     def says(self) -> str:
-        """A sentence on who else has our number; empty where nobody was found lately."""
+        """A sentence on who else has our number; empty if nobody was found lately."""
         finding, number = self._finding, self.number
         if finding == _OLDER:
             return (
                 f"another time server with the number {number} has served longer: this one stands "
-                f"by, publishes and answers nothing, and goes on when that one is silent for "
+                f"by, publishes and answers nothing, and takes over when that one is silent for "
                 f"{self._timeout_ns / _SECOND:g} s; give it a number of its own with --number."
             )
         if finding == _YOUNGER:

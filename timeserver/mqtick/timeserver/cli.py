@@ -46,13 +46,13 @@ _log = logging.getLogger("mqtick.timeserver")
 
 EXAMPLES = """\
   mqtick-timeserver --broker mqtt://broker.lan
-      serve this host's time, as good as chronyd says it is
+      serve this host's time, with the quality that chronyd states
   mqtick-timeserver --broker mqtt://broker.lan --trust-system-clock --interval-s 0.5
       serve it twice a second without asking chronyd
   mqtick-timeserver status
-      ask the running server how it is
+      show the state of the running server
   mqtick-timeserver doctor
-      look for what keeps it from being followed"""
+      look for what keeps clients from following it"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,12 +65,12 @@ def _main(arguments: Sequence[str] | None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     run = commands.add_parser("run", help="serve the time (the default)")
     add_run_flags(run, Settings, CONFIG)
-    examined = commands.add_parser("doctor", help="look for what keeps it from being followed")
-    examined.add_argument("--json", action="store_true", help="for machines")
+    examined = commands.add_parser("doctor", help="look for what keeps clients from following it")
+    examined.add_argument("--json", action="store_true", help="print JSON")
     add_run_flags(examined, Settings, CONFIG)
     asked = commands.add_parser("status", help="show the running server's status")
-    asked.add_argument("--json", action="store_true", help="for machines")
-    asked.add_argument("--state-folder", default="", help="where status.json lies")
+    asked.add_argument("--json", action="store_true", help="print JSON")
+    asked.add_argument("--state-folder", default="", help="folder of status.json")
     words = sys.argv[1:] if arguments is None else arguments
     args = parser.parse_args(with_default_command(parser, words, ("run", "doctor", "status")))
     if args.command == "status":
@@ -109,7 +109,7 @@ def _show_status(folder: str, as_json: bool) -> int:
         print("\n".join(lines))
         if found.age_ns > STALE_NS:
             print(
-                f"this status is {found.age_ns / 1e9:.0f} s old: the server does not run any more"
+                f"this status is {found.age_ns / 1e9:.0f} s old: the server is not running any more"
             )
     fresh = found.age_ns <= STALE_NS
     good = fresh and found.values.get("state") == "synchronised"

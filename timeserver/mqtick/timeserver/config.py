@@ -25,8 +25,8 @@ class Settings(ConnectionSettings):
     )
     formats: tuple[str, ...] = key(
         ("precise",),
-        "Formats to publish and to answer in. Only precise has tags and says unsynchronised; the "
-        "others are for nodes by others.",
+        "Formats to publish and to answer in. Only precise has tags and can say unsynchronised; "
+        "the others are for nodes by other authors.",
         choices=("precise", "1451.1.6", "draft-2021"),
     )
     name: str = key(
@@ -37,7 +37,7 @@ class Settings(ConnectionSettings):
     trust_system_clock: bool = key(
         False,
         "Publish this host's clock as synchronised without asking chronyd: for a host whose clock "
-        "is the fleet's reference by decision.",
+        "is the fleet's reference by definition.",
     )
     trusted_stratum: int = key(
         1, "Stratum published with trust_system_clock.", minimum=1, maximum=15
@@ -46,7 +46,7 @@ class Settings(ConnectionSettings):
         0.0, "Root distance published with trust_system_clock.", minimum=0.0, maximum=1e9
     )
     chronyd_interval_s: float = key(
-        4.0, "Time between two questions to chronyd.", minimum=0.5, maximum=60.0
+        4.0, "Time between two queries to chronyd.", minimum=0.5, maximum=60.0
     )
     chronyd_host: str = key(
         "", "Address, or path of the command socket, of the chronyd to ask; empty: this host's."
@@ -56,13 +56,13 @@ class Settings(ConnectionSettings):
     )
     echo: bool = key(True, "Offer the private echo, which brackets each client's reply.")
     client_requests_per_s: float = key(
-        4.0, "Requests of one client that are answered, on average.", minimum=0.01, maximum=1000.0
+        4.0, "Requests answered per client, on average.", minimum=0.01, maximum=1000.0
     )
     client_burst: int = key(
-        40, "Requests of one client that are answered at once.", minimum=1, maximum=10000
+        40, "Requests answered per client in one burst.", minimum=1, maximum=10000
     )
     total_requests_per_s: float = key(
-        1000.0, "Requests of all clients that are answered.", minimum=1.0, maximum=100000.0
+        1000.0, "Requests answered for all clients together.", minimum=1.0, maximum=100000.0
     )
     pulse: str = key(
         "after",
@@ -78,7 +78,7 @@ class Settings(ConnectionSettings):
     )
     experiments: bool = key(
         False,
-        "Obey the commands of an experiment's runner (mqtick-lab) on a topic of our own: for a "
+        "Obey the commands of an experiment's runner (mqtick-lab) on a topic of its own: for a "
         "bench, not for a fleet (see docs/protocol.md).",
     )
     virtual_clock: str = key(

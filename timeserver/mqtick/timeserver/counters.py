@@ -1,4 +1,4 @@
-"""Counters of what was done and of what was refused, a reason each."""
+"""Counters of what was done and of what was refused, by reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqtick-timeserver doctor`: looks for what keeps a time server from being followed."""
+"""`mqtick-timeserver doctor`: looks for what keeps clients from following a time server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mqtick.timeserver.status import PROGRAM, STALE_NS
 __all__ = ["Host", "examine"]
 
 _OWN_NUMBER = "give each time server a number of its own (number)"
-# Reasons of `refused` about which somebody can do something.
+# Reasons in `refused` that somebody can do something about.
 _REMEDIES = {
-    "tag": "a client, or somebody, has other keys: compare the key files",
+    "tag": "a client, or someone else, has other keys: compare the key files",
     "unsigned": "a client has no keys: give it its key file",
     "subscription": "the broker's access list: compare it with docs/protocol.md, section 3",
     "rate": "a client asks too often: client_requests_per_s, client_burst",
@@ -42,7 +42,7 @@ class Host:
 
 
 def examine(settings: Settings, host: Host) -> Iterator[Check]:
-    """Yield what is found, one finding after the other; never raises."""
+    """Yield the findings one by one; never raises."""
     status = _status(settings)
     fresh = isinstance(status, Status) and status.age_ns <= STALE_NS
     running = status.values if isinstance(status, Status) and fresh else {}
@@ -75,9 +75,9 @@ def check_formats(settings: Settings) -> Iterator[Check]:
     if unsigned:
         yield warn(
             "formats",
-            f"{', '.join(unsigned)}: messages without tags, keys or not",
+            f"{', '.join(unsigned)}: messages without tags, even with keys",
             'formats = ["precise"]',
-            "who may publish on their topics? leave out what no node of others needs",
+            "who may publish on their topics? leave out formats that no foreign node needs",
         )
     if settings.formats and "precise" not in settings.formats:
         remedy = "other servers and mqtick's clients know this one by its precise time messages"
@@ -122,8 +122,8 @@ def check_reference(settings: Settings, host: Host) -> Check:
         return fail(
             "reference clock",
             found.reason,
-            "a clock that chronyd has synchronised",
-            "chronyc sources; or trust_system_clock, where this clock is right by decision",
+            "a clock synchronised by chronyd",
+            "chronyc sources; or trust_system_clock, if this clock is right by definition",
         )
     return ok(
         "reference clock", f"{found.reason} Root distance {found.root_distance_ns / 1e3:.0f} us"
@@ -168,13 +168,13 @@ def _check_echo(values: Mapping[str, Any]) -> Iterator[Check]:
     if found == "broken":
         yield warn(
             "echo",
-            "not offered: the broker does not deliver in the order that it needs",
+            "not offered: the broker does not deliver in the order that the echo needs",
             "kept",
             "nothing is wrong: clients use the two-way exchange; docs/brokers.md has brokers "
-            "that keep it",
+            "that keep the order",
         )
     elif found == "unknown":
-        yield ok("echo", "not offered yet: the broker's order is being tried out")
+        yield ok("echo", "not offered yet: the broker's order is being tested")
     elif found is not None:
         yield ok("echo", "off" if found == "off" else "offered: the broker keeps the order")
 
@@ -210,7 +210,7 @@ def check_broker(heard: Heard) -> Check:
 
 
 def check_subscriptions(heard: Heard) -> Check:
-    """Check that the broker grants what a time server has to hear."""
+    """Check that the broker grants the subscriptions that a time server needs."""
     refused = [topic for topic, granted in heard.granted.items() if not granted]
     if refused:
         remedy = "the access list: docs/protocol.md, section 3"
@@ -243,7 +243,7 @@ def check_number(heard: Heard, settings: Settings, running: Mapping[str, Any]) -
         remedy = f"access list: it reads and writes {settings.prefix}/o/{number}/+"
         yield warn(name, "the running server does not answer for it", "an answer", remedy)
     elif not running and count:
-        remedy = "who publishes there? with keys, whoever has those of a client can"
+        remedy = "who publishes there? with keys, anyone who has a client's can"
         value = f"{count} time messages {came}, but no server answers for them"
         yield warn(name, value, "none", remedy)
     elif running:
@@ -269,5 +269,5 @@ def check_others(heard: Heard, number: int) -> Iterator[Check]:
     )
     yield ok("other servers", ", ".join(others) or "none")
     for reason, count in sorted(heard.refused.items()):
-        remedy = _REMEDIES.get(reason, "somebody publishes there what is none of ours")
+        remedy = _REMEDIES.get(reason, "somebody publishes foreign messages there")
         yield warn("messages of servers", f"{count} {reason}", "none refused", remedy)

@@ -1,4 +1,4 @@
-"""What the time server's doctor hears on the broker, on a connection beside the running server."""
+"""What the time server's doctor hears on the broker, next to the running server's connection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Heard:
     """From the first attempt to the broker's answer."""
     kernel_stamps: bool = False
     granted: dict[str, bool] = field(default_factory=dict)
-    """By topic filter, what the broker said to our subscription."""
+    """By topic filter, the broker's answer to our subscription."""
     loop_topic: str = ""
     loop_ns: int | None = None
     """From our transmission to our own arrival; None: it did not come."""
@@ -119,7 +119,7 @@ def listen(settings: Settings, broker: Broker, keyring: Keyring, listen_s: float
     loop = Loop()
     listener = _Listener(settings, loop, broker, keyring)
     heard, connection = listener.heard, listener.connection
-    attempts = 2 if broker.version == "5" else 1  # the second by MQTT 3.1.1
+    attempts = 2 if broker.version == "5" else 1  # the second with MQTT 3.1.1
     patience_s = attempts * broker.connect_timeout_s + 2
     began_ns = time.monotonic_ns()
     connection.start()

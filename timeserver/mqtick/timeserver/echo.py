@@ -1,13 +1,13 @@
 """The private echo: two connections of the server that bracket each client's reply.
 
 The broker delivers to exact subscriptions in the order in which they were made, then to `+`, then
-to `#` (Mosquitto). So the first echo subscribes to a client's very topic before the client does,
+to `#` (Mosquitto). So the first echo subscribes to a client's exact topic before the client does,
 and the last echo subscribes to `#` below the server's reply topics.
 
 The first delivery of a message costs the broker most: it wakes a sleeping processor, 10 to 20 us on
-a virtual machine. So a third connection, the warmer, stands before the first echo and takes that
-upon itself; its arrivals mean nothing. What is left between first echo, client and last echo is
-small and alike. All three live in a thread of their own, because the server's main thread is
+a virtual machine. So a third connection, the warmer, comes before the first echo and bears that
+cost; its arrivals mean nothing. What remains between first echo, client and last echo is small and
+similar. All three live in a thread of their own, because the server's main thread is
 still awake from sending the reply and would wake nothing.
 """
 
@@ -27,7 +27,7 @@ from mqtick.protocol.topics import TopicTree
 __all__ = ["EchoPair"]
 
 # Six times the longest pause of our clients between two requests (an hour). The first echo that
-# subscribes anew for one that is still there stands behind it, and nothing would tell it so.
+# subscribes again for one that is still there is behind it, and nothing would tell it so.
 _IDLE_NS = 6 * 3_600_000_000_000
 _PROBE = ""
 
@@ -36,11 +36,11 @@ class EchoPair:
     """Keeps the connections and, for each client, the first echo's subscription.
 
     `ready` and `close` are called by the main thread, `on_echo(arrival, last)` and
-    `on_placed(topic)`, when the first echo stands where the order is probed, are called in it;
-    everything else happens in the echoes' own. Echoes are handed over when the main thread asks by
-    `hear`, for each time that one thread wakes the other costs both.
+    `on_placed(topic)`, when the first echo is in place for the order probe, are called in it;
+    everything else happens in the echoes' own. Echoes are handed over when the main thread asks
+    with `hear`, because each wake-up of one thread by the other costs both.
 
-    `placement` changes (modulo 4) whenever the first echo subscribed anew, so that clients know
+    `placement` changes (modulo 4) whenever the first echo subscribed again, so that clients know
     that they must place themselves behind it again.
     """
 
@@ -108,7 +108,7 @@ class EchoPair:
         return sum(granted for client, (granted, _) in known if client != _PROBE)
 
     def ready(self, client: str) -> bool:
-        """Whether this client's replies are bracketed now; if not, see to it for the next time."""
+        """Whether this client's replies are bracketed now; if not, arrange it for the next time."""
         known = self._clients.get(client)
         now_ns = time.monotonic_ns()
         if known is None or now_ns - known[1] > _IDLE_NS // 2:
@@ -139,9 +139,9 @@ class EchoPair:
     # -- in the echoes' thread ---------------------------------------------------------------
 
     def _echo_arrived(self, arrival: Arrival, *, last: bool) -> None:
-        """Keep it; hand over what there is if that was asked for, or if nobody will ask.
+        """Keep it; hand over what is there if that was asked for, or if nobody will ask.
 
-        Of a reply the last one completes it; of a probe either may, that is what it is to find out.
+        A reply is completed by the last echo; a probe by either: the probe is to find out which.
         """
         self._arrived.append((arrival, last))
         if (last and self._at_once) or arrival.topic == self._topic(_PROBE):
@@ -149,7 +149,7 @@ class EchoPair:
 
     def _set_last(self, ready: bool) -> None:
         self._last_ready = ready
-        if ready:  # what was asked before it listened has found nothing out
+        if ready:  # what was asked before it listened means nothing
             self._place_probe()
 
     def _last_up(self) -> None:
@@ -163,7 +163,7 @@ class EchoPair:
         return self._tree.reply(self._number, client)
 
     def _place_all(self) -> None:
-        """Subscribe anew for everybody: the warmer or the first echo lost its place."""
+        """Subscribe again for everybody: the warmer or the first echo lost its place."""
         self.placement = (self.placement + 1) % 4
         clients = list(self._clients.items())
         self.first.unsubscribe([self._topic(client) for client in self._clients])

@@ -20,7 +20,7 @@ class Election:
         self._heard: dict[int, int] = {}
 
     def connected(self, now_ns: int) -> None:
-        """From now on the others can be heard."""
+        """The others can be heard from now on."""
         self._listening_ns = now_ns
 
     def heard(self, number: int, now_ns: int) -> None:
@@ -41,7 +41,7 @@ class Election:
         )
 
     def settled(self, now_ns: int) -> bool:
-        """Whether every other server has had the time to be heard."""
+        """Whether every other server has had time to be heard."""
         return self._listening_ns is not None and now_ns - self._listening_ns >= self.timeout_ns
 
     def leads(self, now_ns: int) -> bool:

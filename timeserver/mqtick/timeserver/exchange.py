@@ -66,7 +66,7 @@ class PreciseResponder:
 
     `echo_ready(client)` says whether both echoes of that client's replies are in place (and puts
     them there if they are not); `hear_echoes(at_once)` takes over what they have heard by now
-    (`on_echo` is called), and tells them whether from now on to call by themselves, which costs the
+    (`on_echo` is called), and tells them whether to call by themselves from now on, which costs the
     program a wake-up each; `later(delay_ns, call)` calls in the future. `publish_unstamped` is for
     what nobody asks the transmit time of.
     """
@@ -102,7 +102,7 @@ class PreciseResponder:
         self._later, self._reference, self._generation = later, reference, generation
         self._pending: OrderedDict[tuple[str, int], Exchange] = OrderedDict()
         self._late: set[tuple[str, int]] = set()
-        """Those whose echoes were not there when they should have been."""
+        """Replies whose echoes were not there when they should have been."""
         self._told_at_once = False
         self._answered: dict[tuple[str, bytes], int] = {}
         """Client and nonce of recent requests, and when they came; the oldest first."""
@@ -177,7 +177,7 @@ class PreciseResponder:
         if transmit is None:
             self._counters.refuse("not-sent")
             return
-        # It mostly is there already; left where it is, it would wake the program up.
+        # It is mostly there already; if left there, it would wake the program up.
         self._collect_stamps()
         self._counters.count("replies")
         if len(self._pending) >= _PENDING_LIMIT:
@@ -192,7 +192,7 @@ class PreciseResponder:
     def on_echo(self, arrival: Arrival, *, last: bool) -> None:
         """Note that a reply came back to the server, on the first or the last echo connection.
 
-        The first copy counts: another one is somebody's who sent it again.
+        The first copy counts: any other was sent again by somebody else.
         """
         try:
             _, client = self._tree.parse_reply(arrival.topic)
@@ -212,7 +212,7 @@ class PreciseResponder:
             self._later(_STAMP_WAIT_NS, lambda: self._finish(key, exchange))
 
     def _due(self, key: tuple[str, int], exchange: Exchange) -> None:
-        """Finish; but where the echoes have not come yet, give them more time."""
+        """Finish; but if the echoes have not come yet, give them more time."""
         if not exchange.is_complete:
             self._told_at_once = True
             self._hear_echoes(True)
@@ -224,7 +224,7 @@ class PreciseResponder:
         self._relax()
 
     def _relax(self) -> None:
-        """Where no echo is late, none has to be told at once."""
+        """If no echo is late, none has to be reported at once."""
         if self._told_at_once and not self._late:
             self._told_at_once = False
             self._hear_echoes(False)
@@ -257,7 +257,7 @@ class PreciseResponder:
         return self._clock.time_of_kernel_ns(stamp.realtime_ns) - exchange.stated_ns
 
     def _echo(self, exchange: Exchange, sent: Stamp, correction_ns: int | None) -> Echo | None:
-        """Return the echo message where both echoes came, in order and with their own stamps."""
+        """Return the echo message if both echoes came, in order and with their own stamps."""
         first, last = exchange.first, exchange.last
         if not exchange.wants_echo:
             return None

@@ -17,7 +17,7 @@ __all__ = ["KEPT_EDGES", "Experiments"]
 KEPT_EDGES = 64
 _MS = 1_000_000
 _LONGEST_MS = 10_000
-# A message of the schedule that is due so soon would meet the additional one.
+# A scheduled message that is due this soon would collide with the additional one.
 _APART_NS = 5 * _MS
 # The broker is busy with the subscribers at first; the answer comes after them.
 _ANSWER_AFTER_NS = 50 * _MS

@@ -1,4 +1,4 @@
-"""The formats of others: 1451.1.6 text and the 2021 draft, published and answered.
+"""The formats of other authors: 1451.1.6 text and the 2021 draft, published and answered.
 
 Neither can say `unsynchronised` and neither has a server number: they are served only by the
 lowest server alive, and only while its clock is synchronised.
@@ -29,7 +29,7 @@ __all__ = ["ForeignFormats"]
 _log = logging.getLogger(__name__)
 _RESPONSE_TOPIC_OCTETS = 128
 # A broker that takes no dots in topics (nats-server before 2.10) refuses the subscription, and
-# closes the connection on the first message: twice is no chance.
+# closes the connection on the first message: twice is no accident.
 _SHORT_S = 10.0
 _SHORT_CONNECTIONS = 2
 
@@ -64,7 +64,7 @@ class ForeignFormats:
 
     @property
     def draft(self) -> bool:
-        """Whether draft-2021 is spoken: not by MQTT 3.1.1, that has no user properties."""
+        """Whether draft-2021 is spoken: not with MQTT 3.1.1, which has no user properties."""
         return self._wants_draft and self._connection.version_5
 
     def topics(self) -> list[str]:
@@ -83,7 +83,7 @@ class ForeignFormats:
             self.text = False
             _log.warning(
                 "1451.1.6 is off: %s refuses its topic %s and ends the connection when time is "
-                "published there; formats without it says so from the start",
+                "published there; leave it out of formats to avoid this",
                 self._connection.address,
                 text1451.REQUEST_TOPIC,
             )

@@ -17,7 +17,7 @@ from mqtick.timeserver.election import Election
 __all__ = ["GONE", "Neighbours"]
 
 GONE = b'{"state":"gone"}'
-"""The status of a server that left, also its last will."""
+"""The status of a server that has left; also its last will."""
 
 
 class Neighbours:
@@ -61,7 +61,7 @@ class Neighbours:
             self._claims.stranger()
 
     def on_status(self, arrival: Arrival, own: bytes) -> None:
-        """Take a status; `own` is what we said last on our own topic."""
+        """Take a status; `own` is what we last said on our own topic."""
         try:
             number = self._tree.parse_status(arrival.topic)
         except DecodeError as error:

@@ -1,7 +1,7 @@
-"""Does this broker deliver in the order on which the echo relies? Ask it, do not assume it.
+"""Does this broker deliver in the order on which the echo relies? Test it, do not assume it.
 
-The server plays a client: it subscribes to a topic of its own behind the first echo, sends itself
-messages there and looks whether they reach first echo, itself, last echo in this order.
+The server acts as a client: it subscribes to a topic of its own behind the first echo, sends itself
+messages there and checks that they reach first echo, itself, last echo in this order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["OrderProbe", "keeps_order"]
 _BURST = 12
 _BURST_SPACING_NS = 40_000_000
 _INTERVAL_NS = 16_000_000_000
-# Where the last message was in order and those before it were not: 64 of them take 32 s.
+# If the last message was in order and those before it were not: 64 of them take 32 s.
 _DOUBT_INTERVAL_NS = 500_000_000
 _NEEDED = 8
 _REMEMBERED = 64
@@ -28,7 +28,7 @@ _NONCE_OCTETS = 8
 
 
 def keeps_order(wrong: int, messages: int) -> bool:
-    """Whether a broker of which so many messages were out of order delivers in order as a rule.
+    """Whether a broker with that many messages out of order delivers in order as a rule.
 
     One in 32 is let pass: two interrupts may be served the wrong way round now and then.
     """
@@ -39,8 +39,8 @@ class OrderProbe:
     """Sends itself messages on a topic and keeps the last verdicts.
 
     `trusted` from eight verdicts on, while the broker `keeps_order`. A message of which some stamp
-    is not the kernel's gives no verdict, nor does one that the broker may have held back until what
-    went before was acknowledged (Nagle's algorithm), which a loaded one does.
+    is not the kernel's gives no verdict, nor does one that the broker may have held back until the
+    previous one was acknowledged (Nagle's algorithm), as a loaded broker does.
     """
 
     def __init__(self, loop: Loop, connection: Connection) -> None:
@@ -52,7 +52,7 @@ class OrderProbe:
         self._next: Timer | None = None
 
     def place(self, topic: str) -> None:
-        """Subscribe behind the first echo, which has just subscribed; then begin to ask."""
+        """Subscribe behind the first echo, which has just subscribed; then begin to test."""
         self._verdicts.clear()
         self._connection.unsubscribe([self.topic] if self.topic else [])
         self.topic = topic

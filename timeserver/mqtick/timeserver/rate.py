@@ -30,7 +30,7 @@ class Bucket:
 
 
 class RateLimit:
-    """One bucket for all and one a client; the client unheard for longest makes room for a new."""
+    """One bucket for all and one per client; the client idle longest makes room for a new one."""
 
     def __init__(
         self, *, client_rate: float, client_burst: float, total_rate: float, clients: int = 4096

@@ -1,4 +1,4 @@
-"""How good the server's own clock is, as chronyd says: stratum, root distance, leap."""
+"""How good the server's own clock is according to chronyd: stratum, root distance, leap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reference:
 
     synchronised: bool
     stratum: int
-    """1 to 15: of this server, as its clients see it."""
+    """1 to 15: this server's own, as its clients see it."""
     root_distance_ns: int
     """Bound of this clock's error against UTC, as far as its own source knows."""
     leap: Leap

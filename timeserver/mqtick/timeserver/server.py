@@ -42,12 +42,12 @@ _LOOP_INTERVAL_NS = 4 * _SECOND
 
 
 class Obeys(Protocol):
-    """What hears the commands of an experiment's runner, where that is wanted."""
+    """Hears the commands of an experiment's runner, if that is enabled."""
 
     topic: str
 
     def on_command(self, arrival: Arrival) -> None:
-        """Take what came on `topic`."""
+        """Handle a message on `topic`."""
 
 
 class Server:
@@ -165,7 +165,7 @@ class Server:
         )
 
     def _echo_ready(self, client: str) -> bool:
-        """Whether a reply will be bracketed; sees to the client's place even before that."""
+        """Whether a reply will be bracketed; arranges the client's place even before that."""
         return self.echo is not None and self.echo.ready(client) and self.order.trusted
 
     def _place_probe(self, topic: str) -> None:
@@ -208,7 +208,7 @@ class Server:
         return self._since_ns
 
     def use_keys(self, keyring: Keyring) -> None:
-        """Sign and verify with these keys from now on; KeyFileError, before any is changed."""
+        """Sign and verify with these keys from now on; KeyFileError before any is changed."""
         self.claims.keys = keyring.server()
         self.broadcast.keys = self.neighbours.keys = keyring.broadcast()
         self.responder.use_keys(keyring)
@@ -248,7 +248,7 @@ class Server:
         if not granted:
             self.counters.refuse("subscription")
             self.connection.last_error = (
-                f"{self.connection.address} refused a subscription, so that requests may go "
+                f"{self.connection.address} refused a subscription, so requests may go "
                 "unanswered: compare its access list with the one in docs/protocol.md"
             )
             _log.warning("%s", self.connection.last_error)
@@ -283,7 +283,7 @@ class Server:
         return self.connection.connected and not self.claims.silent
 
     def publish_extra(self, after_ns: int, done: Callable[[int | None, int], None]) -> None:
-        """Publish one message beside the schedule; `done(sequence or None, deadline)` follows."""
+        """Publish one message outside the schedule; `done(sequence or None, deadline)` follows."""
         deadline_ns = self.clock.time_ns() + after_ns
 
         def due() -> None:
@@ -325,7 +325,7 @@ class Server:
         self.lateness.note(deadline_ns, sent_ns, self.interval_ns)
         if self.leads():
             self.foreign.publish()
-        self.connection.collect_stamps()  # left where it is, a stamp would wake the program up
+        self.connection.collect_stamps()  # if left there, a stamp would wake the program up
 
     # -- receiving -------------------------------------------------------------------------
 

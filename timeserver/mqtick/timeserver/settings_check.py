@@ -1,4 +1,4 @@
-"""What cannot work, and what stands open, in settings that are good one by one."""
+"""What cannot work, and what is left open, in settings that are valid one by one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mqtick.timeserver.config import Settings
 __all__ = ["NO_KEYS", "check_settings", "open_doors"]
 
 NO_KEYS = (
-    "there are no keys (keys_file): whoever may publish on the broker's time topics can set every "
-    "client's clock; docs/threat-model.md says what the access list must forbid"
+    "there are no keys (keys_file): anyone who may publish on the broker's time topics can set "
+    "every client's clock; docs/threat-model.md says what the access list must forbid"
 )
 
 
@@ -44,6 +44,6 @@ def open_doors(settings: Settings) -> Iterator[str]:
     unsigned = [name for name in settings.formats if name != "precise"]
     if unsigned:
         yield (
-            f"formats has {', '.join(unsigned)}, whose messages carry no tags, keys or not: "
-            "whoever may publish on their topics sets the clocks that follow them"
+            f"formats has {', '.join(unsigned)}, whose messages carry no tags, even with keys: "
+            "anyone who may publish on their topics can set the clocks that follow them"
         )

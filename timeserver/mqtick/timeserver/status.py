@@ -12,13 +12,13 @@ __all__ = ["PROGRAM", "STALE_NS", "metrics", "status", "status_lines"]
 
 PROGRAM = "mqtick-timeserver"
 STALE_NS = 5_000_000_000
-"""A status that is older is of a server that has ended, or hangs."""
+"""An older status is from a server that has ended, or hangs."""
 
 
 _ECHO = {
     "kept": "offered, the broker keeps the order",
     "broken": "not offered, the broker does not keep the order",
-    "unknown": "not offered yet, the broker's order is being tried out",
+    "unknown": "not offered yet, the broker's order is being tested",
     "off": "off",
 }
 
@@ -118,7 +118,7 @@ def metrics(values: dict[str, Any]) -> list[Metric]:
             values["state"] == "synchronised",
         ),
         "standing_by": (
-            "1 while another server that has served longer has this one's number.",
+            "1 while another server, which has served longer, has this one's number.",
             values["state"] == "standing by",
         ),
         "connected": ("1 while the broker is connected.", values["connected"]),
@@ -136,7 +136,7 @@ def metrics(values: dict[str, Any]) -> list[Metric]:
         Metric(f"mqtick_timeserver_{name}", float(value), text)
         for name, (text, value) in gauges.items()
     ]
-    text = "Messages of others under this server's number."
+    text = "Messages by others under this server's number."
     found.append(Metric("mqtick_timeserver_conflicts_total", values["conflicts"], text, "counter"))
     for kind, text in (("done", "Things done."), ("refused", "Messages refused, by reason.")):
         for name, count in sorted(values[kind].items()):
