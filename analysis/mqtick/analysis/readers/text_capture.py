@@ -24,7 +24,7 @@ _UNITS: Final = {"": 1.0, "k": 1e3, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6
 
 
 def unit_of(text: str, of: str) -> float | None:
-    """Return the factor of a unit to its base ("mV" of "V" is 0.001), None where it is another."""
+    """Return the factor of a unit to its base ("mV" of "V" is 0.001), None if it is not one."""
     text = text.strip().strip("[]()").strip()
     words = {"V": ("V", "Volt", "volt", "Volts", "volts"), "s": ("s", "sec", "second", "seconds")}
     for word in words[of]:
@@ -241,7 +241,7 @@ def _waveform(name: str, values: Floats, grid: Grid, notes: list[str]) -> Wavefo
         start_fs = grid.start_fs + first * grid.interval_fs
         return waveform_of_volts(values, grid.interval_fs, start_fs)
     except ValueError as error:
-        once(notes, f"{name}: values that are no volts ({error}); it was left out.")
+        once(notes, f"{name}: values that are not volts ({error}); it was left out.")
         return None
 
 
