@@ -63,9 +63,9 @@ def open_capture(path: Path) -> CaptureFile:
             file = known.open(path)
             if not known.tested:
                 file.notes.append(
-                    f"{known.name} is read by its description and is untested: no such file by "
-                    "other authors was available. Compare the first edges with the instrument's "
-                    "screen."
+                    f"The reader for {known.name} follows a description of the format and is "
+                    "untested: no such file by other authors was available. Compare the first "
+                    "edges with the instrument's screen."
                 )
             return file
     raise CaptureError(

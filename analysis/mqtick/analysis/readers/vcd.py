@@ -1,8 +1,8 @@
 """Value change dumps (VCD, IEEE 1364-2005 clause 18), as logic analysers and simulators write them.
 
-Times are whole multiples of the timescale, so instants come out exact. Read as a stream: what is
-held in memory is the changes. Scalars only: vectors, reals and strings have no edges and are passed
-over.
+Times are whole multiples of the timescale, so instants come out exact. Read as a stream: only
+the changes are held in memory. Scalars only: vectors, reals and strings have no edges and are
+passed over.
 """
 
 from __future__ import annotations
