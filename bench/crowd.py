@@ -1,9 +1,9 @@
-"""Many simulated clients in one process, as cheap as can be: they are not what is measured.
+"""Many simulated clients in one process, as cheap as possible: they are not what is measured.
 
     python -m bench.crowd PORT COUNT RESULT [--closed-loop] [--no-echo]
 
-Each has a connection of its own, subscribes as a client does, and asks server 0: bursts of four
-every 16 s, at times of its own, or, in a closed loop, again as soon as it was answered. SIGTERM
+Each has its own connection, subscribes as a client does, and asks server 0: bursts of four
+every 16 s, at its own times, or, in a closed loop, again as soon as it was answered. SIGTERM
 ends it; RESULT then says how many requests were sent and how many replies came.
 """
 
