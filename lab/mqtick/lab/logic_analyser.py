@@ -42,7 +42,7 @@ class LogicAnalyser:
         self._setup: Setup | None = None
         self._acquisition: Acquisition | None = None
         self.rate_hz = 0
-        """Samples a second, after `set_up`."""
+        """Samples per second, after `set_up`."""
         self._samples = self._before = 0
 
     @property

@@ -47,9 +47,9 @@ class Oscilloscope:
         self.identity = Identity.parse(str(transport.play(Query("*IDN?"))))
         self.dialect: Dialect = dialect_for(self.identity, dialect)
         self.read_again = 0
-        """How often something had to be asked once more: an answer late, cut off or not in order.
+        """How often something had to be asked again: an answer was late, cut off or not valid.
 
-        The transport connects anew then, so that the next answer is no stale one.
+        The transport then reconnects, so that the next answer is not a stale one.
         """
 
     @classmethod

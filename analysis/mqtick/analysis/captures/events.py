@@ -102,7 +102,7 @@ def _unchanged(signal: Transitions, edges: list[Edge]) -> str:
 def events_of(
     parts: Parts, seen: Mapping[str, Seen], slope: str, *, triggered: bool
 ) -> tuple[list[Event], int]:
-    """Return a capture's events, and how many edges of the reference were not taken for one.
+    """Return a capture's events, and how many edges of the reference were not used as one.
 
     Triggered: the reference's edge nearest to the trigger is the event, and a node's edge is chosen
     as in a run folder (see `choose.judge`); edges of the reference that follow within a twentieth

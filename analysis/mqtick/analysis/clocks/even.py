@@ -100,7 +100,7 @@ def evenly(seconds: Floats, error_ns: Floats) -> Even:
 
 
 def _frequency(seconds: Floats, error_ns: Floats) -> float:
-    """Return the mean frequency error in ns a second, by least squares."""
+    """Return the mean frequency error in ns per second, by least squares."""
     t = seconds - seconds.mean()
     power = product(t, t)
     return product(t, error_ns - error_ns.mean()) / power if power > 0 else 0.0

@@ -168,7 +168,7 @@ def _record(
 
 
 def _started_ns(date: object, time: object, tag_s: float) -> int | None:
-    """Return the instrument's date and time (taken for UTC: it names no zone) plus the tag."""
+    """Return the instrument's date and time (taken as UTC: it names no zone) plus the tag."""
     if not (isinstance(date, bytes) and isinstance(time, bytes)) or not 0 <= tag_s < 1e9:
         return None
     for form in _DATES:

@@ -72,7 +72,7 @@ class Plan:
         to_seconds: the factor from that column to seconds.
         index_column: the column of sample numbers, which `grid` counts, None where it is the row.
         grid: the time base, where the head has it.
-        interval_s: the interval where the head tells it beside a time column, 0 where not.
+        interval_s: the interval if the head tells it in addition to a time column, else 0.
         rows: how many rows the head announces, 0 where it does not.
         delimiter, decimal_comma: as Columns has them.
         triggered: whether time 0 is the trigger; None: where it lies within the record.

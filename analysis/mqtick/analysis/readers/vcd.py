@@ -62,7 +62,7 @@ class _Signal:
         return Transitions(
             self.name,
             UNKNOWN if self.initial is None else self.initial,
-            # Not copied: of many changes there is no room for two.
+            # Not copied: with many changes there is no memory for two.
             np.frombuffer(self.instants, np.int64),
             np.frombuffer(self.levels, np.int8),
         )
@@ -77,7 +77,7 @@ class VcdHeader:
         comments: all of them, in one line.
         timescale_fs: what its times count, in fs.
         signals: the scalars by their code; several may share one.
-        others: the codes of what is no scalar.
+        others: the codes of what is not a scalar.
     """
 
     version: str = ""

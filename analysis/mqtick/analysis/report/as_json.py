@@ -18,7 +18,7 @@
       damaged[], notes[]    sentences
       provenance[]          label, text
 
-The file report.json has also files[]: the figures and tables beside it.
+The file report.json has also files[]: the figures and tables next to it.
 
 An estimate is {"value", "low", "high"}; low and high are null where there is no interval. Single
 values are not here: they are in shots.csv.

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 NOTHING: Final = "–"
-"""Stands where there is no value."""
+"""Shown where there is no value."""
 SPACE: Final = "\N{NO-BREAK SPACE}"
 _MINUS: Final = "\N{MINUS SIGN}"
 _DIGITS: Final = 4

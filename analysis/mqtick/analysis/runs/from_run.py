@@ -125,7 +125,7 @@ def _name_nodes(measurement: Measurement, run: Run, layout: Layout | None) -> No
     else:
         parts = [layout.publisher, layout.first, layout.last]
         pins = {(layout.channels[name].node, layout.channels[name].pin) for name in parts if name}
-        # A second instrument's trigger is the publisher's pin once more, and no other node.
+        # A second instrument's trigger is the publisher's pin again, not another node.
         others = [
             name for name, each in layout.channels.items() if (each.node, each.pin) not in pins
         ]

@@ -146,7 +146,7 @@ def _step_of(used: npt.NDArray[np.float64], blur: float) -> tuple[float, float]:
 def _strangers(
     values: Samples, within: tuple[float, float], step: float, tolerance: float
 ) -> npt.NDArray[np.float64]:
-    """Return some of the values within a range that are no multiple of the step above its begin."""
+    """Return some of the values within a range that are not whole steps above its start."""
     for at in range(0, values.size, _PIECE):
         piece = values[at : at + _PIECE].astype(np.float64)
         piece = piece[(piece >= within[0]) & (piece <= within[1])]

@@ -75,7 +75,7 @@ def fit_drift(
 
 
 def _half_width(when: Floats, residuals: Floats, scale: float, confidence: float) -> float:
-    """Half the interval of the slope, in us a second."""
+    """Half the interval of the slope, in us per second."""
     if scale == 0:
         return 0.0
     n = residuals.size

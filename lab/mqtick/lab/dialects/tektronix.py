@@ -178,7 +178,7 @@ class Tektronix(TektronixBase):
             if length < points * 0.99:
                 raise InstrumentError(
                     f"{self.identity.model} records {length:g} points at most, but {points} "
-                    f"are needed ({setup.span_s:g} s at {rate_hz:g} a second); set fewer points."
+                    f"are needed ({setup.span_s:g} s at {rate_hz:g} per second); set fewer points."
                 )
         else:
             depths = self.series.depths

@@ -29,7 +29,7 @@ _READY, _NEW_SIGNAL = 8192, 1
 
 
 class SiglentWfFront(Front):
-    """Signed octets, 25 a division; blocks with a header before and two line ends after."""
+    """Signed octets, 25 per division; blocks with a header before and two line ends after."""
 
     name = "siglent-wf"
     identity = "Siglent Technologies,SDS1104X-E,SIMULATED,8.2.6.1.37R9"

@@ -1,4 +1,4 @@
-"""Mean and spread against the number of subscribers, beside the published figure 9."""
+"""Mean and spread against the number of subscribers, next to the published figure 9."""
 
 from __future__ import annotations
 
