@@ -134,7 +134,7 @@ def test_channels_that_are_called_by_their_part_need_not_be_named(read: Read) ->
 def test_other_names_are_taken_in_their_order_and_that_is_said(read: Read) -> None:
     found = read({"a": [three()]}, channels={"publisher": "1", "pi4": "2", "pi5": "3"})
     assert (found.first, found.last) == ("pi4", "pi5")
-    assert "pi4 is taken as the first subscriber, and pi5 for the last one" in found.notes[0]
+    assert "pi4 is taken as the first subscriber, and pi5 as the last one" in found.notes[0]
 
 
 def test_cable_delays_are_taken_off(read: Read) -> None:

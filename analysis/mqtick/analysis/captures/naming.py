@@ -78,7 +78,7 @@ def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
     if (first, last) not in {(FIRST, LAST), (FIRST, "")}:
         notes.append(
             f"{first} is taken as the first subscriber"
-            + (f", and {last} for the last one" if last else "")
+            + (f", and {last} as the last one" if last else "")
             + ": name the channels first and last to say which they are."
         )
     if not reference:

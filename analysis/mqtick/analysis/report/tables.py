@@ -28,7 +28,7 @@ def tables_of(results: Sequence[Result]) -> dict[str, str]:
     """Return each table by its file name; one that would be empty is left out.
 
     The first column says which measurement a row belongs to. Text that a spreadsheet would
-    ftreat as a formula begins with an apostrophe; a cell without value is empty.
+    treat as a formula begins with an apostrophe; a cell without value is empty.
     """
     named = list(zip(names_of(results), results, strict=True))
     tables = {

@@ -58,7 +58,7 @@ class Waveform:
         if not (0 < self.volts_per_code < float("inf") and abs(self.code_at_zero) < float("inf")):
             raise ValueError(
                 f"The scale is {self.volts_per_code!r} V per code around "
-                "{self.code_at_zero!r}, which is not a valid scale; the instrument's preamble was "
+                f"{self.code_at_zero!r}, which is not a valid scale; the instrument's preamble was "
                 "not what it should be."
             )
         if self.interval_fs <= 0:
