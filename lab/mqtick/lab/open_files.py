@@ -19,7 +19,7 @@ def make_room(members: int) -> None:
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise OSError(
             f"{members} connections need {needed} open files, but this process may have at most "
-            f"{hard}, so no connection is made: raise the hard limit (`ulimit -Hn`, or LimitNOFILE= "
-            "in a unit), or share the members among more processes."
+            f"{hard}, so no connection is made: raise the hard limit (`ulimit -Hn`, or "
+            "LimitNOFILE= in a unit), or share the members among more processes."
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
