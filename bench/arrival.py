@@ -9,8 +9,8 @@ packet socket on the loopback (it needs root), the edge from the pin's record in
     python -m bench.arrival --short      1 round, blocks of 4 s
 
 A round has a block for each contestant alone, and two in which ours and the peer follow the same
-messages; each of them subscribes first in one. Together they compete for the processors, and the
-one with real-time rights wins; alone is the fairer comparison, so the goals apply to both.
+messages, each subscribed before the other once. Together they compete for the processors, and the
+one with real-time rights wins; alone is the fairer comparison, so the goals hold for both.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def block(
                 started(module, *arguments, log=log, pass_fds=(write_end,), prepare=prepare)
             )
             os.close(write_end)
-            time.sleep(1.0)  # it shall subscribe before the next one does
+            time.sleep(1.0)  # it must subscribe before the next one does
         time.sleep(_SETTLE_S)
         edges: list[list[int]] = [[] for _ in contestants]
         arrivals: list[list[tuple[int, int]]] = [[] for _ in contestants]
@@ -139,7 +139,7 @@ def block(
 
 
 def _edges(pipe: int) -> list[int]:
-    """Return when the edges were that wait in a pipe, on CLOCK_MONOTONIC_RAW."""
+    """Return the times of the edges waiting in a pipe, on CLOCK_MONOTONIC_RAW."""
     try:
         octets = os.read(pipe, 1 << 20)
     except BlockingIOError:
@@ -149,7 +149,7 @@ def _edges(pipe: int) -> list[int]:
 
 
 def _rows(report: Report, how: str, contestants: Sequence[Contestant]) -> None:
-    """Add what was measured in one constellation, and print how much the blocks differ."""
+    """Add what was measured in one arrangement, and print how much the blocks differ."""
     for one in contestants:
         medians = [quantile(sorted(values), 0.5) for values in one.arrival_us]
         print(
@@ -174,7 +174,7 @@ def measure(rounds: int, seconds: float) -> Report:
     sniffer = Sniffer()
     with contextlib.closing(sniffer), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # A listener for each contestant: the sender's port then says for whom a segment is.
+        # A listener for each contestant: the sender's port then says whom a segment is for.
         ports = {who: free_port() for who in (OURS, ORDINARY, PEER)}
         lines = "\n".join(f"listener {port} 127.0.0.1" for port in ports.values())
         alone, together = (

@@ -44,7 +44,7 @@ def serve(listener: socket.socket) -> None:
 
 
 def plain_reader(port: int) -> Callable[[str], object]:
-    """Read as little as can be: the header is taken as known, and nothing is checked."""
+    """Read as little as possible: the header is taken as known, and nothing is checked."""
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     expected = len(definite_block(bytes(_OCTETS))) + 1
@@ -61,7 +61,7 @@ def plain_reader(port: int) -> Callable[[str], object]:
 
 
 def started() -> tuple[multiprocessing.Process, int]:
-    """Serve from a process of its own, so that nobody waits for this one's interpreter."""
+    """Serve from a separate process, so that nothing waits for this one's interpreter."""
     listener = socket.create_server(("127.0.0.1", 0))
     process = multiprocessing.Process(target=serve, args=(listener,), daemon=True)
     process.start()
@@ -92,7 +92,7 @@ def main() -> None:
     for number in range(rounds):
         progress(f"round {number + 1} of {rounds}")
         for what, (command, _) in _DATA.items():
-            # Whoever comes after a slow one finds cold caches: each in turn.
+            # The one after a slow one finds cold caches: so each in turn.
             for who, read in chance.sample(list(readers.items()), len(readers)):
                 if who.startswith("PyVISA") and command == "F?" and number >= _SLOW_ROUNDS:
                     continue

@@ -1,9 +1,9 @@
 """chrony_lines: which refclock line serves best, and how soon does chronyd choose its source?
 
-Steady: a real mqtick-client measures a time server on a virtual clock (simulated), and its samples
-go to several chronyd at once, each with a line of its own, so that all judge the same samples. None
-steers (-x): each says how far this machine's clock is off, and so where it would put it; the truth
-is known. Two more get exact samples at the same instants.
+Steady: a real mqtick-client measures a time server on a virtual clock (simulated), and what it
+hands over goes to several chronyd at once, each with its own line, so that all judge the same
+samples. None steers (-x): each says by how much this machine's clock is off, and so what it would
+make of it; the truth is known. Two more get exact samples at the same instants.
 
 Start: chronyd and a client start at the same moment, then chronyd alone starts again; measured is
 the time until chronyd selects the source.
@@ -127,7 +127,7 @@ def steady(folder: Path, args: argparse.Namespace, report: Report) -> None:
     """Compare lines by the samples of one client."""
     folder.mkdir()
     candidates = [GENERATED, *args.changes, GENERATED + EXACT, BEFORE + EXACT]
-    # Hardly fast, so that nothing depends on when exactly, after it was asked, chronyd looked.
+    # Slow, so that nothing depends on exactly when chronyd looked after it was asked.
     served = VirtualClockSettings.starting_now(
         offset_ns=2_000_000, frequency_ppb=2_000.0, wander_ppb=10.0, seed=args.seed
     )

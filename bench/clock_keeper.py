@@ -1,12 +1,12 @@
-"""Puts the clock of this machine back to where it would be had nobody touched it.
+"""Sets this machine's clock back to where it would be if nobody had touched it.
 
     python bench/clock_keeper.py        notes the state of the clock, says `ready`, waits
 
 Each line on standard input is the number of a process to end first (chronyd). At the end of the
 input the clock is put back: frequency, tick and status as they were, CLOCK_REALTIME by
-CLOCK_MONOTONIC_RAW, which nobody can step or slew; slewed too, where that takes seconds, because
-a step upsets whoever measures on this machine. A process of its own (`ClockKeeper` starts it),
-because its input also ends when the process that steers is killed.
+CLOCK_MONOTONIC_RAW, which nobody can step or slew; slewed itself, where that takes seconds, because
+a step disturbs other measurements on this machine. A separate process (`ClockKeeper` starts it),
+because its input also ends when the one that steers is killed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adjtimex(modes: int = 0, **values: int) -> Timex:
-    """Set what `modes` says, and return how the clock is kept; OSError without the right."""
+    """Set what `modes` says, and return the state of the clock; OSError without permission."""
     state = Timex(modes=modes, **values)
     if _libc.adjtimex(ctypes.byref(state)) < 0:
         number = ctypes.get_errno()
@@ -91,7 +91,7 @@ class Keeper:
         self.raw_ns, self.realtime_ns = realtime_at_raw()
 
     def error_ns(self) -> int:
-        """How far the clock is from where it would be by itself; positive: ahead."""
+        """How far the clock is from where it would be without steering; positive: ahead."""
         raw_ns, realtime_ns = realtime_at_raw()
         elapsed_ns = raw_ns - self.raw_ns
         expected_ns = self.realtime_ns + elapsed_ns + round(elapsed_ns * frequency(self.state))
@@ -159,7 +159,7 @@ def is_running(number: int) -> bool:
 
 
 class ClockKeeper:
-    """The process that puts the clock back, whatever becomes of this one."""
+    """The process that puts the clock back, whatever happens to this one."""
 
     def __init__(self) -> None:
         # In a session of its own: Ctrl-C is for this process only.
@@ -175,7 +175,7 @@ class ClockKeeper:
             raise RuntimeError("the process that puts the clock back did not start")
 
     def end_first(self, number: int) -> None:
-        """Note a process that must not steer any more when the clock is put back."""
+        """Register a process that must no longer steer when the clock is put back."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{number}\n")
         self.process.stdin.flush()
@@ -196,7 +196,7 @@ def may_set_the_clock() -> bool:
 
 
 def other_daemons() -> list[str]:
-    """Return who steers this clock already, as `chronyd (123)`."""
+    """Return which programs already steer this clock, as `chronyd (123)`."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

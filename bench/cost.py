@@ -48,7 +48,7 @@ def peak_mb(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024 / 1e6
-    raise ValueError(f"/proc/{pid}/status has no VmHWM; the memory cannot be told.")
+    raise ValueError(f"/proc/{pid}/status has no VmHWM; so the memory is not known.")
 
 
 @dataclass
@@ -86,7 +86,7 @@ def _add(report: Report, what: str, who: str, usage: Usage) -> None:
 
 
 def alone_and_client(report: Report, folder: Path, seconds: float) -> None:
-    """Measure a server nobody asks, and a client beside a plain subscriber, at the same time."""
+    """Measure a server that nobody asks and, at once, a client next to a plain subscriber."""
     quiet, busy = folder / "quiet", folder / "busy"
     quiet.mkdir()
     busy.mkdir()
@@ -111,7 +111,7 @@ def alone_and_client(report: Report, folder: Path, seconds: float) -> None:
         usage = watch(pids, seconds)
         state = read_status(busy / "client/status.json").values["state"]
         if state != "synchronised":
-            raise RuntimeError(f"the client is {state}: what it costs then says nothing")
+            raise RuntimeError(f"the client is {state}: so its cost says nothing")
     ours, plain = usage["mqtick-client"], usage["paho"]
     _add(report, "a client, 1 Hz", "mqtick-client", ours)
     _add(report, "a client, 1 Hz", "plain paho-mqtt subscriber", plain)

@@ -2,8 +2,8 @@
 
     python -m bench.crowd PORT COUNT RESULT [--closed-loop] [--no-echo]
 
-Each has a connection of its own, subscribes as a client does, and asks server 0: bursts of four
-every 16 s, at times of its own, or, in a closed loop, again as soon as it is answered. SIGTERM
+Each has its own connection, subscribes as a client does, and asks server 0: bursts of four
+every 16 s, at its own times, or, in a closed loop, again as soon as it was answered. SIGTERM
 ends it; RESULT then says how many requests were sent and how many replies came.
 """
 

@@ -4,7 +4,7 @@ A real client, which subscribed first and has the real-time rights of its unit f
 without them it waits now and then until a broker on its processor has sent to all), and a real
 time server, both with memory pins; the crowd is two processes, as an experiment's runner starts
 them. The peer is the same crowd, except that its members read at once what comes. The
-setups take turns, in random order.
+arrangements take turns, in random order.
 
     python -m bench.crowd_cost            10 rounds
     python -m bench.crowd_cost --quick    2 rounds
@@ -37,7 +37,7 @@ NONE, OURS, PEER = "nobody else", "mqtick-lab crowd", "crowd that reads at once"
 
 
 class Bench:
-    """Server, client and both kinds of crowd, running; `phase` measures one constellation."""
+    """Server, client and both kinds of crowd, running; `phase` measures one arrangement."""
 
     def __init__(self, control: Control, crowds: dict[str, dict[str, int]]) -> None:
         self.control = control
@@ -47,7 +47,7 @@ class Bench:
         self.cpu_ns: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
 
     def phase(self, who: str, size: int) -> None:
-        """Have the client join first and the crowd after it; measure; let the crowd go."""
+        """Have the client join first and the crowd after it; measure; release the crowd."""
         ask = self.control.ask
         pids = self.crowds.get(who, {})
         ask("client:bench", "join")

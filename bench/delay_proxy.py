@@ -1,4 +1,4 @@
-"""Proxies between clients and broker that delay each direction by a constant of its own.
+"""Proxies between clients and broker that delay each direction by its own constant.
 
     python -m bench.delay_proxy BROKER_PORT COUNT PORTS_FILE
 

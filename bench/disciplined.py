@@ -6,8 +6,8 @@ hands it. The truth is the virtual clock's time, computed from CLOCK_MONOTONIC_R
 steers. Then again on a virtual clock of the same kind, with exact samples at the same instants
 in place of the client's: the floor, what chronyd achieves with perfect samples.
 
-Nothing else may move this machine's clock meanwhile, and nothing may run that a clock some
-milliseconds off would disturb. It is put back after each part, also after Ctrl-C.
+Nothing else may move this machine's clock meanwhile, and nothing that needs a clock better than
+some milliseconds may run. It is put back after each part, also after Ctrl-C.
 
     python -m bench.disciplined                   each: 5 minutes to settle, 10 minutes measured
     python -m bench.disciplined --short           1 minute and 1 minute
@@ -53,19 +53,19 @@ class Look(NamedTuple):
 
     @property
     def truth_is_outside(self) -> bool:
-        """Whether the stated interval does not hold the truth; also where none is stated."""
+        """Whether the stated interval does not contain the truth; also if none is stated."""
         return self.stated is None or not self.stated[1] <= 0 <= self.stated[2]
 
     @property
     def truth_is_outside_assumed(self) -> bool:
-        """Whether the narrower interval, or where there is none the other, is wrong."""
+        """Whether the narrower interval (or the other, if there is none) is wrong."""
         if self.assumed is None:
             return self.truth_is_outside
         return not self.assumed[0] <= 0 <= self.assumed[1]
 
     @property
     def clock_is_outside(self) -> bool:
-        """Whether the steered clock is where, by the stated interval, it cannot be right."""
+        """Whether the steered clock lies outside the stated interval."""
         return self.stated is None or not self.stated[1] <= self.clock_ns <= self.stated[2]
 
 
@@ -80,7 +80,7 @@ def look(truth: VirtualClock, status: Path | None) -> Look:
     elapsed_ns = kernel.raw_ns - truth.settings.epoch_raw_ns
     if now is None:
         return Look(elapsed_ns, kernel.realtime_ns, clock_ns)
-    # By the clock, which between the two looks at it went as the truth did.
+    # By the clock, which ran like the truth between the two looks.
     shift_ns = clock_ns - now.clock_ns
     stated = now.estimate_ns + shift_ns, now.earliest_ns + shift_ns, now.latest_ns + shift_ns
     assumed = None

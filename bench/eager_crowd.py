@@ -1,4 +1,4 @@
-"""The crowd's peer in bench.crowd_cost: the same, but each member reads whatever comes at once.
+"""The crowd's peer in bench.crowd_cost: the same, but each member reads at once whatever comes.
 
 python -m bench.eager_crowd URL NAME MEMBERS
 """

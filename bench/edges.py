@@ -103,7 +103,7 @@ class Errors:
 
 
 def counted(noise: float, rise: float, edges: int) -> tuple[int, int]:
-    """Return false and missed edges of so many."""
+    """Return false and missed edges of that many."""
     random = np.random.default_rng(int(noise * 1000))
     each = 1000
     false = missed = 0
@@ -123,7 +123,7 @@ def counted(noise: float, rise: float, edges: int) -> tuple[int, int]:
 
 
 def mean_skew_errors(rise: float, groups: int, shots: int = 20) -> dict[str, list[float]]:
-    """Return errors of the mean of so many skews, in samples, of each contestant."""
+    """Return errors of the mean of that many skews, in samples, of each contestant."""
     random = np.random.default_rng(3)
     errors: dict[str, list[float]] = {_OURS: [], _LINE: [], _NEAREST: []}
     places = np.arange(_SIZE, dtype=np.float64)
@@ -195,7 +195,7 @@ def main() -> None:
 
 
 def _accuracy(report: Report, add: Callable[..., None], count: int) -> None:
-    """Add what is said of single edges."""
+    """Add the results for single edges."""
     found: dict[tuple[str, float, int], Errors] = {}
     for shape in _SHAPES:
         for rise in _RISES:

@@ -7,7 +7,7 @@ with -x. Measured are
 
 - the time of the playbook `site`, task by task, and until the last client is synchronised;
 - what is installed on a client;
-- a client host that has nothing else to do: processor time and memory, next to its chronyd's;
+- an otherwise idle client host: processor time and memory, next to its chronyd's;
 - how long a client needs after a fault until it is synchronised and its status is right again.
 
     python -m bench.fleet                3 fleets, 10 minutes idle, each fault 3 times
@@ -55,7 +55,7 @@ class Stopwatch:
             progress(found[1])
 
     def end(self) -> None:
-        """The task that runs ends here."""
+        """The running task ends here."""
         now_s = time.monotonic()
         self.spent_s[self._task] += now_s - self._since_s
         self._since_s = now_s
@@ -160,7 +160,7 @@ def _chronyd_restarts(fleet: Fleet) -> None:
 
 
 def _host_reboots(fleet: Fleet) -> None:
-    # Until it is down, its client is as right as before.
+    # Until it is down, its client still has the right time.
     host, since = fleet.rig.host("h3"), "systemctl show --value -p UserspaceTimestampMonotonic"
     before = host.run(since)
     host.run("systemctl reboot", check=False)

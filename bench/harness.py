@@ -45,9 +45,9 @@ class Row:
         simulated: bool = False,
         digits: int = 2,
     ) -> Row:
-        """Summarise values; ValueError where there are none."""
+        """Summarise values; ValueError if there are none."""
         if not values:
-            raise ValueError(f"{quantity}: nothing was measured of {who}; the run was in vain.")
+            raise ValueError(f"{quantity}: nothing was measured for {who}; the run is useless.")
         ordered = sorted(values)
 
         def at(share: float) -> float:
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours against a peer's or a limit; `goal` is the most aimed at, None where there is none."""
+    """Ours against a peer's or a limit; `goal` is the upper limit aimed at, or None."""
 
     quantity: str
     ours: float
@@ -128,7 +128,7 @@ class Report:
 
 
 def progress(text: str) -> None:
-    """Say on a terminal how far it is; the next such line takes its place."""
+    """Show progress on a terminal; the next such line replaces it."""
     if sys.stderr.isatty():
         print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""The peer: a subscriber as usually written with paho-mqtt: it toggles a pin in `on_message`.
+"""The peer: a typical subscriber written with paho-mqtt, which toggles a pin in `on_message`.
 
     python -m bench.paho_subscriber HOST PORT TOPIC [SINK]
 

@@ -1,4 +1,4 @@
-"""The programs under test, each a process of its own, started as their users start them."""
+"""The programs under test, each in its own process, started as their users start them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def may_be_real_time() -> bool:
 
 
 def like_the_unit() -> None:
-    """Become what the client's unit file makes of the process; to be called in the child."""
+    """Set up the process as the client's unit file does; to be called in the child."""
     unlimited = resource.RLIM_INFINITY, resource.RLIM_INFINITY
-    with contextlib.suppress(ValueError):  # whoever has CAP_IPC_LOCK needs no limit
+    with contextlib.suppress(ValueError):  # with CAP_IPC_LOCK no limit is needed
         resource.setrlimit(resource.RLIMIT_MEMLOCK, unlimited)
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(FIFO_PRIORITY))
 
@@ -43,7 +43,7 @@ def started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program of this Python for the length of a with block; what it says goes to a file.
 
-    RuntimeError when it ended by itself meanwhile.
+    RuntimeError if it ended by itself meanwhile.
     """
     with log.open("ab") as said:
         process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """From a run folder to a measurement: 1,000 shots of four channels of 100,000 points in one pass.
 
 Ours finds every edge again (levels, hysteresis, sub-sample time, uncertainty), in one process and
-in as many as the command uses. The peers read the same files in one process: a plain numpy loop
+in as many as the command has. The peers read the same files in one process: a plain numpy loop
 that loads each shot and takes the first sample beyond the middle; one that only reads and
 decompresses; and one that only reads the octets, which is the disk's share. Before each pass
 the files are dropped from the page cache. The time and memory of the whole command, with page, PDF
@@ -47,7 +47,7 @@ PLAIN, DECOMPRESSED, DISK = "plain numpy loop", "read and decompress", "the disk
 
 
 def ours_in(processes: int) -> str:
-    """Name ourselves in so many processes."""
+    """Name ourselves with that many processes."""
     return f"mqtick, {processes} process{'es' if processes > 1 else ''}"
 
 
@@ -159,7 +159,7 @@ def peak_mb(folder: Path, then: str) -> tuple[float, float]:
         "from mqtick.analysis.cli import main\n"
         "from mqtick.analysis.runs.from_run import measurement_from_run\n"
         "from mqtick.analysis.runs.run_folder import load_run\n"
-        # not getrusage: that counts what was there before this program was begun
+        # not getrusage: that counts what was there before this program started
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
         "before = peak()\n"
         "folder, processes = sys.argv[1], int(sys.argv[2])\n"
@@ -185,12 +185,12 @@ def whole_command(folder: Path) -> tuple[float, float]:
     taken_s = time.perf_counter() - began
     for name in ("report.html", "report.pdf"):
         if not (folder / "report" / name).stat().st_size:
-            raise SystemExit(f"{name} was not written: the command was measured in vain.")
+            raise SystemExit(f"{name} was not written: the measurement is useless.")
     return taken_s, memory
 
 
 def measure(shots: int, rounds: int) -> Report:
-    """Let all of them read the same run, one after the other, several times."""
+    """Let all of them read the same run, one after another, several times."""
     report = Report("report-speed")
     taken: dict[str, list[float]] = defaultdict(list)
     contestants: dict[str, Callable[[Path, list[Path]], list[float]]] = {
@@ -205,8 +205,8 @@ def measure(shots: int, rounds: int) -> Report:
         needed = shots * len(CHANNELS) * POINTS * 2
         if shutil.disk_usage(name).free < needed:
             raise SystemExit(
-                f"{name} has less than {needed >> 20} MB free for {shots} shots; give fewer by "
-                "--shots, or another folder by TMPDIR."
+                f"{name} has less than {needed >> 20} MB free for {shots} shots; use fewer "
+                "with --shots, or another folder with TMPDIR."
             )
         truth = write_run(folder, shots)
         octets = sum(path.stat().st_size for path in (folder / "shots").iterdir())

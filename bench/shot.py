@@ -1,8 +1,8 @@
 """From the trigger to the file: four channels of 100,000 points of a simulated oscilloscope.
 
 Ours is what a run does for each shot: arm, wait, read through PyVISA, write the file and flush it
-to the disk. The peer asks for the same record over a plain socket and does nothing with it: that is
-the (simulated) instrument's own time.
+to the disk. The peer asks for the same record over a plain socket and does nothing with it, which
+is what the (simulated) instrument takes by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OURS, PEER = "mqtick", "plain socket"
 
 @contextlib.contextmanager
 def instrument(folder: Path) -> Iterator[tuple[int, Path]]:
-    """Run a simulated oscilloscope in a process of its own; gives its port and its pins' socket."""
+    """Run a simulated oscilloscope in a separate process; gives its port and its pins' socket."""
     port, sink = free_port(), folder / "pins.sock"
     command = [sys.executable, "-m", "mqtick.lab.cli", "simulate", "--family", "keysight"]
     command += ["--port", str(port), "--listen", str(sink)]

@@ -1,7 +1,7 @@
 """simulator: edges found in the waveforms of the simulated oscilloscopes, against the truth.
 
 Each family answers in its own language and each dialect reads it; only the socket between them is
-left out, and the clock is one that is set, so that a shot takes no time. Two pins rise, the second
+left out, and the clock is set by hand, so that a shot takes no time. Two pins rise, the second
 one at a random time after the first; rise time 5 ns, noise, bits and trigger as in each family.
 
     python -m bench.simulator            200 shots each
@@ -40,7 +40,7 @@ class Direct:
         physics = replace(front.physics, max_rate_hz=rate_hz)
         self.model = Model(EdgeFeed(), {1: 1, 2: 2}, physics, lambda: self.now_ns)
         self.front = front(self.model)
-        vars(self.front)["lag_s"] = 0.0  # what Rigol's waits for by the wall clock
+        vars(self.front)["lag_s"] = 0.0  # what Rigol's waits for on the wall clock
 
     def play(self, step: Step) -> Reply:
         """Do one step; a pause lets the clock go on."""
@@ -68,7 +68,7 @@ class Direct:
 
 
 def errors_ns(family: str, rate_hz: float, shots: int) -> tuple[list[float], list[float], int]:
-    """Return errors between channels and from the trigger, and how many beyond what is stated."""
+    """Return errors between channels and from the trigger, and how many exceed what is stated."""
     direct = Direct(FRONTS[family], rate_hz)
     identity = Identity.parse(direct.front.identity)
     dialect = dialect_for(identity)
@@ -82,7 +82,7 @@ def errors_ns(family: str, rate_hz: float, shots: int) -> tuple[list[float], lis
     for _ in range(shots):
         play(direct, dialect.arm())
         _wait(direct, dialect, State.ARMED)
-        # Pins have whole ns; a cable adds what places the edge anywhere between two samples.
+        # Pins have whole ns; a cable delay puts the edge anywhere between two samples.
         whole_ns, cable_ns = chance.randint(0, int(0.4 * span_s * 1e9)), chance.random()
         direct.model.physics = replace(direct.model.physics, skew_s={2: cable_ns * 1e-9})
         for line, delay_ns in ((1, 1000), (2, 1000 + whole_ns)):

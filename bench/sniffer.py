@@ -1,8 +1,8 @@
-"""When the kernel received what the broker sent: from outside, the same way for each.
+"""When the kernel received what the broker sent: from outside, the same for every receiver.
 
-A packet socket on the loopback hands out the very stamp (skb->tstamp) that SO_TIMESTAMPING would
-give the receiving program, which does not notice. It is read in bulk: nobody sleeps on it, so it
-wakes nobody up.
+A packet socket on the loopback returns the same stamp (skb->tstamp) that SO_TIMESTAMPING would
+give the receiving program, which does not notice. It is read in bulk: no process sleeps on it,
+so it wakes none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sniffer:
     """Listens to the loopback. PermissionError without CAP_NET_RAW, which root has."""
 
     def __init__(self) -> None:
-        # Of a socket bound to one protocol only the receiving side's copies are seen.
+        # A socket bound to one protocol sees only the receiving side's copies.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_IP))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)

@@ -1,4 +1,4 @@
-"""A separate chronyd for the benchmarks; and how far a clock is from a virtual clock's time."""
+"""A private chronyd for the benchmarks; and how far a clock is from a virtual clock's time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from demo.local_broker import program
 from mqtick.client.chrony import socket_path
 from mqtick.service import ChronydError, Tracking, chronyd
 
-# What the fleet's role writes in addition to the reference clocks, except for the RTC.
+# What the fleet's role writes besides the reference clocks, except for the RTC.
 DIRECTIVES = ("makestep 1 3", "maxclockerror 10")
 
 
@@ -30,7 +30,7 @@ class Taken(NamedTuple):
 
 
 class Chronyd:
-    """One chronyd, all of whose files are in a folder; it steers nothing unless told so."""
+    """One chronyd with all its files in one folder; it steers nothing unless told to."""
 
     def __init__(self, folder: Path, lines: Sequence[str], *, steers: bool = False) -> None:
         found = program("chronyd")
@@ -65,7 +65,7 @@ class Chronyd:
             return None
 
     def taken(self) -> list[Taken]:
-        """Return every sample that it took so far, by its own log."""
+        """Return every sample that it has taken so far, from its own log."""
         file = self.folder / "refclocks.log"
         return list(taken(file.read_text())) if file.exists() else []
 
@@ -76,7 +76,7 @@ class Chronyd:
 
 
 def taken(log: str) -> Iterator[Taken]:
-    """Yield every sample of a refclocks.log; what the filter made of them has no raw offset."""
+    """Yield every sample of a refclocks.log; filtered samples have no raw offset."""
     for line in log.splitlines():
         words = line.split()
         # date, time, refid, DP, L, P, raw offset, cooked offset, dispersion

@@ -208,7 +208,7 @@ def _summarise(
 
 
 def _keep_others(report: Report, sizes: list[int]) -> None:
-    """Begin with what an earlier run found for other numbers of clients."""
+    """Start with what an earlier run found for other numbers of clients."""
     file = RESULTS / f"{report.name}.json"
     found = json.loads(file.read_text()) if file.exists() else {"rows": [], "ratios": []}
 

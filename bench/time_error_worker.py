@@ -133,7 +133,7 @@ def main() -> None:
     start_ns = end_ns - int(job["seconds"] * _SECOND)
 
     def look(place: int) -> None:
-        """Look at one client a turn, so that nothing is held up."""
+        """Look at one client per turn, so that nothing is held up."""
         client = clients[place]
         now_ns = time.monotonic_ns()
         if now_ns >= end_ns:

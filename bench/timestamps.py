@@ -2,7 +2,7 @@
 
 A program sends itself messages through Mosquitto on the connection that client and server use, and
 notes for each when it handed it over and when the kernel sent it, when the kernel received it and
-when the program read it. Kernel timestamps take the differences out of a measurement.
+when it saw it itself. The difference is what kernel timestamps remove from a measurement.
 
     python -m bench.timestamps              3 rounds of 4 blocks of 20 s
     python -m bench.timestamps --short      1 round, blocks of 5 s

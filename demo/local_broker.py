@@ -1,4 +1,4 @@
-"""A broker of one's own on a free loopback port, for the demo, the tests and the benchmarks."""
+"""A private broker on a free loopback port, for the demo, the tests and the benchmarks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def program(name: str) -> str | None:
-    """Find a program also where an ordinary user's PATH does not look."""
+    """Find a program, also outside an ordinary user's PATH."""
     here = Path(__file__).resolve().parent.parent / ".venv/debian/usr"
     places = [
         os.environ.get("PATH", ""),
@@ -32,10 +32,10 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback that nobody uses, and that nobody is going to be given.
+    """Return a loopback TCP port that is unused and will not be handed out by the kernel.
 
     It lies below those that the kernel gives to connections, and each worker of pytest-xdist has
-    a range of its own: until a broker listens on it, nothing else may come by it.
+    its own range: until a broker listens on it, nothing else may take it.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = 10_000 + 2_000 * (worker % 10)
@@ -61,7 +61,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], limit_s: float = 
 
 
 class Mosquitto:
-    """A Mosquitto of its own, with whatever configuration lines a test needs."""
+    """A private Mosquitto, with whatever configuration lines a test needs."""
 
     name = "Mosquitto"
     mqtt_version = "5"
@@ -130,7 +130,7 @@ class Amqtt(Mosquitto):
 
 
 class Nats(Mosquitto):
-    """nats-server as an MQTT broker; what it stores lies in the folder and goes with it."""
+    """nats-server as an MQTT broker; what it stores is in the folder and is removed with it."""
 
     name = "nats-server"
     mqtt_version = "3.1.1"

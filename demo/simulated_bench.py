@@ -1,7 +1,7 @@
 """make demo-bench: the published experiment, on a simulated bench.
 
 A real Mosquitto, a real time server, real clients and a real crowd of subscribers; their pins are
-simulated, and so is the oscilloscope that sees them: it turns the edges that really happened into
+simulated, and so is the oscilloscope that sees them: it turns the real edges into
 waveforms, and is reached through PyVISA over TCP like a real one.
 """
 
@@ -58,7 +58,7 @@ last = "last"
 [crowd]
 processes = 1
 
-# What else runs here may delay an edge beyond the record, several shots in a row.
+# Other programs here may delay an edge beyond the record, several shots in a row.
 [timeouts]
 misses = 20
 """
@@ -109,7 +109,7 @@ _FIFO = ["chrt", "--fifo", "10"]
 
 
 def real_time() -> list[str]:
-    """Return what to put before a command so that it runs as the unit's, [] where we may not."""
+    """Return what to put before a command to run it as the unit does, [] if not permitted."""
     try:
         allowed = subprocess.run([*_FIFO, "true"], capture_output=True, check=False).returncode == 0
     except FileNotFoundError:
@@ -132,7 +132,8 @@ def bench(
     """Run oscilloscope, server and clients for the length of a with block; gives the resource.
 
     With kind clock the oscilloscope sees the pps pins of the server and of one client, whose clock
-    is simulated: whoever makes such an edge spins before it, and two CPUs hold two that spin.
+    is simulated: a program that makes such an edge spins before it, and two CPUs can hold two that
+    spin.
     """
     tools = Path(sys.executable).parent
     where = ("--broker", broker.url, "--mqtt-version", broker.mqtt_version, "--experiments")
@@ -188,7 +189,7 @@ def bench(
 def hold(experiment: Path) -> int:
     """Keep the bench running for experiments by hand, until Ctrl-C."""
     mine = Path("runs/experiment.toml")
-    if mine.exists():  # edited by somebody: only where this bench is to be found is new
+    if mine.exists():  # edited by the user: only update where this bench is
         fresh = dict(re.findall(r'^(broker|resource) = "(.*)"$', experiment.read_text(), re.M))
         text = mine.read_text()
         for key, value in fresh.items():
@@ -258,7 +259,7 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     print(flush=True)
     code = subprocess.call([tools / "mqtick-report", out])
-    # That two CPUs do not keep a fleet's limits is what the report says, and no failure of ours.
+    # That two CPUs miss a fleet's limits is a result in the report, not a failure of the demo.
     return 0 if code == Exit.LIMIT_NOT_MET else code
 
 

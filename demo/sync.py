@@ -2,7 +2,7 @@
 
 A real Mosquitto, a real time server, three real clients and a real chronyd (-x: it steers nothing).
 Only the clients' clocks are simulated: virtual clocks that are wrong by a known amount, so that the
-true error can be shown beside what each client believes.
+true error can be shown next to what each client believes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Client:
             self.now = now_from(self.status)
         except (StatusError, NowError):
             return
-        # The virtual clock tells at which CLOCK_MONOTONIC_RAW it read what it read.
+        # The virtual clock tells at which CLOCK_MONOTONIC_RAW it was read.
         kernel = read_kernel_time(10)
         raw_ns = VirtualClock(self.clock).monotonic_raw_ns(self.now.clock_ns)
         self.true_error_ns = self.now.estimate_ns - (raw_ns + kernel.realtime_ns - kernel.raw_ns)
@@ -95,7 +95,7 @@ def _us(value_ns: int | None) -> str:
 
 
 class Chronyd:
-    """A chronyd of our own that listens to one client and steers nothing."""
+    """A private chronyd that listens to one client and steers nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -190,7 +190,7 @@ def started(
 
 
 def show(lines: list[str], again: bool) -> None:
-    """Print a table; on a terminal, over the one before."""
+    """Print a table; on a terminal, over the previous one."""
     if again and sys.stdout.isatty():
         print(f"\033[{len(lines)}A", end="")
     end = "\033[K\n" if sys.stdout.isatty() else "\n"

@@ -35,7 +35,7 @@ def test_a_quantile_is_a_value_that_was_measured() -> None:
 
 
 def test_nothing_measured_is_a_sentence() -> None:
-    with pytest.raises(ValueError, match="nothing was measured of ours; the run was in vain"):
+    with pytest.raises(ValueError, match="nothing was measured for ours; the run is useless"):
         Row.of("delay", "us", "ours", [])
 
 

@@ -178,8 +178,9 @@ def test_what_cannot_be_used_is_left_out_and_named(tmp_path: Path) -> None:
     (capture,) = file.read()
     assert list(capture.signals) == ["2"]
     assert file.notes == [
-        "Channel 1 was left out: sample 7 is nan, which is no voltage.",
-        "A part of channel H was left out: buffers of kind 4 with 4 octets a point are not read.",
+        "Channel 1 was left out: sample 7 is nan, which is not a voltage.",
+        "A part of channel H was left out: buffers of kind 4 with 4 octets per point are not "
+        "supported.",
     ]
 
 
@@ -198,8 +199,8 @@ def test_of_half_a_file_what_is_complete_is_read(tmp_path: Path) -> None:
         (file_of(record((NORMAL, step()))), ""),
         (file_of(count=2**31), "no complete waveform"),
         (file_of(record(), count=2**32 - 1), ""),
-        (file_of(record((NORMAL, step()), interval_s=0.0)), "no interval"),
-        (file_of(record((NORMAL, step()), interval_s=float("nan"))), "no interval"),
+        (file_of(record((NORMAL, step()), interval_s=0.0)), "not a valid interval"),
+        (file_of(record((NORMAL, step()), interval_s=float("nan"))), "not a valid interval"),
         (file_of(record((NORMAL, step()), origin_s=float("inf"))), "within 9000 s"),
         (file_of(record((NORMAL, step())))[:9], "cut short"),
     ],

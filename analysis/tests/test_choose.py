@@ -133,7 +133,7 @@ def test_cable_delays_are_taken_off(publisher_ns: int, last_ns: int) -> None:
 @pytest.mark.parametrize(
     ("waves", "said"),
     [
-        ({"pub": wave(300)}, "triggered by something else than the edge of pub"),
+        ({"pub": wave(300)}, "triggered by something other than the edge of pub"),
         ({"pub": wave(0, level=True)}, "has no rising edge"),
         ({"pub": wave()}, "Fewer edges than channels: pub (input 1, pin time of server:0)"),
         ({"far": wave()}, "Fewer edges than channels: far (input 3, pin arrival of client:last)"),

@@ -69,7 +69,7 @@ def test_a_clock_that_drifts_away_never_converged_and_all_of_it_counts() -> None
 
 def test_few_samples_do_not_tell() -> None:
     assert converged_from(noise(19)) is None
-    assert "19 samples do not tell" in summarise_clock(errors(noise(19))).notes[0]
+    assert "19 samples do not show" in summarise_clock(errors(noise(19))).notes[0]
 
 
 def test_a_clock_that_never_moves_converged_at_once() -> None:
@@ -133,7 +133,7 @@ def test_a_grid_is_never_much_larger_than_its_samples(steps: list[float], consta
 
 
 def test_one_sample_has_no_grid() -> None:
-    with pytest.raises(ValueError, match="no distance"):
+    with pytest.raises(ValueError, match="no spacing"):
         evenly(np.zeros(1), np.zeros(1))
 
 
@@ -257,10 +257,10 @@ def test_samples_with_gaps_everywhere_have_no_stability() -> None:
 @pytest.mark.parametrize(
     ("seconds", "values", "sentence"),
     [
-        ([], [], "one at least"),
+        ([], [], "at least one"),
         ([0.0, 1.0], [1.0], "one for each instant"),
-        ([0.0, 1.0], [1.0, float("nan")], "no numbers"),
-        ([0.0, float("inf")], [1.0, 1.0], "no numbers"),
+        ([0.0, 1.0], [1.0, float("nan")], "not numbers"),
+        ([0.0, float("inf")], [1.0, 1.0], "not numbers"),
         ([0.0, 0.0], [1.0, 1.0], "do not increase"),
         ([1.0, 0.0], [1.0, 1.0], "do not increase"),
     ],

@@ -281,7 +281,7 @@ def test_more_edges_than_a_host_has_memory_for_are_refused(
     waveform = digitised(pulses(*range(10, 1000, 10)))
     assert len(find_edges(waveform)) == 99
     monkeypatch.setattr("mqtick.analysis.signals.edges.MOST_EDGES", 98)
-    with pytest.raises(EdgeError, match=r"None of its 99 edges .* no more than 98"):
+    with pytest.raises(EdgeError, match=r"None of its 99 edges .* at most 98"):
         find_edges(waveform)
 
 

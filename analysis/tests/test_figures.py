@@ -184,7 +184,7 @@ def test_growth_shows_published_points_the_line_and_the_limit() -> None:
     assert "published, software broker" in told
     assert "published, hardware broker" in told
     assert "limit 52\N{NO-BREAK SPACE}µs" in told
-    assert "a\N{NO-BREAK SPACE}subscriber" in told
+    assert "per\N{NO-BREAK SPACE}subscriber" in told
 
 
 def test_a_limit_of_a_mean_is_no_band_of_single_values() -> None:

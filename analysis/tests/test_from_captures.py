@@ -134,7 +134,7 @@ def test_channels_that_are_called_by_their_part_need_not_be_named(read: Read) ->
 def test_other_names_are_taken_in_their_order_and_that_is_said(read: Read) -> None:
     found = read({"a": [three()]}, channels={"publisher": "1", "pi4": "2", "pi5": "3"})
     assert (found.first, found.last) == ("pi4", "pi5")
-    assert "pi4 is taken for the first subscriber, and pi5 for the last one" in found.notes[0]
+    assert "pi4 is taken as the first subscriber, and pi5 as the last one" in found.notes[0]
 
 
 def test_cable_delays_are_taken_off(read: Read) -> None:
@@ -345,7 +345,7 @@ def test_records_of_which_nobody_knows_when_they_began_are_laid_one_after_anothe
     assert errors.error_ns.tolist() == [20_000] * 50 + [30_000] * 50
     assert errors.started_ns is None
     assert [each.started_ns for each in found.shots] == [None] * 100
-    assert "laid one after another in the order of their names" in " ".join(found.notes)
+    assert "placed one after another in the order of their names" in " ".join(found.notes)
 
 
 def test_errors_at_the_same_time_as_another_one_are_counted() -> None:
@@ -425,7 +425,7 @@ def test_a_file_without_one_of_the_channels_is_left_out(read: Read) -> None:
         ({"channels": {"publisher": "1"}}, "Only one channel is named"),
         ({"channels": {"publisher": "1", "first": "2"}, "kind": "skew"}, "only first is named"),
         ({"channels": {"first": "1", "last": "2"}, "kind": "latency"}, "the publisher's edge"),
-        ({"channels": {"publisher": "1", "last": "2"}}, "only one, last, and there is nothing it"),
+        ({"channels": {"publisher": "1", "last": "2"}}, "only one subscriber, last, so it cannot"),
         ({"channels": THREE | {"last": "CH2"}}, "Channel CH2 is given for first and for last"),
         ({"channels": THREE, "cable_delay_fs": {"lst": 5}}, "cable delay is given for 'lst'"),
     ],
@@ -473,7 +473,7 @@ def test_no_proposal_is_made_where_there_is_nothing_to_compare(read: Read) -> No
 
 
 def test_who_names_one_channel_of_several_files_is_told_to_name_the_others(read: Read) -> None:
-    with pytest.raises(CaptureError, match="name all of them: files whose names are equal but for"):
+    with pytest.raises(CaptureError, match="name all of them: files whose names differ only in"):
         read({"T0001CH1.ISF": [shot(CH1=wave(0))]})
 
 

@@ -92,8 +92,8 @@ def test_what_differs_from_what_the_bench_found_is_said(folder: Folder) -> None:
     folder.add(three(), outcome=MISSED, reason="another version")
     found = folder.read()
     assert [each.outcome for each in found.shots] == [CAPTURED] * 3
-    assert found.notes[0].startswith("1 of 3 shots were found elsewhere than the bench had")
-    assert found.notes[1].startswith("1 of 3 shots were missed for the bench, and are captured")
+    assert found.notes[0].startswith("1 of 3 shots differ from what the bench had found")
+    assert found.notes[1].startswith("1 of 3 shots were missed for the bench but are captured")
 
 
 def test_samples_far_outside_the_levels_are_said_and_make_no_edge(folder: Folder) -> None:
@@ -105,7 +105,7 @@ def test_samples_far_outside_the_levels_are_said_and_make_no_edge(folder: Folder
     assert [shot.skew_fs for shot in found.shots] == [pytest.approx(30 * US, abs=US)] * 3
     (said,) = found.notes
     assert said.startswith("Shot 1, far: 1 of 4,000 samples lies far outside its levels of ")
-    assert said.endswith("passed over as outliers. 2 more shots have such samples too.")
+    assert said.endswith("ignored as outliers. 2 more shots have such samples too.")
 
 
 def test_a_shot_that_is_missed_when_judged_anew_has_its_reason(folder: Folder) -> None:
@@ -115,7 +115,7 @@ def test_a_shot_that_is_missed_when_judged_anew_has_its_reason(folder: Folder) -
     assert [each.outcome for each in found.shots] == [MISSED] * 2
     assert "far (input 3, pin arrival of client:last) has none" in found.shots[0].reason
     assert found.shots[1].reason == "far has none, and its node was away."
-    assert "missed when judged anew" in found.notes[0]
+    assert "missed when judged again" in found.notes[0]
 
 
 def test_a_shot_without_waveforms_has_the_edges_that_the_bench_found(folder: Folder) -> None:
@@ -128,7 +128,7 @@ def test_a_shot_without_waveforms_has_the_edges_that_the_bench_found(folder: Fol
     assert [s.outcome for s in found.shots] == [CAPTURED, REFUSED, MISSED]
     assert [s.reason for s in found.shots[1:]] == ["No crowd.", "No trigger."]
     assert found.notes == [
-        "1 of 3 shots have no waveforms that could be judged anew: their edges are those that the "
+        "1 of 3 shots have no waveforms that could be judged again: their edges are those that the "
         "bench found, without uncertainty."
     ]
     assert found.example is None
@@ -142,7 +142,7 @@ def test_damaged_shots_are_listed_and_left_out(folder: Folder) -> None:
     found = folder.read()
     assert [each.number for each in found.shots] == [4]
     assert [name in each for name, each in zip(("1", "2", "3"), found.damaged, strict=True)]
-    assert "says it is shot 4" in found.damaged[2]
+    assert "says that it is shot 4" in found.damaged[2]
 
 
 def test_a_record_that_says_no_wiring_leaves_the_edges_of_the_bench(tmp_path: Path) -> None:
@@ -228,7 +228,10 @@ def test_a_process_that_is_killed_is_told(folder: Folder, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("ended", "why"),
     [
-        ({"at_ns": 1, "early_because": ""}, "the run was carried out to its end, so they were"),
+        (
+            {"at_ns": 1, "early_because": ""},
+            "the run was carried out to its end, so they have been",
+        ),
         ({"at_ns": 1, "early_because": "The disk is full."}, "the run ended early. The disk is"),
         (None, "no end of the run is recorded"),
     ],

@@ -154,7 +154,7 @@ def test_the_second_record_may_be_damaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        (b"XINCR 4.0E-9", b"XINCR 0", "no interval"),
+        (b"XINCR 4.0E-9", b"XINCR 0", "not a valid interval"),
         (b"XINCR 4.0E-9", b"XINCR nan", "XINCR 'nan'"),
         (b"XZERO -2.0E-7", b"XZERO 1e9", "within 9000 s"),
         (b"YMULT 0.04", b"YMULT 0", "YMULT of 0"),
@@ -163,7 +163,7 @@ def test_the_second_record_may_be_damaged(tmp_path: Path) -> None:
         (b"#3100", b"#9999999999", ""),
         (b"#3100", b"#3abc", "a block of b'abc'"),
         (b"#3100", b"-3100", "no block of samples"),
-        (b"ENCDG BIN", b"ENCDG ASC", "no numbers"),
+        (b"ENCDG BIN", b"ENCDG ASC", "not numbers"),
         (b"#3100", b"#10", "no complete record"),
     ],
 )

@@ -59,7 +59,7 @@ def test_segments_are_captures_in_their_order(tmp_path: Path) -> None:
     ("scale", "says"),
     [
         ({"XInc": None}, "XInc None"),
-        ({"XInc": 0.0}, "no interval"),
+        ({"XInc": 0.0}, "not a valid interval"),
         ({"XInc": float("nan")}, "XInc"),
         ({"XOrg": 1e9}, "within 9000 s"),
         ({"YInc": float("inf")}, "YInc"),

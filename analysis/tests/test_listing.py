@@ -34,7 +34,7 @@ def test_a_short_row_and_a_channel_left_out_for_it_are_listed(tmp_path: Path, ca
 
 def test_a_file_that_is_cut_off_is_listed_so(tmp_path: Path, capsys: Say) -> None:
     said = listed([write_csv(tmp_path / "a.csv", (0, 100), cut=5)], capsys)
-    assert "note: The last line of the file is cut off, and was left out." in said
+    assert "note: The last line of the file is cut off and was left out." in said
 
 
 def test_a_file_that_cannot_be_read_is_listed_beside_one_that_can(

@@ -102,7 +102,7 @@ def test_a_sample_log_is_read(tmp_path: Path) -> None:
     assert len(found.time_errors) == 1
     assert found.time_errors[0].error_ns == pytest.approx(np.full(50, 1500.0), abs=1)
     write_csv(tmp_path / "a.csv", (0, 300))
-    with pytest.raises(CaptureError, match="is none"):
+    with pytest.raises(CaptureError, match="is not; a report"):
         load(path, tmp_path / "a.csv")
 
 
@@ -116,7 +116,7 @@ def test_a_log_without_a_used_sample_is_a_clock_of_which_nothing_is_known(tmp_pa
     assert found.nodes == ("pi4/node 1", "pi5/node 1")
     assert [each.name for each in found.time_errors] == ["pi4/node 1"]
     assert "20 refused (stale)" in found.damaged[0]
-    assert found.notes[-1] == "Nothing is known of the clock of pi5/node 1: its log is left out."
+    assert found.notes[-1] == "Nothing is known about the clock of pi5/node 1: its log is left out."
 
 
 def test_what_is_said_of_a_run_counts(run: Path) -> None:
@@ -161,7 +161,7 @@ def test_two_runs_are_not_one(run: Path) -> None:
 
 
 def test_what_is_nothing_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="neither a run folder"):
+    with pytest.raises(CaptureError, match="is not a run folder"):
         load(tmp_path)
     with pytest.raises(CaptureError, match=r"gone\.csv cannot be read"):
         load(tmp_path / "gone.csv")

@@ -57,10 +57,10 @@ def test_what_holds_no_waveform_or_is_damaged_is_refused(tmp_path: Path) -> None
         list(open_capture(path).read())
     octets = shot(path).read_bytes()
     path.write_bytes(octets[: len(octets) // 2])
-    with pytest.raises(CaptureError, match="no shot that can be read"):
+    with pytest.raises(CaptureError, match="not a shot that can be read"):
         open_capture(path)
     np.savez(path, meta=np.arange(3))
-    with pytest.raises(CaptureError, match="no shot that can be read"):
+    with pytest.raises(CaptureError, match="not a shot that can be read"):
         open_capture(path)
 
 

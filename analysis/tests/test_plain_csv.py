@@ -133,11 +133,11 @@ def test_a_missing_row_in_the_middle_is_uneven(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("0,1.5\n1,2.5\n2,3.5\n3,4.5\n", "no names over them.*time \\[s\\],publisher"),
+        ("0,1.5\n1,2.5\n2,3.5\n3,4.5\n", "no names above them.*time \\[s\\],publisher"),
         ("voltage,current\n0,1.5\n1,2.5\n2,3.5\n", "'voltage,current' is called a time"),
         ("time [fortnight],a\n0,1\n1,2\n", "'fortnight', which must be s, ms, us or ns"),
         ("time,a,a\n0,1,1\n1,2,2\n", "two columns are called 'a'"),
-        ("time,note\n0,hello\n1,world\n", "no column has numbers"),
+        ("time,note\n0,hello\n1,world\n", "no column besides the time"),
         ("time,a\n2026-11-21 10:00:00,1\n2026-11-21 10:00:01,2\n", "the times are dates"),
         ("time,a\n5,1\n5,2\n5,3\n", "not evenly spaced"),
         ("time,a\n5,1.5\n", "too few for a time base"),
@@ -177,7 +177,7 @@ def test_many_rows_take_little_more_memory_than_their_numbers(tmp_path: Path, un
 
 def test_octets_that_are_no_text_far_into_the_file_are_refused(tmp_path: Path) -> None:
     rows = b"".join(b"%d,1.5\n" % n for n in range(10_000))
-    with pytest.raises(CaptureError, match="no text"):
+    with pytest.raises(CaptureError, match="not text"):
         read_written(tmp_path, b"time [us],a\n" + rows + b"\x00\x01\x02\n")
 
 
@@ -280,7 +280,7 @@ def test_on_a_regular_grid_rounding_is_not_random_and_the_worst_case_is_stated(
     opened, (capture,) = read_written(tmp_path, "time [s],a\n" + rows)
     assert wave(capture, "a").interval_fs == 10 * NS
     assert 400 < capture.timebase_ppm == pytest.approx(2 * 5e-9 / 5.99e-6 * 1e6, rel=1e-2)
-    assert "known to 1,670 parts a million" in opened.notes[0]
+    assert "known to 1,670 parts per million" in opened.notes[0]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)

@@ -104,9 +104,9 @@ def archive(*names: str) -> bytes:
         (archive("meta.json", "digital-0.bin"), "Export Raw Data"),
         (archive("word/document.xml"), "no sigrok session"),
         (bytes(range(128, 256)), "begins with the octets 80 81 82"),
-        (bytes(1000), "of no format that is known"),
-        (b"AG99" + bytes(300), "of no format that is known"),
-        ((BIN / "rs_rtp_03.Wfm.bin").read_bytes(), "name the .bin beside it"),
+        (bytes(1000), "of no known format"),
+        (b"AG99" + bytes(300), "of no known format"),
+        ((BIN / "rs_rtp_03.Wfm.bin").read_bytes(), "name the .bin next to it"),
     ],
 )
 def test_what_is_no_capture_is_named_with_a_next_step(
@@ -121,11 +121,13 @@ def test_what_is_no_capture_is_named_with_a_next_step(
 
 
 def test_folders_pipes_and_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    assert "is a folder and no run folder of mqtick-lab (it has no run.json)" in refused(tmp_path)
+    assert "is a folder, but not a run folder of mqtick-lab (it has no run.json)" in refused(
+        tmp_path
+    )
     assert "No such file" in refused(tmp_path / "none.csv")
     os.mkfifo(tmp_path / "pipe")
-    assert "no ordinary file" in refused(tmp_path / "pipe")
-    assert "no name of a file" in refused(tmp_path / "a\0b")
+    assert "not a regular file" in refused(tmp_path / "pipe")
+    assert "is not a file name" in refused(tmp_path / "a\0b")
 
 
 def test_a_file_that_vanishes_before_it_is_read_is_an_error_of_captures(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_times_that_are_stretched_to_the_end_of_the_record_are_not_believed() ->
     (note,) = opened.notes
     assert "A record of 1,024 samples has them 1e-05 s apart" in note
     assert "as if they were spread over 1,023 intervals: 1e-05 s was taken" in note
-    assert "uncertain by the difference, 980 parts a million" in note
+    assert "uncertain by the difference, 980 parts per million" in note
     # The interval of the file is within what is stated.
     assert 978 < capture.timebase_ppm < 1010
 
@@ -129,7 +129,7 @@ def test_half_a_file_is_read_up_to_its_last_whole_row(tmp_path: Path) -> None:
         tmp_path, NUMBERED + "0,1.00e+00,1.00e+00,\r\n1,1.00e+00,2.00e+00,\r\n2,1.00e+00,2.0"
     )
     assert wave(capture, "CH2").codes.size == 2
-    assert opened.notes == ["The last line of the file is cut off, and was left out."]
+    assert opened.notes == ["The last line of the file is cut off and was left out."]
 
 
 def test_a_head_without_rows_is_refused(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_head_without_rows_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", ["-1.0e-03,0", "nan,1e-6", "-1.0e-03,", "1e99,1e99", "a,b"])
 def test_a_time_base_that_is_none_is_refused(tmp_path: Path, told: str) -> None:
-    with pytest.raises(CaptureError, match="no seconds"):
+    with pytest.raises(CaptureError, match="not seconds"):
         read_written(tmp_path, f"X,CH1,Start,Increment\nSequence,Volt,{told}\n0,1\n1,2\n")
 
 

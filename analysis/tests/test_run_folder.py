@@ -52,7 +52,7 @@ def test_a_shot_under_anothers_name_is_left_out(folder: Path) -> None:
     shot_path(folder, 2).write_bytes(shot_path(folder, 1).read_bytes())
     run = load_run(folder)
     assert [shot.number for shot in run.shots()] == [1, 3]
-    assert "says it is shot 1" in run.damaged[0]
+    assert "says that it is shot 1" in run.damaged[0]
 
 
 def test_what_was_never_finished_is_no_shot(folder: Path) -> None:
@@ -67,7 +67,9 @@ def test_a_run_that_does_not_say_so_counts_as_simulated(folder: Path) -> None:
 
 def test_a_kind_that_there_is_not_is_refused(folder: Path) -> None:
     write_record(folder, {"kind": "banana"})
-    with pytest.raises(RunFolderError, match="of the kind 'banana', and there are latency, skew"):
+    with pytest.raises(
+        RunFolderError, match="of the kind 'banana', but there are only latency, skew"
+    ):
         load_run(folder)
 
 
@@ -96,11 +98,11 @@ def test_a_damaged_record_is_a_sentence(folder: Path, text: str, said: str) -> N
 
 
 def test_a_folder_that_is_used_is_not_begun(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="holds a run already: go on with it by --resume"):
+    with pytest.raises(RunFolderError, match="holds a run already: continue it with --resume"):
         create_run(folder, {})
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to_her").touch()
-    with pytest.raises(RunFolderError, match="is not empty and holds no run"):
+    with pytest.raises(RunFolderError, match="is not empty but holds no run"):
         create_run(tmp_path / "letters", {})
     (tmp_path / "file").touch()
     with pytest.raises(RunFolderError, match="cannot be"):
@@ -108,7 +110,7 @@ def test_a_folder_that_is_used_is_not_begun(folder: Path, tmp_path: Path) -> Non
 
 
 def test_no_run_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="is no run folder"):
+    with pytest.raises(RunFolderError, match="is not a run folder"):
         load_run(tmp_path)
 
 

@@ -116,7 +116,7 @@ def test_a_restart_of_the_machine_is_bridged_by_the_reference(tmp_path: Path) ->
     later["local_ns"] = 12 * SECOND
     log = open_sample_log(written(tmp_path, sample(0, 1), later))
     assert log.errors[0].seconds.tolist() == [0.0, 5000.0]
-    assert "the local timeline began anew once" in log.notes[0]
+    assert "the local timeline restarted once" in log.notes[0]
 
 
 def test_samples_out_of_order_are_put_in_order_and_told(tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_samples_out_of_order_are_put_in_order_and_told(tmp_path: Path) -> None:
     )
     assert log.errors[0].seconds.tolist() == [0.0, 50.0, 100.0]
     assert log.errors[0].error_ns.tolist() == [1.0, 2.0, 3.0]
-    assert "1 of them left out that share an instant" in " ".join(log.notes)
+    assert "1 of them that share an instant with another were left out" in " ".join(log.notes)
 
 
 def test_a_last_line_that_is_cut_off_is_left_out_and_told(tmp_path: Path) -> None:
     log = open_sample_log(written(tmp_path, sample(0, 1), sample(16, 2), REAL.encode()[:100]))
     assert log.errors[0].error_ns.tolist() == [1.0, 2.0]
-    assert log.damaged == ["node 1.jsonl: the last line, 3, is cut off and left out."]
+    assert log.damaged == ["node 1.jsonl: the last line, 3, is cut off and was left out."]

@@ -29,19 +29,19 @@ def hostile() -> list[tuple[bytes, str]]:
         (b"no json\n", "line 2: it is not JSON"),
         (b"\xff\xfe{}\n", "line 2: it is not UTF-8"),
         (b"[" * 60_000 + b"\n", "line 2: it is n"),
-        (b"[1, 2]\n", "line 2: it is no object"),
+        (b"[1, 2]\n", "line 2: it is not an object"),
         (b"{}\n", "line 2: server is missing"),
         (json.dumps(missing).encode() + b"\n", "line 2: offset_ns is missing"),
-        (with_(delay_ns=float("nan")), "line 2: delay_ns is no whole number"),
-        (with_(delay_ns=1e300), "line 2: delay_ns is no whole number"),
-        (with_(server=True), "line 2: server is no whole number"),
+        (with_(delay_ns=float("nan")), "line 2: delay_ns is not a whole number"),
+        (with_(delay_ns=1e300), "line 2: delay_ns is not a whole number"),
+        (with_(server=True), "line 2: server is not a whole number"),
         (with_(delay_ns=1 << 62), "line 2: delay_ns is beyond"),
         (with_(local_ns=-(10**4000)), "line 2: local_ns is beyond"),
         (b'{"server": ' + b"9" * 5000 + b"}\n", "line 2: it is not JSON"),
-        (with_(lower_ns="1"), "line 2: lower_ns is no whole number"),
-        (with_(verdict=None), "line 2: verdict is no word"),
-        (with_(kind="x" * 41), "line 2: kind is no word"),
-        (with_(reason="\x1b[2J"), "line 2: reason is no word"),
+        (with_(lower_ns="1"), "line 2: lower_ns is not a whole number"),
+        (with_(verdict=None), "line 2: verdict is not a string"),
+        (with_(kind="x" * 41), "line 2: kind is not a string"),
+        (with_(reason="\x1b[2J"), "line 2: reason is not a string"),
         (b'{"a": "' + b"x" * 200_000 + b'"}\n', "line 2: longer than 65536 octets"),
         (b"\0" * 1000 + b"\n", "line 2: it is not JSON"),
     ]
@@ -54,7 +54,7 @@ def test_a_line_that_is_no_sample_is_left_out_and_told(
     log = open_sample_log(written(tmp_path, sample(0, 1), line, sample(16, 2)))
     assert log.errors[0].error_ns.tolist() == [1.0, 2.0]
     assert len(log.damaged) == 1
-    assert "1 of 3 lines are no samples and left out" in log.damaged[0]
+    assert "1 of 3 lines are not samples and were left out" in log.damaged[0]
     assert sentence in log.damaged[0]
 
 
@@ -146,7 +146,7 @@ def test_whatever_a_log_says_time_increases_and_every_sample_is_accounted_for(
         )
     found, notes = track.finish("node")
     if found is None:
-        assert "samples are left out" in " ".join(notes)
+        assert "samples were left out" in " ".join(notes)
         return
     assert np.all(np.diff(found.seconds) > 0)
     assert found.seconds[0] == 0

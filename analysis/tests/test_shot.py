@@ -78,7 +78,7 @@ def test_a_crash_while_writing_leaves_no_shot(
 
 
 def test_an_outcome_is_one_of_three() -> None:
-    with pytest.raises(ValueError, match="which is none"):
+    with pytest.raises(ValueError, match="which is not valid"):
         ShotMeta(1, 1, 2, "lost")
 
 

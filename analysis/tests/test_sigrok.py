@@ -149,13 +149,13 @@ def test_a_constant_analogue_channel_keeps_its_value() -> None:
         (session("no section"), "describe no device"),
         (session("[device 2]\n"), "describe no device"),
         (session(METADATA.replace("samplerate=1 MHz\n", "")), "no samplerate"),
-        (session(METADATA.replace("1 MHz", "0 Hz")), "which is none"),
-        (session(METADATA.replace("1 MHz", "-1 MHz")), "which is none"),
-        (session(METADATA.replace("1 MHz", "1 parsec")), "which is none"),
-        (session(METADATA.replace("1 MHz", "9" * 15 + " GHz")), "which is none"),
+        (session(METADATA.replace("1 MHz", "0 Hz")), "which is not valid"),
+        (session(METADATA.replace("1 MHz", "-1 MHz")), "which is not valid"),
+        (session(METADATA.replace("1 MHz", "1 parsec")), "which is not valid"),
+        (session(METADATA.replace("1 MHz", "9" * 15 + " GHz")), "which is not valid"),
         (session(METADATA.replace("unitsize=1", "unitsize=0")), "unitsize"),
         (session(METADATA.replace("unitsize=1", "unitsize=1e9")), "unitsize"),
-        (session(METADATA.replace("unitsize=1", "unitsize=3")), "no whole number of samples"),
+        (session(METADATA.replace("unitsize=1", "unitsize=3")), "not a whole number of samples"),
         (session(METADATA.replace("probe4", "probe9")), "has no bit"),
         (session(METADATA.replace("=D3", "=D0")), "Two probes"),
         (session(logic_1_2=b"\x00"), "logic-1-1 of the session is missing"),
@@ -170,7 +170,7 @@ def test_what_is_no_session_is_refused_with_a_sentence(stream: io.BytesIO, says:
 def test_samples_that_are_no_numbers_are_refused() -> None:
     nan = np.array([1, np.nan], "<f4").tobytes()
     stream = session(METADATA + "analog9=A0\n", logic_1_1=b"\x00", analog_1_9_1=nan)
-    assert "no volts: sample 1 is nan" in refused(stream)
+    assert "not volts: sample 1 is nan" in refused(stream)
 
 
 def test_a_zip_that_swells_is_refused_before_it_is_unpacked(

@@ -174,8 +174,8 @@ def test_a_constant_clock_is_perfectly_stable() -> None:
 @pytest.mark.parametrize(
     ("x", "tau0_s", "sentence"),
     [
-        ([1.0, float("nan"), 2.0, 3.0], 1.0, "1 of 4 values are no numbers"),
-        ([1.0, float("inf"), 2.0, 3.0], 1.0, "1 of 4 values are no numbers"),
+        ([1.0, float("nan"), 2.0, 3.0], 1.0, "1 of 4 values are not numbers"),
+        ([1.0, float("inf"), 2.0, 3.0], 1.0, "1 of 4 values are not numbers"),
         ([], 1.0, "no part of the time error has"),
         ([1.0], 1.0, "no part of the time error has"),
         (np.ones((3, 3, 3)), 1.0, "3 dimensions"),

@@ -212,7 +212,7 @@ def test_a_format_without_a_file_of_its_own_says_so(tmp_path: Path) -> None:
     assert untested == ["Siglent CSV", "Keysight Infiniium CSV", "LeCroy CSV", "Saleae Logic CSV"]
     path = tmp_path / "a.csv"
     path.write_text(SIGLENT)
-    assert "untested: no such file made by others was had" in open_capture(path).notes[0]
+    assert "untested: no such file by other authors was available" in open_capture(path).notes[0]
 
 
 def test_what_tektronix_own_library_writes_is_read() -> None:

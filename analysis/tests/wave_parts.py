@@ -24,7 +24,7 @@ def wave(*edges_us: float, level: bool = False, low: int = 120, high: int = 200)
 def channel(
     number: int, node: str, pin: str = "arrival", instrument: str = "scope", delay_us: float = 0
 ) -> Channel:
-    """Describe an input of 1 V a division around 1.65 V."""
+    """Describe an input of 1 V per division around 1.65 V."""
     return Channel(instrument, number, node, pin, round(delay_us * US), 1.0, 1.65)
 
 

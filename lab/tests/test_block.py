@@ -101,7 +101,7 @@ def test_a_block_without_a_length_needs_a_connection_that_tells_the_end() -> Non
 
 
 def test_a_length_that_no_memory_has_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(InstrumentError, match="no memory holds"):
+    with pytest.raises(InstrumentError, match="no memory can hold"):
         read_block(reader(b"#A%010d" % (MAXIMUM_OCTETS + 1)))
 
 

@@ -231,7 +231,7 @@ def test_a_filter_that_stays_deaf_is_named() -> None:
         del probe.arrived_ns[9]
     found = findings(probes=probes)
     assert list(found) == ["subscriptions"]
-    assert "mqtick/d/0011a/# was granted, but nothing came" in found["subscriptions"].value
+    assert "mqtick/d/0011a/# was granted, but nothing arrived" in found["subscriptions"].value
 
 
 def test_what_never_comes_back_points_at_the_access_list() -> None:
@@ -244,7 +244,7 @@ def test_the_verdict_counts_faults_before_remarks() -> None:
     checks = list(examine(measured(sequence=(1, 0), retained=False)))
     assert verdict(checks) == (False, "1 fault: order of messages")
     remarks = list(examine(measured(retained=False)))
-    assert verdict(remarks) == (True, "good, but mind: retained messages")
+    assert verdict(remarks) == (True, "good, but note: retained messages")
 
 
 # -- the command line ------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_a_finding_can_be_read_by_programs(capsys: pytest.CaptureFixture[str]) -
     [
         (["http://x"], "has the scheme 'http'"),
         (["mqtt://u:p@x"], "holds a password"),
-        (["mqtt://x", "--prefix", "a/#"], "--prefix 'a/#' begins no topic"),
+        (["mqtt://x", "--prefix", "a/#"], "--prefix 'a/#' is not a topic prefix"),
         (["mqtt://x", "--ca-file", __file__], "reached without TLS"),
         (["mqtts://x", "--ca-file", __file__], "TLS cannot be set up"),
     ],

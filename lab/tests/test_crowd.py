@@ -350,7 +350,7 @@ def test_what_is_not_mqtt_or_far_too_long_ends_the_member(octets: bytes) -> None
     with lone_member() as member:
         member._feed(octets)
     assert member.state is State.FAILED
-    assert member.problem == "it sent what is not MQTT"
+    assert member.problem == "it sent something that is not MQTT"
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def test_what_is_printed_reads_back_as_the_same(tmp_path: Path) -> None:
         ('first = "near"', 'first = "publisher"', "is not the pin arrival of a client"),
         ('last = "far"', 'last = ""', "kind skew needs order.last"),
         ('publisher = "publisher"', 'publisher = "near"', "is not the pin time of a server"),
-        ("[2, 10, 50, 100]", "[1, 10]", "make at least 2"),
+        ("[2, 10, 50, 100]", "[1, 10]", "are already 2"),
         ("[2, 10, 50, 100]", "[10, 10]", "names a number twice"),
         ("[2, 10, 50, 100]", "[]", "nothing to measure"),
         ("[2, 10, 50, 100]", "[0]", "at least 1 is needed"),

@@ -59,9 +59,9 @@ def test_several_devices_are_told_apart_by_their_place() -> None:
         ("sigrok", "names no logic analyser"),
         ("sigrok:--version", "found no|names no"),
         ("sigrok:demo;ls", "names no logic analyser"),
-        ("sigrok:demo:conn", "no option"),
-        ("sigrok:demo:=3", "no option"),
-        ("sigrok:demo:trigger=never", "none of auto, driver, software"),
+        ("sigrok:demo:conn", "not an option"),
+        ("sigrok:demo:=3", "not an option"),
+        ("sigrok:demo:trigger=never", "not one of auto, driver, software"),
     ],
 )
 def test_a_resource_that_is_none_is_a_sentence(text: str, says: str) -> None:

@@ -57,7 +57,7 @@ class FakeRun:
         self.calls.append((experiment.broker, folder.name, resume))
         code, sentence = self.says.get(experiment.broker, (0, ""))
         if sentence == "folder":
-            raise RunFolderError(f"{folder} was begun with another experiment")
+            raise RunFolderError(f"{folder} was begun with a different experiment")
         if resume:
             shutil.rmtree(folder)
         record = {
@@ -227,7 +227,7 @@ def test_a_folder_of_another_experiment_is_said_and_the_rest_goes_on(
     run.says["mqtt://10.0.0.2:1884"] = (2, "folder")
     outcome = matrix(files, run)
     assert outcome.code == 1
-    assert "begun with another experiment" in outcome.runs["nats"].sentence
+    assert "begun with a different experiment" in outcome.runs["nats"].sentence
 
 
 def test_the_runner_itself_runs_it(tmp_path: Path) -> None:

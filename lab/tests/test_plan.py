@@ -49,5 +49,5 @@ DAMAGED = {"round": 1, "subscribers": 2, "shots": "x", "first": 1}
 
 @pytest.mark.parametrize("content", [None, {}, [1], [{"round": 1}], [{"what": 1}], [DAMAGED]])
 def test_what_is_no_plan_is_refused(content: object) -> None:
-    with pytest.raises(ValueError, match="is none"):
+    with pytest.raises(ValueError, match="is not valid"):
         plan_from_json(content)

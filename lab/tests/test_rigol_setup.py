@@ -46,7 +46,7 @@ def test_the_depth_is_the_next_one_that_holds_the_points(
 def test_a_depth_that_is_not_taken_is_refused_since_not_every_instrument_says_so(
     answer: str,
 ) -> None:
-    with pytest.raises(InstrumentError, match="did not take a memory of 120000 points"):
+    with pytest.raises(InstrumentError, match="did not accept a memory of 120000 points"):
         commands(DS1000Z.set_up(setup(points=50_000, channels=1)), {DEPTH: answer})
 
 
@@ -85,7 +85,7 @@ def test_an_offset_moves_the_trace_up_so_it_is_the_opposite_of_the_voltage_in_th
 def test_a_model_with_two_inputs_is_not_told_of_four() -> None:
     dialect = RigolMso5000(identity("MSO5072"))
     assert not [command for command in commands(dialect.set_up(setup())) if "CHANnel3" in command]
-    with pytest.raises(InstrumentError, match="has 2 inputs, and channel 3"):
+    with pytest.raises(InstrumentError, match="has 2 inputs, but channel 3"):
         commands(dialect.set_up(setup(channels=3)))
 
 

@@ -138,7 +138,7 @@ def test_clocks_are_compared_without_subscribing_anybody(rig: Bench) -> None:
         assert shot.clock_fs["near"] == pytest.approx(LATENCY_NS * 10**6, abs=2e9)
         assert shot.clock_fs["far"] == pytest.approx((LATENCY_NS + EACH_NS) * 10**6, abs=2e9)
     assert {do for _, do in rig.nodes.log} == {"info", "edges"}
-    assert any("goes on without knowing more" in note for note in rig.told.notes)
+    assert any("continues without knowing more" in note for note in rig.told.notes)
 
 
 def test_a_cable_delay_is_taken_off(rig: Bench) -> None:
@@ -168,7 +168,7 @@ def test_a_wrong_dialect_ends_the_run_before_it_begins(rig: Bench, dialect: str)
     timeouts = replace(experiment.timeouts, instrument_s=0.1)
     outcome = rig.run(replace(experiment, instrument={"scope": scope}, timeouts=timeouts))
     assert outcome.code == 1
-    assert "refused a setting" in outcome.sentence or "another family" in outcome.sentence
+    assert "refused a setting" in outcome.sentence or "a different family" in outcome.sentence
     assert not rig.folder.exists()
 
 
@@ -262,7 +262,7 @@ def test_a_crowd_that_is_short_leaves_that_n_out_and_resume_tries_it_again(rig: 
     outcome = rig.run()
     assert (outcome.code, outcome.captured, outcome.refused) == (1, 2, 2)
     assert "granted 1" in outcome.sentence
-    assert "crowd:local1 holds 1 subscribers at most, so that N = 5" in rig.told.notes[0]
+    assert "crowd:local1 holds at most 1 subscribers, so N = 5" in rig.told.notes[0]
     assert sorted(outcomes(rig)) == sorted([CAPTURED] * 2 + [REFUSED] * 2)
     rig.nodes.most = 10
     again = rig.run(resume=True)
@@ -446,7 +446,7 @@ def test_a_trigger_on_the_wrong_input_is_named(rig: Bench) -> None:
     rig.run(rig.experiment(subscribers=(2,), shots=2))
     _, second = load_run(rig.folder).shots()
     assert second.outcome == MISSED
-    assert "scope was triggered by something else than the edge of pub" in second.reason
+    assert "scope was triggered by something other than the edge of pub" in second.reason
 
 
 def test_a_run_that_stops_while_subscribers_come_up_leaves_no_client_without_time(
@@ -478,7 +478,7 @@ def test_a_folder_with_a_run_is_not_begun_again(rig: Bench) -> None:
 
 def test_resume_refuses_another_experiment_and_names_the_key(rig: Bench) -> None:
     rig.run()
-    with pytest.raises(RunFolderError, match=r"shots is 3 now and was 2"):
+    with pytest.raises(RunFolderError, match=r"shots is now 3 but was 2"):
         rig.run(rig.experiment(shots=3), resume=True)
 
 
@@ -515,7 +515,7 @@ def test_resume_of_a_complete_run_does_nothing(rig: Bench) -> None:
 
 
 def test_resume_of_what_is_no_run_is_refused(rig: Bench) -> None:
-    with pytest.raises(RunFolderError, match="is no run folder"):
+    with pytest.raises(RunFolderError, match="is not a run folder"):
         rig.run(resume=True)
 
 

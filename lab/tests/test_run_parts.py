@@ -227,8 +227,8 @@ def test_a_dry_run_says_what_would_be_done(file: Path, capsys: pytest.CaptureFix
         (["FILE"], "--out FOLDER is missing"),
         (["FILE", "--rounds", "30", "--dry-run"], "more than the 20 shots"),
         (["FILE", "--out", "RUN"], "holds a run already"),
-        (["FILE", "--out", "RUN", "--resume"], "was begun with another experiment"),
-        (["FILE", "--out", "NONE", "--resume"], "is no run folder"),
+        (["FILE", "--out", "RUN", "--resume"], "was begun with a different experiment"),
+        (["FILE", "--out", "NONE", "--resume"], "is not a run folder"),
     ],
 )
 def test_wrong_use_is_code_2_and_a_sentence(

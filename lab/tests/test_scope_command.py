@@ -141,7 +141,7 @@ def test_a_file_that_is_there_is_never_overwritten(
     out = ["--out", str(tmp_path / there.replace("-0001", ""))]
     with simulated(KeysightFront) as instrument:
         assert main(["scope", *what, instrument.resource, *more, *out]) == 2
-    assert f"{there} is there already and is kept" in capsys.readouterr().err
+    assert f"{there} already exists and is kept" in capsys.readouterr().err
     assert [file.read_text() for file in tmp_path.iterdir()] == ["precious"]
 
 
@@ -156,12 +156,12 @@ def test_screenshot_writes_a_picture(tmp_path: Path) -> None:
     ("arguments", "code", "sentence"),
     [
         (["--wait", "50ms"], 1, "No trigger within 0.05 s: channel 1 did not pass 1.65 V rising"),
-        (["--channels", "2", "--trigger", "1"], 2, "Channel 1 is to trigger"),
+        (["--channels", "2", "--trigger", "1"], 2, "Channel 1 is the trigger"),
         (["--channels", "1,9"], 1, "refused a setting"),
         (["--now"], 1, "Is the channel on, and has there been a trigger?"),
-        (["--span", "0us"], 1, "--span is 0, and has to be above 0"),
-        (["--volts-per-division", "-1"], 1, "--volts-per-division is -1.0, and has to be above 0"),
-        (["--before", "1.5"], 1, "--before is 1.5, and is the share of the record"),
+        (["--span", "0us"], 1, "--span is 0, but has to be above 0"),
+        (["--volts-per-division", "-1"], 1, "--volts-per-division is -1.0, but has to be above 0"),
+        (["--before", "1.5"], 1, "--before is 1.5, but it is the share of the record"),
         (["--out", "shot.docx"], 2, "neither .npz nor .csv"),
         (["--dialect", "keysigth"], 1, "did you mean keysight"),
     ],

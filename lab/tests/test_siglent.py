@@ -208,7 +208,7 @@ def test_codes_a_division_are_counted_as_the_firmware_counts_them(
 
 
 def test_a_scale_that_fits_no_screen_is_refused() -> None:
-    with pytest.raises(InstrumentError, match="3 codes a division"):
+    with pytest.raises(InstrumentError, match="3 codes per division"):
         _ = Descriptor.parse(described(codes_per_division=3)).volts_per_code
 
 

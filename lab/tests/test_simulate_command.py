@@ -113,11 +113,11 @@ def test_it_ends_when_nobody_reads_what_it_says() -> None:
     ("arguments", "code", "sentence"),
     [
         (["--fault", "explosion=1"], 2, "There is no fault 'explosion'; known are: short-block"),
-        (["--fault", "late=2"], 2, "late=2 is no probability"),
+        (["--fault", "late=2"], 2, "late=2 is not a probability"),
         (["--bits", "64"], 2, "bits of 64 is not from 8 to 16"),
         (["--line", "7=1"], 2, "There is no channel 7"),
         (["--port", "70000"], 1, "choose another --port"),
-        (["--port", "0", "--listen", "/"], 1, "no socket"),
+        (["--port", "0", "--listen", "/"], 1, "not a socket"),
     ],
 )
 def test_what_cannot_be_simulated_is_a_sentence(

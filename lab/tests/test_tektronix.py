@@ -90,13 +90,13 @@ def test_a_header_that_was_left_on_does_no_harm() -> None:
         ("1", None, "0 of 10 fields"),
         ("", None, "switched off"),
         (MSO.replace("2.0E-4", "9.91E37"), None, "9.91E37"),
-        (MSO.replace("2.0E-4", "-2.0E-4"), None, "no waveform"),
-        (MSO.replace("1;4;", "1;0;"), None, "no waveform"),
-        (MSO.replace("1;4;", "1;-4;"), None, "no waveform"),
-        (MSO.replace("3.2000E-9", "0"), None, "no waveform"),
-        (MSO.replace("2;RI", "4;FP"), None, "no waveform"),
-        (MSO.replace("RI", "XX"), None, "no waveform"),
-        (MSO.replace("RI", ""), None, "no waveform"),
+        (MSO.replace("2.0E-4", "-2.0E-4"), None, "not a valid waveform"),
+        (MSO.replace("1;4;", "1;0;"), None, "not a valid waveform"),
+        (MSO.replace("1;4;", "1;-4;"), None, "not a valid waveform"),
+        (MSO.replace("3.2000E-9", "0"), None, "not a valid waveform"),
+        (MSO.replace("2;RI", "4;FP"), None, "not a valid waveform"),
+        (MSO.replace("RI", "XX"), None, "not a valid waveform"),
+        (MSO.replace("RI", ""), None, "not a valid waveform"),
         (MSO, bytes(7), "sent 7 octets"),
         (MSO, b"", "sent 0 octets"),
     ],
@@ -221,7 +221,7 @@ def test_the_5_series_is_set_by_rate_and_record_length_and_the_probes_own_gain_c
 
 def test_a_record_that_does_not_fit_the_memory_is_refused() -> None:
     answers = TIME | {"CH1:PRObe:GAIN?": "0.1", "HORizontal:MODE:RECOrdlength?": "1000"}
-    with pytest.raises(InstrumentError, match="records 1000 points at most and 10000 are needed"):
+    with pytest.raises(InstrumentError, match="records 1000 points at most, but 10000 are needed"):
         sent(mso(), setup(channels=1), answers)
 
 
@@ -266,7 +266,7 @@ def test_segments_are_refused_where_there_are_none(model: str) -> None:
 
 def test_a_channel_that_is_not_there_is_refused() -> None:
     wanted = replace(setup(), channels=(Channel(1), Channel(3)))
-    with pytest.raises(InstrumentError, match="has 2 inputs, and channel 3"):
+    with pytest.raises(InstrumentError, match="has 2 inputs, but channel 3"):
         sent(tds("TBS1102C"), wanted, {})
 
 

@@ -103,7 +103,7 @@ def test_a_host_that_says_nothing_is_a_sentence_in_time() -> None:
     ("answer", "sentence"),
     [
         (b"HTTP/1.1 400 Bad Request\n", "names no manufacturer"),
-        (b"\xff\xfe\x00\x01\n", "no text"),
+        (b"\xff\xfe\x00\x01\n", "not text"),
         (b"\n", "names no manufacturer"),
         (b"A,\x07\n", "names no manufacturer"),
         (b"ACME,Toaster,1,1\n", "No dialect is known for ACME Toaster"),

@@ -32,7 +32,7 @@ _FLAGS: Final = {
 
 
 class LoadError(CaptureError):
-    """What was asked for cannot be, whatever is in the files; the text says what to ask for."""
+    """The request is impossible, whatever is in the files; the text says what to ask for."""
 
 
 def load(
@@ -48,8 +48,8 @@ def load(
     `CaptureOptions` may be given by name, or all of them as `options`. Of a run folder, title,
     timebase_ppm and channel_uncertainty_fs count, of a sample log title and simulated; they say
     the rest themselves, and LoadError says so. `progress` is told how many of how many were read;
-    a run folder is read by so many `processes`. CaptureError and RunFolderError say what cannot be
-    read, and what to do; TypeError that there is no such option.
+    a run folder is read by that many `processes`. CaptureError and RunFolderError say what cannot
+    be read, and what to do; TypeError that there is no such option.
     """
     if unknown := [name for name in more if name not in _OPTIONS]:
         raise TypeError(f"There is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}.")
@@ -72,15 +72,15 @@ def load(
     if len(logs) < len(files):
         other = next(path for path in files if path not in logs)
         raise LoadError(
-            f"{logs[0]} is a client's sample log and {other} is none; a report is of one or the "
-            "other: name them in two commands."
+            f"{logs[0]} is a client's sample log but {other} is not; a report covers one or the "
+            "other: use two commands."
         )
     _refuse(options, _OF_LOGS, f"{logs[0]} is a client's sample log, which")
     return _of_logs(list(dict.fromkeys(logs)), options, progress)
 
 
 def _refuse(options: CaptureOptions, may: Sequence[str], what: str) -> None:
-    """LoadError where something is said that counts for captures only."""
+    """LoadError if an option is given that only counts for captures."""
     default = CaptureOptions()
     for name in _OPTIONS:
         if name not in may and getattr(options, name) != getattr(default, name):
@@ -109,7 +109,7 @@ def _of_run(
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """Put a folder's files in its place."""
+    """Replace a folder by its files."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -123,7 +123,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
             raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
         if not inside:
             raise CaptureError(
-                f"{path} is neither a run folder (there is no {_RECORD}) nor are there files in "
+                f"{path} is not a run folder (there is no {_RECORD}), and there are no files in "
                 "it; name the folder that was given to `mqtick-lab run --out`, or captures."
             )
         files += inside
@@ -132,7 +132,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 def _is_sample_log(path: Path) -> bool:
     try:
-        if not path.is_file():  # a pipe would wait for ever
+        if not path.is_file():  # a pipe would wait forever
             return False
         with path.open("rb") as stream:
             return recognises(stream.read(HEAD_OCTETS))
@@ -162,11 +162,11 @@ def _of_logs(
             measurement.notes += log.notes
             measurement.damaged += log.damaged
         except CaptureError as error:
-            # Its clock was to be judged too, and is not: whoever judges has to know.
+            # Its clock was to be judged too, and is not: the user has to know.
             nodes.append(name)
             measurement.damaged.append(str(error))
             measurement.notes.append(
-                f"Nothing is known of the clock of {name}: its log is left out."
+                f"Nothing is known about the clock of {name}: its log is left out."
             )
         if progress is not None:
             progress(done, len(paths))
@@ -178,9 +178,9 @@ def _of_logs(
 
 
 def _node_of(path: Path, paths: Sequence[Path]) -> str:
-    """Return what a log's clock is called: as its file, with its folder where files are namesakes.
+    """Return the name of a log's clock: that of its file, with its folder if file names repeat.
 
-    Clients of several nodes call their logs alike.
+    Clients of several nodes give their logs the same name.
     """
     if sum(each.stem == path.stem for each in paths) == 1:
         return path.stem

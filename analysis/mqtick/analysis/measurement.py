@@ -48,7 +48,7 @@ class Mark:
     """The edge of one node that was used in one shot.
 
     Attributes:
-        instant_fs: after the shot's origin (the trigger edge), cable delay taken off, in fs.
+        instant_fs: after the shot's origin (the trigger edge), cable delay subtracted, in fs.
         rising: its direction.
         uncertainty_fs: how far it may be off, either way (see `edges.Edge`), in fs.
         found: edges of its direction in its window; above 1: doubled.
@@ -137,7 +137,7 @@ class Measurement:
         kind: LATENCY, SKEW or CLOCK: what it was made for.
         simulated: whether an instrument or a measured node was simulated.
         nodes: names of the measured nodes, the reference (publisher) first.
-        reference, first, last: which of them is which, "" where there is none.
+        reference, first, last: which of them is which, "" if there is none.
         shots: in the order of their numbers; empty for a sample log.
         time_errors: one for each clock that was watched.
         example: a typical shot, None where no waveforms were kept.
@@ -168,7 +168,7 @@ class Measurement:
     channel_uncertainty_fs: int = 0
     instruments: int = 1
 
-    # Imported where they are needed: a bench's host has no pandas, and needs none.
+    # Imported where needed: a bench's host has no pandas and does not need it.
 
     def skew(self) -> pd.DataFrame:
         """Return one row a shot: `skew_us`, the last subscriber's edge minus the first one's."""

@@ -32,10 +32,10 @@ def read_block(
     brackets from 1 GB on (Rohde & Schwarz).
     What follows the data stays unread. `read_rest` returns what is left of a message, where the
     connection tells its end: only there can a block without a length (#0) be read.
-    InstrumentError when it is no block.
+    InstrumentError when it is not a block.
     """
     head = read(1)
-    for _ in range(_BLANKS):  # left over from an answer with two line ends
+    for _ in range(_BLANKS):  # left over from an answer with two line endings
         if not head.isspace():
             break
         head = read(1)
@@ -60,8 +60,8 @@ def read_block(
         return read_rest().removesuffix(b"\n")
     elif digits == b"0":
         raise InstrumentError(
-            "The instrument announces a block without a length (#0), which ends nowhere on a "
-            "socket; use VXI-11, HiSLIP or USB (a resource that ends with ::INSTR)."
+            "The instrument announces a block without a length (#0), whose end cannot be "
+            "seen on a socket; use VXI-11, HiSLIP or USB (a resource that ends with ::INSTR)."
         )
     else:
         raise _no_block(head + digits)
@@ -70,8 +70,8 @@ def read_block(
     if int(length) > MAXIMUM_OCTETS:
         raise InstrumentError(
             f"The instrument announces a block of {int(length)} octets, more than "
-            f"{MAXIMUM_OCTETS}, which no memory holds; the capture is refused. It may be of "
-            "another family than its name says: try --dialect."
+            f"{MAXIMUM_OCTETS}, which no memory can hold; the capture is refused. "
+            "It may be of a different family than its name says: try --dialect."
         )
     return read(int(length)) if int(length) else b""
 
@@ -79,11 +79,11 @@ def read_block(
 def _no_block(seen: bytes) -> InstrumentError:
     return InstrumentError(
         f"The instrument answered {seen!r} where a block of data (#, digits, length) should "
-        "begin; the capture is refused. It may be of another family than its name says: try "
+        "begin; the capture is refused. It may be of a different family than its name says: try "
         "--dialect."
     )
 
 
 def definite_block(data: bytes, digits: int = 9) -> bytes:
-    """Write a definite block with a length of so many digits, without a line end."""
+    """Write a definite block with a length of that many digits, without a line end."""
     return b"#%d%0*d" % (digits, digits, len(data)) + data

@@ -12,17 +12,17 @@ __all__ = ["CrowdShortError", "Nodes", "bring_up", "clients_of", "let_join", "no
 
 _PER_MEMBER_S: Final = 0.02
 _CROWD_S: Final = 5.0
-"""A crowd waits for the last of its own for 12 s, and then says who is missing."""
+"""A crowd waits 12 s for its last member, and then says who is missing."""
 
 
 class Nodes(Protocol):
-    """What a run wants of `Control`."""
+    """What a run needs of `Control`."""
 
     connections: int
     """How often the broker was reached."""
 
     def start(self, timeout_s: float = 5.0) -> None:
-        """Connect, or see that it is connected; NodeError where it is not in time."""
+        """Connect, or check that it is connected; NodeError if that takes too long."""
 
     def ask(
         self, node: str, do: str, timeout_s: float = 3.0, before_s: float = 0.0, **arguments: Any
@@ -34,7 +34,7 @@ class Nodes(Protocol):
 
 
 class CrowdShortError(Exception):
-    """So many subscribers as wanted could not be had; the text says why."""
+    """The wanted number of subscribers was not available; the text says why."""
 
 
 def nodes_of(experiment: Experiment) -> list[str]:
@@ -70,8 +70,9 @@ def bring_up(nodes: Nodes, experiment: Experiment, subscribers: int) -> dict[str
     """Have exactly `subscribers` subscribed to the time, in order; everybody else leaves.
 
     The broker serves subscribers in the order of their subscriptions (docs/accuracy.md), which a
-    client that leaves and joins enters at the end. CrowdShortError where the crowd has not enough
-    members, NodeError where a measured node did not do its part. Returns the members of each crowd.
+    client that leaves and joins enters at the end. CrowdShortError if the crowd does not have
+    enough members, NodeError if a measured node did not do its part. Returns the members of each
+    crowd.
     """
     timeouts = experiment.timeouts
     first, others, last = clients_of(experiment)
@@ -106,13 +107,13 @@ def _join_crowd(nodes: Nodes, node: str, count: int, timeout_s: float) -> None:
     if granted != count:
         raise CrowdShortError(
             f"{node} was to bring {count} subscribers, but the broker granted {granted} and "
-            f"refused {answer.get('refused', 'some')}; look at the broker's access list and its "
+            f"refused {answer.get('refused', 'some')}; check the broker's access list and its "
             "limits (max_connections, ulimit -n), or spread the crowd over more processes."
         )
 
 
 def let_join(nodes: Nodes, clients: Iterable[str]) -> None:
-    """Leave no client without time after a run; what fails, fails."""
+    """Leave no client without time after a run; failures are ignored."""
     for node in filter(None, clients):
         try:
             nodes.ask(node, "join", 1.0)

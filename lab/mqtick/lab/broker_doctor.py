@@ -1,4 +1,4 @@
-"""What the doctor says of a broker: findings of what was measured, without any I/O."""
+"""What the doctor says about a broker: findings from what was measured, without any I/O."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def examine(measured: Measured) -> Iterator[Check]:
     reached = [probe for probe in measured.probes if probe.arrived_ns]
     if not reached:
         value = f"nothing came back on {measured.topic}"
-        yield fail("messages", value, "all of them", f"{access}; the broker did not say no")
+        yield fail("messages", value, "all of them", f"{access}; the broker did not refuse it")
         return
     if measured.error:
-        yield fail("connection", measured.error, "one that lasts", "look into the broker's log")
+        yield fail("connection", measured.error, "one that lasts", "look in the broker's log")
     yield from _losses(measured)
     yield from _latency(measured, reached)
     nodelay = _hold(measured)
     yield nodelay
     flushing = _flush(reached)
     yield flushing
-    if "FAIL" not in (nodelay.result, flushing.result):  # either explains what comes late
+    if "FAIL" not in (nodelay.result, flushing.result):  # either explains late messages
         yield _steps(reached)
     yield _sequence(measured)
     yield from _fan_out(measured)
@@ -77,10 +77,10 @@ def _versions(measured: Measured) -> Iterator[Check]:
     if measured.error_5:
         yield warn(
             "MQTT 5",
-            f"not to be had: {measured.error_5}",
+            f"not available: {measured.error_5}",
             "MQTT 5",
-            'set mqtt_version = "3.1.1" in every program; all of precise and 1451.1.6 works so, '
-            "draft-2021 needs MQTT 5",
+            'set mqtt_version = "3.1.1" in every program; all of precise and 1451.1.6 works with '
+            "that, draft-2021 needs MQTT 5",
         )
 
 
@@ -90,15 +90,16 @@ def _losses(measured: Measured) -> Iterator[Check]:
     for place in deaf:
         yield warn(
             "subscriptions",
-            f"{measured.filters[place]} was granted, but nothing came",
+            f"{measured.filters[place]} was granted, but nothing arrived",
             "messages",
-            "the broker knows no such filter, or its access list forbids it; mqtick's echo needs #",
+            "the broker does not support this filter, or its access list forbids it; mqtick's echo "
+            "needs #",
         )
     expected = (len(places) - len(deaf)) * len(measured.probes)
     came = sum(len(probe.arrived_ns) for probe in measured.probes)
     lost_whole = sum(not probe.arrived_ns for probe in measured.probes)
     if came == expected:
-        yield ok("messages", f"all {came} came ({len(measured.probes)} to {len(places)})")
+        yield ok("messages", f"all {came} arrived ({len(measured.probes)} to {len(places)})")
         return
     value = f"{expected - came} of {expected} lost"
     if lost_whole:
@@ -126,7 +127,7 @@ def _spread(delays_ns: Sequence[int]) -> str:
 
 
 def _time(duration_ns: float) -> str:
-    """Say a duration with three digits."""
+    """Format a duration with three digits."""
     if abs(duration_ns) < 1_000_000:
         return f"{duration_ns / 1e3:.3g} us"
     return f"{duration_ns / 1e6:.3g} ms" if abs(duration_ns) < 1e9 else f"{duration_ns / 1e9:.3g} s"
@@ -150,12 +151,13 @@ def _hold(measured: Measured) -> Check:
     if hold.found:
         return fail(
             name,
-            f"not set at the broker: {value}, until a subscriber that acknowledges late did so",
+            f"not set at the broker: {value}, until a subscriber that acknowledges late had done "
+            "so",
             "no wait",
             "Mosquitto: set_tcp_nodelay true; other brokers: docs/brokers.md",
         )
     if hold.pairs < 4:
-        return warn(name, f"{hold.pairs} pairs came whole", "4 and more", "more --seconds")
+        return warn(name, f"{hold.pairs} complete pairs", "4 or more", "more --seconds")
     return ok(
         name, f"the second of two messages was held back in {hold.held} of {hold.pairs} pairs"
     )
@@ -170,7 +172,7 @@ def _flush(reached: Sequence[Probe]) -> Check:
     if flush.found:
         return fail(
             "flushing",
-            f"messages leave every {_time(flush.period_ns)} only: {flush.coherence:.0%} of one "
+            f"messages leave only every {_time(flush.period_ns)}: {flush.coherence:.0%} at one "
             "phase, whenever they were sent",
             "at once",
             "Moquette: buffer_flush_millis immediate; other brokers: docs/brokers.md",
@@ -185,23 +187,23 @@ def _steps(reached: Sequence[Probe]) -> Check:
     if steps.late > max(3, steps.messages // 10):
         return warn(
             "late messages",
-            f"{steps.late} of {steps.messages} came 5 ms and more behind the fast ones, in no "
-            "pattern known here",
-            "one in ten at most",
-            "a busy host, garbage collection, a wireless link: ask again, on a quiet one",
+            f"{steps.late} of {steps.messages} came 5 ms or more behind the fast ones, in no "
+            "known pattern",
+            "at most one in ten",
+            "a busy host, garbage collection, a wireless link: repeat it on a quiet host",
         )
     return ok("delayed acknowledgements", f"no steps: {_histogram(steps)}")
 
 
 _STEPS_REMEDY = (
-    "somebody between publisher and subscriber waits for an acknowledgement: TCP_NODELAY at "
-    "broker, bridge, load balancer and proxy"
+    "something between publisher and subscriber waits for an acknowledgement: set "
+    "TCP_NODELAY at broker, bridge, load balancer and proxy"
 )
 
 
 def _histogram(steps: Steps) -> str:
     parts = ", ".join(f"{count} by about {step} ms" for step, count in steps.by_step.items())
-    late = f"{steps.late} of {steps.messages} messages late by 5 ms and more"
+    late = f"{steps.late} of {steps.messages} messages late by 5 ms or more"
     return f"{late} ({parts})" if parts else late
 
 
@@ -212,7 +214,7 @@ def _sequence(measured: Measured) -> Check:
     if turned:
         return fail(
             name,
-            f"{turned} of {len(numbers)} came before one that was sent earlier",
+            f"{turned} of {len(numbers)} came before one sent earlier",
             "the order of sending (MQTT 5.0, 4.6)",
             "a cluster, bridge or proxy that uses several paths: keep one topic on one path",
         )
@@ -238,14 +240,18 @@ def _fan_out(measured: Measured) -> Iterator[Check]:
         yield warn(
             name,
             f"{value}; "
-            + ("always another one" if found.orders == 1 else f"{found.orders} different orders"),
+            + (
+                "always a different one"
+                if found.orders == 1
+                else f"{found.orders} different orders"
+            ),
             "all of them",
-            "mqtick finds out too and offers no echo: clients fall back on the two-way exchange",
+            "mqtick detects this too and offers no echo: clients fall back on the two-way exchange",
         )
     yield ok(
         "fan-out",
         f"last of {count} {_time(found.spread_ns)} after the first (p99 "
-        f"{_time(found.worst_spread_ns)}), {_time(found.slope_ns)} for each more subscriber",
+        f"{_time(found.worst_spread_ns)}), {_time(found.slope_ns)} for each additional subscriber",
     )
 
 
@@ -257,14 +263,14 @@ def _features(measured: Measured) -> Iterator[Check]:
             "retained messages",
             "not kept",
             "kept",
-            "the status of a server is seen only by who is there when it is sent",
+            "a server's status is seen only by those connected when it is sent",
         )
     if measured.dotted is False:
         yield warn(
             "topics with a dot",
             "not carried",
-            "carried, as 1451.1.6 has such topics",
-            'mqtick-timeserver: formats = ["precise"]; nats-server: a version from 2.10 on',
+            "carried, because 1451.1.6 has such topics",
+            'mqtick-timeserver: formats = ["precise"]; nats-server: version 2.10 or later',
         )
     octets, tried = measured.payload_octets, measured.payload_tried
     if not tried:
@@ -272,19 +278,19 @@ def _features(measured: Measured) -> Iterator[Check]:
     if octets >= tried:
         yield ok("payload", f"{octets} octets came through; larger ones were not tried")
     elif octets < _STATUS_OCTETS:
-        remedy = "time works; the status of a server is longer"
+        remedy = "time works; but a server's status is longer"
         yield warn("payload", f"at most {octets} octets", f"{_STATUS_OCTETS}", remedy)
     else:
         yield ok("payload", f"{octets} octets came through, {tried} did not")
 
 
 def verdict(checks: Sequence[Check]) -> tuple[bool, str]:
-    """Return whether the broker is good, and one sentence on that."""
+    """Return whether the broker is good, and one sentence about it."""
     faults = [check.name for check in checks if check.result == "FAIL"]
     remarks = [check.name for check in checks if check.result == "WARN"]
     if faults:
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         return False, f"{count}: {', '.join(faults)}"
     if remarks:
-        return True, f"good, but mind: {', '.join(remarks)}"
+        return True, f"good, but note: {', '.join(remarks)}"
     return True, "good"

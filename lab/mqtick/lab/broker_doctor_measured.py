@@ -18,7 +18,7 @@ class Probe:
     arrived_ns: dict[int, int] = field(default_factory=dict)
     """By subscriber, in order of subscription from 0."""
     unsure: set[int] = field(default_factory=set)
-    """Subscribers whose stamp is not the kernel's, or that the broker may have kept waiting."""
+    """Subscribers whose stamp is not from the kernel, or that the broker may have kept waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Measured:
     error: str = ""
     """Why there was no connection, or why it ended."""
     error_5: str = ""
-    """What became of MQTT 5, where 3.1.1 was spoken instead."""
+    """Why MQTT 5 failed, if 3.1.1 was used instead."""
     kernel_stamps: bool = True
     has_tcp: bool = True
     """False for a Unix socket, which has neither Nagle's algorithm nor acknowledgements."""
     topic: str = ""
-    """Below this topic everything was sent."""
+    """Everything was sent below this topic."""
     filters: tuple[str, ...] = ()
     """What the subscribers asked for, in their order."""
     refused: tuple[str, ...] = ()

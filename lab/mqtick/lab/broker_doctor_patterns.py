@@ -1,7 +1,7 @@
-"""The patterns that faults of a broker leave in the delays of messages: pure detection.
+"""The patterns that a broker's faults leave in the delays of messages: pure detection.
 
-Delays are arrival minus transmit, in ns; all stamps are of one host's clock, so that no two clocks
-are compared. Every function returns what it measured, and whether that is the fault's pattern.
+Delays are arrival minus transmit, in ns; all stamps are of one host's clock, so no two clocks are
+compared. Every function returns what it measured, and whether that is the fault's pattern.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 _MS = 1_000_000
 
-# A message that is held back for an acknowledgement waits for the delayed one: 40 ms at Linux
+# A message that is held back for an acknowledgement waits for the delayed one: 40 ms on Linux
 # (TCP_DELACK_MIN), up to 200 ms elsewhere (RFC 1122, 4.2.3.2: below 500 ms).
 _HELD_NS = 10 * _MS
 _HELD_SHARE = 0.6
@@ -93,7 +93,7 @@ class Steps:
     late: int
     """Messages 5 ms and more behind the fast ones."""
     by_step: dict[int, int]
-    """Late by (about) so many ms: messages."""
+    """Messages late by (about) that many ms."""
 
     @property
     def found(self) -> bool:
@@ -153,7 +153,7 @@ def find_flush(messages: Sequence[tuple[int, int]]) -> Flush:
 
     A timer that flushes has arrivals at one phase of its period, whatever the phase of sending;
     its delays are spread over the period. Multiples of the true frequency look as coherent, so the
-    lowest one counts. Nothing is said of fewer than 20 messages.
+    lowest one counts. Fewer than 20 messages give no result.
     """
     if len(messages) < _FLUSH_LEAST:
         return Flush(0, 0.0)
@@ -171,7 +171,7 @@ def find_flush(messages: Sequence[tuple[int, int]]) -> Flush:
     longest_ns = min(longest_ns, int(spread_ns / _FLUSH_SPREAD))
     frequencies = np.arange(1e9 / longest_ns, 1e9 / _FLUSH_SHORTEST_NS, step_hz)
     coherence = _coherence(arrived, frequencies)
-    coherence[_coherence(sent, frequencies) > 0.6] = 0.0  # then it was us who kept the beat
+    coherence[_coherence(sent, frequencies) > 0.6] = 0.0  # then the beat was ours
     best = float(coherence.max(initial=0.0))
     if best < _FLUSH_COHERENCE:
         return Flush(0, best)

@@ -25,7 +25,7 @@ class Peer:
 
 
 class Peers:
-    """Connections under names that begin with `name`, and the waiting for them."""
+    """Connections under names that begin with `name`, and waiting for them."""
 
     def __init__(self, loop: Loop, name: str) -> None:
         self.loop, self._name = loop, name
@@ -89,7 +89,7 @@ class Peers:
         return True
 
     def pause(self, seconds: float) -> None:
-        """Run for so long."""
+        """Run for this long."""
         end = time.monotonic() + seconds
         while (rest := end - time.monotonic()) > 0:
             self.loop.turn(rest)

@@ -1,4 +1,4 @@
-"""Sends the doctor's probes through a broker and notes what became of them.
+"""Sends the doctor's probes through a broker and records what happened to them.
 
 One thread, one loop, a publisher and a dozen subscribers, all on this host, so that one clock
 stamps both ends. The kernel stamps, so that it does not matter how slow this program is.
@@ -24,15 +24,15 @@ __all__ = ["SUBSCRIBERS", "measure"]
 SUBSCRIBERS = 10
 """Subscribers of each probe: eight of its very topic, one of `+`, one of `#`."""
 _PROBE_OCTETS = 32  # as a time message has
-_GAP_S = (0.050, 0.100)  # longer than an acknowledgement is put off, as a rule
+_GAP_S = (0.050, 0.100)  # longer than an acknowledgement is usually delayed
 _FOLLOW_S = (0.001, 0.003)
-_PAIR_GAP_S = (0.090, 0.140)  # longer than an acknowledgement is put off
+_PAIR_GAP_S = (0.090, 0.140)  # longer than an acknowledgement is delayed
 _PAIR_SPACING_S = 0.001
 _PAIRS_LEAST = 8
 _BURST = 40
 _BURST_FROM = 1 << 24
 _PAYLOADS = (1024, 16_384, 131_072)
-_PAYLOAD_TRIES = 4  # one that is lost is no limit
+_PAYLOAD_TRIES = 4  # one loss is not a limit
 _PATIENCE_S = (0.3, 2.5)
 _ANSWER_S = 2.0
 
@@ -92,7 +92,7 @@ class _Examination:
     def subscribe(self) -> bool:
         """Subscribe one after the other; return whether the broker granted all.
 
-        The wildcards first, as a time server's last echo does: brokers that go by who came first
+        The wildcards first, as a time server's last echo does: brokers that serve in that order
         (amqtt) then serve them first.
         """
         exact = [self.topic] * (SUBSCRIBERS - 2)
@@ -168,7 +168,7 @@ class _Examination:
         self._settle()
 
     def features(self) -> None:
-        """Try a retained message, and larger and larger ones."""
+        """Try a retained message, then larger and larger ones."""
         made = self.peers.connect(self.broker, 2)
         if len(made) < 2:
             return
@@ -217,7 +217,7 @@ class _Examination:
     # -- results ---------------------------------------------------------------------------
 
     def examine(self) -> None:
-        """Do everything, as far as it goes."""
+        """Do everything, as far as possible."""
         if not self.connect() or not self.subscribe():
             return
         self.single(0.65 * self._seconds)

@@ -24,7 +24,7 @@ class NodeError(Exception):
 
 
 class NodeSilentError(NodeError):
-    """There was no answer, or no way to ask: it may come back, unlike one that refuses."""
+    """There was no answer, or no way to ask; unlike one that refuses, it may come back."""
 
 
 class Control:
@@ -36,7 +36,7 @@ class Control:
 
     def __init__(self, broker: Broker, prefix: str = "mqtick") -> None:
         self.connections = 0
-        """How often the broker was reached: a change means that subscriptions were made anew."""
+        """How often the broker was reached: a change means that subscriptions were made again."""
         self._tree = TopicTree(prefix)
         self._loop = Loop()
         self._waiting: dict[str, tuple[str, queue.SimpleQueue[dict[str, Any]]]] = {}
@@ -75,8 +75,8 @@ class Control:
     ) -> dict[str, Any]:
         """Have a node do something and return its answer, without `id` and `ok`.
 
-        NodeError when it refuses, or does not answer within `timeout_s`; `before_s` says for how
-        long it was asked before.
+        NodeError when it refuses, or does not answer within `timeout_s`; `before_s` says how
+        long it had already been asked.
         """
         try:
             topic = self._tree.command(node)
@@ -103,7 +103,7 @@ class Control:
         return answer
 
     def _silence(self, node: str, do: str, timeout_s: float) -> str:
-        """Say what may be the matter with a node that does not answer."""
+        """Say what may be wrong with a node that does not answer."""
         if not self._connection.connected:
             return f"{node} was not asked to {do}: {self._connection.last_error}."
         setting = "" if node.startswith("crowd:") else ", does its configuration say experiments = "
@@ -116,7 +116,7 @@ class Control:
         )
 
     def close(self) -> None:
-        """Disconnect and end the thread; whoever waits for an answer gets none."""
+        """Disconnect and end the thread; anyone waiting for an answer gets none."""
         if self._thread is None:
             self._loop.close()
             return
@@ -172,7 +172,7 @@ class Control:
 
 
 def _is_shallow(value: object, levels: int = 12) -> bool:
-    """Whether what a node said can be written down again: Python's recursion has an end."""
+    """Whether a node's answer can be written out again: Python's recursion is limited."""
     if not isinstance(value, dict | list):
         return True
     inner = value.values() if isinstance(value, dict) else value

@@ -1,8 +1,8 @@
 """A conversation with an instrument, without an instrument.
 
 A dialect is a set of generators that yield what is to be sent and are given what was answered, so
-that everything a family of instruments wants can be tested as pairs of command and reply. Whoever
-has a connection (`Oscilloscope`) plays them.
+that everything a family of instruments needs can be tested as pairs of command and reply. The owner
+of a connection (`Oscilloscope`) plays them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Query:
 class Block:
     """Send a command and read IEEE 488.2 blocks; the reply is their octets, joined.
 
-    `prefix` is what stands before the `#` and is thrown away (Siglent's `C1:WF DAT2,`); `count`
+    `prefix` is what comes before the `#` and is discarded (Siglent's `C1:WF DAT2,`); `count`
     is the number of blocks that come one after another, separated by `;` or `,` (FastFrame).
     """
 

@@ -1,6 +1,6 @@
 """A crowd: one process that holds up to several hundred subscribers of the time topic.
 
-They make the broker work as so many clients would, and cost as little as can be at the instant of a
+They load the broker as that many clients would, and cost as little as possible at the instant of a
 broadcast (bench/crowd_cost.py says how little).
 """
 
@@ -42,9 +42,9 @@ _JOIN_NS, _JOIN_EACH_NS = 10 * _SECOND, 20_000_000
 _LEAVE_NS = 2 * _SECOND
 # Time between two readings of all buffers, which held 900 time messages each in a trial.
 _READ_EVERY_S = (3.0, 5.0)
-# A runner that died cannot let its members go: they would load the broker for ever.
+# A runner that died cannot let its members go: they would load the broker forever.
 _FORGOTTEN_S = 900.0
-# In portions with pauses, so that a broadcast that meets one finds the processor free soon.
+# In portions with pauses, so that a broadcast during one soon finds the processor free.
 _PORTION, _PAUSE_NS = 16, 10_000_000
 
 
@@ -52,7 +52,7 @@ class Crowd:
     """Obeys `info`, `join`, `leave` and `count` on the command topic of `crowd:NAME`.
 
     `most`: members that it may be asked for. BrokerError where the broker is reached by WebSocket
-    or a Unix socket, OSError where the files for so many cannot be opened.
+    or a Unix socket, OSError if that many files cannot be opened.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Crowd:
         self.connection.start()
 
     def close(self) -> None:
-        """Let everybody go and disconnect."""
+        """Disconnect all members, and itself."""
         for member in self._members:
             member.leave()
             member.close()
@@ -144,10 +144,12 @@ class Crowd:
 
     def _must_be_idle(self) -> None:
         if self._then is not None:
-            raise CommandError("The members are joining or leaving just now: wait for that answer.")
+            raise CommandError(
+                "The members are joining or leaving right now: wait for that answer."
+            )
 
     def _join(self, command: Command) -> None:
-        """Replace whoever is there by so many new members; answered once all have an answer."""
+        """Replace all members by that many new ones; answered once all have an answer."""
         self._must_be_idle()
         count = number_in(command, "count", 1, self._most, 0)
         try:
@@ -191,7 +193,7 @@ class Crowd:
         self._commands.answer(identity, answer)
 
     def _leave(self, command: Command) -> None:
-        """Have everybody leave, those too who are joining just now."""
+        """Have everybody leave, including those who are joining right now."""
         self._then, self._to_make = None, 0
         if self._limit is not None:
             self._limit.cancel()
@@ -221,7 +223,7 @@ class Crowd:
             identity = f"{self._identity}-{self._to_make}"
             try:
                 member = Member(self.loop, self._entrance, identity, self._changed)
-            except OSError as error:  # somebody else took the files, or the memory
+            except OSError as error:  # something else took the files, or the memory
                 _log.error("%s has no room for more members: %s", self.node, error)
                 self._to_make = 0
                 self.loop.call_soon_threadsafe(self._go_on_if_settled)
@@ -246,7 +248,7 @@ class Crowd:
         self._limit = self.loop.call_later(limit_ns, self._give_up)
 
     def _give_up(self) -> None:
-        """Go on without those who do not answer."""
+        """Continue without those who do not answer."""
         self._to_make = 0
         for member in self._members:
             if member.state is State.CONNECTING:
@@ -262,7 +264,7 @@ class Crowd:
             then()
 
     def _let_go(self, then: Callable[[], None]) -> None:
-        """Have every member leave, and wait until the broker has taken note."""
+        """Have every member leave, and wait until the broker has noticed."""
         if self._reading is not None:
             self._reading.cancel()
         self._wait_for(then, _LEAVE_NS)
@@ -273,7 +275,7 @@ class Crowd:
             self._go_on()
 
     def _read_later(self) -> None:
-        """At a random phase: else it could meet each broadcast."""
+        """At a random phase: otherwise it could coincide with each broadcast."""
         if self._reading is not None:
             self._reading.cancel()
         wait_ns = int(random.uniform(*_READ_EVERY_S) * _SECOND)

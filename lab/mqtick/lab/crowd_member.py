@@ -27,7 +27,7 @@ _LONGEST_PACKET = 65_536
 # 3.2.2.3
 _CONNECT_REFUSALS = {
     1: "it does not speak MQTT 3.1.1",
-    2: "it does not take the client identifier",
+    2: "it does not accept the client identifier",
     3: "it is not available",
     4: "user name or password is wrong",
     5: "this user may not connect",
@@ -99,12 +99,12 @@ class Member:
     """A connection; `changed(member)` is called when it is up, refused, failed, lost or has left.
 
     Once it is up, nothing that comes is read before `count`: it stays in the kernel's buffer, and
-    the process is not woken. What speaks against it: the kernel acknowledges late where nobody
+    the process is not woken. The drawback: the kernel acknowledges late where nobody
     reads (up to 40 ms, Linux's TCP_DELACK_MIN), so that a broker with Nagle's algorithm on would
-    hold back a second message to this member meanwhile. There is one message an interval, so
-    nothing is held back; and buffers have to be read now and then. There is no keep-alive either,
-    since a PINGREQ could meet a broadcast: a broker's host that vanishes is noticed by whoever
-    publishes.
+    hold back a second message to this member meanwhile. There is one message per interval,
+    so nothing is held back; but buffers have to be read now and then. There is no keep-alive
+    either, since a PINGREQ could meet a broadcast: if a broker's host vanishes, the publisher
+    notices.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Member:
         self._read()
 
     def give_up(self, problem: str) -> None:
-        """Fail where the answer has not come yet."""
+        """Fail if the answer has not come yet."""
         if self.state is State.CONNECTING:
             self._end(State.FAILED, problem)
 
@@ -158,7 +158,7 @@ class Member:
 
     def _ready(self, _events: int) -> None:
         if self.state in (State.UP, State.LEAVING):
-            self._read()  # to the end of the stream: that is what was waited for
+            self._read()  # to the end of the stream, which we waited for
             if self.state in (State.UP, State.LEAVING):
                 self._hung_up("the broker closed it")
             return
@@ -234,7 +234,7 @@ class Member:
             if body < size and shift <= 21:
                 length |= data[body] << shift
             if shift > 21 or length > _LONGEST_PACKET:
-                self._hung_up("it sent what is not MQTT")
+                self._hung_up("it sent something that is not MQTT")
                 return
             if body >= size:
                 break

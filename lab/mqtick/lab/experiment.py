@@ -41,7 +41,7 @@ class InstrumentKeys:
     before: float = key(0.1, "Share of the record before the trigger.", minimum=0.0, maximum=0.95)
     points: int = key(
         100_000,
-        "Samples of a channel; the instrument takes the nearest that it has.",
+        "Samples per channel; the instrument takes the nearest number that it has.",
         minimum=100,
         maximum=10_000_000,
     )
@@ -68,7 +68,7 @@ class ChannelKeys:
     )
     cable_delay_ns: float = key(
         0.0,
-        "Delay of cable and probe, which analysis takes off (raw data keep it).",
+        "Delay of cable and probe, which the analysis subtracts (raw data keep it).",
         minimum=-1e6,
         maximum=1e6,
     )
@@ -79,7 +79,7 @@ class ChannelKeys:
     probe: float = key(10.0, "Attenuation of the probe.", minimum=0.01, maximum=10_000.0)
     deskew_ns: float = key(
         0.0,
-        "Delay that the instrument itself takes off; do not give it as cable_delay_ns too.",
+        "Delay that the instrument itself subtracts; do not give it as cable_delay_ns too.",
         minimum=-1000.0,
         maximum=1000.0,
     )
@@ -96,7 +96,7 @@ class OrderKeys:
 
 @dataclass(frozen=True, slots=True)
 class CrowdKeys:
-    """Where the subscribers come from that are not measured."""
+    """Where the unmeasured subscribers come from."""
 
     processes: int = key(
         2, "Crowd processes that the runner starts on this host.", minimum=0, maximum=64
@@ -122,7 +122,7 @@ class TimeoutKeys:
     )
     give_up_s: float = key(
         60.0,
-        "An instrument or broker that is gone is tried again for this long.",
+        "How long to retry an instrument or broker that is gone.",
         minimum=0.0,
         maximum=86_400.0,
     )
@@ -145,8 +145,8 @@ class Experiment(BrokerSettings):
     shots: int = key(20, "Shots of each N, over all rounds together.", minimum=1, maximum=1_000_000)
     rounds: int = key(
         2,
-        "How often all N come up, in an order drawn anew each time, so that drift is not taken "
-        "for an effect of N.",
+        "How often all N are measured, in a new random order each time, so that drift is not "
+        "mistaken for an effect of N.",
         minimum=1,
         maximum=10_000,
     )
@@ -162,7 +162,7 @@ class Experiment(BrokerSettings):
         "schedule: each shot waits for the server's next message; request: asks for one.",
         choices=("schedule", "request"),
     )
-    prefix: str = key("mqtick", "First level of the topics, as the nodes have it.")
+    prefix: str = key("mqtick", "First level of the topics, the same as on the nodes.")
     instrument: Mapping[str, InstrumentKeys] = tables(InstrumentKeys, "Instruments.")
     channel: Mapping[str, ChannelKeys] = tables(
         ChannelKeys, "Inputs of the instruments, and what they are wired to."
@@ -171,8 +171,8 @@ class Experiment(BrokerSettings):
         OrderKeys,
         "Which channel plays which part: latency is first minus publisher, skew last minus first.",
     )
-    crowd: CrowdKeys = table(CrowdKeys, "Where the subscribers come from that are not measured.")
-    timeouts: TimeoutKeys = table(TimeoutKeys, "How long is waited, and when the run stops.")
+    crowd: CrowdKeys = table(CrowdKeys, "Where the unmeasured subscribers come from.")
+    timeouts: TimeoutKeys = table(TimeoutKeys, "How long to wait, and when the run stops.")
 
     def channels_of(self, instrument: str) -> dict[str, ChannelKeys]:
         """Return the channels of an instrument, by name."""

@@ -1,4 +1,4 @@
-"""What the keys of an experiment mean together: each fault a sentence with its remedy."""
+"""Whether the keys of an experiment fit together: each fault is a sentence with its remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PINS = {"server": ("time", "pps"), "client": ("arrival", "pps")}
 
 
 def check(experiment: Experiment) -> str:
-    """Return the first fault, "" where there is none."""
+    """Return the first fault, "" if there is none."""
     checks: tuple[Callable[[Experiment], Iterator[str]], ...] = (
         _numbers,
         _channels,
@@ -50,26 +50,26 @@ def _numbers(experiment: Experiment) -> Iterator[str]:
         for number in experiment.subscribers:
             if number < least:
                 yield (
-                    f"subscribers holds {number}, but the first and the last subscriber make at "
-                    "least 2; remove it"
+                    f"subscribers holds {number}, but the first and the last subscriber are "
+                    "already 2; remove it"
                 )
             if number > least and not experiment.crowd_nodes():
                 yield (
-                    f"{number} subscribers are wanted, of which {number - least} are not "
+                    f"{number} subscribers are wanted, {number - least} of them not "
                     "measured, but there is no crowd; set crowd.processes, or crowd.nodes"
                 )
     if experiment.rounds > experiment.shots:
         yield (
             f"rounds is {experiment.rounds}, more than the {experiment.shots} shots of each N; "
-            "every round needs one shot at least: lower rounds or raise shots"
+            "every round needs at least one shot: lower rounds or raise shots"
         )
     if experiment.kind == "clock" and experiment.fire == "request":
         yield 'fire = "request" has no meaning for pps pins, which need no message; remove it'
     if experiment.fire == "schedule" and experiment.timeouts.trigger_s <= experiment.interval_s:
         yield (
             f"timeouts.trigger_s is {experiment.timeouts.trigger_s:g}, no longer than the "
-            f"interval of {experiment.interval_s:g} s, so that shots would be given up before "
-            "the message comes; raise it"
+            f"interval of {experiment.interval_s:g} s, so shots would be given up before the "
+            "message comes; raise it"
         )
     try:
         TopicTree(experiment.prefix)
@@ -107,7 +107,7 @@ def _instruments(experiment: Experiment) -> Iterator[str]:
         elif instrument.trigger not in own:
             elsewhere = instrument.trigger in experiment.channel
             yield f"{place}.trigger names the channel {instrument.trigger!r}, " + (
-                "which is on another instrument; each needs one of its own"
+                "which is on another instrument; each instrument needs its own"
                 if elsewhere
                 else f"which is not there: {_nearest(instrument.trigger, own)}"
             )
@@ -133,7 +133,7 @@ def _channels(experiment: Experiment) -> Iterator[str]:
         kind = channel.node.partition(":")[0]
         if channel.pin not in _PINS[kind]:
             yield (
-                f"{place} is the pin {channel.pin!r} of a {kind}, which has none; it has "
+                f"{place} is the pin {channel.pin!r} of a {kind}, which has no such pin; it has "
                 f"{' and '.join(_PINS[kind])}"
             )
 
@@ -157,7 +157,7 @@ def _order(experiment: Experiment) -> Iterator[str]:
         kind = channel.node.partition(":")[0]
         if experiment.kind == "clock":
             if part != "publisher":
-                yield f"order.{part} has no meaning for kind clock, which subscribes nobody"
+                yield f"order.{part} has no meaning for kind clock, which has no subscribers"
         elif part == "publisher" and (kind, channel.pin) != ("server", "time"):
             yield f"order.publisher is {name}, but that is not the pin time of a server"
         elif part != "publisher" and (kind, channel.pin) != ("client", "arrival"):
@@ -172,7 +172,7 @@ def _order(experiment: Experiment) -> Iterator[str]:
             if channel.pin != "pps":
                 yield f"kind clock compares pps pins, but channel.{name} is the pin {channel.pin}"
         if len(experiment.channel) < 2:
-            yield "kind clock compares pps pins, but there is one channel only; add another"
+            yield "kind clock compares pps pins, but there is only one channel; add another"
 
 
 def _one_origin(experiment: Experiment) -> Iterator[str]:

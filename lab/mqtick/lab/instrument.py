@@ -1,4 +1,4 @@
-"""What a run wants of an instrument, whatever it is."""
+"""What a run needs of any instrument."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Instrument(Protocol):
         """Begin one acquisition; True once it waits for the trigger, False if it fired already."""
 
     def is_waiting(self) -> bool:
-        """Whether it is still without the trigger for which it was armed."""
+        """Whether it is still waiting for the trigger for which it was armed."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the acquisition is complete; False when it is not in time, and is ended."""
+        """Wait until the acquisition is complete; False if it took too long and was stopped."""
 
     def read(self, channels: Sequence[int]) -> dict[int, Waveform]:
         """Read channels of the finished acquisition."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
 
 
 def open_instrument(resource: str, dialect: str = "auto", *, timeout_s: float = 3.0) -> Instrument:

@@ -25,5 +25,5 @@ class Live:
 
     @property
     def deviation(self) -> float | None:
-        """The sample's standard deviation; None of fewer than two values."""
+        """The sample's standard deviation; None for fewer than two values."""
         return math.sqrt(self._squares / (self.n - 1)) if self.n > 1 else None

@@ -28,8 +28,8 @@ class LogicAnalyser:
     Its waveforms have the codes 0 and 1. An edge lies in the middle between two samples and is off
     by half a sample at most (`analysis.readers.sigrok.uncertainty_fs`); the trigger's own edge is
     at 0.
-    Trigger level, volts per division, offset and probe mean nothing to it: its threshold is what
-    it is (`voltage_threshold` in the resource, where it can be set). Deskew is applied in reading.
+    Trigger level, volts per division, offset and probe mean nothing to it: its threshold is
+    fixed (`voltage_threshold` in the resource, where it can be set). Deskew is applied in reading.
 
     InstrumentError when sigrok-cli is missing, nothing answers to the driver, or more than one.
     """
@@ -42,7 +42,7 @@ class LogicAnalyser:
         self._setup: Setup | None = None
         self._acquisition: Acquisition | None = None
         self.rate_hz = 0
-        """Samples a second, after `set_up`."""
+        """Samples per second, after `set_up`."""
         self._samples = self._before = 0
 
     @property
@@ -52,18 +52,18 @@ class LogicAnalyser:
 
     @property
     def simulated(self) -> bool:
-        """Whether it is sigrok's demo device, which makes its samples up."""
+        """Whether it is sigrok's demo device, which makes up its samples."""
         return self._resource.driver == "demo"
 
     def set_up(self, setup: Setup) -> None:
-        """Choose rate and samples; InstrumentError where the device cannot do what is wanted."""
+        """Choose rate and samples; InstrumentError if the device cannot do that."""
         if setup.segments > 1:
             raise InstrumentError(
                 f"{self.offer.name} cannot record {setup.segments} segments; set segments to 1."
             )
         if setup.trigger.slope not in _MATCHES:
             raise InstrumentError(
-                f"The trigger's slope is {setup.trigger.slope!r}, which is none of "
+                f"The trigger's slope is {setup.trigger.slope!r}, which is not one of "
                 f"{', '.join(_MATCHES)}."
             )
         numbers = {channel.number for channel in setup.channels} | {setup.trigger.channel}
@@ -75,8 +75,8 @@ class LogicAnalyser:
         samples = round(setup.span_s * rate_hz)
         if not 2 <= samples <= _MOST_SAMPLES:
             raise InstrumentError(
-                f"{setup.span_s:g} s at {rate_hz} samples/s are {samples} samples, and 2 to "
-                f"{_MOST_SAMPLES} can be recorded; change the time span."
+                f"{setup.span_s:g} s at {rate_hz} samples/s are {samples} samples, but only "
+                f"2 to {_MOST_SAMPLES} can be recorded; change the time span."
             )
         self.rate_hz, self._samples = rate_hz, samples
         self._before = min(round(setup.before * samples), samples - 1)
@@ -123,8 +123,8 @@ class LogicAnalyser:
             wanted = "driver" if able and not (self.simulated and free) else "software"
         if (wanted == "driver" and not able) or (wanted == "software" and not free):
             raise InstrumentError(
-                f"{self.offer.name} can neither trigger on this slope nor send samples without "
-                "end, as far as is wanted; choose another slope, or another trigger= in the "
+                f"{self.offer.name} can neither trigger on this slope nor send enough samples "
+                "without a gap; choose another slope, or another trigger= in the "
                 "resource."
             )
         return wanted == "driver"
@@ -132,7 +132,7 @@ class LogicAnalyser:
     def arm(self, timeout_s: float = 5.0) -> bool:
         """Begin one acquisition; True once the part before the trigger is filled."""
         if self._setup is None:
-            raise InstrumentError(f"{self.offer.name} was not set up; that comes before arming.")
+            raise InstrumentError(f"{self.offer.name} was not set up; set it up before arming.")
         self._end()
         acquisition = self._acquisition = self._begin(self._setup)
         end_s = time.monotonic() + timeout_s
@@ -157,7 +157,7 @@ class LogicAnalyser:
         return not self._armed().complete()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the acquisition is complete; False when it is not in time, and is ended."""
+        """Wait until the acquisition is complete; False if it took too long and was stopped."""
         acquisition = self._armed()
         end_s = time.monotonic() + timeout_s
         try:
@@ -205,5 +205,5 @@ class LogicAnalyser:
             acquisition.end()
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop what is still running."""
         self._end()

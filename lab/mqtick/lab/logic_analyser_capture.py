@@ -1,7 +1,7 @@
 """One acquisition of a logic analyser: a sigrok-cli process, and what comes out of it.
 
 With the driver's own trigger, sigrok-cli writes a session file and ends. Without, it sends samples
-until it is ended, and the edge is looked for here.
+until it is ended, and the edge is searched for here.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ class Acquisition:
 
     @property
     def complaint(self) -> str:
-        """What sigrok-cli had to say, or that it said nothing."""
+        """What sigrok-cli said, or that it said nothing."""
         return "; ".join(self._complaints) or "it said nothing"
 
     def complete(self) -> bool:
-        """Whether the record is there; InstrumentError when it can come no more."""
+        """Whether the record is there; InstrumentError when it can no longer come."""
         raise NotImplementedError
 
     def read(self, channels: dict[int, str]) -> tuple[dict[int, Bits], int]:
@@ -100,7 +100,7 @@ class Acquisition:
         raise NotImplementedError
 
     def end(self) -> None:
-        """End the process, whatever it does, and forget the record."""
+        """End the process, whatever it is doing, and discard the record."""
         self.stop()
 
     def stop(self) -> None:
@@ -124,7 +124,7 @@ class FileAcquisition(Acquisition):
 
     The file does not say where the trigger is. Drivers that look for it in software (fx2lafw, the
     demo) take the first edge of all, with fewer samples before it when it came early; those with a
-    trigger in hardware put it where it was wanted.
+    hardware trigger put it where it was wanted.
     """
 
     def __init__(
@@ -161,12 +161,12 @@ class FileAcquisition(Acquisition):
         try:
             found = read_sigrok(self._file, {*channels.values(), self._trigger})
         except SigrokFileError as error:
-            raise InstrumentError(f"sigrok-cli's record is not in order: {error}") from error
+            raise InstrumentError(f"sigrok-cli's record is not valid: {error}") from error
         levels = {number: found[name].codes.astype(np.uint8) for number, name in channels.items()}
         trigger = found[self._trigger].codes.astype(np.uint8)
         if trigger.size < self._samples:
             raise InstrumentError(
-                f"The device sent {trigger.size} samples of {self._samples} ({self.complaint}): "
+                f"The device sent {trigger.size} of {self._samples} samples ({self.complaint}): "
                 "it was unplugged, or its link is too slow for this sample rate; take fewer points."
             )
         begin = max(1, self._before - 2)
@@ -186,7 +186,7 @@ class FileAcquisition(Acquisition):
 
 
 class StreamAcquisition(Acquisition):
-    """The device samples all the time; the trigger is looked for here."""
+    """The device samples all the time; the trigger is searched for here."""
 
     def __init__(
         self, command: Sequence[str], bit: int, slope: str, before: int, samples: int, octets: int

@@ -1,4 +1,4 @@
-"""What a logic analyser offers, as `sigrok-cli --show` says it, and what is asked of it."""
+"""What a logic analyser offers, according to `sigrok-cli --show`, and what is asked of it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TRIGGERS: Final = ("auto", "driver", "software")
 _UNITS: Final = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
 _ASK_S: Final = 15.0  # a device without firmware gets it first, and comes back on the bus
 
-# fx2lafw offers 48 MHz, but a sample an octet is then more than USB 2 carries without gaps, and
+# fx2lafw offers 48 MHz, but one octet per sample is then more than USB 2 carries without gaps, and
 # refuses more than 12 MHz where samples have two octets (libsigrok, fx2lafw/protocol.c).
 _FX2_HZ: Final = 24_000_000
 _FX2_WIDE_HZ: Final = 12_000_000
 _SAME: Final = 1e-9
-"""Share by which a rate that was computed from points and span may miss the one that was meant."""
+"""How far a rate computed from points and span may be from the intended one, as a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Resource:
 
     @classmethod
     def parse(cls, text: str) -> Resource:
-        """Take a resource apart; InstrumentError where it is none."""
+        """Take a resource apart; InstrumentError if it is not one."""
         scheme, driver, *options = [*text.split(":"), ""][: max(2, text.count(":") + 1)]
         if scheme != _SCHEME or not re.fullmatch(r"[A-Za-z0-9-]+", driver):
             raise InstrumentError(
@@ -57,8 +57,8 @@ class Resource:
             key, equals, value = option.partition("=")
             if not (key and equals and value):
                 raise InstrumentError(
-                    f"{option!r} in {text!r} is no option; they are written key=value, as in "
-                    "sigrok:fx2lafw:conn=1.30."
+                    f"{option!r} in {text!r} is not an option; options are written key=value, as "
+                    "in sigrok:fx2lafw:conn=1.30."
                 )
             if key == "trigger":
                 trigger = value
@@ -70,7 +70,7 @@ class Resource:
                 config.append(option)
         if trigger not in _TRIGGERS:
             raise InstrumentError(
-                f"trigger={trigger} in {text!r} is none of {', '.join(_TRIGGERS)}."
+                f"trigger={trigger} in {text!r} is not one of {', '.join(_TRIGGERS)}."
             )
         if driver == "demo" and not any(o.startswith("logic_channels=") for o in scan):
             scan.append("logic_channels=16")
@@ -80,7 +80,7 @@ class Resource:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What sigrok-cli wants to know to find it."""
+        """What sigrok-cli needs to find it."""
         return ("--driver", ":".join((self.driver, *self.scan)))
 
 
@@ -89,8 +89,8 @@ class Offer:
     """What a device can do.
 
     Attributes:
-        name: how sigrok calls the device.
-        channels: names of its logic channels, the first is our channel 1.
+        name: what sigrok calls the device.
+        channels: names of its logic channels; the first is our channel 1.
         rates_hz: sample rates, rising; or the lowest and the highest where `step_hz` is not 0.
         step_hz: step between the rates of a range, 0 for a list.
         matches: what it can trigger on: "0", "1", "r", "f", "e".
@@ -121,7 +121,7 @@ class Offer:
 
 
 def parse_show(text: str, resource: Resource) -> Offer:
-    """Read what `sigrok-cli --driver ... --show` printed; InstrumentError where it is of no use."""
+    """Read what `sigrok-cli --driver ... --show` printed; InstrumentError if it cannot be used."""
     heads = re.findall(r"^(\S+) - (.+?) with \d+ channels?: (.+)$", text, re.MULTILINE)
     if len(heads) > 1:
         places = ", ".join(place for place, _, _ in heads)
@@ -134,7 +134,7 @@ def parse_show(text: str, resource: Resource) -> Offer:
             f"sigrok-cli found no {resource.driver} ({_last(text)}). Is it plugged in, and may "
             "this user open it (udev rules, group plugdev)? `sigrok-cli --scan` says what it sees."
         )
-    # Where it is plugged in (conn=bus.address) changes each time it is; what it is does not.
+    # The address (conn=bus.address) changes each time it is plugged in; the name does not.
     _, name, listed = heads[0]
     group = re.search(r"^ +Logic: channels (.+)$", text, re.MULTILINE)
     channels = tuple((group.group(1) if group else listed).split())
@@ -142,7 +142,7 @@ def parse_show(text: str, resource: Resource) -> Offer:
     if not rates:
         raise InstrumentError(
             f"{name} offers no sample rates, so its samples would have no times; it is not a "
-            "logic analyser that this can use."
+            "logic analyser that can be used here."
         )
     matches = re.search(r"Supported triggers:((?: [01rfe])*)", text)
     return Offer(
@@ -180,7 +180,7 @@ def program_version(program: str) -> str:
     """Return sigrok-cli's version; InstrumentError when it is not installed."""
     if shutil.which(program) is None:
         raise InstrumentError(
-            f"The program {program} is not installed, and logic analysers are reached through it: "
+            f"The program {program} is not installed, but logic analysers are reached through it: "
             "sudo apt install sigrok-cli."
         )
     return _run([program, "--version"])[0].splitlines()[0].strip()

@@ -1,4 +1,4 @@
-"""One experiment over several brokers, one after another, a run folder each."""
+"""One experiment over several brokers in turn, with a run folder for each."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BrokerKeys(BrokerSettings):
-    """One broker, which runs already, with nodes of its own; other keys are not inherited."""
+    """One broker that is already running, with its own nodes; other keys are not inherited."""
 
     prefix: str = key("", "First level of the topics at this broker; empty: the experiment's.")
     experiment: str = key(
         "",
-        "Experiment file for this broker, where its nodes are wired otherwise; a path from the "
-        "folder of this file. Empty: that of the command line.",
+        "Experiment file for this broker, if its nodes are wired differently; a path relative "
+        "to the folder of this file. Empty: that of the command line.",
     )
 
 
@@ -52,7 +52,7 @@ class Brokers:
 
 
 def load_brokers(path: str | os.PathLike[str]) -> dict[str, BrokerKeys]:
-    """Read a file of `[broker.NAME]` tables; SettingsError where there is no use in it."""
+    """Read a file of `[broker.NAME]` tables; SettingsError if it cannot be used."""
     found = dict(load(Brokers, path).broker)
     if not found:
         raise SettingsError(
@@ -105,7 +105,7 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MatrixOutcome:
-    """How the runs ended, by broker; a broker whose turn did not come is not there."""
+    """How the runs ended, by broker; a broker whose turn did not come is missing."""
 
     code: int
     runs: Mapping[str, RunOutcome]
@@ -134,10 +134,11 @@ def run_matrix(
     say: Callable[[Experiment], Progress],
     run: Run,
 ) -> MatrixOutcome:
-    """Run each in its folder `out/NAME`; one that fails does not keep the others from running.
+    """Run each in its folder `out/NAME`; one that fails does not stop the others.
 
-    Only Ctrl-C ends the row. With `resume` what is complete is left alone, what was begun goes on,
-    and the rest begins. RunFolderError, before anything is run, where a folder cannot be used.
+    Only Ctrl-C ends the series. With `resume`, complete runs are left alone, started ones
+    continue, and the rest start. RunFolderError, before anything is run, where a folder cannot be
+    used.
     """
     if not resume:
         for name in experiments:
@@ -175,7 +176,7 @@ _HEAD: Final = "     N     n  failed      mean        sd    median       p99    
 
 
 def result_text(outcome: MatrixOutcome) -> str:
-    """Return one table a quantity, a row for each broker and N; durations in us."""
+    """Return one table per quantity, with a row for each broker and N; durations in us."""
     found = list(_summaries(outcome))
     width = max([6, *(len(name) for name in outcome.runs)])
     label = "SIMULATED: " if any(summary.simulated for _, summary in found) else ""
@@ -191,8 +192,8 @@ def result_text(outcome: MatrixOutcome) -> str:
         ]
     lines += [
         "",
-        "One broker was measured after the other: what changed meanwhile (temperature, load) "
-        "looks like a difference between brokers.",
+        "The brokers were measured one after another: what changed meanwhile (temperature, "
+        "load) looks like a difference between brokers.",
     ]
     lines += [f"{name}: {one.sentence}" for name, one in outcome.runs.items() if one.sentence]
     return "\n".join(lines).lstrip("\n")
@@ -211,7 +212,7 @@ def _numbers(row: Row) -> str:
 
 
 def result_json(outcome: MatrixOutcome) -> dict[str, Any]:
-    """Return what is in the folders, for machines; durations in us."""
+    """Return what is in the folders, for programs; durations in us."""
     rows = {name: summary.as_json() for name, summary in _summaries(outcome)}
     return {
         "brokers": {

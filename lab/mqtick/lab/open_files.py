@@ -6,7 +6,7 @@ import resource
 
 __all__ = ["make_room"]
 
-# What the process has open beside its connections.
+# Files that the process has open besides its connections.
 _SPARE_FILES = 64
 
 
@@ -18,8 +18,8 @@ def make_room(members: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise OSError(
-            f"{members} connections need {needed} open files, but this process may have {hard} at "
-            "most, so none is made: raise the hard limit (`ulimit -Hn`, or LimitNOFILE= in a "
-            "unit), or share the members among more processes."
+            f"{members} connections need {needed} open files, but this process may have at most "
+            f"{hard}, so no connection is made: raise the hard limit (`ulimit -Hn`, or "
+            "LimitNOFILE= in a unit), or share the members among more processes."
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -47,9 +47,9 @@ class Oscilloscope:
         self.identity = Identity.parse(str(transport.play(Query("*IDN?"))))
         self.dialect: Dialect = dialect_for(self.identity, dialect)
         self.read_again = 0
-        """How often something had to be asked once more: an answer late, cut off or not in order.
+        """How often something had to be asked again: an answer was late, cut off or not valid.
 
-        The transport connects anew then, so that the next answer is no stale one.
+        The transport then reconnects, so that the next answer is not a stale one.
         """
 
     @classmethod
@@ -80,7 +80,7 @@ class Oscilloscope:
 
     def set_up(self, setup: Setup) -> None:
         """Set everything; InstrumentError with the instrument's words if it refused something."""
-        # What was there before is nobody's fault here.
+        # Earlier errors are not ours.
         self._again(self.dialect.errors, tries=_ASK_TRIES)
         self._again(partial(self.dialect.set_up, setup), tries=_ASK_TRIES)
         refused = self._again(self.dialect.errors, tries=_ASK_TRIES)
@@ -94,7 +94,7 @@ class Oscilloscope:
         """Begin one acquisition and wait until it waits for the trigger.
 
         False when it stopped before it was seen waiting (something triggered it at once): the
-        record is of no use then. InstrumentError when neither happened in time.
+        record cannot be used then. InstrumentError when neither happened in time.
         """
         self._again(self.dialect.arm, tries=_ASK_TRIES)
         began_s = time.monotonic()
@@ -108,16 +108,16 @@ class Oscilloscope:
             if waited_s > timeout_s:
                 raise InstrumentError(
                     f"{self.identity.model} was not armed within {timeout_s:g} s of being told to "
-                    f"(it is {state.name.lower()}); look at its screen."
+                    f"(it is {state.name.lower()}); check its screen."
                 )
             time.sleep(_POLL_S)
 
     def is_waiting(self) -> bool:
-        """Whether it is still without the trigger for which it was armed."""
+        """Whether it is still waiting for the trigger for which it was armed."""
         return self._again(self.dialect.state, tries=_ASK_TRIES) is State.ARMED
 
     def wait(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until the acquisition is complete; False when it is not in time, and is ended."""
+        """Wait until the acquisition is complete; False if it took too long and was stopped."""
         end_s = time.monotonic() + timeout_s
         while self._again(self.dialect.state, tries=_ASK_TRIES) is not State.STOPPED:
             if time.monotonic() > end_s or give_up():
@@ -139,7 +139,7 @@ class Oscilloscope:
         return self._again(self.dialect.screenshot)
 
     def _again(self, ask: Callable[[], Conversation[T]], tries: int = _READ_TRIES) -> T:
-        """Converse, and once more when it was too early for the instrument or a block was short."""
+        """Converse, and repeat if it was too early for the instrument or a block was short."""
         for left in reversed(range(tries)):
             try:
                 return self.play(ask())
@@ -152,5 +152,5 @@ class Oscilloscope:
         raise AssertionError
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self.transport.close()

@@ -63,16 +63,16 @@ def plan_to_json(plan: Sequence[Block]) -> list[dict[str, Any]]:
 
 
 def plan_from_json(content: object) -> tuple[Block, ...]:
-    """Read it back; ValueError for what is none."""
+    """Read it back; ValueError if it is not a plan."""
     try:
         if not isinstance(content, list):
-            raise TypeError("it is no list")
+            raise TypeError("it is not a list")
         plan = tuple(Block(**block) for block in content)
         if not all(type(value) is int for block in plan for value in asdict(block).values()):
-            raise TypeError("a number is none")
+            raise TypeError("a number is not valid")
         return plan
     except TypeError as error:
-        raise ValueError(f"The plan in run.json is none ({error}).") from None
+        raise ValueError(f"The plan in run.json is not valid ({error}).") from None
 
 
 def expected_s(experiment: Experiment, plan: Sequence[Block]) -> float:
@@ -84,7 +84,7 @@ def expected_s(experiment: Experiment, plan: Sequence[Block]) -> float:
 
 
 def describe_plan(experiment: Experiment, plan: Sequence[Block]) -> str:
-    """Say for people what a run would do."""
+    """Describe what a run would do."""
     shots = sum(block.shots for block in plan)
     lines = [
         f"{experiment.title or 'Untitled'}: {experiment.kind}, {shots} shots, about "

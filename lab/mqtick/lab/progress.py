@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it: one line rewritten on a terminal, plain lines elsewhere."""
+"""What a run shows the user: one line rewritten on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Progress(Protocol):
     """Is told what happens; must not raise."""
 
     def note(self, sentence: str) -> None:
-        """Something that a person wants to know: a retry, a refusal, what is being waited for."""
+        """Something that the user wants to know: a retry, a refusal, what is being waited for."""
 
     def begin(self, total: int) -> None:
-        """The run begins, with so many shots in its plan."""
+        """The run begins, with this many shots in its plan."""
 
     def shot(self, meta: ShotMeta) -> None:
         """A shot was recorded, now or before a resume."""
@@ -53,7 +53,7 @@ class Quiet:
 
 
 class Watch:
-    """Shows a run to a person, with the statistics of the present N."""
+    """Shows a run to the user, with the statistics of the present N."""
 
     def __init__(self, kind: str, stream: TextIO = sys.stderr) -> None:
         self._kind, self._stream = kind, stream
@@ -77,7 +77,7 @@ class Watch:
             self._print(self._line())
 
     def shot(self, meta: ShotMeta) -> None:
-        """Count it, and show it, but not every one where lines stay."""
+        """Count it, and show it, but not every one where lines are not rewritten."""
         self._count += 1
         self._failed += meta.outcome != CAPTURED
         self._subscribers = meta.subscribers
@@ -125,5 +125,5 @@ class Watch:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # nobody looks any more; the run goes on
+        except (OSError, ValueError):  # nobody is watching any more; the run continues
             self._terminal = False

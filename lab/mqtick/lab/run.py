@@ -36,7 +36,7 @@ class RunOutcome:
 
     Attributes:
         code: exit code; 130 where a signal ended it.
-        sentence: why it ended before its plan did; "" where it is complete.
+        sentence: why it ended before its plan did; "" if it is complete.
         folder: the run folder; it can be read whatever happened.
         captured, missed, refused: shots in the folder by outcome.
     """

@@ -1,4 +1,4 @@
-"""Crowd processes on the runner's host: started for a run, and ended with it for sure."""
+"""Crowd processes on the runner's host: started for a run, and always ended with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refuse_low_limit(experiment: Experiment) -> None:
     if hard not in (resource.RLIM_INFINITY, -1) and hard < needed:
         raise CrowdStartError(
             f"{most} subscribers in {processes} crowd processes need {needed} open files each, "
-            f"and `ulimit -Hn` allows {hard}: raise it, or set crowd.processes to "
+            f"but `ulimit -Hn` allows {hard}: raise it, or set crowd.processes to "
             f"{-(-most // max(1, hard - _SPARE_FILES))} or more."
         )
 
@@ -44,8 +44,8 @@ def _members_each(experiment: Experiment) -> int:
     return -(-max(experiment.subscribers) // len(experiment.crowd_nodes()))
 
 
-# The kernel ends a crowd whose runner died without ending it (prctl 1 is PR_SET_PDEATHSIG): left
-# alone it would hold its connections, and answer beside the next run's.
+# The kernel ends a crowd whose runner died without ending it (prctl 1 is PR_SET_PDEATHSIG):
+# otherwise it would hold its connections, and answer along with the next run's.
 _BOOT: Final = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
     "os.getppid() == int(sys.argv.pop(1)) or sys.exit(0); "
@@ -95,7 +95,7 @@ def local_crowd(experiment: Experiment) -> Iterator[Callable[[], None]]:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
-                start_new_session=True,  # Ctrl-C is for us, who end them when we are done
+                start_new_session=True,  # Ctrl-C is for us: we end them when we are done
             )
             running.append((process, said))
         yield lambda: _refuse_ended(running)

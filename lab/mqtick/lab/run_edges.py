@@ -39,5 +39,5 @@ def layout_of(experiment: Experiment) -> Layout:
 
 
 def judge(experiment: Experiment, waveforms: Mapping[str, Waveform]) -> Finding:
-    """Find the edges of all channels and compare them, as a report will do it again."""
+    """Find the edges of all channels and compare them, as a report will do again."""
     return choose.judge(layout_of(experiment), waveforms)

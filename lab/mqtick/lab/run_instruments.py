@@ -1,4 +1,4 @@
-"""All instruments of a run: opened, set up, armed and read together, and got back when lost."""
+"""All instruments of a run: opened, set up, armed and read together, and reopened when lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _ARMINGS: Final = 3
 _APART: Final = 0.25
-"""Share of the interval by which instruments may end apart and still have seen one message."""
+"""How far apart instruments may finish after one message, as a share of the interval."""
 
 
 class Opener(Protocol):
@@ -35,7 +35,7 @@ class Opener(Protocol):
 
 
 class MissedShotError(Exception):
-    """The event was not recorded; the text says what may be the matter."""
+    """The event was not recorded; the text says what may be wrong."""
 
 
 class Instruments:
@@ -55,13 +55,13 @@ class Instruments:
             known = self._descriptions.setdefault(name, instrument.description)
             if known != instrument.description:
                 raise StopRunError(
-                    f"{name} was {known} and is {instrument.description} now; a run is of one "
-                    "instrument: put it back, or begin a new folder."
+                    f"{name} was {known} and is now {instrument.description}; a run needs the "
+                    "same instrument throughout: put it back, or start a new folder."
                 )
             instrument.set_up(setup_of(self._experiment, name))
 
     def regain(self, error: InstrumentError) -> None:
-        """Close all and open them again, with growing pauses; StopRunError when in vain."""
+        """Close all and open them again, with growing pauses; StopRunError if that fails."""
         self._say.note(f"{error} Trying again.")
         for pause_s in pauses_s(self._experiment.timeouts.give_up_s):
             try:
@@ -72,12 +72,12 @@ class Instruments:
                 error = failed
                 time.sleep(pause_s)
         raise StopRunError(
-            f"The instrument is away: {error} It was tried again for "
+            f"The instrument is gone: {error} It was retried for "
             f"{self._experiment.timeouts.give_up_s:g} s."
         )
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release all."""
         while self.opened:
             with contextlib.suppress(InstrumentError, OSError):
                 self.opened.popitem()[1].close()
@@ -115,7 +115,7 @@ class Instruments:
                 raise MissedShotError(self._no_trigger(name))
         if max(ended_s.values()) - min(ended_s.values()) > _APART * self._experiment.interval_s:
             raise MissedShotError(
-                "The instruments were triggered at different times, so that they may have seen "
+                "The instruments were triggered at different times, so they may have seen "
                 "different messages; do they all trigger on one pin?"
             )
         read = self._each(self._read)
@@ -142,6 +142,6 @@ class Instruments:
         return (
             f"{name} was not triggered within {self._experiment.timeouts.trigger_s:g} s: no "
             f"{keys.trigger_slope} edge through {keys.trigger_level_v:g} V on {keys.trigger} "
-            f"(input {channel.input}). Does {channel.node} run, is its pin {channel.pin} wired "
-            "there, and is the channel on?"
+            f"(input {channel.input}). Is {channel.node} running, is its pin {channel.pin} "
+            "wired there, and is the channel on?"
         )

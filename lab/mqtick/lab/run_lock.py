@@ -14,7 +14,7 @@ __all__ = ["BusyError", "lock", "lock_of"]
 
 
 class BusyError(Exception):
-    """Another program works with it; the text says with what."""
+    """Another program is using it; the text says what."""
 
 
 def lock_of(resource: str) -> Path:
@@ -41,8 +41,8 @@ def lock(path: Path, what: str) -> Iterator[None]:
             by = os.pread(file, 20, 0).decode("ascii", "replace").strip()
             holder = f" (process {by})" if by.isdigit() else ""
             raise BusyError(
-                f"{what} is in use by another mqtick-lab run on this host{holder}; wait for its "
-                "end, or stop it."
+                f"{what} is in use by another mqtick-lab run on this host{holder}; wait for it "
+                "to end, or stop it."
             ) from None
         with contextlib.suppress(OSError):  # another user's file cannot be written, only locked
             os.ftruncate(file, 0)
@@ -63,5 +63,5 @@ def _open(path: Path, what: str) -> int:
     except OSError as error:
         raise BusyError(
             f"{what} cannot be locked: {path} cannot be opened ({error.strerror}); remove that "
-            "file if no run is going on."
+            "file if no run is in progress."
         ) from error

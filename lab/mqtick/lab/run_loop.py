@@ -1,4 +1,4 @@
-"""The loop of a run: blocks, shots, what is done about a fault, what is kept."""
+"""The loop of a run: blocks, shots, handling of faults, what is kept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ATTEMPTS: Final = 3
 
 
 class RunLoop:
-    """A run from its begin to its end; `run_experiment` says what becomes of its exceptions."""
+    """A run from start to end; `run_experiment` says what becomes of its exceptions."""
 
     def __init__(
         self, experiment: Experiment, folder: Path, say: Progress, signals: Signals
@@ -95,7 +95,7 @@ class RunLoop:
         try:
             infos = self._subscribers.infos()
         except NodeSilentError:
-            refuse_ended()  # whoever has ended says more than its silence
+            refuse_ended()  # an ended process says more than its silence
             raise
         self._instruments = Instruments(experiment, opener, self._say)
         stack.callback(self._instruments.close)
@@ -124,7 +124,7 @@ class RunLoop:
         return any(number not in self._done for block in self._plan for number in block.numbers())
 
     def _note_change(self, before: Run, session: dict[str, Any]) -> None:
-        """Say where a resumed run has another instrument; run.json has both."""
+        """Say if a resumed run has a different instrument; run.json has both."""
         earlier = before.record.get("sessions") or [{}]
         for name, instrument in session["instruments"].items():
             try:
@@ -133,7 +133,7 @@ class RunLoop:
                 continue
             if was not in (None, instrument["description"]):
                 self._say.note(
-                    f"{name} is {instrument['description']} now and was {was} when the run began; "
+                    f"{name} is now {instrument['description']} but was {was} when the run began; "
                     "the shots of both are in one folder."
                 )
 
@@ -141,8 +141,8 @@ class RunLoop:
         run = load_run(self._folder)
         if difference := first_difference(self._experiment, run.record):
             raise RunFolderError(
-                f"{self._folder} was begun with another experiment: {difference}. Undo that "
-                "change, or begin a new folder."
+                f"{self._folder} was begun with a different experiment: {difference}. Undo "
+                "that change, or start a new folder."
             )
         try:
             self._plan = plan_from_json(run.record.get("plan"))
@@ -150,12 +150,12 @@ class RunLoop:
             raise RunFolderError(f"{self._folder} cannot be resumed: {error}") from error
         self._say.begin(self._total())
         for meta in run.shots():
-            if meta.outcome != REFUSED:  # what refused may have been put right meanwhile
+            if meta.outcome != REFUSED:  # the cause of a refusal may have been fixed since
                 self._count(meta)
         return run
 
     def end(self, sentence: str) -> None:
-        """Say in run.json how it ended, where that can still be written."""
+        """Say in run.json how it ended, if that can still be written."""
         self._say.end()
         if self._record:
             self._record["ended"] = {"at_ns": time.time_ns(), "early_because": sentence}
@@ -199,7 +199,7 @@ class RunLoop:
         )
 
     def _shot(self, block: Block, number: int) -> tuple[ShotMeta, dict[str, Waveform]]:
-        """Take one shot, again where an instrument or the broker went away meanwhile."""
+        """Take one shot; repeat it if an instrument or the broker went away meanwhile."""
         assert self._instruments is not None
         assert self._subscribers is not None
         fault = ""
@@ -228,7 +228,7 @@ class RunLoop:
             waveforms = self._instruments.record(self._subscribers.fire)
         except NodeSilentError:
             raise
-        except (MissedShotError, NodeError) as error:  # or the server could not fire just then
+        except (MissedShotError, NodeError) as error:  # or the server could not fire at that moment
             nodes, idle = self._subscribers.edges()
             return replace(meta, outcome=MISSED, reason=f"{error}{idle}", nodes=nodes), {}
         finding = judge(self._experiment, waveforms)
@@ -265,7 +265,7 @@ class RunLoop:
         except OSError as error:
             raise StopRunError(
                 f"{self._folder} cannot be written ({error.strerror or error}); what was recorded "
-                "is whole. Make room, then go on."
+                "is complete. Make room, then continue."
             ) from error
 
     def _count(self, meta: ShotMeta) -> None:

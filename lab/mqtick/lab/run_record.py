@@ -79,7 +79,7 @@ def _chrony() -> dict[str, Any]:
 def record_of(
     experiment: Experiment, plan: tuple[Block, ...], session: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the content of run.json at the begin of a run."""
+    """Return the content of run.json at the start of a run."""
     return {
         "title": experiment.title,
         "kind": experiment.kind,
@@ -106,7 +106,7 @@ def is_simulated(experiment: Experiment, session: Mapping[str, Any]) -> bool:
 
 
 def first_difference(experiment: Experiment, record: Mapping[str, Any]) -> str:
-    """Say which key of the experiment is not what the run was begun with, "" where none is.
+    """Say which key of the experiment differs from what the run was begun with, "" if none.
 
     Title and timeouts may change: they do not change what is measured.
     """
@@ -117,5 +117,5 @@ def first_difference(experiment: Experiment, record: Mapping[str, Any]) -> str:
     for name in [*now, *(name for name in before if name not in now)]:
         if name.startswith(_MAY_DIFFER) or now.get(name) == before.get(name):
             continue
-        return f"{name} is {now.get(name, 'absent')!r} now and was {before.get(name, 'absent')!r}"
+        return f"{name} is now {now.get(name, 'absent')!r} but was {before.get(name, 'absent')!r}"
     return ""

@@ -15,13 +15,13 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedRunError(BaseException):
-    """A signal asked the run to end; no handler of ordinary errors takes it for one."""
+    """A signal asked the run to end; no handler of ordinary errors catches it."""
 
 
 class Signals:
-    """Raises InterruptedRunError where the first signal comes, but not inside `held`.
+    """Raises InterruptedRunError at the first signal, but not inside `held`.
 
-    Later signals do nothing: what a run has begun must be ended, which takes some seconds.
+    Later signals do nothing: the run must clean up, which takes some seconds.
     Outside the main thread, where Python has no signals, all of this does nothing.
     """
 

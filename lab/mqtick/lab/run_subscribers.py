@@ -1,4 +1,4 @@
-"""The nodes of a run: asked who they are, brought up for each block, got back when lost."""
+"""The nodes of a run: identified, brought up for each block, recovered when lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StopRunError(Exception):
 
 
 def pauses_s(give_up_s: float) -> Iterator[float]:
-    """Yield pauses in s, each double the one before, until `give_up_s` is over; one at least."""
+    """Yield pauses in s, each double the one before, until `give_up_s` is over; at least one."""
     end_s = time.monotonic() + give_up_s
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -74,13 +74,13 @@ class Subscribers:
                 if self._subscribes:
                     raise
                 found[node] = {"error": str(error)}
-                self._say.note(f"{error} The run goes on without knowing more of it.")
+                self._say.note(f"{error} The run continues without knowing more about it.")
         if crowd:
             self._warn_of_small_crowds({node: found[node] for node in crowd})
         return found
 
     def _warn_of_small_crowds(self, infos: dict[str, dict[str, Any]]) -> None:
-        """Say before the run begins which N cannot be had."""
+        """Say before the run begins which N are not available."""
         measured = 2 if self._experiment.order.last else 1
         for node, info in infos.items():
             settings = info.get("settings")
@@ -92,13 +92,13 @@ class Subscribers:
             ]
             if short:
                 self._say.note(
-                    f"{node} holds {most} subscribers at most, so that N = "
+                    f"{node} holds at most {most} subscribers, so N = "
                     f"{', '.join(map(str, short))} will be left out; start it with a higher "
                     "--most-members, or add processes to the crowd."
                 )
 
     def _info(self, node: str) -> dict[str, Any]:
-        """Ask one, again and again: it may just be starting."""
+        """Ask one repeatedly: it may just be starting."""
         whole_s = self._experiment.timeouts.broker_s
         end_s = time.monotonic() + whole_s
         while True:
@@ -111,7 +111,7 @@ class Subscribers:
                     raise
 
     def bring_up(self, subscribers: int) -> str:
-        """Have so many subscribed; returns why it cannot be, or "". StopRunError, NodeError."""
+        """Have that many subscribed; returns why that cannot be, or "". StopRunError, NodeError."""
         if not self._subscribes:
             return ""
         try:
@@ -134,7 +134,7 @@ class Subscribers:
         self._moved = False
 
     def regain(self, subscribers: int, fault: str) -> str:
-        """Wait until broker and nodes are there again, and bring them up anew; as `bring_up`."""
+        """Wait until broker and nodes are there again, and bring them up again; as `bring_up`."""
         if not self._subscribes:
             return ""
         timeouts = self._experiment.timeouts
@@ -149,13 +149,13 @@ class Subscribers:
                 time.sleep(pause_s)
             except CrowdShortError as error:
                 return str(error)
-        raise StopRunError(f"{fault} It was tried again for {timeouts.give_up_s:g} s.")
+        raise StopRunError(f"{fault} It was retried for {timeouts.give_up_s:g} s.")
 
     def settled(self, *, thorough: bool) -> bool:
         """Whether everybody is subscribed as they were when they were brought up.
 
         `thorough` asks each measured node, otherwise it is enough that the broker stayed, and that
-        no client had connected anew when its edges were asked for: it is served last since then.
+        no client had reconnected when its edges were asked for: since then it is served last.
         """
         if not self._subscribes:
             return True
@@ -198,10 +198,10 @@ class Subscribers:
             self._nodes.ask(server, "fire", timeout_s, after_ms=_FIRE_AFTER_MS)
 
     def edges(self) -> tuple[dict[str, Any], str]:
-        """Ask all measured nodes for their last edges; who does not answer says why.
+        """Ask all measured nodes for their last edges; those that do not answer get a reason.
 
-        The sentence, "" where there is none, names those that made no edge since they were asked
-        before.
+        The sentence, "" if there is none, names those that made no edge since they were last
+        asked.
         """
         before = self._edges
         places = self._places
@@ -244,7 +244,7 @@ class Subscribers:
             return {"error": str(error)}
 
     def release(self) -> None:
-        """Leave nobody without time, and no crowd behind."""
+        """Leave no client without time, and no crowd running."""
         if not self._subscribes:
             return
         for node in self._experiment.crowd.nodes:
@@ -255,7 +255,7 @@ class Subscribers:
 
 
 def _place(said: dict[str, Any]) -> object:
-    """Return what changes when a client subscribes anew by itself; None where it is not known."""
+    """Return what changes when a client resubscribes by itself; None if it is not known."""
     return (said["connects"], said.get("since_ns")) if "connects" in said else None
 
 

@@ -1,4 +1,4 @@
-"""What an oscilloscope is to be set to, in terms that every family has."""
+"""How to set an oscilloscope, in terms that every family has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Channel:
     Attributes:
         number: as on the front panel, from 1.
         volts_per_division: vertical scale at the probe's tip, in V.
-        offset_v: the voltage at the probe's tip that is to stand in the middle of the screen.
+        offset_v: the voltage at the probe's tip that is to be in the middle of the screen.
         probe: attenuation of the probe: 10 for a 10:1 probe.
         deskew_s: this channel's delay beyond that of the others (cable, probe), in s: the
             instrument shows the channel earlier by it. Positive for a longer cable.
@@ -42,17 +42,17 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One configuration of an oscilloscope; instruments round to what they have.
+    """One configuration of an oscilloscope; instruments round to what they offer.
 
     Attributes:
         channels: the inputs that are switched on; all others are switched off.
-        trigger: what a record is taken around.
+        trigger: what a record is centred on.
         span_s: time from the first to the last sample, in s (the screen is ten divisions, some
             instruments have twelve or fourteen).
         before: share of the record that lies before the trigger, 0 to 1.
         points: samples of one channel that are wanted; the instrument takes the nearest memory
             depth that it has.
-        segments: records that are taken one after another before any is read, 1 for none.
+        segments: records taken one after another before any is read; 1 for a single record.
     """
 
     channels: tuple[Channel, ...]

@@ -36,24 +36,24 @@ class Transport(Protocol):
         """Do one step; InstrumentError when the instrument does not answer."""
 
     def reopen(self) -> None:
-        """Connect anew, so that nothing of an answer that came too late is left."""
+        """Reconnect, so that nothing of a late answer is left."""
 
     def close(self) -> None:
-        """Let go of the instrument."""
+        """Release the instrument."""
 
 
 class VisaTransport:
     """An instrument by its VISA resource name: SOCKET, VXI-11, HiSLIP or USBTMC.
 
     `backend` is PyVISA's ("@py" is pyvisa-py, "" the vendor's library). InstrumentError when it
-    cannot be opened. After anything that went wrong it connects anew before the next command, so
-    that what is left of an answer is never taken for the next one.
+    cannot be opened. After any failure it reconnects before the next command, so that the rest
+    of an answer is never mistaken for the next one.
     """
 
     def __init__(self, resource: str, *, timeout_s: float = 3.0, backend: str = "@py") -> None:
         self.name = resource
         self.reopened = 0
-        """How often it had to connect anew."""
+        """How often it had to reconnect."""
         self._timeout_ms = int(timeout_s * 1000)
         self._backend = backend
         self._resource: Any = None
@@ -70,7 +70,7 @@ class VisaTransport:
                 open_timeout=self._timeout_ms,
             )
             if not isinstance(self._resource, MessageBasedResource):
-                raise ValueError("that is no name of an instrument")
+                raise ValueError("that is not the name of an instrument")
             self._resource.timeout = self._timeout_ms
             self._resource.write_termination = "\n"
             self._is_socket = (
@@ -96,7 +96,7 @@ class VisaTransport:
             return None
         if self._out_of_step or self._resource is None:
             self.reopen()
-        self._out_of_step = True  # until the answer has come whole
+        self._out_of_step = True  # until the answer is complete
         try:
             reply = self._do(step)
         except (VisaIOError, TimeoutError) as error:
@@ -107,23 +107,23 @@ class VisaTransport:
             raise InstrumentError(
                 f"{self.name} did not answer {step.command!r} in full within "
                 f"{self._timeout_ms / 1000:g} s. It is busy, does not know the command, or is of "
-                "another family than its name says (--dialect); look at its screen."
+                "a different family than its name says (--dialect); check its screen."
             ) from error
         except OSError as error:
             raise InstrumentError(
-                f"The connection to {self.name} was lost at {step.command!r} ({_why(error)}); look "
-                "at the instrument and its cable."
+                f"The connection to {self.name} was lost at {step.command!r} ({_why(error)}); "
+                "check the instrument and its cable."
             ) from error
         except UnicodeDecodeError as error:
             raise InstrumentError(
-                f"{self.name} answered {step.command!r} with octets that are no text "
+                f"{self.name} answered {step.command!r} with octets that are not text "
                 f"({error.object[:16]!r}); is this the port of the oscilloscope's SCPI socket?"
             ) from error
         except InstrumentError:
             raise
         except Exception as error:  # pyvisa-py: RuntimeError (HiSLIP), EOFError, RPCError (VXI-11)
             raise InstrumentError(
-                f"{self.name} failed at {step.command!r} ({_why(error)}); look at the instrument "
+                f"{self.name} failed at {step.command!r} ({_why(error)}); check the instrument "
                 "and its cable."
             ) from error
         self._out_of_step = False
@@ -140,7 +140,7 @@ class VisaTransport:
 
     def _line(self) -> str:
         line = self._any_line()
-        # A block ends with one line feed, or two, or none: what is left of it is no answer.
+        # A block ends with one line feed, or two, or none: the rest of it is not an answer.
         for _ in range(_BLANK_LINES if self._after_block else 0):
             if line.strip():
                 break
@@ -178,7 +178,7 @@ class VisaTransport:
             resource.read_termination = "\n"
 
     def reopen(self) -> None:
-        """Connect anew; an instrument that takes one connection needs a moment to end the last."""
+        """Reconnect; an instrument that takes one connection needs a moment to end the last."""
         self.close()
         self.reopened += 1
         for left in reversed(range(_OPEN_TRIES)):
@@ -197,7 +197,7 @@ class VisaTransport:
         resource, self._resource = self._resource, None
         with contextlib.suppress(Exception):  # it may be gone already
             if self._out_of_step and not self._is_socket:
-                resource.clear()  # IEEE 488.2 device clear: throws away what was being answered
+                resource.clear()  # IEEE 488.2 device clear: discards the current answer
         with contextlib.suppress(Exception):
             resource.close()
 
@@ -210,7 +210,7 @@ class _Message:
         self._left = memoryview(b"")
 
     def read(self, count: int) -> bytes:
-        """Return so many octets."""
+        """Return that many octets."""
         parts = [self._left[:count]]
         self._left = self._left[count:]
         missing = count - len(parts[0])

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 __all__ = ["line_received", "mended", "received"]
 
-# Time-outs count anew for each piece, so that a slow instrument may take its time; but what never
-# ends is no answer: no line is longer, no link to an instrument slower.
+# Time-outs restart for each piece, so that a slow instrument may take its time; but an endless
+# answer is not one: no line is longer, no link to an instrument slower.
 _CHUNK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
 _SLOWEST_OCTETS_PER_S: Final = 1000
@@ -18,7 +18,7 @@ _SLOWEST_OCTETS_PER_S: Final = 1000
 class _AttentiveSocket(socket.socket):
     """A socket that says so when the other end has gone.
 
-    pyvisa-py's session takes the empty read for "nothing yet", and spins until its time is over.
+    pyvisa-py's session treats the empty read as "nothing yet", and spins until the time-out.
     """
 
     def recv(self, count: int, flags: int = 0, /) -> bytes:
@@ -32,7 +32,7 @@ class _AttentiveSocket(socket.socket):
 def mended(resource: Any) -> Any:
     """Return pyvisa-py's session of a socket with what it (0.8) lacks; None with other back ends.
 
-    It takes a refused connection for an open one, and it does not know VI_ATTR_TCPIP_NODELAY:
+    It treats a refused connection as an open one, and it does not know VI_ATTR_TCPIP_NODELAY:
     without that the kernel holds a second command back until the instrument has acknowledged the
     first, which takes up to 40 ms (Nagle's algorithm against delayed acknowledgement).
     """
@@ -43,14 +43,14 @@ def mended(resource: Any) -> Any:
     try:
         plain.getpeername()
     except OSError as error:
-        raise OSError(error.errno, "connection refused, or no way to the host") from error
+        raise OSError(error.errno, "connection refused, or no route to the host") from error
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     session.interface = _AttentiveSocket(plain.family, plain.type, plain.proto, plain.detach())
     return session
 
 
 def received(session: Any, count: int, timeout_s: float) -> bytes:
-    """Read so many octets past pyvisa-py, which copies each of them four times.
+    """Read that many octets past pyvisa-py, which copies each of them four times.
 
     What it has read too far comes first.
     """
@@ -74,7 +74,7 @@ def received(session: Any, count: int, timeout_s: float) -> bytes:
 
 
 def line_received(session: Any, timeout_s: float) -> bytes:
-    """Read a line without its end, past pyvisa-py, which would read one without an end for ever."""
+    """Read a line without its end, past pyvisa-py, which would read an endless one forever."""
     pending = session._pending_buffer
     connection = session.interface
     connection.settimeout(timeout_s)

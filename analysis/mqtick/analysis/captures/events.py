@@ -30,7 +30,7 @@ _LEVELS: Final = {0: "0", 1: "1", UNKNOWN: "unknown"}
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Who is measured: names, the reference first; `first` and `last` are "" where none is."""
+    """Who is measured: names, the reference first; `first` and `last` are "" if there is none."""
 
     kind: str
     nodes: tuple[str, ...]
@@ -46,7 +46,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one node's signal shows: its edges, cable delay taken off; why it has none.
+    """What one node's signal shows: its edges, cable delay subtracted; or why it has none.
 
     `span_fs` is how long its record is, as far as that is known; `outliers` says what lies far
     outside its levels, "" where nothing does.
@@ -92,7 +92,7 @@ def look(signal: Signal, cable_delay_fs: int, minimum_v: float) -> Seen:
 
 
 def _unchanged(signal: Transitions, edges: list[Edge]) -> str:
-    """Say what a digital signal without an edge is, "" where it has one."""
+    """Say what a digital signal without an edge shows, "" if it has one."""
     if edges:
         return ""
     levels = dict.fromkeys([signal.initial, *signal.levels.tolist()])
@@ -102,7 +102,7 @@ def _unchanged(signal: Transitions, edges: list[Edge]) -> str:
 def events_of(
     parts: Parts, seen: Mapping[str, Seen], slope: str, *, triggered: bool
 ) -> tuple[list[Event], int]:
-    """Return a capture's events, and how many edges of the reference were not taken for one.
+    """Return a capture's events, and how many edges of the reference were not used as one.
 
     Triggered: the reference's edge nearest to the trigger is the event, and a node's edge is chosen
     as in a run folder (see `choose.judge`); edges of the reference that follow within a twentieth
@@ -115,7 +115,7 @@ def events_of(
     edges = [edge for edge in reference.edges if edge.rising in wanted]
     if not edges:
         which = f" {slope}" if len(wanted) == 1 and reference.edges else ""
-        why = reference.why_not or "Its other edges are not looked at (--edge both does)."
+        why = reference.why_not or "Its other edges are ignored (--edge both uses them)."
         return [Event(reason=f"{parts.reference} has no{which} edge. {why}")], 0
     instants = [edge.instant_fs for edge in edges]
     chosen = edges
@@ -175,7 +175,7 @@ def _window(instants: list[int], index: int, *, symmetric: bool) -> tuple[int | 
 
 
 def _missing(parts: Parts, seen: Mapping[str, Seen], marks: Mapping[str, Mark]) -> str:
-    """Say which edge is missing without which the event is of no use, "" where none is."""
+    """Say which required edge of the event is missing, "" if none is."""
     if parts.kind == CLOCK:
         if len(marks) > 1:
             return ""
@@ -185,8 +185,8 @@ def _missing(parts: Parts, seen: Mapping[str, Seen], marks: Mapping[str, Mark]) 
     for name in needed:
         if name not in marks:
             why = seen[name].why_not or (
-                "It has edges elsewhere: it did not answer this time, or in the other direction "
-                "(--edge both)."
+                "It has edges elsewhere: it did not answer this time, or it did in the other "
+                "direction (--edge both)."
             )
             return f"{name} has no edge that belongs to the one of {parts.reference}. {why}"
     return ""

@@ -1,4 +1,4 @@
-"""A typical shot of files that were saved by hand, to be drawn."""
+"""A typical shot from files that were saved by hand, to be drawn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def example_of(
     channels: Mapping[str, str],
     cable_delay_fs: Mapping[str, int],
 ) -> Example | None:
-    """Return what a shot looks like; its capture is read once more unless it is there still."""
+    """Return what a shot looks like; its capture is read again unless it is still in memory."""
     group, origin_fs = origin.group, origin.instant_fs
     try:
         if capture is None:
@@ -44,7 +44,7 @@ def example_of(
     except (CaptureError, StopIteration):
         return None
     found = resolve(channels, capture)
-    # Of a long record only what is around the event.
+    # From a long record, only the part around the event.
     span_fs = max(_LEAST_SPAN_FS, *(abs(mark.instant_fs) for mark in shot.marks.values()))
     traces = {}
     for name, mark in shot.marks.items():

@@ -73,8 +73,8 @@ def measurement_from_captures(
 ) -> Measurement:
     """Read captures one at a time, find their edges, and keep nothing else of the waveforms.
 
-    CaptureError where not one can be read, or where nothing says which channel is whose: its text
-    then has what is in the files, and the command to give.
+    CaptureError if none can be read, or if nothing says which channel is whose: its text then
+    says what is in the files, and which command to run.
     """
     options = options or CaptureOptions()
     groups = group_files([Path(path) for path in paths])
@@ -112,7 +112,7 @@ def _read(reading: _Reading, group: Group, paths: Sequence[Path]) -> None:
             _name(reading, capture, paths, reading.opened[-len(group.files) :])
         _take(reading, group, count, source, capture)
         reading.only = capture if reading.captures == 1 else None
-        del capture  # there is no room for two while the next one is read
+        del capture  # there is no memory for two while the next one is read
 
 
 def _name(
@@ -128,7 +128,7 @@ def _name(
     unknown = [name for name in options.cable_delay_fs if name not in parts.nodes]
     if unknown:
         raise NamingError(
-            f"A cable delay is given for {unknown[0]!r}, which is no channel's name; there are: "
+            f"A cable delay is given for {unknown[0]!r}, which is not a channel's name; there are: "
             f"{', '.join(parts.nodes)}."
         )
     reading.parts, reading.channels = parts, channels
@@ -196,7 +196,7 @@ def _shot(
 
 
 def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
-    """Say why there is not one shot, and what to do."""
+    """Say why there is no shot, and what to do."""
     damaged = reading.measurement.damaged
     if reading.unknown:
         said = f"{reading.unknown[0].upper()}{reading.unknown[1:]}"
@@ -209,7 +209,7 @@ def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
 
 
 def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
-    """Bring the shots into the order of time, and say what they were made of."""
+    """Sort the shots by time, and say what they were made from."""
     measurement, options, parts = reading.measurement, reading.options, reading.parts
     assert parts is not None
     rows = list(zip(measurement.shots, reading.origins, strict=True))
@@ -236,7 +236,7 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
     if count := reading.further:
         measurement.notes.append(
             f"{count} of {reading.captures} captures hold more than one such edge of "
-            f"{parts.reference}: only the one nearest to the trigger was taken for an event."
+            f"{parts.reference}: only the one nearest to the trigger was used as an event."
         )
     instants_fs = [origin.instant_fs for origin in origins] if reading.captures == 1 else []
     if len(instants_fs) > 1 and measurement.shots[0].started_ns is None:
@@ -257,7 +257,7 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
 
 
 def _date(measurement: Measurement, origins: Sequence[Origin]) -> None:
-    """Let the file's date stand for the begin of the only record."""
+    """Use the file's date as the start of the only record."""
     try:
         saved_ns = origins[0].group.path.stat().st_mtime_ns
     except OSError:
@@ -267,8 +267,8 @@ def _date(measurement: Measurement, origins: Sequence[Origin]) -> None:
         for shot, origin in zip(measurement.shots, origins, strict=True)
     ]
     measurement.notes.append(
-        "The record does not say when it began: the file's date stands for that. How far its "
-        "events are apart is exact."
+        "The record does not say when it began: the file's date is used instead. The time "
+        "between its events is exact."
     )
 
 
@@ -287,8 +287,8 @@ def _time_errors(measurement: Measurement, origins: Sequence[Origin]) -> list[Ti
     else:
         seconds, started_ns = one_after_another(records), None
         measurement.notes.append(
-            "The files do not say exactly when they were taken: they are laid one after another in "
-            "the order of their names, as if nothing lay between them (captures of one event each: "
-            "one a second), and everything over time (MTIE, TDEV, drift) is as good as that."
+            "The files do not say exactly when they were taken: they are placed one after another "
+            "in the order of their names, without gaps (captures of one event each: one per "
+            "second), and everything over time (MTIE, TDEV, drift) is only as good as that."
         )
     return time_errors_of(measurement.nodes, shots, seconds.tolist(), started_ns)

@@ -1,4 +1,4 @@
-"""Files that were saved by hand, put together to captures: one channel a file, or all in one."""
+"""Files that were saved by hand, combined into captures: one channel per file, or all in one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS: Final = re.compile(r"(\d+)")
 class Group:
     """Files that hold one and the same captures, by the number of the channel in their names.
 
-    A file that stands alone has the number None.
+    A single file has the number None.
     """
 
     files: tuple[tuple[int | None, Path], ...]
@@ -47,7 +47,7 @@ def in_order(paths: Sequence[Path]) -> list[Path]:
 
 
 def group_files(paths: Sequence[Path]) -> list[Group]:
-    """Put files together whose names are equal but for the number of a channel (T0001CH2.ISF)."""
+    """Combine files whose names differ only in the number of a channel (T0001CH2.ISF)."""
     groups: dict[tuple[str, str], list[tuple[int | None, Path]]] = {}
     for path in in_order(paths):
         found = _CHANNEL.search(path.stem)
@@ -68,7 +68,7 @@ def group_files(paths: Sequence[Path]) -> list[Group]:
 
 
 def shown(group: Group) -> str:
-    """Name a group for people."""
+    """Name a group for a reader."""
     more = len(group.files) - 1
     return str(group.path) + (f" and {more} more" if more else "")
 
@@ -100,13 +100,13 @@ def read_group(group: Group, opened: list[CaptureFile]) -> Iterator[tuple[str, C
             return
         if len(captures) < len(row):
             raise CaptureError(
-                f"{shown(group)}: the files of one channel each do not hold the same number of "
+                f"{shown(group)}: these one-channel files do not hold the same number of "
                 f"captures; those after number {count - 1} are left out. Save all channels again."
             )
         if len({capture.triggered for capture in captures}) > 1:
             raise CaptureError(
                 f"{shown(group)}: some of these files count from the trigger and others do not, "
-                "so that they cannot be compared. Save all channels in one format."
+                "so they cannot be compared. Save all channels in one format."
             )
         signals: dict[str, Signal] = {}
         numbers = (number for number, _ in files)

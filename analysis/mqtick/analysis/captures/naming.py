@@ -28,19 +28,19 @@ LAST: Final = "last"
 
 
 class NamingError(CaptureError):
-    """What was said of the channels cannot be, whatever is in the files."""
+    """What was said about the channels is impossible, whatever is in the files."""
 
 
 class ListingError(NamingError):
-    """Nobody said which channel is whose; the text says what is in the files, and how to go on."""
+    """Nobody said which channel is whose; the text says what is in the files and what to do."""
 
 
 class UnknownChannelError(CaptureError):
-    """A capture has no channel of a name that was given; the text has those that it has."""
+    """A capture has no channel of a given name; the text lists those that it has."""
 
 
 def channels_of(capture: Capture) -> dict[str, str]:
-    """Return name to channel where the file's own names say who is who, else nothing."""
+    """Return name to channel if the file's own names say who is who, else nothing."""
     names = {name.strip().casefold(): name for name in capture.signals}
     if any(name in names for name in _REFERENCES) or (FIRST in names and LAST in names):
         return names if len(names) > 1 else {}
@@ -50,7 +50,7 @@ def channels_of(capture: Capture) -> dict[str, str]:
 def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
     """Return who plays which part, and notes on what was assumed; NamingError.
 
-    The reference is the publisher. Of the others, those that are called first and last are, else
+    The reference is the publisher. Of the others, those called first and last are that, else
     the first and the last one that was named.
     """
     names, notes = list(channels), []
@@ -68,8 +68,8 @@ def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
         return Parts(CLOCK, (reference, *(n for n in names if n != reference)), reference), notes
     if others == [LAST]:
         raise NamingError(
-            f"Of the subscribers there is only one, {LAST}, and there is nothing it could be the "
-            f"last of. Call it {FIRST} ({PUBLISHER}=1,{FIRST}=2), or name the first one too: "
+            f"There is only one subscriber, {LAST}, so it cannot be the last of "
+            f"several. Call it {FIRST} ({PUBLISHER}=1,{FIRST}=2), or name the first one too: "
             f"{PUBLISHER}=1,{FIRST}=2,{LAST}=3."
         )
     first = FIRST if FIRST in others else next(name for name in others if name != LAST)
@@ -77,24 +77,24 @@ def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
     last = LAST if LAST in rest else (rest[-1] if rest else "")
     if (first, last) not in {(FIRST, LAST), (FIRST, "")}:
         notes.append(
-            f"{first} is taken for the first subscriber"
-            + (f", and {last} for the last one" if last else "")
+            f"{first} is taken as the first subscriber"
+            + (f", and {last} as the last one" if last else "")
             + ": name the channels first and last to say which they are."
         )
     if not reference:
         reference = first
         notes.append(
-            f"No channel is called {PUBLISHER}: there is no latency, and the skew is of the edges "
-            f"nearest to those of {first}."
+            f"No channel is called {PUBLISHER}: there is no latency, and the skew is that of the "
+            f"edges nearest to those of {first}."
         )
         if kind == LATENCY:
             raise NamingError(
-                "The latency counts from the publisher's edge, and no channel is called "
+                "The latency counts from the publisher's edge, but no channel is called "
                 f"{PUBLISHER}; say which one it is, as {PUBLISHER}=1,{first}=2."
             )
     if kind == SKEW and not last:
         raise NamingError(
-            f"Skew is between two subscribers, and only {first} is named; say which channel is "
+            f"Skew is between two subscribers, but only {first} is named; say which channel is "
             f"the last one's, as {LAST}=3."
         )
     nodes = tuple(dict.fromkeys(name for name in (reference, first, last, *others) if name))

@@ -1,4 +1,4 @@
-"""What is said of captures beside their values: notes, and where they came from."""
+"""What is said about captures besides their values: notes, and where they came from."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def notes_of(
     unused: Sequence[str],
     patterns: Sequence[str],
 ) -> list[str]:
-    """Return what was left out, what matched nothing, and what the readers had to say."""
+    """Return what was left out, what matched nothing, and the readers' notes."""
     notes = []
     if unused:
         notes.append(f"Channels that nobody named were left out: {', '.join(sorted(unused))}.")
     for pattern in patterns:
         if not any(matches(each, pattern) for each in paths):
-            notes.append(f"No file's name matches {pattern!r}, for which a number was given.")
+            notes.append(f"No file name matches {pattern!r}, for which a number was given.")
     said = [(note, file.path) for file in files for note in file.notes]
     for note, count in Counter(note for note, _ in said).items():
         first = next(path for each, path in said if each == note)
@@ -43,7 +43,7 @@ def notes_of(
 
 
 def late_note(parts: Parts, shots: Sequence[Shot], instants_fs: Sequence[int]) -> str:
-    """Say where answers come so late that they may belong to another event of the same record."""
+    """Say if answers come so late that they may belong to another event of the same record."""
     late = [shot.latency_fs for shot in shots if shot.latency_fs is not None]
     if parts.symmetric or len(instants_fs) < _ENOUGH or not late:
         return ""
@@ -52,8 +52,8 @@ def late_note(parts: Parts, shots: Sequence[Shot], instants_fs: Sequence[int]) -
         return ""
     return (
         f"The latency is {float(np.median(late)) / 1e9:,.0f} us and the events are "
-        f"{period_fs / 1e9:,.0f} us apart: either the pins toggle (then say --edge both), or edges "
-        "were taken for another event's."
+        f"{period_fs / 1e9:,.0f} us apart: either the pins toggle (then use --edge both), or edges "
+        "were assigned to the wrong event."
     )
 
 
@@ -79,6 +79,6 @@ def provenance_of_captures(
         ("Taken", " to ".join(dict.fromkeys((began[0], began[-1]))) if began else ""),
         ("Channels", ", ".join(f"{name} = {of}" for name, of in channels.items())),
         ("Edges", "both directions" if edge == "both" else edge),
-        ("Cable delays taken off", ", ".join(delays)),
+        ("Cable delays subtracted", ", ".join(delays)),
     ]
     return [(label, text) for label, text in lines if text]

@@ -1,4 +1,4 @@
-"""What a user says of captures that do not say it themselves."""
+"""What a user says about captures that do not say it themselves."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final
 __all__ = ["MINIMUM_V", "CaptureOptions", "matches"]
 
 MINIMUM_V: Final = 0.5
-"""Amplitude in volts below which a signal is taken for none, where nobody says otherwise."""
+"""Below this amplitude in volts, a signal does not count, unless the user says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """What a user says of files that do not say it themselves.
+    """What a user says about files that do not say it themselves.
 
     Attributes:
         channels: name ("publisher", "first", "last", "reference", or any other) to channel.
         kind: latency, skew or clock; "": skew where there are a first and a last one, else latency.
         subscribers: pairs of a pattern of file names and N; the first that matches counts.
-        cable_delay_fs: what is taken off the edges of a name.
+        cable_delay_fs: what is subtracted from the edges of a name.
         edge: rising or falling, the direction that counts; both: for pins that toggle.
         minimum_v: least amplitude of a signal in V.
         timebase_ppm: how far the instrument's time base may be off, in parts per million.

@@ -1,4 +1,4 @@
-"""What is in files of which nobody said which channel is whose, and the command to give."""
+"""What is in files without known channel names, and the command to run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def propose(
     minimum_v: float = MINIMUM_V,
     cable_delay_fs: Mapping[str, int] | None = None,
 ) -> str:
-    """Say what the first file that can be read holds, and the complete command for all of them.
+    """Say what the first readable file holds, and the complete command for all of them.
 
-    The order of the first edges is what the proposal goes by: who publishes is first. The least
+    The proposal goes by the order of the first edges: the publisher comes first. The least
     amplitude and the cable delays that were given are given again in the command.
     """
     reasons: list[str] = []
@@ -71,7 +71,7 @@ def listing(
 
 @dataclass(frozen=True, slots=True)
 class _Brief:
-    """What is said of a channel: of sixteen with many edges each there is no room for all."""
+    """What is said about a channel: with sixteen of many edges each, there is no room for all."""
 
     edges: int
     first: Edge | None
@@ -130,17 +130,16 @@ def _advice(
     with_edges = [name for name, each in seen.items() if each.edges]
     if len(seen) < 2:
         return [
-            "A measurement compares the edges of two channels or more, and this file holds one. "
-            "Where the instrument saves each channel in a file of its own, name all of them: files "
-            "whose names are equal but for the channel's number (T0001CH1, T0001CH2) are one "
-            "capture."
+            "A measurement compares the edges of two channels or more, but this file holds one. "
+            "If the instrument saves each channel in its own file, name all of them: files whose "
+            "names differ only in the channel's number (T0001CH1, T0001CH2) are one capture."
         ]
     if len(with_edges) < 2:
         return [
-            "A measurement compares the edges of two channels or more, and there is "
+            "A measurement compares the edges of two channels or more, but there is "
             + ("only one with edges." if with_edges else "none with edges.")
-            + " Look whether the pins are driven, the probes connected, and the record long "
-            f"enough. Amplitudes below {minimum_v:g} V count with a smaller --minimum-v."
+            + " Check whether the pins are driven, the probes connected, and the record "
+            f"long enough. Amplitudes below {minimum_v:g} V count with a smaller --minimum-v."
         ]
     rising = [name for name in with_edges if seen[name].first_rising]
     slope = "" if len(rising) == len(with_edges) else " --edge both"
@@ -168,14 +167,14 @@ def _advice(
 
 
 def _short(capture: Capture, name: str) -> str:
-    """Return the number of a channel where that is enough to mean it."""
+    """Return the number of a channel if that is enough to identify it."""
     digits = "".join(letter for letter in name if letter.isdecimal())
     number = str(int(digits)) if digits else ""
     return number if number and find_signal(capture.signals, number) == name else name
 
 
 def _files(paths: Sequence[Path]) -> str:
-    """Return the files as a shell takes them: a pattern where it means just these."""
+    """Return the files as shell arguments: a pattern if it matches exactly these."""
     if len(paths) > _MOST_NAMES:
         parent, suffix = paths[0].parent, paths[0].suffix
         try:

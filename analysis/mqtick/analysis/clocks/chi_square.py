@@ -10,7 +10,7 @@ from typing import Final
 __all__ = ["chi_square_quantile", "chi_square_share"]
 
 _MANY: Final = 2000.0
-"""From so many degrees of freedom on, Wilson and Hilferty's cube is right to 1e-5."""
+"""From this many degrees of freedom on, Wilson and Hilferty's cube is right to 1e-5."""
 _TERMS: Final = 10_000
 _EXACT: Final = 1e-15
 _STEPS: Final = 200
@@ -53,7 +53,7 @@ def chi_square_share(value: float, degrees: float) -> float:
 def chi_square_quantile(share: float, degrees: float) -> float:
     """Return the value below which a share (between 0 and 1) lies; ValueError otherwise."""
     if not 0 < share < 1:
-        raise ValueError(f"share {share}: a quantile is asked for between 0 and 1.")
+        raise ValueError(f"share {share}: a quantile needs a share between 0 and 1.")
     if not degrees > 0:
         raise ValueError(f"{degrees} degrees of freedom: chi-square needs more than 0.")
     # Wilson and Hilferty, Proc. Natl. Acad. Sci. 17, 1931: the cube root is nearly normal.

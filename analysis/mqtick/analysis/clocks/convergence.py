@@ -14,9 +14,9 @@ __all__ = ["converged_from"]
 Floats = npt.NDArray[np.float64]
 
 FEWEST: Final = 20
-"""Fewer samples do not tell when a clock converged."""
+"""Fewer samples do not show when a clock converged."""
 SPREADS: Final = 3.0
-"""The band reaches so many spreads to either side."""
+"""The band extends this many spreads to either side."""
 _WINDOW: Final = 5
 _STAY: Final = 0.1
 """Share of the samples for which it has to stay in the band."""
@@ -24,7 +24,7 @@ _MAY_LEAVE: Final = 0.05
 
 
 def converged_from(error_ns: Floats) -> int | None:
-    """Return the index of the first sample of a converged clock, None where there is none.
+    """Return the index of the first sample of a converged clock, None if there is none.
 
     The second half of the samples says where the clock belongs: their median, and a band of three
     spreads to either side (half the distance of the 15.9 % and 84.1 % quantiles around their

@@ -20,9 +20,9 @@ __all__ = ["GAP_INTERVALS", "Even", "evenly", "gaps", "median_interval"]
 Floats = npt.NDArray[np.float64]
 
 GAP_INTERVALS: Final = 5.0
-"""Samples farther apart than so many median distances have a gap between them."""
+"""Samples farther apart than this many median distances have a gap between them."""
 _UNEVEN: Final = 0.01
-"""Samples nearer to their instant, in parts of the grid, need not be spoken of."""
+"""Samples nearer to their instant, in parts of the grid, need no mention."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ class Even:
             f"{self.farthest_s:.3g} s away)."
         )
         if self.left_out:
-            sentence += f" {self.left_out} samples are nearest to no instant and left out."
+            sentence += f" {self.left_out} samples are nearest to no instant and were left out."
         if self.repeated:
             sentence += f" {self.repeated} of {instants} instants share a sample with another one."
         return sentence
@@ -78,7 +78,7 @@ def evenly(seconds: Floats, error_ns: Floats) -> Even:
     """
     interval_s = median_interval(seconds)
     if not interval_s > 0:
-        raise ValueError(f"{seconds.size} samples have no distance: no grid can be made of them.")
+        raise ValueError(f"{seconds.size} samples have no spacing: no grid can be made from them.")
     ends = [0, *(gaps(seconds) + 1).tolist(), seconds.size]
     parts: list[Floats] = []
     left_out = repeated = 0
@@ -100,7 +100,7 @@ def evenly(seconds: Floats, error_ns: Floats) -> Even:
 
 
 def _frequency(seconds: Floats, error_ns: Floats) -> float:
-    """Return the mean frequency error in ns a second, by least squares."""
+    """Return the mean frequency error in ns per second, by least squares."""
     t = seconds - seconds.mean()
     power = product(t, t)
     return product(t, error_ns - error_ns.mean()) / power if power > 0 else 0.0

@@ -1,10 +1,10 @@
-"""Masks of standards for a clock's time error, and whether it keeps below them.
+"""Masks of standards for a clock's time error, and whether it stays below them.
 
 Provenance: the numbers of the masks over tau are those of allantools 2024.06 (`mask.py`), which
 names the tables; those of G.8272 were compared with a second program's (vse-sync-test of Red Hat).
-The Recommendations themselves were not at hand, and where each mask begins and ends is from memory.
-ITU-T measures through a low pass and samples at least 30 times a second; here it is what the
-samples allow, so only the observation intervals that were measured are judged.
+The Recommendations themselves were not available, and where each mask begins and ends is from
+memory. ITU-T measures through a low pass and samples at least 30 times a second; here it is what
+the samples allow, so only the observation intervals that were measured are judged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Floats = npt.NDArray[np.float64]
 
 MAXIMUM: Final = "max|TE|"
 FEWEST_FOR_MASKS: Final = shots_with(0.05, 0, 0.95)
-"""Of fewer samples, all of which keep a mask, more than 5 % may be beyond it (95 % confidence)."""
+"""With fewer samples, all within a mask, more than 5 % may be beyond it (95 % confidence)."""
 _AMPLIFIED: Final = {MAXIMUM: 1.0, "MTIE": 2.0, "TDEV": 4 / math.sqrt(6)}
-"""By how much a measure may be off at the most, where each sample may be off by 1."""
+"""By how much a measure may be off at most if each sample may be off by 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ Floats = npt.NDArray[np.float64]
 
 ALPHAS: Final = (2, 1, 0, -1, -2)
 FEWEST: Final = 30
-"""Fewer values do not tell what kind of noise they are."""
+"""Fewer values do not show what kind of noise they are."""
 _DIFFERENCES: Final = 2
 _REACH: Final = 1.64
 """Standard errors to either side that hold nine tenths of all estimates."""
 _LAGS: Final = 100
-"""So many lags make the sum of the autocovariances; more do not change its first three digits."""
+"""This many lags make the sum of the autocovariances; more do not change its first three digits."""
 
 
 def noise_exponents(x: Floats, factor: int) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ def noise_exponents(x: Floats, factor: int) -> tuple[int, ...]:
 
 
 def _without_parabola(values: Floats) -> Floats:
-    """Take offset, frequency and drift off: they would be taken for noise."""
+    """Subtract offset, frequency and drift: they would be mistaken for noise."""
     t = np.linspace(-1, 1, values.size)
     left: Floats = values - values.mean()
     for basis in (t, t * t - float(np.mean(t * t))):
@@ -79,7 +79,7 @@ def degrees_of_freedom(alpha: int, factor: int, terms: int, *, modified: bool) -
         raise ValueError(f"alpha {alpha}: known are {', '.join(map(str, ALPHAS))}.")
     ratio = terms / factor
     if not modified and alpha == 2:
-        # Second differences of white phase noise hang together at lags of 0, 1 and 2 tau alone.
+        # Second differences of white phase noise are correlated only at lags of 0, 1 and 2 tau.
         beyond = (16, 1)
         total = sum(max(0.0, 1 - lag / ratio) * beyond[lag - 1] for lag in (1, 2))
         return terms / (1 + total / 18)

@@ -14,11 +14,11 @@ __all__ = ["one_after_another", "time_errors_of"]
 
 _FS_PER_NS: Final = 10**6
 _SECOND: Final = 1.0
-"""How far single events are apart, and a record from the next one where it has one event."""
+"""The time between events, and between records of one event each."""
 
 
 def one_after_another(records: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Return when the events of records were, of which nobody knows when they began, from 0 s on.
+    """Return when events were, in records whose start is not known, from 0 s on.
 
     Each array has a record's events in s, increasing. The next record begins as long after the
     last event as events of the record are apart (their median).

@@ -21,7 +21,7 @@ __all__ = ["SampleLog", "open_sample_log", "recognises"]
 
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_NS: Final = 1 << 62
-"""The year 2116, as the epoch counts."""
+"""The year 2116, as ns of the epoch."""
 _MOST_REASONS: Final = 50
 _MOST_SERVERS: Final = 1000
 _MARKS: Final = (b'"offset_ns"', b'"local_ns"', b'"verdict"')
@@ -65,7 +65,7 @@ def open_sample_log(path: Path) -> SampleLog:
         used += 1
         if sample.server not in tracks and len(tracks) >= _MOST_SERVERS:
             raise CaptureError(
-                f"{path}: samples of more than {_MOST_SERVERS} servers; this is no client's log."
+                f"{path}: samples of more than {_MOST_SERVERS} servers; this is not a client's log."
             )
         tracks.setdefault(sample.server, Track()).add(sample)
     if not counts:
@@ -77,7 +77,7 @@ def open_sample_log(path: Path) -> SampleLog:
     if not tracks:
         raise CaptureError(
             f"{path}: none of its {counts.total()} samples was used ({_in_words(counts)}), so it "
-            "holds no time error. `mqtick-client doctor` says why a client uses none."
+            "holds no time error. `mqtick-client doctor` says why a client uses none of them."
         )
     log = SampleLog([])
     if used < counts.total():
@@ -106,7 +106,7 @@ def _in_words(counts: Counter[tuple[str, str]]) -> str:
 
 
 class _Reading:
-    """Goes through the lines of a file and counts those that are no samples."""
+    """Goes through the lines of a file and counts those that are not samples."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -142,14 +142,14 @@ class _Reading:
         self.first_fault = self.first_fault or f"line {self.lines}: {fault}"
 
     def damaged(self, path: Path) -> list[str]:
-        """Return a sentence on the lines that are no samples, if there are any."""
+        """Return a sentence on the lines that are not samples, if there are any."""
         if not self.faulty:
             return []
         if self.faulty == 1 and self._last_is_cut:
-            return [f"{path.name}: the last line, {self.lines}, is cut off and left out."]
+            return [f"{path.name}: the last line, {self.lines}, is cut off and was left out."]
         return [
-            f"{path.name}: {self.faulty} of {self.lines} lines are no samples and left out; the "
-            f"first is {self.first_fault}."
+            f"{path.name}: {self.faulty} of {self.lines} lines are not samples and were left "
+            f"out; the first is {self.first_fault}."
         ]
 
 
@@ -160,11 +160,11 @@ def _sample(line: bytes) -> Sample:
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     except ValueError:
         raise ValueError("it is not JSON") from None
     if not isinstance(record, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     return Sample(
         server=_whole(record, "server"),
         kind=_word(record, "kind"),
@@ -182,7 +182,7 @@ def _sample(line: bytes) -> Sample:
 def _whole(record: dict[str, Any], key: str) -> int:
     value = record.get(key)
     if type(value) is not int:
-        raise ValueError(f"{key} is {'no whole number' if key in record else 'missing'}")
+        raise ValueError(f"{key} is {'not a whole number' if key in record else 'missing'}")
     if abs(value) >= _LARGEST_NS:
         raise ValueError(f"{key} is beyond {_LARGEST_NS}")
     return value
@@ -195,5 +195,5 @@ def _bound(record: dict[str, Any], key: str) -> int | None:
 def _word(record: dict[str, Any], key: str) -> str:
     value = record.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= 40 or not value.isprintable():
-        raise ValueError(f"{key} is {'no word' if key in record else 'missing'}")
+        raise ValueError(f"{key} is {'not a string' if key in record else 'missing'}")
     return value

@@ -15,7 +15,7 @@ _SECOND_NS: Final = 1_000_000_000
 _BURST_PAUSE_NS: Final = 500_000_000
 _BURST_NS: Final = 2_000_000_000
 _APART_NS: Final = 2_000_000_000
-"""A local clock that goes back by more, or so far away from the reference, was started anew."""
+"""A local clock that goes back by more, or that far away from the reference, was restarted."""
 _STEP_NS: Final = 100_000_000
 """A smaller step of the clock cannot be told from its being slewed."""
 _LARGEST_NS: Final = 1 << 62
@@ -43,9 +43,9 @@ class Sample(NamedTuple):
 class Track:
     """The used samples of one server, in the order of the file.
 
-    The time axis is the client's local timeline, which nobody steps. It begins anew where the
+    The time axis is the client's local timeline, which nobody steps. It restarts where the
     machine was restarted or suspended; there the reference (the judged clock plus its offset)
-    says how much time went by.
+    says how much time passed.
     """
 
     def __init__(self) -> None:
@@ -154,13 +154,13 @@ class Track:
             notes.append(f"{name}: samples of several kinds, which differ in accuracy: {kinds}.")
         if self._beyond:
             notes.append(
-                f"{name}: {self._beyond} samples are left out: clock and offset together are "
+                f"{name}: {self._beyond} samples were left out: clock and offset together are "
                 f"beyond {_LARGEST_NS} ns."
             )
         if self._restarts:
             notes.append(
-                f"{name}: the local timeline began anew {_times(self._restarts)} (a restart, or a "
-                "machine that slept); the reference says how much time went by."
+                f"{name}: the local timeline restarted {_times(self._restarts)} (a reboot, or a "
+                "suspend); the reference says how much time went by."
             )
         if self._steps:
             notes.append(
@@ -170,7 +170,7 @@ class Track:
         if moved:
             notes.append(
                 f"{name}: time runs backwards in the log {_times(moved)}; the samples were put in "
-                f"order, and {doubled} of them left out that share an instant with another."
+                f"order, and {doubled} of them that share an instant with another were left out."
             )
         return notes
 

@@ -54,7 +54,7 @@ def mtie(x_ns: Samples, tau0_s: float, taus: npt.ArrayLike | None = None) -> Dev
             the longest part are left out. By default ten to a decade, up to half of it.
 
     Raises:
-        ValueError: values that are no numbers, no tau that fits.
+        ValueError: values that are not numbers, no tau that fits.
     """
     parts = _parts(x_ns, tau0_s, fewest=2)
     longest = max(part.size for part in parts)
@@ -68,7 +68,7 @@ def mtie(x_ns: Samples, tau0_s: float, taus: npt.ArrayLike | None = None) -> Dev
 def _ranges(part: Floats, factors: list[int]) -> Floats:
     """Return the largest range of `factor + 1` neighbours, for each factor (ascending).
 
-    Short windows are looked for in one stretch after the other, which the processor's cache holds.
+    Short windows are searched stretch by stretch, each of which fits the processor's cache.
     """
     short = bisect.bisect_right(factors, _STRETCH // 4)
     found = _windows(part, factors[short:])
@@ -125,7 +125,7 @@ def adev(
         confidence: of the interval, 0 to 1.
 
     Raises:
-        ValueError: values that are no numbers, no tau that fits, fewer than three values.
+        ValueError: values that are not numbers, no tau that fits, fewer than three values.
     """
     return _deviation("ADEV", x_ns, tau0_s, taus, confidence, modified=False)
 
@@ -156,7 +156,7 @@ def _deviation(
     reach = 3 if modified else 2
     most = (longest.size - (0 if modified else 1)) // reach
     factors = _factors(taus, tau0_s, most, longest.size // _LARGEST_SHARE)
-    # Offset and frequency do not count, and without them sums lose no digits.
+    # Offset and frequency do not matter, and without them sums lose no digits.
     straight = [_without_line(part) for part in parts]
     noise_of = _NoiseOf(max(straight, key=len))
     square: Callable[[Floats, int], tuple[float, int]] = _squares
@@ -233,12 +233,12 @@ def _parts(x_ns: Samples, tau0_s: float, fewest: int) -> list[Floats]:
             raise ValueError(f"the time error has {part.ndim} dimensions instead of one.")
         if not np.isfinite(part).all():
             raise ValueError(
-                f"{np.count_nonzero(~np.isfinite(part))} of {part.size} values are no numbers; "
+                f"{np.count_nonzero(~np.isfinite(part))} of {part.size} values are not numbers; "
                 "leave them out and give the parts between the gaps."
             )
     parts = [part for part in parts if part.size >= fewest]
     if not parts:
-        raise ValueError(f"no part of the time error has {fewest} values or more.")
+        raise ValueError(f"no part of the time error has at least {fewest} values.")
     return parts
 
 
@@ -247,7 +247,7 @@ def _factors(taus: npt.ArrayLike | None, tau0_s: float, most: int, usual: int) -
         return default_factors(max(1, min(most, usual)))
     asked = np.atleast_1d(np.asarray(taus, np.float64)) / tau0_s
     if not np.isfinite(asked).all():
-        raise ValueError("an observation interval is no number.")
+        raise ValueError("an observation interval is not a number.")
     factors = sorted({int(factor) for factor in np.rint(asked) if 1 <= factor <= most})
     if not factors:
         raise ValueError(

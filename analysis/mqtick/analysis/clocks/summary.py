@@ -1,4 +1,4 @@
-"""What can be said of one clock: time error, stability, convergence, holdover."""
+"""What can be said about one clock: time error, stability, convergence, holdover."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ClockSummary:
         deviations: MTIE, TDEV, ADEV after convergence; empty with too few samples.
         masks: verdicts against masks of standards.
         holdovers: gaps, the longest first.
-        outside: after convergence, how many samples' stated intervals leave the error 0 out, None
+        outside: after convergence, how many samples' stated intervals exclude the error 0, None
             without intervals.
         notes: sentences on how the samples had to be treated.
     """
@@ -103,7 +103,7 @@ def summarise_clock(
             nothing bounds it. Masks are judged by it.
 
     Raises:
-        ValueError: no sample, values that are no numbers, instants that do not increase.
+        ValueError: no sample, values that are not numbers, instants that do not increase.
     """
     seconds, error_ns = _checked(errors)
     first = converged_from(error_ns)
@@ -113,7 +113,7 @@ def summarise_clock(
     signed = describe(values_us, confidence)
     absolute = describe(np.abs(values_us), confidence)
     if signed is None or absolute is None:  # values were checked: there are some
-        raise ValueError(f"{errors.name}: no sample to say anything of.")
+        raise ValueError(f"{errors.name}: no sample.")
     most_us = float(np.abs(values_us).max())
     deviations, notes = _deviations(after_s, after_ns, confidence)
     if first is None:
@@ -145,10 +145,10 @@ def _checked(errors: TimeErrors) -> tuple[Floats, Floats]:
     if not seconds.size or seconds.shape != error_ns.shape:
         raise ValueError(
             f"{errors.name}: {error_ns.size} time errors at {seconds.size} instants; there has to "
-            "be one at least, and one for each instant."
+            "be at least one, and one for each instant."
         )
     if not (np.isfinite(seconds).all() and np.isfinite(error_ns).all()):
-        raise ValueError(f"{errors.name}: instants or time errors that are no numbers.")
+        raise ValueError(f"{errors.name}: instants or time errors that are not numbers.")
     if np.any(np.diff(seconds) <= 0):
         raise ValueError(f"{errors.name}: instants that do not increase.")
     return seconds, error_ns
@@ -157,7 +157,7 @@ def _checked(errors: TimeErrors) -> tuple[Floats, Floats]:
 def _never_converged(samples: int) -> str:
     if samples < FEWEST:
         return (
-            f"{samples} samples do not tell when the clock converged ({FEWEST} would): all of them "
+            f"{samples} samples do not show when the clock converged ({FEWEST} would): all of them "
             "count."
         )
     return "The clock did not converge in the first half of its samples: all of them count."

@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 PROCESSES = min(os.cpu_count() or 1, 4)
-"""That read a run: more only wait for the disk."""
+"""Processes that read a run: more of them only wait for the disk."""
 _PATIENCE_S = 1.0
 _PERIOD_S = 0.1
 
 
 class WrongUseError(ValueError):
-    """What was asked for cannot be done; the text says why, and what to ask for instead."""
+    """The request cannot be met; the text says why, and what to ask for instead."""
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
         "--limit",
         action="append",
         metavar="LIMIT",
-        help="limit that decides the exit code, instead of the usual ones; again for more: a name "
+        help="limit that decides the exit code, instead of the usual ones; may be repeated: a name "
         "(c37.118-60) or QUANTITY.STATISTIC<VALUE (skew.p99<100us)",
     )
     parser.add_argument("--no-limits", action="store_true", help="judge nothing; exit code 0")
@@ -65,7 +65,7 @@ def _confidence(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0.5 <= share <= 0.9999:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 0.5 and 0.9999, such as 0.95")
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 0.5 and 0.9999; 0.95 is usual")
     return share
 
 
@@ -84,7 +84,7 @@ def limits_of(args: argparse.Namespace) -> list[Limit] | None:
 
 
 def watch(args: argparse.Namespace, what: str = "") -> Callable[[float, int], None] | None:
-    """Return what shows how much of `what` was read on a terminal, None where there is none.
+    """Return what shows how much of `what` was read on a terminal, None if there is none.
 
     From the first second on; part of a file is a number of files that is not whole.
     """
@@ -110,17 +110,17 @@ def watch(args: argparse.Namespace, what: str = "") -> Callable[[float, int], No
 def results_of(
     measurements: Sequence[Measurement], limits: list[Limit] | None, confidence: float
 ) -> list[Result]:
-    """Work the numbers out; WrongUseError where nothing was measured."""
+    """Work out the numbers; WrongUseError if nothing was measured."""
     for measurement in measurements:
         if not measurement.shots and not measurement.time_errors:
             damaged = f" {measurement.damaged[0]}" if measurement.damaged else ""
-            raise WrongUseError(f"{measurement.title}: there is no shot in it.{damaged}")
+            raise WrongUseError(f"{measurement.title}: it contains no shot.{damaged}")
     return [analyse(measurement, limits, confidence) for measurement in measurements]
 
 
 def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, command: str) -> int:
     """Write the report, print the result, and return the exit code."""
-    # matplotlib takes a second to import: whoever made a mistake need not wait for it
+    # matplotlib takes a second to import: do not make people wait for it to see a usage error
     from mqtick.analysis.report.as_json import as_json  # noqa: PLC0415
     from mqtick.analysis.report.as_text import as_text  # noqa: PLC0415
     from mqtick.analysis.report.write import write_report  # noqa: PLC0415
@@ -130,10 +130,10 @@ def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, comma
     except OSError as error:
         return fail(
             f"the report cannot be written to {out} ({error.strerror or error}); name another "
-            "folder by --out FOLDER"
+            "folder with --out FOLDER"
         )
     if args.json:
-        # a machine wants to know where the page is, too
+        # a program wants to know where the page is, too
         print(json.dumps({**as_json(results), "report": str(written.html)}, indent=1))
     elif not args.quiet:
         print(as_text(results))

@@ -34,11 +34,11 @@ examples:
   mqtick-report pps.sr --kind clock --channels reference=D0,pi4=D1,pi5=D2
   mqtick-report samples.jsonl
 
-Without --channels it says what is in the files, and which command to give (exit code 0; 2 where
+Without --channels it says what is in the files, and which command to run (exit code 0; 2 if
 --limit, --json or --out ask for a report).
 
-files that are recognised by their content (untested: no file of such an instrument was at hand):
-{formats}
+files that are recognised by their content (untested: no file from such an instrument was
+available): {formats}
 
 exit codes: 0 every limit holds, 1 it failed, 2 wrong use, 4 a limit is not met or not proven"""
 
@@ -78,7 +78,7 @@ def add(commands: Any) -> None:
         type=_delays,
         default={},
         metavar="NAME=NS,...",
-        help="delay of a channel's cable and probe in ns, to be taken off",
+        help="delay of a channel's cable and probe in ns, to be subtracted",
     )
     parser.add_argument(
         "--edge",
@@ -147,7 +147,7 @@ def _nanoseconds(text: str) -> int:
     except ValueError:
         ns = -1.0
     if not 0 <= ns < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of ns from 0 to 1e9")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ns from 0 to 1e9")
     return femtoseconds(ns * 1e-9)
 
 
@@ -198,7 +198,7 @@ def _call(args: argparse.Namespace) -> int:
         results = results_of([measurement], limits, args.confidence)
     except ListingError as error:
         if args.limit or args.json or args.out:
-            raise  # a report was asked for, maybe by a script: it must not take this for one
+            raise  # a report was asked for, maybe by a script: it must not mistake this for one
         print(error)
         return Exit.GOOD
     except WrongUseError as error:

@@ -95,7 +95,7 @@ def _records(file: Octets, notes: list[str]) -> list[_Record]:
             head = file.take(at, _SHORT, f"the header of {what}")
             size = int.from_bytes(head[:4], "little")
             if size < _SHORT:
-                raise CaptureError(f"The header of {what} says it has {size} octets.")
+                raise CaptureError(f"The header of {what} says that it has {size} octets.")
             tail = bytes(12)  # time tag and segment, which the MSO7000 and MSO8000 do not write
             if size >= _HEADER.size:
                 tail = file.take(at + _SHORT, 12, f"the header of {what}")
@@ -168,7 +168,7 @@ def _record(
 
 
 def _started_ns(date: object, time: object, tag_s: float) -> int | None:
-    """Return the instrument's date and time (taken for UTC: it names no zone) plus the tag."""
+    """Return the instrument's date and time (taken as UTC: it names no zone) plus the tag."""
     if not (isinstance(date, bytes) and isinstance(time, bytes)) or not 0 <= tag_s < 1e9:
         return None
     for form in _DATES:
@@ -209,12 +209,12 @@ def _add(file: Octets, record: _Record, signals: dict[str, Signal], notes: list[
         else:
             notes.append(
                 f"A part of channel {record.name} was left out: buffers of kind {buffer.kind} with "
-                f"{buffer.width} octets a point are not read."
+                f"{buffer.width} octets per point are not supported."
             )
     if len(analogue) > 1 and len({values.size for values in analogue}) == 1:
         notes.append(
             f"Channel {record.name} was recorded with peak detect: each of its points is taken as "
-            "the middle between a least and a greatest value."
+            "the middle between a minimum and a maximum."
         )
         add_waveform(signals, notes, record.name, np.mean(analogue, axis=0), timing)
     elif analogue:
@@ -228,7 +228,7 @@ def _add_levels(
     notes: list[str],
 ) -> None:
     if not values.size or not ((values >= 0) & (values <= 255)).all():
-        notes.append(f"Channel {record.name} was left out: its levels are none of 8 lines.")
+        notes.append(f"Channel {record.name} was left out: its levels are not those of 8 lines.")
         return
     bits = values.astype(np.uint8)
     lines = {record.name: bits != 0}

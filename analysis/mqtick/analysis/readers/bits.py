@@ -1,4 +1,4 @@
-"""The changes of logic probes, out of their samples."""
+"""The changes of logic probes, from their samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Columns of numbers out of a text file: in blocks, fast where the rows are sound.
+"""Columns of numbers from a text file: in blocks, fast where the rows are sound.
 
 A sound block is parsed by numpy. Where a block has an empty cell, a word or a row that is too
-short, its rows are read one by one, and what is no number becomes NaN: nothing moves up.
+short, its rows are read one by one, and what is not a number becomes NaN: no cell moves up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 Floats = npt.NDArray[np.floating]
 
 MAX_OCTETS: Final = 200_000_000
-"""Octets that the numbers of a file may take in memory, above which it is refused."""
+"""A file whose numbers would take more octets of memory than this is refused."""
 
 _HEAD: Final = 1 << 16
 _BLOCK: Final = 1 << 20
@@ -43,7 +43,7 @@ _SPARE: Final = 1.05
 _LONGEST_LINE: Final = 1 << 16
 _SAMPLES: Final = 64
 _OVERRANGE: Final = 9e36
-"""Instruments write 9.9E+37 where there is no number, or one beyond the range."""
+"""Instruments write 9.9E+37 where there is no number, or where it is beyond the range."""
 
 _INFINITY: Final = ("\u221e", "\u221e".encode().decode("latin-1"))
 """PicoScope's mark of overrange, in a head and in rows."""
@@ -52,7 +52,7 @@ _CONTROL: Final = bytes(set(range(32)) - {9, 10, 13, 12, 26})
 
 
 def is_text(head: bytes) -> bool:
-    """Whether the first octets of a file are text, whatever its name ends in."""
+    """Whether the first octets of a file are text, whatever its suffix."""
     return bool(head) and head.translate(None, _CONTROL) == head
 
 
@@ -63,7 +63,7 @@ def read_head(path: Path) -> bytes:
 
 
 def head_lines(head: bytes) -> list[str]:
-    """Return the lines of a head without their ends; the last one, maybe cut, only if alone.
+    """Return the lines of a head without their ends; the last one (maybe cut off) only if alone.
 
     Other encodings than UTF-8 are read as Latin-1: only units (u, Ohm) and names differ.
     """
@@ -123,7 +123,7 @@ class Columns:
     factor: float = 1.0
 
     def octets(self, rows: int) -> int:
-        """Return how much memory so many rows take, while codes are made of them at the latest."""
+        """Return how much memory that many rows take, at most (while codes are made of them)."""
         samples = len(self.columns) - (self.exact is not None)
         return rows * (4 * samples + (8 if self.exact is not None else 2))
 
@@ -132,8 +132,8 @@ class Columns:
 class Rows:
     """The numbers of a file, by the number of their column, and what its rows look like.
 
-    `size` is that of the file in octets: so much room is made as its first rows let expect. What is
-    not written to takes no memory.
+    `size` is that of the file in octets: room is made for as much as its first rows suggest. What
+    is not written to takes no memory.
     """
 
     layout: Columns
@@ -149,7 +149,7 @@ class Rows:
         return self.columns[column][first : self.count if last is None else last]
 
     def taken(self, column: int) -> Floats:
-        """Return a column for the last time, so that there is room for what is made of it."""
+        """Return a column for the last time, which frees its memory for what is made of it."""
         found = self.column(column)
         self.columns.pop(column)
         return found
@@ -168,7 +168,7 @@ class Rows:
         self.count = count
 
     def resolution(self, column: int) -> float:
-        """Return what the last digit of a column stands for, where it is coarsest."""
+        """Return what the last digit of a column stands for, where it is coarsest (least exact)."""
         ends = (self.first_lines, self.last_lines)
         finest = [_finest(self._cell(line, column) for line in lines) for lines in ends]
         factor = self.layout.factor if column == self.layout.exact else 1.0
@@ -183,7 +183,8 @@ class Rows:
         text = block.decode("latin-1")
         if "\0" in text:
             raise CaptureError(
-                f"{path} has octets among its rows that are no text; it is damaged, or no CSV."
+                f"{path} has octets among its rows that are not text; it is damaged, or not a CSV "
+                "file."
             )
         if self.layout.decimal_comma:
             text = text.replace(",", ".")
@@ -197,7 +198,7 @@ class Rows:
         if self.layout.octets(self.count) > MAX_OCTETS:
             raise CaptureError(
                 f"{path} has more than {MAX_OCTETS // self.layout.octets(1):,} rows of "
-                f"{len(self.layout.columns)} numbers, which is more than is read of a text file. "
+                f"{len(self.layout.columns)} numbers, which is more than is read from a text file. "
                 "Save a shorter record, fewer channels, or a binary format."
             )
 
@@ -285,8 +286,8 @@ def read_rows(path: Path, layout: Columns, notes: list[str]) -> Rows:
             rest = block[end:]
             if len(rest) > _LONGEST_LINE:
                 raise CaptureError(
-                    f"{path} has a line of more than {_LONGEST_LINE} octets, which no CSV of "
-                    "an instrument has; it is damaged, or no CSV."
+                    f"{path} has a line of more than {_LONGEST_LINE} octets, which no "
+                    "instrument's CSV file has; it is damaged, or not a CSV file."
                 )
             rows.add(block[:end], path)
             read_so_far(stream.tell(), rows.size)
@@ -295,10 +296,10 @@ def read_rows(path: Path, layout: Columns, notes: list[str]) -> Rows:
         if rows.whole(last):
             rows.add(rest, path)
         else:
-            notes.append("The last line of the file is cut off, and was left out.")
+            notes.append("The last line of the file is cut off and was left out.")
     if not rows.count:
         raise CaptureError(
-            f"{path} has a head and no row of numbers after it; the instrument had not finished "
+            f"{path} has a head but no row of numbers after it; the instrument had not finished "
             "saving it, or the copy failed. Save it again."
         )
     return rows

@@ -1,4 +1,4 @@
-"""What a file format is to whoever recognises files."""
+"""What the code that recognises files has to know of a file format."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Format:
 
     Attributes:
         name: of the format: "Rigol CSV".
-        tested: whose files the tests read ("DS1054Z, DS2072A"), "" where there is none:
+        tested: whose files the tests read ("DS1054Z, DS2072A"), "" if there are none:
             the format is then called untested wherever it is named.
         recognises: whether these first octets (`HEAD_OCTETS` at most) are of such a file. Must not
             raise, whatever they are.
         open: opens a file that was recognised; CaptureError.
-        needs: a Python package that it needs beside ours ("RigolWFM"), else "".
+        needs: a Python package that it needs besides ours ("RigolWFM"), else "".
     """
 
     name: str

@@ -93,7 +93,7 @@ def _records(file: Octets, notes: list[str]) -> Iterator[tuple[str, dict[str, Si
         head = file.take(at, min(_PREAMBLE, file.size - at), "its preamble")
         curve = _CURVE.search(head)
         if curve is None:
-            notes.append(f"What follows octet {at} is no record and was left out.")
+            notes.append(f"What follows octet {at} is not a record and was left out.")
             return
         found: dict[str, Signal] = {}
         try:
@@ -151,7 +151,9 @@ def _record(
     )
     step, code_at, volts_at = (_number(preamble, w, file) for w in ("YMULT", "YOFF", "YZERO"))
     if not step:
-        raise CaptureError(f"{file.path}: {what} has a YMULT of 0, so its codes mean no volts.")
+        raise CaptureError(
+            f"{file.path}: {what} has a YMULT of 0, so its codes cannot be converted to volts."
+        )
     if samples.dtype.kind == "f":
         add_waveform(signals, notes, name, volts_at + step * (samples - code_at), timing)
         return name, end
@@ -173,8 +175,8 @@ def _number(preamble: dict[str, str], word: str, file: Octets) -> float:
         number = float("nan")
     if not abs(number) < 1e30:
         raise CaptureError(
-            f"{file.path}: the preamble has the {word} {told[:40]!r}, which is no number. It is "
-            "damaged; save it again."
+            f"{file.path}: the preamble has the {word} {told[:40]!r}, which is not a number. "
+            "The file is damaged; save it again."
         )
     return number
 
@@ -218,7 +220,7 @@ def _words(file: Octets, at: int, what: str) -> tuple[npt.NDArray[Any], int]:
     try:
         codes = np.array([int(float(word)) for word in words.split(b",")], np.int64)
     except (ValueError, OverflowError) as error:
-        raise CaptureError(f"{file.path}: {what} has samples that are no numbers.") from error
+        raise CaptureError(f"{file.path}: {what} has samples that are not numbers.") from error
     if codes.size and not -(1 << 15) <= codes.min() <= codes.max() < 1 << 15:
         raise CaptureError(f"{file.path}: {what} has codes beyond 16 bits.")
     return codes.astype(np.int16), at + len(words)

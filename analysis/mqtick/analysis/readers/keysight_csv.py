@@ -59,8 +59,8 @@ def _open_infiniium(path: Path) -> CaptureFile:
     end = next((n for n, line in enumerate(lines) if line.startswith("Data:")), None)
     if end is None or end + 1 >= len(lines):
         raise CaptureError(
-            f"{path} has a head of an Infiniium and no line `Data:` with rows after it; it is cut "
-            "off. Save it again."
+            f"{path} has the head of an Infiniium but no line `Data:` with rows after it; it is "
+            "cut off. Save it again."
         )
     told: dict[str, list[str]] = {}
     for line in lines[:end]:
@@ -70,7 +70,7 @@ def _open_infiniium(path: Path) -> CaptureFile:
     if not (0 < increment < LONGEST_S and abs(start) < LONGEST_S):
         raise CaptureError(
             f"{path}: the head says XInc {told.get('XInc')} and XOrg {told.get('XOrg')}, which "
-            "are no seconds; save the waveform again."
+            "are not seconds; save the waveform again."
         )
     width = len([cell for cell in cells_of(lines[end + 1]) if cell])
     count = max(len(told.get("XInc", [])), 1)

@@ -35,7 +35,7 @@ def _captures(path: Path, notes: list[str]) -> Iterator[Capture]:
         import h5py  # noqa: PLC0415 - an optional package
     except ImportError as error:
         raise CaptureError(
-            f"{path} is an HDF5 file, which the package h5py reads, and it cannot be imported "
+            f"{path} is an HDF5 file. The package h5py reads those, but it cannot be imported "
             f"({error}). Install it with `pip install 'mqtick[captures]'`, or export as CSV."
         ) from error
     try:
@@ -56,7 +56,7 @@ def _captures(path: Path, notes: list[str]) -> Iterator[Capture]:
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
         said = " ".join(str(error).split())[:200]
         raise CaptureError(
-            f"{path} begins as an HDF5 file and cannot be read ({said}). It may be cut short; "
+            f"{path} begins as an HDF5 file but cannot be read ({said}). It may be cut short; "
             "copy or save it again."
         ) from error
 
@@ -82,7 +82,7 @@ def _add(
     path: Path, name: str, group: Any, samples: Any, signals: dict[str, Signal], notes: list[str]
 ) -> None:
     if len(samples.shape) != 1 or samples.dtype.kind not in "iuf":
-        notes.append(f"Channel {name} was left out: its samples are no row of numbers.")
+        notes.append(f"Channel {name} was left out: its samples are not a row of numbers.")
         return
     if samples.size * samples.dtype.itemsize > _LARGEST:
         raise CaptureError(
@@ -95,7 +95,7 @@ def _add(
         number = float(np.ravel(value)[0]) if value is not None else float("nan")
         if not abs(number) < 1e30:
             raise CaptureError(
-                f"{path}: {name} has the {word} {value!r}, which is no number. Export it as CSV."
+                f"{path}: {name} has the {word} {value!r}, which is not a number. Export it as CSV."
             )
         scale[word] = number
     timing = (

@@ -31,7 +31,7 @@ def _open(path: Path) -> CaptureFile:
     titles = next((n for n, line in enumerate(lines) if line.startswith("Time,")), None)
     if titles is None:
         raise CaptureError(
-            f"{path} has a head of LeCroy's and no line `Time,Ampl` after it; it is cut off, or "
+            f"{path} has a LeCroy head but no line `Time,Ampl` after it; it is cut off, or "
             "its waveforms were saved without times. Save it again, with times."
         )
     model = cells_of(lines[0])[0].removeprefix("LECROY")

@@ -59,8 +59,8 @@ def _open_vcd(path: Path) -> CaptureFile:
         interval_fs, timescale_fs = _sampled_fs(header), header.timescale_fs
         if not interval_fs:
             notes.append(
-                "The file does not say how often its signals were sampled: its edges are as "
-                f"uncertain as its timescale, {timescale_fs / 1e6:g} ns, or more."
+                "The file does not say how often its signals were sampled: its edges are "
+                f"uncertain by its timescale, {timescale_fs / 1e6:g} ns, or more."
             )
         found = read_vcd(path)
         names = [signal.name for signal in found.values()]

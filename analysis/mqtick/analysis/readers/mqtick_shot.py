@@ -38,7 +38,7 @@ def _open(path: Path) -> CaptureFile:
         if meta.subscribers or meta.nodes:
             notes.append(
                 "It is a shot of a run: name the run's folder instead, which says how many "
-                "subscribed and which cable delays are to be taken off."
+                "subscribed and which cable delays to subtract."
             )
         yield Capture(waveforms, started_ns=meta.started_ns or None)
 

@@ -1,4 +1,4 @@
-"""Parts of a binary file, held against its size before anything is read or made room for."""
+"""Parts of a binary file, checked against its size before anything is read or memory is taken."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
 LONGEST_S: Final = 9_000.0
 """Instants in fs beyond 2.5 hours do not fit into 64 bits."""
 MAX_CHANGES: Final = 20_000_000
-"""Changes of level above which a file is refused: to read one takes some 20 octets."""
+"""A file with more changes of level than this is refused: reading one takes some 20 octets."""
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what the system has against a file into CaptureError."""
+    """Turn the system's error about a file into CaptureError."""
     try:
         yield
     except OSError as error:
@@ -56,7 +56,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file; CaptureError where it cannot be opened, or not be read while it is."""
+    """Open a file; CaptureError where it cannot be opened, or cannot be read later."""
     with reading(path), path.open("rb") as stream:
         yield stream
 
@@ -77,7 +77,7 @@ _WATCHER: ContextVar[Callable[[float], None] | None] = ContextVar("_WATCHER", de
 
 @contextmanager
 def told_of(watcher: Callable[[float], None]) -> Iterator[None]:
-    """Tell a watcher which share of a large file was read, while it is."""
+    """Tell a watcher how much of a large file has been read so far."""
     token = _WATCHER.set(watcher)
     try:
         yield
@@ -109,8 +109,8 @@ class Octets:
         """Return octets; CaptureError where the file ends within them."""
         if at < 0 or count < 0 or at + count > self.size:
             raise CaptureError(
-                f"{self.path} ends within {what}: {count} octets from {at} on are expected, and "
-                f"it has {self.size}. It is cut short; copy or save it again."
+                f"{self.path} ends within {what}: {count} octets are expected from octet "
+                f"{at} on, and it has {self.size}. It is cut short; copy or save it again."
             )
         self.stream.seek(at)
         return self.stream.read(count)
@@ -127,7 +127,7 @@ def text(octets: bytes) -> str:
 
 
 def channel_of(path: Path) -> str:
-    """Return what a file of one channel is called by: CH1 for T0001CH1.ISF, else the whole stem.
+    """Return the channel name of a one-channel file: CH1 for T0001CH1.ISF, else the whole stem.
 
     Files of several shots have to have the same names for the same channels.
     """
@@ -148,17 +148,17 @@ def short_decimal(seconds: float) -> float:
 
 
 def interval_fs(seconds: float, path: Path, what: str) -> int:
-    """Return the time between samples in fs; CaptureError where it is none."""
+    """Return the time between samples in fs; CaptureError where it is not valid."""
     if not 0 < seconds < LONGEST_S or femtoseconds(seconds) < 1:
         raise CaptureError(
-            f"{path}: {what} says that its samples are {seconds!r} s apart, which is no interval. "
-            "The file is damaged, or of a version that is not known; export it as CSV."
+            f"{path}: {what} says that its samples are {seconds!r} s apart, which is not a valid "
+            "interval. The file is damaged, or of an unknown version; export it as CSV."
         )
     return femtoseconds(seconds)
 
 
 def start_fs(seconds: float, path: Path, what: str) -> int:
-    """Return the instant of the first sample in fs; CaptureError where it is none."""
+    """Return the instant of the first sample in fs; CaptureError where it is not valid."""
     if not abs(seconds) < LONGEST_S:
         raise CaptureError(
             f"{path}: {what} says that it begins {seconds!r} s after its trigger; it must be "
@@ -175,7 +175,7 @@ def add_waveform(
     timing: tuple[int, int],
     scale: Mapping[str, float] | None = None,
 ) -> None:
-    """Add a channel, of volts or (with `scale`) of codes; a note where its samples are none.
+    """Add a channel, of volts or (with `scale`) of codes; a note where its samples are not valid.
 
     `timing` is interval and start in fs; `scale` has `volts_per_code` and `code_at_zero`.
     """

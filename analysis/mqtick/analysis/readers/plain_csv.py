@@ -54,7 +54,7 @@ class _Titles:
 
 
 def _time_unit(cell: str) -> str | None:
-    """Return the unit of a time's name ("" where it has none), None where it is no time."""
+    """Return the unit of a time's name ("" where it has none), None where it is not a time."""
     name, unit = split_unit(cell)
     if not unit and (found := _SUFFIX.match(name)):
         name, unit = found[1], found[2]
@@ -65,7 +65,7 @@ def _time_unit(cell: str) -> str | None:
 
 
 def _numeric(line: str, delimiter: str) -> list[str]:
-    """Return the cells of a row, with points, empty where it is no row of numbers."""
+    """Return the cells of a row, with points, empty where it is not a row of numbers."""
     cells = cells_of(line, delimiter)
     if delimiter != ",":
         cells = [cell.replace(",", ".") for cell in cells]
@@ -155,8 +155,8 @@ def _open(path: Path) -> CaptureFile:
                 "`time [s]`."
             )
         raise CaptureError(
-            f"{path} has rows of numbers ({row[:60]!r}) and no names over them, so that nobody "
-            f"knows which is a time and which a channel. {_HEAD}"
+            f"{path} has rows of numbers ({row[:60]!r}) but no names above them, so it is not "
+            f"known which is a time and which a channel. {_HEAD}"
         )
     refuse_dates(path, titles.first[titles.time])
     unit = titles.unit
@@ -182,8 +182,8 @@ def _open(path: Path) -> CaptureFile:
     )
     if len(plan.channels) == 0:
         raise CaptureError(
-            f"{path}: beside the time {cells[titles.time]!r} no column has numbers; nothing is "
-            "left to find edges in."
+            f"{path}: no column besides the time {cells[titles.time]!r} has numbers; there is "
+            "nothing to find edges in."
         )
     return open_plan(path, plan)
 
@@ -202,7 +202,7 @@ def _channels(path: Path, titles: _Titles) -> list[Column]:
         if place < len(titles.units):
             unit = unit or titles.units[place]
         factor = unit_of(unit, "V")
-        # A unit that is none of volts belongs to the name: `gate (open)`.
+        # A unit that is not of volts belongs to the name: `gate (open)`.
         channels.append(Column(name if factor or not unit else cell, place, factor or 1.0))
     names = [channel.name for channel in channels]
     twice = next((name for name in names if names.count(name) > 1), None)

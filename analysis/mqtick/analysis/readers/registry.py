@@ -30,9 +30,10 @@ from mqtick.analysis.signals.capture import CaptureError, CaptureFile
 __all__ = ["FORMATS", "HEAD_OCTETS", "open_capture"]
 
 HEAD_OCTETS: Final = 1 << 14
-"""How much of a file its format is recognised by."""
+"""A file's format is recognised by this much of it."""
 
-# The more a format's head says, the earlier it stands: plain CSV recognises nearly everything.
+# The more specific a format's head is, the earlier it comes: plain CSV recognises nearly
+# everything.
 FORMATS: Final[tuple[Format, ...]] = (
     *mqtick_shot.FORMATS,
     *logic_files.FORMATS,
@@ -62,8 +63,9 @@ def open_capture(path: Path) -> CaptureFile:
             file = known.open(path)
             if not known.tested:
                 file.notes.append(
-                    f"{known.name} is read after a description and untested: no such file made by "
-                    "others was had. Compare the first edges with the instrument's screen."
+                    f"The reader for {known.name} follows a description of the format and is "
+                    "untested: no such file by other authors was available. Compare the first "
+                    "edges with the instrument's screen."
                 )
             return file
     raise CaptureError(
@@ -75,16 +77,16 @@ def open_capture(path: Path) -> CaptureFile:
 
 def _head(path: Path) -> bytes:
     if "\0" in str(path):
-        raise CaptureError(f"{str(path)!r} is no name of a file: it has a NUL in it.")
+        raise CaptureError(f"{str(path)!r} is not a file name: it contains a NUL.")
     with reading(path):
         mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         raise CaptureError(
-            f"{path} is a folder and no run folder of mqtick-lab (it has no run.json). Name "
+            f"{path} is a folder, but not a run folder of mqtick-lab (it has no run.json). Name "
             "the capture files in it, or a run folder."
         )
-    if not stat.S_ISREG(mode):  # a pipe would wait for ever
-        raise CaptureError(f"{path} is no ordinary file. Name a file that an instrument saved.")
+    if not stat.S_ISREG(mode):  # a pipe would wait forever
+        raise CaptureError(f"{path} is not a regular file. Name a file that an instrument saved.")
     with opened(path) as stream:
         head = stream.read(HEAD_OCTETS)
     if not head:
@@ -124,12 +126,12 @@ def _kind(head: bytes) -> str:
             return kind
     if head[:4] in (b"\x00\0\0\0", b"\x04\0\0\0", b"\x06\0\0\0") and head[6:8] == b"\0\0":
         return (
-            "of no format that is known; where it is the .Wfm.bin of a Rohde & Schwarz pair, name "
-            "the .bin beside it"
+            "of no known format; if it is the .Wfm.bin of a Rohde & Schwarz pair, name the .bin "
+            "next to it"
         )
     shown = head[:16]
     text = sum(32 <= octet < 127 or octet in b"\t\r\n" for octet in head[:512])
     if text > 0.95 * len(head[:512]):
         line = head.splitlines()[0] if head.splitlines() else b""
-        return f"text of a form that is not known, beginning with {line[:60].decode('latin-1')!r}"
-    return f"of no format that is known (it begins with the octets {shown.hex(' ')})"
+        return f"text of an unknown form, beginning with {line[:60].decode('latin-1')!r}"
+    return f"of no known format (it begins with the octets {shown.hex(' ')})"

@@ -1,4 +1,4 @@
-"""CSV files of Rigol's oscilloscopes, in all the dialects that were found.
+"""CSV files of Rigol's oscilloscopes, in all the dialects known.
 
 DS1000Z, DS2000, DS4000: the second line ends in start and increment, and the rows in front of it
 are numbered, not always from 0. DS1000C, DS1000D, DS1000E, DS1000B: a time column, rounded so that
@@ -50,7 +50,7 @@ def _lines(head: bytes) -> list[str]:
 
 
 def _kind(lines: list[str]) -> str:
-    """Say which dialect the first lines are, "" where they are none."""
+    """Say which dialect the first lines are, "" if none."""
     if not lines:
         return ""
     if _INLINE.search(lines[0]):
@@ -160,8 +160,8 @@ def _grid(path: Path, start: str, increment: str) -> Grid:
     start_s, increment_s = number(start), number(increment)
     if not (abs(start_s) < LONGEST_S and 0 < increment_s < LONGEST_S):
         raise CaptureError(
-            f"{path}: the head says start {start!r} and increment {increment!r}, which are no "
-            "seconds; save the waveform again."
+            f"{path}: the head says start {start!r} and increment {increment!r}, which are "
+            "not seconds; save the waveform again."
         )
     return Grid(femtoseconds(start_s), femtoseconds(increment_s))
 

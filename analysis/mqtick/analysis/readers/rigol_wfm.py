@@ -35,7 +35,7 @@ __all__ = ["FORMATS"]
 
 _NEEDS: Final = "RigolWFM"
 _LARGEST: Final = 1 << 30
-"""RigolWFM holds a file in memory several times."""
+"""RigolWFM holds several copies of a file in memory."""
 
 _RIGOL: Final = {
     b"\xa5\xa5\xa4\x01": "B",
@@ -49,7 +49,7 @@ _RIGOL: Final = {
 def _opener(name: str, model_of: Callable[[bytes], str]) -> Callable[[Path], CaptureFile]:
     def opened(path: Path) -> CaptureFile:
         notes: list[str] = []
-        parsed = [_parsed(path, name, model_of)]  # for the first who reads it
+        parsed = [_parsed(path, name, model_of)]  # for the first reader
 
         def read() -> Iterator[Capture]:
             found = parsed.pop() if parsed else _parsed(path, name, model_of)
@@ -67,7 +67,7 @@ def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
         from RigolWFM.wfm import Wfm  # noqa: PLC0415 - an optional package, and a slow one
     except ImportError as error:
         raise CaptureError(
-            f"{path} is a {name} file, which the package RigolWFM reads, and it cannot be imported "
+            f"{path} is a {name} file. The package RigolWFM reads those, but it cannot be imported "
             f"({error}). Install it with `pip install 'mqtick[captures]'`, or export as CSV."
         ) from error
     with opened(path) as stream:
@@ -80,7 +80,7 @@ def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
         stream.seek(0)
         model = model_of(stream.read(256))
     try:
-        # It prints what it doubts, and warns of numbers that overflow.
+        # It prints its doubts, and warns of numbers that overflow.
         with (
             reading(path),
             warnings.catch_warnings(action="ignore"),
@@ -93,8 +93,8 @@ def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise CaptureError(
-            f"{path} begins as a {name} file, and RigolWFM cannot read it ({said}). It may be cut "
-            "short, or of a model that is not known; export it as CSV."
+            f"{path} begins as a {name} file, but RigolWFM cannot read it ({said}). It may be cut "
+            "short, or of an unknown model; export it as CSV."
         ) from error
 
 
@@ -168,7 +168,7 @@ def _codes(
 
 
 def _is_siglent(head: bytes) -> bool:
-    """Whether this is a header of version 2 to 6; older ones have nothing to be known by."""
+    """Whether this is a header of version 2 to 6; older ones cannot be recognised."""
     if len(head) < 64:
         return False
     version, *words = struct.unpack_from("<6I", head)

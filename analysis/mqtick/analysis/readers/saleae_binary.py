@@ -2,7 +2,7 @@
 
 Saleae, "Binary Export Format - Version 0" and "Binary and CSV Export Formats - 2025 Update".
 Digital files have the instants of the changes, analogue ones volts. Version 1 has several chunks
-with gaps between them: each is a capture of its own. Version 0 does not keep the sample rate of a
+with gaps between them: each becomes its own capture. Version 0 does not keep the sample rate of a
 digital channel.
 """
 
@@ -83,7 +83,7 @@ def _digital(
     initial, count = int(fields[0]), int(fields[-1])
     at += layout.size
     if initial not in (0, 1):
-        raise CaptureError(f"{file.path}: {what} begins at level {initial}, which is none.")
+        raise CaptureError(f"{file.path}: {what} begins at level {initial}, which is not 0 or 1.")
     if count > MAX_CHANGES:
         raise CaptureError(
             f"{file.path}: {what} has {count:,} changes, and no more than {MAX_CHANGES:,} are "
@@ -91,14 +91,14 @@ def _digital(
         )
     seconds = file.array(at, "<f8", count, what).astype(np.float64)
     if not (np.abs(seconds) < LONGEST_S).all() or (np.diff(seconds) <= 0).any():
-        raise CaptureError(f"{file.path}: {what} has changes that do not follow one another.")
+        raise CaptureError(f"{file.path}: {what} has changes that are not in order.")
     sampled_fs = (
         interval_fs(1 / fields[1] if fields[1] > 0 else 0.0, file.path, what) if version else 0
     )
     if not version:
         notes.append(
             "The file does not say how often the channel was sampled: its edges are taken as "
-            "exact to 1 ns, and were sampled more coarsely."
+            "exact to 1 ns, but were sampled more coarsely."
         )
     levels = (np.arange(count) + 1 + initial) % 2
     signals[file.path.stem] = Transitions(

@@ -42,7 +42,7 @@ def _open(path: Path) -> CaptureFile:
     titles = next((n for n, line in enumerate(lines) if line.startswith("Second,")), None)
     if titles is None:
         raise CaptureError(
-            f"{path} has a head of Siglent's and no line `Second,Volt` after it; it is cut off. "
+            f"{path} has a Siglent head but no line `Second,Volt` after it; it is cut off. "
             "Save it again."
         )
     told = {cells_of(line)[0]: cells_of(line)[1:] for line in lines[:titles]}

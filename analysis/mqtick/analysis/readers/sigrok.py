@@ -35,12 +35,12 @@ __all__ = [
 ]
 
 LOGIC_V: Final = 3.3
-"""Volts that a 1 stands for: a Pi's pins; what it really was, a logic analyser does not see."""
+"""Volts that a 1 stands for, as on a Pi's pins; a logic analyser does not see the real voltage."""
 
 MAX_OCTETS: Final = 1 << 30
-"""Samples (octets, over all probes that are read) above which a file is refused."""
+"""A file with more samples (octets, over all probes that are read) than this is refused."""
 MAX_ANALOG_OCTETS: Final = 200_000_000
-"""The same where logic probes are not held in memory."""
+"""The same, where logic probes are not held in memory."""
 
 
 def logic_waveform(bits: npt.NDArray[np.uint8], interval_fs: int, start_fs: int = 0) -> Waveform:
@@ -66,7 +66,7 @@ def read_sigrok(
     Logic probes have the codes 0 and 1. Analogue ones are rounded to codes of the converter's
     step, or of 1/65,000 of the range they cover. `interval_fs` is rounded to the nearest fs
     (8e-9 of it at 24 MHz).
-    SigrokFileError where it is none, is damaged, or is larger than `MAX_OCTETS` in memory.
+    SigrokFileError if it is not one, is damaged, or is larger than `MAX_OCTETS` in memory.
     """
     with opened_session(source) as archive:
         metadata = described(archive)
@@ -164,5 +164,5 @@ def _analog(
         return waveform_of_volts(volts, interval_fs, 0)
     except ValueError as error:
         raise SigrokFileError(
-            f"Channel {name!r} has samples that are no volts: {error}."
+            f"Channel {name!r} has samples that are not volts: {error}."
         ) from error

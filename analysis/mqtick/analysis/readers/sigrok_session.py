@@ -40,7 +40,7 @@ _UNITS: Final = {"": 1, "hz": 1, "khz": 10**3, "mhz": 10**6, "ghz": 10**9}
 
 
 class SigrokFileError(CaptureError):
-    """A file is no capture that can be read; the text says why."""
+    """The file is not a capture that can be read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ def opened_session(source: Path | BinaryIO) -> Iterator[zipfile.ZipFile]:
             raise
         except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
             raise SigrokFileError(
-                f"The file is no sigrok session, or is cut short ({error}); capture once more."
+                f"The file is not a sigrok session, or is cut short ({error}); capture again."
             ) from error
         except (RuntimeError, NotImplementedError, ValueError, OSError) as error:
             raise SigrokFileError(f"The sigrok session cannot be read ({error}).") from error
 
 
 def described(archive: zipfile.ZipFile) -> Metadata:
-    """Read what a session says of itself; SigrokFileError where it is none of version 2."""
+    """Read what a session says of itself; SigrokFileError if it is not of version 2."""
     version = _small(archive, "version").strip()
     if version != "2":
         raise SigrokFileError(
@@ -83,7 +83,7 @@ def described(archive: zipfile.ZipFile) -> Metadata:
 
 
 def size_of(chunks: Sequence[zipfile.ZipInfo]) -> int:
-    """Return how many octets parts have when they are unpacked."""
+    """Return how many octets parts have after unpacking."""
     return sum(chunk.file_size for chunk in chunks)
 
 
@@ -92,10 +92,10 @@ def _small(archive: zipfile.ZipFile, name: str) -> str:
         entry = archive.getinfo(name)
     except KeyError:
         raise SigrokFileError(
-            f"The archive has no part {name!r}, so it is no sigrok session."
+            f"The archive has no part {name!r}, so it is not a sigrok session."
         ) from None
     if entry.file_size > _METADATA_OCTETS:
-        raise SigrokFileError(f"The part {name!r} says it is {entry.file_size} octets large.")
+        raise SigrokFileError(f"The part {name!r} says that it is {entry.file_size} octets large.")
     return archive.read(entry).decode("utf-8", "replace")
 
 
@@ -152,7 +152,8 @@ def _interval_fs(text: str) -> int:
     rate = Fraction(match.group(1)) * _UNITS.get(match.group(2), 0) if match else Fraction(0)
     if not 0 < rate <= FS_PER_SECOND:
         raise SigrokFileError(
-            f"The session says the samplerate is {text[:40]!r}, which is none; '1 MHz' is one."
+            f"The session says that the samplerate is {text[:40]!r}, which is not valid; '1 MHz' "
+            "would be."
         )
     return round(FS_PER_SECOND / rate)
 
@@ -173,8 +174,8 @@ def chunks_of(archive: zipfile.ZipFile, prefix: str) -> list[zipfile.ZipInfo]:
     for expected, number in enumerate(sorted(numbered), 1):
         if number != expected:
             raise SigrokFileError(
-                f"Part {prefix}-{expected} of the session is missing, so later samples would stand "
-                "at wrong times; capture once more."
+                f"Part {prefix}-{expected} of the session is missing, so later samples would have "
+                "wrong times; capture again."
             )
     return [numbered[number] for number in sorted(numbered)]
 
@@ -183,14 +184,14 @@ def pieces_of(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, unit: int) -> It
     """Unpack a part piece by piece, each of whole samples of `unit` octets."""
     if entry.file_size % unit:
         raise SigrokFileError(
-            f"Part {entry.filename!r} has {entry.file_size} octets, which is no whole number of "
-            f"samples of {unit}; the session is damaged, or its unitsize is wrong."
+            f"Part {entry.filename!r} has {entry.file_size} octets, which is not a whole number "
+            f"of samples of {unit}; the session is damaged, or its unitsize is wrong."
         )
     left = entry.file_size
     with archive.open(entry) as stream:
         while left:
             piece = stream.read(min(left, _PIECE - _PIECE % unit))
             if not piece or len(piece) % unit:
-                raise SigrokFileError(f"Part {entry.filename!r} is shorter than it says.")
+                raise SigrokFileError(f"Part {entry.filename!r} is shorter than it declares.")
             left -= len(piece)
             yield piece

@@ -42,7 +42,7 @@ _AFTERWORDS: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What the fixed part of a file says; places are octets from the file's begin."""
+    """What the fixed part of a file says; places are octets from the start of the file."""
 
     name: str
     kind: np.dtype[np.generic]
@@ -110,15 +110,15 @@ def _header(file: Octets) -> _Header:
     kind = "i1" if (code, width) == (0, 1) else _KINDS.get(code, "")
     if not kind or np.dtype(kind).itemsize != width:
         raise CaptureError(
-            f"{file.path} has samples of the format {code} in {width} octets, which is not read; "
-            "save it as CSV."
+            f"{file.path} has samples of the format {code} in {width} octets, which is not "
+            "supported; save it as CSV."
         )
     begin, end, stop = (int(get("I", curve_info + 14 + 4 * n)) for n in range(3))
     if not begin <= end <= stop:
-        raise CaptureError(f"{file.path} says its samples lie from octet {begin} to {end}.")
+        raise CaptureError(f"{file.path} says that its samples are at octets {begin} to {end}.")
     scale, offset = float(get("d", explicit)), float(get("d", explicit + 8))
     if not (0 < abs(scale) < 1e30 and abs(offset) < 1e30):
-        raise CaptureError(f"{file.path} has {scale!r} V a code at {offset!r} V: save it again.")
+        raise CaptureError(f"{file.path} has {scale!r} V per code at {offset!r} V: save it again.")
     curve_at = int(get("i", 16))
     # One update of the first frame stands in the header, those of the others follow it.
     more = file.take(curve_info + 30, 24 * (frames - 1), "the times of its frames")
@@ -160,7 +160,7 @@ def _pieces(octets: bytes, size: int) -> tuple[bytes, ...]:
 def _captures(path: Path, header: _Header, notes: list[str]) -> Iterator[Capture]:
     frames = header.frames - 1 if header.summary and header.frames > 1 else header.frames
     if frames < header.frames:
-        notes.append("The last frame is a summary of the others and was left out.")
+        notes.append("The last frame is a summary of the others, and was left out.")
     complete = 0
     with opened(path) as stream:
         file = Octets.of(path, stream)

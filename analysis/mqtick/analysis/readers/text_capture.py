@@ -24,7 +24,7 @@ _UNITS: Final = {"": 1.0, "k": 1e3, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6
 
 
 def unit_of(text: str, of: str) -> float | None:
-    """Return the factor of a unit to its base ("mV" of "V" is 0.001), None where it is another."""
+    """Return the factor of a unit to its base ("mV" of "V" is 0.001), None if it is not one."""
     text = text.strip().strip("[]()").strip()
     words = {"V": ("V", "Volt", "volt", "Volts", "volts"), "s": ("s", "sec", "second", "seconds")}
     for word in words[of]:
@@ -72,7 +72,7 @@ class Plan:
         to_seconds: the factor from that column to seconds.
         index_column: the column of sample numbers, which `grid` counts, None where it is the row.
         grid: the time base, where the head has it.
-        interval_s: the interval where the head tells it beside a time column, 0 where not.
+        interval_s: the interval if the head tells it in addition to a time column, else 0.
         rows: how many rows the head announces, 0 where it does not.
         delimiter, decimal_comma: as Columns has them.
         triggered: whether time 0 is the trigger; None: where it lies within the record.
@@ -241,7 +241,7 @@ def _waveform(name: str, values: Floats, grid: Grid, notes: list[str]) -> Wavefo
         start_fs = grid.start_fs + first * grid.interval_fs
         return waveform_of_volts(values, grid.interval_fs, start_fs)
     except ValueError as error:
-        once(notes, f"{name}: values that are no volts ({error}); it was left out.")
+        once(notes, f"{name}: values that are not volts ({error}); it was left out.")
         return None
 
 

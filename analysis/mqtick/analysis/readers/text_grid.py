@@ -1,4 +1,4 @@
-"""The time base of the rows of a text file: out of their times, held against what the head says."""
+"""The time base of a text file's rows: from their times, checked against what the head says."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from mqtick.analysis.signals.waveform import femtoseconds
 __all__ = ["UNEVEN_TIMES", "Grid", "grid_of", "once"]
 
 _TOLD: Final = 100.0
-"""Uncertainty of the interval, in parts a million, above which a note tells it."""
+"""Uncertainty of the interval, in parts per million, above which a note tells it."""
 _THINNED_PPM: Final = 10_000.0
-"""A head whose interval is further from that of the times is of the samples before a thinning."""
+"""If a head's interval is further from that of the times, the samples were thinned out."""
 UNEVEN_TIMES: Final = (
-    "the samples are not evenly spaced, so that no edge between them can be told. Export the "
+    "the samples are not evenly spaced, so no edge between them can be timed. Export the "
     "samples as the instrument took them, without thinning them out."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Instant of sample 0 and interval in fs; how far the interval may be off, in parts a million.
+    """Instant of sample 0 and interval in fs; how far the interval may be off, in ppm.
 
     Where the head tells them they are exact.
     """
@@ -53,7 +53,7 @@ def grid_of(
     if known < 2:
         raise CaptureError(
             f"{path} has a segment with {known} times, too few for a time base; it is cut "
-            "off, or its time column is no time."
+            "off, or its time column does not hold times."
         )
     even = even_times(times, resolution, told[0])
     if even is None:
@@ -61,10 +61,12 @@ def grid_of(
         least = min((float(by.min()) for by in steps if by.size), default=np.nan)
         most = max((float(by.max()) for by in steps if by.size), default=np.nan)
         raise CaptureError(
-            f"{path}: the times go on by {least:.4g} to {most:.4g} s a row: {UNEVEN_TIMES}"
+            f"{path}: the times advance by {least:.4g} to {most:.4g} s per row: {UNEVEN_TIMES}"
         )
     if even.repeats or even.error_ppm > _TOLD:
-        within = f", known to {even.error_ppm:,.0f} parts a million" if even.error_ppm >= 1 else ""
+        within = (
+            f", known to {even.error_ppm:,.0f} parts per million" if even.error_ppm >= 1 else ""
+        )
         repeats = f" ({even.repeats:,} of {times.size:,} repeat)" if even.repeats else ""
         once(
             notes,
@@ -75,7 +77,7 @@ def grid_of(
 
 
 def _believed(even: TimeBase, rows: int, told: tuple[float, int], notes: list[str]) -> Grid:
-    """Hold the interval of the times against what else tells it, and say which was taken."""
+    """Check the interval of the times against the other sources, and say which was taken."""
     times_s = even.interval_fs * 1e-15
     grid = Grid(even.start_fs, even.interval_fs, even.error_ppm)
     told_s, who, stretched = told[0], "The head says", ""
@@ -100,7 +102,7 @@ def _believed(even: TimeBase, rows: int, told: tuple[float, int], notes: list[st
         notes,
         f"{who} {'that samples are ' if not stretched else ''}{told_s:.6g} s apart, and the times "
         f"are {times_s:.6g} s apart{stretched}: {told_s:.6g} s was taken, and the time base counts "
-        f"as uncertain by the difference, {apart:,.0f} parts a million.",
+        f"as uncertain by the difference, {apart:,.0f} parts per million.",
     )
     return Grid(even.start_fs, femtoseconds(told_s), even.error_ppm + apart)
 

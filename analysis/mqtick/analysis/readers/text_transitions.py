@@ -21,9 +21,9 @@ from mqtick.analysis.signals.waveform import femtoseconds
 __all__ = ["is_changes", "is_levels", "refuse_dates", "transitions_of"]
 
 _ENOUGH: Final = 8
-"""Changes out of whose distances the sample interval can be told."""
+"""This many changes are needed to find the sample interval from their distances."""
 _ODD_RATES_HZ: Final = (3e6, 6e6, 12e6, 24e6, 48e6, 96e6)
-"""Sample rates of logic analysers whose intervals are no whole ns, and are rounded in the file."""
+"""Sample rates of logic analysers whose intervals are not whole ns and are rounded in the file."""
 
 
 def is_levels(channels: Iterable[Floats]) -> bool:
@@ -65,8 +65,8 @@ def transitions_of(
     largest = max(abs(float(times_s[0])), abs(float(times_s[-1])))
     if largest > LONGEST_S:
         raise CaptureError(
-            f"{path}: times up to {largest:.4g} s, and more than {LONGEST_S:.0f} s "
-            "is not counted in fs. Export a shorter range, with times counted from its start."
+            f"{path}: times up to {largest:.4g} s, but more than {LONGEST_S:.0f} s "
+            "cannot be counted in fs. Export a shorter range, with times counted from its start."
         )
     uncertainty = _interval_fs(times_s[1:-1], resolution_s)
     times_s *= 1e15

@@ -1,4 +1,4 @@
-"""The time base of a record out of its column of rounded times.
+"""The time base of a record, from its column of rounded times.
 
 Such columns have few digits: DS1000C and DS1000E write -5.11e-03 two hundred times in a row. So
 the interval is fitted over the whole column, and held against what rounding explains. Columns are
@@ -23,11 +23,11 @@ __all__ = ["TimeBase", "even_times", "pieces_of", "steps_of", "unstretched"]
 _FLOAT32: Final = 6e-8
 """Some instruments round to 24 bits before they write more digits than that."""
 _UNEVEN: Final = 0.1
-"""Share of the interval by which samples may be off beside all rounding."""
+"""Share of the interval by which samples may be off, besides rounding."""
 _ROUND: Final = (1.0, 1.25, 1.6, 2.0, 2.5, 3.125, 3.2, 4.0, 5.0, 6.25, 6.4, 8.0, 10.0)
-"""Intervals of oscilloscopes, but for a power of ten."""
+"""Intervals of oscilloscopes, up to a power of ten."""
 _RECORDS: Final = (500, 600, 1000, 1024, 1200, 2048, 2500, 4096, 5000, 8192, 10_000, 16_384)
-"""Lengths of records, of which a file may hold a part."""
+"""Lengths of records; a file may hold a part of one."""
 _LEAST_RECORD: Final = 200
 _TELLS_PPM: Final = 50.0
 _PIECE: Final = 1 << 16
@@ -41,7 +41,7 @@ class TimeBase:
         start_fs: instant of the first row, in fs.
         interval_fs: from row to row, in fs, above 0.
         repeats: how many rows have the same time as the row before.
-        error_ppm: how far the interval may be off at worst, in parts a million.
+        error_ppm: how far the interval may be off at worst, in parts per million.
     """
 
     start_fs: int
@@ -65,7 +65,7 @@ def steps_of(column: Floats) -> Iterator[Floats]:
 
 
 def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) -> TimeBase | None:
-    """Return the even time base of a column of seconds, None where there is none.
+    """Return the even time base of a column of seconds, None if it has none.
 
     `resolution_s` is what the last digit stands for, `interval_s` what the file says elsewhere
     (0 where it does not): it is taken where the column does not contradict it. Times that are no
@@ -141,7 +141,7 @@ def _known(times_s: Floats) -> Iterator[tuple[Floats, Floats]]:
 def unstretched(base: TimeBase, rows: int, announced: int) -> tuple[int, float] | None:
     """Return length and interval in s of a record whose times were spread over one interval less.
 
-    Some instruments write the N samples of a span so that the last one stands at its end: each is
+    Some instruments write the N samples of a span so that the last one is at its end: each is
     then N / (N - 1) of the interval after the one before. None where the interval is one that
     oscilloscopes have, or would be none for `rows`, for the rows that were `announced`, and for
     common lengths of a record of which the file is a part.

@@ -1,8 +1,8 @@
 """Value change dumps (VCD, IEEE 1364-2005 clause 18), as logic analysers and simulators write them.
 
-Times are whole multiples of the timescale, so instants come out exact. Read as a stream: what is
-held in memory is the changes. Scalars only: vectors, reals and strings have no edges and are passed
-over.
+Times are whole multiples of the timescale, so instants come out exact. Read as a stream: only
+the changes are held in memory. Scalars only: vectors, reals and strings have no edges and are
+passed over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_LEVELS: Final = frozenset(("real", "realtime", "shortreal", "string"))
 
 
 class VcdError(CaptureError):
-    """A file is no value change dump that can be read; the text says why."""
+    """The file is not a value change dump that can be read; the text says why."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class _Signal:
         return Transitions(
             self.name,
             UNKNOWN if self.initial is None else self.initial,
-            # Not copied: of many changes there is no room for two.
+            # Not copied: with many changes there is no memory for two.
             np.frombuffer(self.instants, np.int64),
             np.frombuffer(self.levels, np.int8),
         )
@@ -77,7 +77,7 @@ class VcdHeader:
         comments: all of them, in one line.
         timescale_fs: what its times count, in fs.
         signals: the scalars by their code; several may share one.
-        others: the codes of what is no scalar.
+        others: the codes of what is not a scalar.
     """
 
     version: str = ""
@@ -112,7 +112,7 @@ def read_vcd_header(path: Path) -> VcdHeader:
 
 
 def _tokens(stream: BinaryIO) -> Iterator[str]:
-    """Split at white space, piece by piece. Octets that are no ASCII stay what they are."""
+    """Split at white space, piece by piece. Octets that are not ASCII stay what they are."""
     rest = ""
     size = stream.seek(0, SEEK_END)
     stream.seek(0)
@@ -124,7 +124,7 @@ def _tokens(stream: BinaryIO) -> Iterator[str]:
         yield from words
         if len(rest) > _TOKEN:
             raise VcdError(
-                f"There are {len(rest)} characters without a space, so this is no value change "
+                f"There are {len(rest)} characters without a space, so this is not a value change "
                 "dump."
             )
     if rest:
@@ -138,7 +138,7 @@ def _until_end(tokens: Iterator[str], command: str) -> list[str]:
             return words
         if len(words) < 64:  # comments may be long; nothing else is
             words.append(token)
-    raise VcdError(f"The file ends within {command}: it is cut short, or no value change dump.")
+    raise VcdError(f"The file ends within {command}: it is cut short, or not a value change dump.")
 
 
 def _header(tokens: Iterator[str]) -> VcdHeader:
@@ -147,15 +147,15 @@ def _header(tokens: Iterator[str]) -> VcdHeader:
     for token in tokens:
         if not token.startswith("$"):
             raise VcdError(
-                f"The file has {token[:40]!r} where a declaration ($...) should be, so it is no "
-                "value change dump."
+                f"The file has {token[:40]!r} where a declaration ($...) should be, so it is "
+                "not a value change dump."
             )
         words = _until_end(tokens, token[:40])
         match token:
             case "$enddefinitions":
                 if not header.timescale_fs:
                     raise VcdError(
-                        "The file declares no $timescale, so its times are in nothing; add one, "
+                        "The file declares no $timescale, so its times have no unit; add one, "
                         "for example: $timescale 1 ns $end."
                     )
                 return header
@@ -175,7 +175,7 @@ def _header(tokens: Iterator[str]) -> VcdHeader:
                 _declare(words, scopes, header)
             case _:
                 pass  # $date, and what tools add of their own
-    raise VcdError("The file ends before $enddefinitions: it is cut short, or no VCD.")
+    raise VcdError("The file ends before $enddefinitions: it is cut short, or not a VCD.")
 
 
 def _timescale_fs(text: str) -> int:
@@ -219,7 +219,7 @@ def _changes(tokens: Iterator[str], header: VcdHeader) -> None:
                 # A scalar may be written as a vector of one bit: b1 !
                 level = _LEVELS.get(token[-1]) if first in "bB" else None
                 if level is None:
-                    raise VcdError(f"The value {token[:40]!r} is none that a scalar can have.")
+                    raise VcdError(f"The value {token[:40]!r} is not one that a scalar can have.")
                 for signal in reads[code]:
                     signal.change(now_fs, level)
                     count += 1
@@ -229,13 +229,13 @@ def _changes(tokens: Iterator[str], header: VcdHeader) -> None:
             _until_end(tokens, token)
         elif token not in _SIMULATION:
             raise VcdError(
-                f"The file has {token[:40]!r} among its values, which is no part of a value change "
-                "dump; it is damaged."
+                f"The file has {token[:40]!r} among its values, which is not part of a value "
+                "change dump; it is damaged."
             )
         if count > MAX_CHANGES:
             raise VcdError(
-                f"The file has more than {MAX_CHANGES:,} changes, which is more than is read; "
-                "record fewer signals, or a shorter span."
+                f"The file has more than {MAX_CHANGES:,} changes, which is more than can be "
+                "read; record fewer signals, or a shorter span."
             )
 
 
@@ -245,7 +245,7 @@ def _stranger(code: str) -> VcdError:
 
 def _instant(token: str, timescale_fs: int, now_fs: int) -> int:
     if not re.fullmatch(r"#[0-9]{1,20}", token):
-        raise VcdError(f"The time {token[:40]!r} is no whole number.")
+        raise VcdError(f"The time {token[:40]!r} is not a whole number.")
     instant = int(token[1:]) * timescale_fs
     if instant < now_fs:
         raise VcdError(
@@ -253,5 +253,5 @@ def _instant(token: str, timescale_fs: int, now_fs: int) -> int:
             "joined."
         )
     if instant > _LATEST_FS:
-        raise VcdError(f"The time {token} is later than 2.5 hours, more than is counted in fs.")
+        raise VcdError(f"The time {token} is later than 2.5 hours, more than can be counted in fs.")
     return instant

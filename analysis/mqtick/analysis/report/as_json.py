@@ -18,7 +18,7 @@
       damaged[], notes[]    sentences
       provenance[]          label, text
 
-The file report.json has also files[]: the figures and tables beside it.
+The file report.json has also files[]: the figures and tables next to it.
 
 An estimate is {"value", "low", "high"}; low and high are null where there is no interval. Single
 values are not here: they are in shots.csv.
@@ -250,7 +250,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _clean(value: Any) -> Any:
-    """Put null for what is no number, and take signs out that do not print."""
+    """Put null for what is not a number, and remove unprintable characters."""
     match value:
         case dict():
             return {plain(str(key)): _clean(each) for key, each in value.items()}

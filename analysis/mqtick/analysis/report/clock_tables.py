@@ -75,7 +75,7 @@ def _parts(clocks: Sequence[ClockSummary], level: str) -> Table:
         )
     return Table(
         f"Time error of each clock, in {unit.name}, with {level} intervals; constant part, spread "
-        "and |TE| are of the time after convergence",
+        "and |TE| cover the time after convergence",
         (
             "clock",
             "samples",
@@ -130,7 +130,7 @@ def _masks(clocks: Sequence[ClockSummary]) -> Table:
             state = {True: HOLDS, False: FAILS, None: ""}[each.holds]
             untold = "no observation interval in common"
             if each.worst_ratio is not None:
-                untold = "not told: too few samples, or too uncertain ones"
+                untold = "not shown: too few samples, or too uncertain ones"
             said = state or untold
             rows.append(
                 (
@@ -143,8 +143,8 @@ def _masks(clocks: Sequence[ClockSummary]) -> Table:
                 )
             )
     return Table(
-        "Masks of standards, for the time that was watched; the worst ratio is measure / mask, "
-        "below 1 it is kept",
+        "Masks of standards, over the time observed; the worst ratio is measure / mask: below "
+        "1 the mask is met",
         ("clock", "mask", "measure", "verdict", "worst ratio", "at τ, s"),
         tuple(rows),
         frozenset({0, 1, 2, 3}),
@@ -180,7 +180,7 @@ def _holdovers(clocks: Sequence[ClockSummary]) -> Table:
             )
     more = f"; {left:,} shorter ones are left out" if left else ""
     return Table(
-        f"Holdover: gaps without measurements, and what they did to the error{more}",
+        f"Holdover: gaps without measurements, and how the error changed over them{more}",
         ("clock", "begin, s", "length, s", "change, µs", "change, ns/s"),
         tuple(rows),
     )

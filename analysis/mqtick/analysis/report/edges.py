@@ -1,4 +1,4 @@
-"""How the edges of each channel were found, and how sure their instants are."""
+"""How the edges of each channel were found, and how certain their times are."""
 
 from __future__ import annotations
 

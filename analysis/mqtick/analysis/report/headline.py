@@ -172,7 +172,7 @@ def _third(quantity: QuantityResult, row: Row) -> Number:
         return Number(f"drift over {drift.over}", drift.value, drift.unit.name, drift.interval)
     spread = row.signed.deviation if row.signed is not None else None
     if spread is None:
-        return Number("standard deviation", NOTHING, "", note="it takes two shots or more")
+        return Number("standard deviation", NOTHING, "", note="it takes at least two shots")
     return _plain_number("standard deviation", spread, "")
 
 
@@ -206,7 +206,7 @@ def _of_clock(result: Result) -> tuple[str, tuple[Number, ...]]:
     )
     worst = f"The worst of {len(result.clocks)} clocks, {name}," if whose else f"The clock {name}"
     after = (
-        f" once it had converged, {short(clock.converged_after_s, 4)} s after the begin"
+        f" once it had converged, {short(clock.converged_after_s, 4)} s after the start"
         if clock.converged_after_s
         else ""
     )

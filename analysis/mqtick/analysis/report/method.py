@@ -36,16 +36,18 @@ def _edges() -> list[Block]:
     return [
         Paragraph(
             "Edges. The low and the high state level of a record are the modes of its histogram; "
-            "an edge is where the waveform passes half way between them (IEEE 181), found between "
-            "two samples by a cubic, or by one fitted to more samples where the edge takes more. "
-            "The next edge counts only when the waveform has left a band around the middle, so "
-            "that noise makes none. Missing, doubled and clipped edges are counted."
+            "an edge is where the waveform passes halfway between them (IEEE 181). It is found "
+            "between two samples by a cubic, or by one fitted to more samples where the edge spans "
+            "more. The next edge counts only after the waveform has left a band around the middle, "
+            "so that noise makes no edges. Missing, doubled and clipped edges are counted."
         )
     ]
 
 
 def _shots(kinds: set[str]) -> list[Block]:
-    blocks: list[Block] = [Paragraph("Quantities of one shot, cable delays taken off each t:")]
+    blocks: list[Block] = [
+        Paragraph("Quantities of one shot, cable delays subtracted from each t:")
+    ]
     if LATENCY in kinds:
         blocks.append(Formula("latency = t(first subscriber) − t(publisher)"))
     if SKEW in kinds:
@@ -61,7 +63,7 @@ def _shots(kinds: set[str]) -> list[Block]:
             Paragraph(
                 "First and last are by the order of subscription, not of arrival: a negative skew "
                 "says that the node that subscribed last was served before the one that "
-                "subscribed first. So skew has both signs, and its size is told by |skew|. Where a "
+                "subscribed first. So skew has both signs, and |skew| is its size. Where a "
                 "broker does not deliver in the order of subscription, other nodes may be further "
                 "apart than these two."
             ),
@@ -69,7 +71,7 @@ def _shots(kinds: set[str]) -> list[Block]:
             Paragraph(
                 "A robust line (Huber) through all shots: a is what the receivers and the network "
                 "add whatever N is, b what the broker adds for each further subscriber. It passes "
-                "through the bulk of the values, which of skewed ones is below their mean."
+                "through the bulk of the values, which for skewed values is below their mean."
             ),
         ]
     return blocks
@@ -84,8 +86,8 @@ def _clocks() -> list[Block]:
         Formula("TDEV²(τ) = ⟨(x̄₃ − 2 x̄₂ + x̄₁)²⟩ / 6, x̄ means of TE over neighbouring τ"),
         Formula("ADEV²(τ) = ⟨(x₃ − 2 x₂ + x₁)²⟩ / (2 τ²), x being TE at distances of τ"),
         Paragraph(
-            "Constant part, spread and |TE| are of the time after convergence: from the instant "
-            "on from which the error stayed within its own spread (ITU-T G.8260 has the terms)."
+            "Constant part, spread and |TE| cover the time after convergence: from the instant "
+            "after which the error stayed within its own spread (ITU-T G.8260 has the terms)."
         ),
     ]
 
@@ -93,20 +95,20 @@ def _clocks() -> list[Block]:
 def _intervals(confidence: str) -> list[Block]:
     return [
         Paragraph(
-            f"Intervals. Each is made to hold the true value with {confidence} confidence. That of "
-            "a mean comes from a block bootstrap, that of a standard deviation from the kurtosis "
-            "(Bonett), those of quantiles from the order of the values and the exact binomial "
-            "chance. Of very skewed values those of mean and deviation hold it less often "
-            "(docs/statistics.md has the coverage found). Where no value bounds a quantile, one "
-            "end is unknown: “above 130” is all that can be said. Shots that hang together count "
-            "less: “worth” is how many independent ones they amount to."
+            f"Intervals. Each is built to contain the true value with {confidence} confidence. "
+            "That of a mean comes from a block bootstrap, that of a standard deviation from the "
+            "kurtosis (Bonett), those of quantiles from the order of the values and the exact "
+            "binomial chance. For very skewed values, those of mean and deviation contain it less "
+            "often (docs/statistics.md has the coverage found). Where no value bounds a quantile, "
+            "one end is unknown: “above 130” is all that can be said. Correlated shots count less: "
+            "“worth” is how many independent shots they amount to."
         ),
         Paragraph(
             "Verdicts. A limit of a mean holds when the whole one-sided interval lies below it; "
             "one of a quantile when the share of values beyond it is small enough by the exact "
             "binomial test; one of a maximum when no value was beyond it. What the values leave "
-            "open is not proven, which is no pass: 20 shots cannot prove a p99, that takes 299 "
-            "without one beyond it (95 %)."
+            "open is not proven, which is not a pass: 20 shots cannot prove a p99; that takes 299 "
+            "with none beyond it (95 %)."
         ),
     ]
 
@@ -124,7 +126,10 @@ def _uncertainty(results: Sequence[Result]) -> list[Block]:
             f"{_rough(quantity.uncertainty_us)} either way: {parts}."
             for quantity in result.quantities
         ]
-    text = "Instrument uncertainty. Deskew and time base err alike in each shot: no mean helps."
+    text = (
+        "Instrument uncertainty. Errors of deskew and time base are the same in every shot: "
+        "averaging does not reduce them."
+    )
     return [Paragraph(text), Listing(tuple(items))] if items else []
 
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 NOTHING: Final = "–"
-"""Stands where there is no value."""
+"""Shown where there is no value."""
 SPACE: Final = "\N{NO-BREAK SPACE}"
 _MINUS: Final = "\N{MINUS SIGN}"
 _DIGITS: Final = 4
@@ -80,7 +80,7 @@ def unit_for_clocks(clocks: Iterable[ClockSummary]) -> Unit:
 
 
 def plain(text: str) -> str:
-    """Return a text without signs that do not print: they could steer a terminal or turn a line."""
+    """Return a text without unprintable characters: they could control a terminal."""
     return "".join(
         sign
         if sign.isprintable() or sign == SPACE
@@ -92,12 +92,12 @@ def plain(text: str) -> str:
 
 
 def printed(text: str) -> str:
-    """Return a sentence as it is printed: plain, and "52 us" with its own sign, never parted."""
+    """Return a sentence as it is printed: plain, and "52 us" with the µ sign, never split."""
     return re.sub(r"(?<=\d) us\b", f"{SPACE}µs", plain(text))
 
 
 def number(value: float | None, decimals: int | None = None) -> str:
-    """Return a number with so many decimals, or with four digits; `NOTHING` where it is none.
+    """Return a number with that many decimals, or with four digits; `NOTHING` for NaN.
 
     -2 decimals are whole hundreds.
     """
@@ -135,7 +135,7 @@ def short(value: float | None, digits: int = 3) -> str:
 
 
 def in_words(value_us: float) -> str:
-    """Return a duration in us with the unit that suits it, never parted: "1.467 ms"."""
+    """Return a duration in us with the unit that suits it, never split: "1.467 ms"."""
     name, factor = unit_of([value_us])
     return f"{short(value_us * factor, _DIGITS)}{SPACE}{name}"
 
@@ -171,7 +171,7 @@ def interval_of(estimate: Estimate | None, per_us: float = 1.0) -> str:
 
 
 def _outward(end: float, value: float, whole: Callable[[float], int]) -> str:
-    """Write the only end that is known, rounded so that it still bounds."""
+    """Write the one known end, rounded so that it is still a bound."""
     decimals = _unsure(end, value)
     if decimals is None:
         return number(end)
@@ -211,7 +211,7 @@ def _decimals(value: float, digits: int) -> int:
 
 
 def _place(value: float, digits: int) -> int:
-    """Return which decimal is the last of so many digits; -2 are the hundreds."""
+    """Return which decimal is the last of that many digits; -2 means hundreds."""
     if value == 0 or not math.isfinite(value):
         return 0
     return min(digits - 1 - math.floor(math.log10(value)), 9)

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing beside itself: no script, no other request."""
+"""The report as one HTML file that needs nothing else: no script, no further request."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from mqtick.analysis.statistics.limit import Verdict
 __all__ = ["Drawn", "page_of"]
 
 _LONG: Final = 60
-"""Characters from which on a cell of words asks for a wider column."""
+"""From this many characters on, a cell of words asks for a wider column."""
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Whatever a page holds, it asks nobody for anything."""
+"""Whatever a page contains, it requests nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _left_out(results: Sequence[Result]) -> str:
     said += [f"Files or shots left out as damaged: {damaged:,}."] if damaged else []
     if not said:
         return ""
-    return f'<p class="warning">{" ".join(said)} The reasons stand below.</p>'
+    return f'<p class="warning">{" ".join(said)} The reasons are given below.</p>'
 
 
 def _contents(sections: Iterable[Section], figures: bool) -> str:

@@ -76,7 +76,7 @@ class Paper:
     def together(self, put: Callable[[], None]) -> None:
         """Do what puts something on paper; if it does not fit on this sheet, begin another first.
 
-        What is larger than a sheet begins on one of its own and goes on on the next.
+        What is larger than a sheet begins on a new one and continues on the next.
         """
         before = self._state()
         put()
@@ -112,7 +112,7 @@ class Paper:
         self.down(_BELOW_FIGURE)
 
     def need(self, inches: float) -> bool:
-        """Begin sheets until so much is free, and return whether that was needed."""
+        """Begin sheets until that much is free, and return whether that was needed."""
         begun = False
         while self.left < inches and not self._fresh:
             self.begin()
@@ -120,12 +120,12 @@ class Paper:
         return begun
 
     def down(self, inches: float) -> None:
-        """Leave so much free, but not at the top of a sheet."""
+        """Leave that much free, but not at the top of a sheet."""
         if not self._fresh:
             self._y -= inches
 
     def step(self, inches: float) -> None:
-        """Go down by so much, also at the top of a sheet."""
+        """Go down by that much, also at the top of a sheet."""
         self._y -= inches
 
     def write(

@@ -68,7 +68,7 @@ def _first(paper: Paper, results: Sequence[Result], title: str) -> None:
     failed = sum(result.counts.missed + result.counts.refused for result in results)
     if failed or damaged:
         said = f"Shots missed: {failed:,}. Files or shots left out as damaged: {damaged:,}."
-        paper.write(f"{said} The reasons stand below.", _TEXT)
+        paper.write(f"{said} The reasons are given below.", _TEXT)
 
 
 def _headline(paper: Paper, headline: Headline, size: float, confidence: str) -> None:

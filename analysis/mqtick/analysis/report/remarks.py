@@ -1,4 +1,4 @@
-"""What has to be remarked beside a figure: missed shots, drift, what a negative skew means."""
+"""What has to be said next to a figure: missed shots, drift, what a negative skew means."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mqtick.analysis.statistics.estimate import Estimate
 __all__ = ["Drifted", "drifted", "many_missed", "negative"]
 
 _MANY: Final = 0.05
-"""Of the shots of a row: so many that are missed may make its figures others."""
+"""Share of a row's shots: if that many are missed, its figures may be different."""
 _HOUR: Final = 3600.0
 
 
 def many_missed(row: Row) -> int:
-    """Return of how many shots the missed ones of this row are, 0 where they are few."""
+    """Return out of how many shots this row's missed ones are, 0 where they are few."""
     shots = row.missed + (row.signed.n if row.signed is not None else 0)
     return shots if row.missed > _MANY * shots else 0
 
 
 def negative(quantity: QuantityResult) -> str:
-    """Return how many skews are negative and what that means, "" where none is."""
+    """Return how many skews are negative and what that means, "" if none is."""
     count = int(np.count_nonzero(quantity.values_us < 0))
     if quantity.quantity != SKEW or not count:
         return ""
@@ -49,14 +49,14 @@ class Drifted(NamedTuple):
 
     @property
     def interval(self) -> str:
-        """Return the interval, "" where there is none."""
+        """Return the interval, "" if there is none."""
         return interval_of(self.amount, self.unit.per_us)
 
 
 def drifted(quantity: QuantityResult) -> Drifted | None:
     """Return the drift so that it can be judged, None where it is not known.
 
-    Of a run of seconds a rate for each hour says what nobody has seen.
+    For a run of a few seconds, a rate per hour would say what nobody has seen.
     """
     if quantity.drift is None:
         return None

@@ -69,7 +69,7 @@ def _verdicts(result: Result) -> list[Block]:
                 Cell(plain(verdict.sentence)),
             )
         )
-    caption = f"Limits and what the measurement says of them, at {level(result)} confidence"
+    caption = f"Limits and what the measurement says about them, at {level(result)} confidence"
     headings = ("verdict", "limit", "of", "statistic", "below", "measured", "n", "in words")
     table = Table(caption, headings, tuple(rows), frozenset({0, 1, 2, 3, 7}))
     limits = dict.fromkeys(verdict.limit for verdict in result.verdicts)
@@ -124,15 +124,13 @@ def _notes(result: Result) -> list[Block]:
         blocks.append(
             Paragraph(
                 "Simulated: an instrument or a measured node was simulated. These figures show "
-                "that the method works; they say nothing of real hardware."
+                "that the method works; they say nothing about real hardware."
             )
         )
     if measurement.damaged:
         count = len(measurement.damaged)
         what = "One file or shot" if count == 1 else f"{count:,} files or shots"
-        blocks.append(
-            Paragraph(f"{what} could not be read, and nothing of this report holds them:")
-        )
+        blocks.append(Paragraph(f"{what} could not be read, and are not part of this report:"))
         blocks.append(Listing(tuple(plain(each) for each in measurement.damaged)))
     if measurement.notes:
         blocks.append(Paragraph("Repaired or assumed while reading:"))
@@ -147,9 +145,9 @@ def _provenance(results: Sequence[Result], command: str) -> list[Block]:
             (Cell(plain(label)), Cell(plain(text))) for label, text in result.measurement.provenance
         )
         if rows:
-            caption = f"What was measured with what: {name}"
+            caption = f"What was measured, and with what: {name}"
             blocks.append(Table(caption, ("label", "text"), rows, frozenset({0, 1})))
     if command:
         blocks.append(Paragraph("This report was made by:"))
         blocks.append(Paragraph(plain(command), code=True))
-    return blocks or [Paragraph("Nothing is known of where the figures come from.")]
+    return blocks or [Paragraph("Nothing is known about where the figures come from.")]

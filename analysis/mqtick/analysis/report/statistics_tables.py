@@ -151,9 +151,9 @@ def _drift(result: Result, quantity: QuantityResult) -> Paragraph:
         return Paragraph(f"{start}: not known; instants are missing or too few.")
     within = f" ({level(result)} interval {drift.interval})" if drift.interval else ""
     said = (
-        "It is more than chance would make: the statistics above mix an early and a late state."
+        "It is more than chance would produce: the statistics above mix an early and a late state."
         if quantity.drift.significant
-        else "That is no more than chance would make."
+        else "That is no more than chance would produce."
     )
     amount = f"{drift.value} {drift.unit.name}{within} over {drift.over}"
     return Paragraph(f"{start}: {amount}. {said}")

@@ -135,7 +135,7 @@ CSS: Final = _css()
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw and save in our style, and leave everybody else's as it was.
+    """Draw and save in our style, and leave other code's style as it was.
 
     A title in a script that the figures' font does not have is text in a page all the same; in a
     PNG its letters are boxes, about which nobody needs a warning.

@@ -104,7 +104,7 @@ def _own_ids(body: str, prefix: str) -> str:
 
 
 def _own_fonts(body: str) -> str:
-    """Let text have the font of the page, in its own size and weight.
+    """Give text the font of the page, in its own size and weight.
 
     Matplotlib writes them apart, or (before 3.11) as `font: bold 9px 'DejaVu Sans', ...`.
     """

@@ -19,7 +19,7 @@ __all__ = ["tables_of"]
 
 _FS_PER_US: Final = 1_000_000_000
 _FORMULA: Final = ("=", "+", "-", "@")
-"""With these a spreadsheet takes a text for a formula, and would run it."""
+"""With these, a spreadsheet treats a text as a formula and runs it."""
 
 Value = str | int | float | None
 
@@ -27,8 +27,8 @@ Value = str | int | float | None
 def tables_of(results: Sequence[Result]) -> dict[str, str]:
     """Return each table by its file name; one that would be empty is left out.
 
-    The first column says which measurement a row belongs to. Text that a spreadsheet would take
-    for a formula begins with an apostrophe; a cell without value is empty.
+    The first column says which measurement a row belongs to. Text that a spreadsheet would
+    treat as a formula begins with an apostrophe; a cell without value is empty.
     """
     named = list(zip(names_of(results), results, strict=True))
     tables = {

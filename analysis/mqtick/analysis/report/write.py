@@ -48,7 +48,7 @@ def write_report(results: Sequence[Result], out: Path, command: str = "") -> Wri
         ValueError: without a result.
     """
     if not results:
-        raise ValueError("A report needs at least one result, and there is none.")
+        raise ValueError("A report needs at least one result.")
     for name in _FOLDERS:
         (out / name).mkdir(parents=True, exist_ok=True)
     figures, tables = out / "figures", out / "tables"

@@ -34,7 +34,7 @@ __all__ = ["analyse"]
 
 _NS_PER_US: Final = 1e3
 _NO_WHOLE_SECONDS: Final = (
-    "Edges of pps do not say which second they begin: this is the error within a second, and a "
+    "Pps edges do not say which second they begin: this is the error within a second, and a "
     "clock that is wrong by whole seconds reads 0."
 )
 _WORST: Final = (FAILS, NOT_PROVEN, HOLDS)
@@ -47,11 +47,11 @@ def analyse(
 
     Rows are of signed and of absolute values. Growth is of absolute values, because the published
     skew has no sign; drift is of signed ones, each less the median of its N. Verdicts are of
-    absolute values, for each N; those of a clock leave its convergence out, and a clock that is
-    named and has no value has one too. ValueError where `confidence` is not between 0.5 and 1.
+    absolute values, for each N; those of a clock leave its convergence out, and a named clock
+    without a value has one too. ValueError where `confidence` is not between 0.5 and 1.
     """
     if not 0.5 <= confidence < 1:
-        raise ValueError(f"A confidence of {confidence} is none: take 0.5 to 0.999, usually 0.95.")
+        raise ValueError(f"The confidence is {confidence}; take 0.5 to 0.999, usually 0.95.")
     values = tuple(values_of(measurement))
     quantities = tuple(_quantity(taken, confidence) for taken in values)
     clocks = _clocks(measurement, values, confidence)
@@ -204,11 +204,11 @@ def _clock_verdict(
 
 
 def _with_damaged(verdict: Verdict, damaged: int) -> Verdict:
-    """Say so where a limit holds and nobody knows what was in damaged files."""
+    """Say so where a limit holds but it is not known what was in damaged files."""
     if verdict.state != HOLDS or not damaged:
         return verdict
     files = "1 damaged file" if damaged == 1 else f"{damaged} damaged files"
-    words = f"{verdict.sentence[:-1]}; what {files} would have said is not counted."
+    words = f"{verdict.sentence[:-1]}; the content of {files} is not counted."
     return dataclasses.replace(verdict, sentence=words)
 
 

@@ -1,4 +1,4 @@
-"""A measurement as pandas DataFrames, for notebooks. The unit stands in a column's name.
+"""A measurement as pandas DataFrames, for notebooks. The unit is in a column's name.
 
 Positive is late, everywhere. Shots that were missed have their row, with NaN for the values.
 """
@@ -79,7 +79,7 @@ def clock_frame(measurement: Measurement) -> pd.DataFrame:
 def edges_frame(measurement: Measurement) -> pd.DataFrame:
     """Return one row an edge: whose, when after the shot's origin, how certain, how many alike.
 
-    Edges of missed shots are among them, as far as there are any.
+    Edges of missed shots are included, if there are any.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -154,7 +154,7 @@ def _head(shots: list[Shot]) -> dict[str, Any]:
 
 
 def _instants(instants_ns: list[int | None]) -> pd.Series[Any]:
-    """Return instants, NaT where one is not known (or is none that pandas has)."""
+    """Return instants, NaT where one is not known (or pandas cannot represent it)."""
     import pandas as pd  # noqa: PLC0415
 
     known = [

@@ -1,4 +1,4 @@
-"""Published figures, for reference lines beside ours."""
+"""Published figures, for reference lines next to ours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Published:
 
 
 PUBLISHED: Final = {
-    # Of one subscriber; with two, the first is served as if it were alone.
+    # With one subscriber; with two, the first is served as if it were alone.
     ("latency", 1): Published(462.2, 36.95, 87.37, 14.34),
     ("latency", 2): Published(462.2, 36.95, 87.37, 14.34),
     ("skew", 2): Published(47.43, 51.37, 13.78, 8.601),
@@ -34,7 +34,7 @@ PUBLISHED: Final = {
 
 
 def published_growth(quantity: str) -> tuple[float, float] | None:
-    """Return what a subscriber more costs by software and hardware broker, in us.
+    """Return what one more subscriber costs with a software and a hardware broker, in us.
 
     From the published means at 2 and 100 subscribers; None where these are not known.
     """

@@ -14,7 +14,7 @@ _NUMBER: Final = re.compile(r"(?<![\w.:-])[-+]?\d[\d,]*(\.\d+)?(?![\w:]|\.\d)")
 
 
 def counted(reasons: Iterable[str]) -> dict[str, int]:
-    """Count sentences, the most frequent first; those that differ in numbers only are one."""
+    """Count sentences, the most frequent first; those that differ only in numbers count as one."""
     alike: dict[str, list[str]] = defaultdict(list)
     for reason in reasons:
         alike[_NUMBER.sub("0", reason)].append(reason)

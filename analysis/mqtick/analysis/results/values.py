@@ -30,7 +30,7 @@ _NS_PER_US: Final = 1e3
 _NS_PER_S: Final = 1e9
 _PER_PPM: Final = 1e-6
 _MOST: Final = 1 << 63
-"""No edge is so many fs (two and a half hours) away, and no instant so many ns after 1970."""
+"""No edge is that many fs (two and a half hours) away, and no instant that many ns after 1970."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,1 +1,1 @@
-"""The bench's run folder: written, read, judged anew."""
+"""The bench's run folder: written, read, judged again."""

@@ -1,4 +1,4 @@
-"""Which of a node's edges belongs to an event, in a run folder as in captures."""
+"""Which of a node's edges belongs to an event, in a run folder or in captures."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def directions(slope: str) -> tuple[bool, ...]:
 
 
 def nearest(edges: Iterable[Edge], instant_fs: int = 0) -> Edge | None:
-    """Return the edge nearest to an instant, None of none."""
+    """Return the edge nearest to an instant, None if there are no edges."""
     return min(edges, key=lambda edge: abs(edge.instant_fs - instant_fs), default=None)
 
 
 def alike(edges: list[Edge], rising: Iterable[bool], *, toggles: bool) -> list[Edge]:
-    """Return the edges of these directions; all where there is none and the pins toggle."""
+    """Return the edges of these directions; all if there is none and the pins toggle."""
     return [edge for edge in edges if edge.rising in rising] or (edges if toggles else [])
 
 

@@ -1,6 +1,6 @@
-"""From the waveforms of one shot to its edges, or to the sentence why they are of no use.
+"""From the waveforms of one shot to its edges, or to a sentence why they cannot be used.
 
-The bench judges a shot by this while it runs, and a report judges it anew from the files.
+The bench judges a shot by this while it runs, and a report judges it again from the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEAST_V: Final = 0.5
 _CLIPPED_SHARE: Final = 0.01
 _FLAT_SHARE: Final = 0.25
 _HALF_SCREEN: Final = 4.0
-"""Divisions from the middle of the screen to its edge; converters of some families reach on."""
+"""Divisions from the middle of the screen to its edge; some families' converters reach further."""
 _TOLERANCE_FS: Final = femtoseconds(1e-6)
 """How far the edge that triggered may seem to be from the trigger, by what deskew leaves."""
 
@@ -34,9 +34,9 @@ _TOLERANCE_FS: Final = femtoseconds(1e-6)
 class Finding:
     """What a shot shows; `reason` is "" where it can be used. Instants as in `ShotMeta`.
 
-    `marks` has the edges that were found of a shot that cannot be used, too.
-    `origins_fs` is what was taken off each channel's instants: trigger edge and cable delay.
-    `outliers` says of channels what lies far outside their levels.
+    `marks` also has the edges found in a shot that cannot be used.
+    `origins_fs` is what was subtracted from each channel's instants: trigger edge and cable delay.
+    `outliers` says, by channel, what lies far outside its levels.
     """
 
     reason: str = ""
@@ -55,13 +55,13 @@ class Finding:
 
 
 def judge(layout: Layout, waveforms: Mapping[str, Waveform]) -> Finding:
-    """Find the edges of all channels, take cable delays off, and compare them.
+    """Find the edges of all channels, subtract cable delays, and compare them.
 
     Every channel's instants count from the trigger edge of its own instrument, so that those of
     several instruments compare where all were triggered by one pin. A channel's edge is its first
     one of the trigger edge's direction that comes no earlier before it than `EARLY` allows, or its
     first one after it where that is nearer. Whatever the waveforms are, this
-    does not raise; a shot that is of no use keeps the edges that it has.
+    does not raise; a shot that cannot be used keeps the edges that it has.
     """
     waveforms = {name: each for name, each in waveforms.items() if name in layout.channels}
     needed = layout.needed()
@@ -107,7 +107,7 @@ def _span_fs(waveform: Waveform) -> int:
 
 
 def _edges(layout: Layout, name: str, waveform: Waveform) -> tuple[list[Edge], str, str]:
-    """Return the edges, what to say where there is none, and what to say of outliers."""
+    """Return the edges, what to say if there is none, and what to say about outliers."""
     try:
         levels = state_levels(waveform, _LEAST_V)
         edges = find_edges(waveform, _LEAST_V, levels)
@@ -120,20 +120,20 @@ def _edges(layout: Layout, name: str, waveform: Waveform) -> tuple[list[Edge], s
         return [], fault, ""
     fault = (
         f"Fewer edges than channels: {layout.shown(name)} has none in the record, "
-        f"{_window(waveform)}; lengthen span_us, or look whether the pin is driven. "
+        f"{_window(waveform)}; lengthen span_us, or check whether the pin is driven. "
         f"{no_passage(waveform, levels)}"
     )
     return edges, "" if edges else fault, outliers_of(waveform, levels)
 
 
 def _elsewhere(layout: Layout, name: str, edges: list[Edge]) -> str:
-    """Say of a channel that none of its edges belongs to the event."""
+    """Say that none of a channel's edges belongs to the event."""
     edge = nearest(edges)
     assert edge is not None
     where = f"{'rising' if edge.rising else 'falling'} at {edge.instant_fs / FS_PER_US:.1f} us"
     return (
         f"Fewer edges than channels: {layout.shown(name)} has none that belongs to the trigger's: "
-        f"its nearest is {where}, the end of a pulse or an answer to an earlier event. The node "
+        f"the nearest is {where}, the end of a pulse or an answer to an earlier event. The node "
         "did not answer within the record: lengthen span_us; of pins that toggle, either direction "
         'counts where trigger_slope is "either".'
     )
@@ -171,7 +171,7 @@ def _clipped_text(layout: Layout, name: str) -> str:
     channel = layout.channels[name]
     return (
         f"{layout.shown(name)} is clipped: its level lies beyond the "
-        f"{channel.volts_per_division:g} V a division around {channel.offset_v:g} V; raise "
+        f"{channel.volts_per_division:g} V per division around {channel.offset_v:g} V; raise "
         "volts_per_division, or correct offset_v and probe."
     )
 
@@ -192,7 +192,7 @@ def _trigger(
         else f"has its nearest {edge.instant_fs / FS_PER_US:.1f} us away from it"
     )
     return None, (
-        f"{instrument} was triggered by something else than the edge of "
+        f"{instrument} was triggered by something other than the edge of "
         f"{layout.shown(trigger.channel)}, which {seen}; look at trigger source, level and "
         "slope, and whether the probes are on the pins that the experiment names."
     )
@@ -201,7 +201,7 @@ def _trigger(
 def _moved(
     layout: Layout, found: Mapping[str, list[Edge]], triggered: Mapping[str, Edge | None]
 ) -> tuple[dict[str, list[Edge]], dict[str, int]]:
-    """Return the edges after the trigger edge, cables taken off, and what was taken off.
+    """Return the edges after the trigger edge, cable delays subtracted, and what was subtracted.
 
     Where the trigger edge is missing they count from the trigger itself. Of several instruments,
     how uncertain its own trigger edge is adds to every other edge; of one, it acts on all alike.

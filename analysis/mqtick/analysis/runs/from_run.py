@@ -1,4 +1,4 @@
-"""A run folder becomes a measurement: every edge is found anew in the waveforms."""
+"""A run folder becomes a measurement: every edge is found again in the waveforms."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ __all__ = ["measurement_from_run"]
 
 _NS_PER_S: Final = 10**9
 _LARGE_OCTETS: Final = 16 << 20
-"""Where a shot is larger when it is expanded, one process reads them, for the memory's sake."""
+"""If an expanded shot is larger, a single process reads them, to save memory."""
 _WORTH_A_PROCESS: Final = 16
-"""Shots that it takes to be faster by another process."""
+"""Another process pays off for this many shots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class _Judged:
 def measurement_from_run(
     run: Run, progress: Callable[[int, int], None] | None = None, processes: int = 1
 ) -> Measurement:
-    """Read a run's shots once, find their edges anew, and keep nothing else of the waveforms.
+    """Read a run's shots once, find their edges again, and keep nothing else of the waveforms.
 
     `progress` is told how many shots of how many were read. With several `processes` (forked ones:
-    for a program that has no threads) a long run is read the faster. Shots that cannot be read are
+    for a program that has no threads) a long run is read faster. Shots that cannot be read are
     in `damaged`; what differs from what the bench found, and what had no waveforms, is in `notes`.
     RunFolderError where a process was killed.
     """
@@ -116,7 +116,7 @@ def measurement_from_run(
 
 
 def _name_nodes(measurement: Measurement, run: Run, layout: Layout | None) -> None:
-    """Put the reference first, then first and last subscriber, then whoever else was watched."""
+    """Put the reference first, then the first and last subscriber, then all others watched."""
     if layout is None:
         order = run.record.get("order")
         order = order if isinstance(order, dict) else {}
@@ -125,7 +125,7 @@ def _name_nodes(measurement: Measurement, run: Run, layout: Layout | None) -> No
     else:
         parts = [layout.publisher, layout.first, layout.last]
         pins = {(layout.channels[name].node, layout.channels[name].pin) for name in parts if name}
-        # A second instrument's trigger is the publisher's pin once more, and no other node.
+        # A second instrument's trigger is the publisher's pin again, not another node.
         others = [
             name for name, each in layout.channels.items() if (each.node, each.pin) not in pins
         ]
@@ -134,7 +134,7 @@ def _name_nodes(measurement: Measurement, run: Run, layout: Layout | None) -> No
 
 
 def _all_judged(paths: list[Path], layout: Layout | None, processes: int) -> Iterator[_Judged]:
-    """Read and judge shots in their order, in as many processes."""
+    """Read and judge shots in order, in that many processes."""
     work = partial(_judged, layout)
     alone = processes < 2 or len(paths) < _WORTH_A_PROCESS * processes
     if alone or any(expanded_octets(path) > _LARGE_OCTETS for path in paths):
@@ -149,7 +149,7 @@ def _judged(layout: Layout | None, path: Path) -> _Judged:
     except DamagedShotError as error:
         return _Judged(path, None, None, str(error))
     if path.name != shot_path(path, meta.number).name:
-        damage = f"{path} says it is shot {meta.number}; it is left out."
+        damage = f"{path} says that it is shot {meta.number}; it is left out."
         return _Judged(path, None, None, damage)
     if layout is None or meta.outcome == REFUSED or not waveforms:
         return _Judged(path, meta, None)
@@ -195,7 +195,7 @@ def _shot(judged: _Judged, meta: ShotMeta, nodes: tuple[str, ...], tally: Counte
 
 
 def _differs(meta: ShotMeta, finding: Finding) -> bool:
-    """Whether an edge is further from the stored one than it can be uncertain."""
+    """Whether an edge is further from the stored one than its uncertainty."""
     if set(meta.edges_fs) != set(finding.marks):
         return True
     triggered_fs = max((mark.uncertainty_fs for mark in finding.marks.values()), default=0)
@@ -209,20 +209,20 @@ def _say(measurement: Measurement, tally: Counter[str]) -> None:
     notes = (
         (
             tally["differing"],
-            "were found elsewhere than the bench had found them, by more than their uncertainty: "
+            "differ from what the bench had found by more than their uncertainty: "
             "the run was judged by another version; the report has the new ones",
         ),
         (
             tally[f"{CAPTURED} to {MISSED}"],
-            "were captured for the bench, and are missed when judged anew; the report says why",
+            "were captured for the bench but are missed when judged again; the report says why",
         ),
         (
             tally[f"{MISSED} to {CAPTURED}"],
-            "were missed for the bench, and are captured when judged anew; they count",
+            "were missed for the bench but are captured when judged again; they count",
         ),
         (
             tally["without waveforms"],
-            "have no waveforms that could be judged anew: their edges are those that the bench "
+            "have no waveforms that could be judged again: their edges are those that the bench "
             "found, without uncertainty",
         ),
     )

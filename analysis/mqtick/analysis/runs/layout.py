@@ -13,7 +13,7 @@ __all__ = ["Channel", "Layout", "LayoutError", "Trigger", "layout_of"]
 
 
 _MOST_DELAY_FS: Final = 10**15
-"""A second: no cable takes so long."""
+"""A second: no cable takes that long."""
 
 
 class LayoutError(ValueError):
@@ -24,7 +24,7 @@ class LayoutError(ValueError):
 class Channel:
     """One input of an instrument, what it is wired to, and its scale in volts.
 
-    `cable_delay_fs` is what cable and probe add, and what is taken off its edges.
+    `cable_delay_fs` is what cable and probe add, and what is subtracted from its edges.
     """
 
     instrument: str
@@ -48,7 +48,7 @@ class Trigger:
 class Layout:
     """What is wired to what: channels and triggers by name, and who plays which part.
 
-    For kind clock `publisher` is the reference. `first` and `last` are "" where there is none.
+    For kind clock `publisher` is the reference. `first` and `last` are "" if there is none.
     `interval_fs` is the time between two events, 0 where it is not known.
     """
 
@@ -61,14 +61,14 @@ class Layout:
     interval_fs: int = 0
 
     def needed(self) -> set[str]:
-        """Return the channels without whose edge a shot is of no use."""
+        """Return the channels without whose edges a shot cannot be used."""
         if self.kind == CLOCK:
             return set(self.channels)
         parts = {name for name in (self.publisher, self.first, self.last) if name}
         return parts | {trigger.channel for trigger in self.triggers.values()}
 
     def shown(self, name: str) -> str:
-        """Name a channel for people."""
+        """Name a channel for a reader."""
         channel = self.channels[name]
         return f"{name} (input {channel.input}, pin {channel.pin} of {channel.node})"
 

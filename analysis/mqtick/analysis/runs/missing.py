@@ -34,7 +34,7 @@ def missing_note(record: Mapping[str, Any], paths: Sequence[Path]) -> str:
 
 
 def _planned(plan: object) -> int:
-    """Return how many shots a plan has, 0 where it is none."""
+    """Return how many shots a plan has, 0 if it is not a plan."""
     blocks = plan if isinstance(plan, list) else []
     shots = [block.get("shots") if isinstance(block, dict) else None for block in blocks]
     if not all(type(each) is int and 0 <= each < _MOST_SHOTS for each in shots):
@@ -48,4 +48,4 @@ def _why(ended: object) -> str:
     because = ended.get("early_because")
     if isinstance(because, str) and because:
         return f"the run ended early. {because[:500]}"
-    return "the run was carried out to its end, so they were deleted or lost since."
+    return "the run was carried out to its end, so they have been deleted or lost since."

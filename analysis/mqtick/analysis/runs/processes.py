@@ -22,17 +22,17 @@ _CHUNK: Final = 4
 
 
 def worked_on(work: Callable[[Path], T], paths: Sequence[Path], processes: int) -> Iterator[T]:
-    """Yield what `work` returns of each path, done in so many forked processes.
+    """Yield what `work` returns of each path, done in that many forked processes.
 
-    They end with this one: by Ctrl-C after what they are at, and where it is killed as well.
+    They end with this one: on Ctrl-C after their current work, and also if it is killed.
     RunFolderError where one of them was killed.
     """
     pool = ProcessPoolExecutor(
         processes,
-        multiprocessing.get_context("fork"),  # others would run a user's script once more
+        multiprocessing.get_context("fork"),  # others would run a user's script again
         initializer=_end_with_parent,
     )
-    # Ctrl-C is for the process that was begun by the user: the others are born without it.
+    # Ctrl-C is for the process that the user started: the others start without it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         found = pool.map(work, paths, chunksize=_CHUNK)
@@ -42,8 +42,8 @@ def worked_on(work: Callable[[Path], T], paths: Sequence[Path], processes: int) 
         yield from found
     except BrokenProcessPool as error:
         raise RunFolderError(
-            "A process that read shots was killed, so the rest of them is not known; the memory "
-            "may have run out: end other programs, then give the same command again."
+            "A process that read shots was killed, so the rest of them is not known. The memory "
+            "may have run out: close other programs, then run the same command again."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

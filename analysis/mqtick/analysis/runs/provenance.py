@@ -1,4 +1,4 @@
-"""What a run was measured with, out of run.json, in lines for people."""
+"""What a run was measured with, from run.json, in readable lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LATEST_NS: Final = 1 << 63
 def provenance_of(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return label and text of whatever a run's record says, in the order of reading.
 
-    A record is as good as whoever wrote it: what is missing or of another form is left out.
+    A record is only as good as its author: what is missing or has another form is left out.
     """
     record = _table(record)
     sessions = [_table(each) for each in _list(record.get("sessions"))]
@@ -36,7 +36,7 @@ def provenance_of(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def instant_text(instant_ns: object) -> str:
-    """Return an instant of the Unix epoch in UTC to the second, "" for what is none."""
+    """Return an instant of the Unix epoch in UTC to the second, "" for what is not one."""
     if type(instant_ns) is not int or not 0 < instant_ns < _LATEST_NS:
         return ""
     moment = datetime.fromtimestamp(instant_ns // _NS_PER_S, UTC)
@@ -104,7 +104,7 @@ def _channel(wiring: Mapping[str, Any]) -> str:
     for key, what in (("cable_delay_ns", "cable delay"), ("deskew_ns", "deskew")):
         value = wiring.get(key)
         if isinstance(value, int | float) and value:
-            text += f", {what} of {value:g} ns taken off"
+            text += f", {what} of {value:g} ns subtracted"
     return text
 
 
@@ -122,7 +122,7 @@ def _node(about: Mapping[str, Any]) -> str:
 
 
 def _chrony(about: Mapping[str, Any]) -> str:
-    """Take what is a word or a number: each program's chrony has its own form."""
+    """Take every word or number: each chrony version has its own form."""
     if error := _text(about.get("error")):
         return error
     words = [f"{key.replace('_', ' ')} {_text(value)}" for key, value in about.items()]

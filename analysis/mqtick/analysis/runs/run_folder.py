@@ -38,7 +38,7 @@ def shot_path(folder: Path, number: int) -> Path:
 
 
 def refuse_used(folder: Path) -> None:
-    """RunFolderError where there is something in a folder already."""
+    """RunFolderError if there is already something in the folder."""
     try:
         present = [each.name for each in folder.iterdir() if each.name != ".lock"]
     except FileNotFoundError:
@@ -47,16 +47,16 @@ def refuse_used(folder: Path) -> None:
         raise RunFolderError(f"{folder} cannot be a run folder ({error.strerror}).") from error
     if _RECORD in present:
         raise RunFolderError(
-            f"{folder} holds a run already: go on with it by --resume, or name another folder."
+            f"{folder} holds a run already: continue it with --resume, or name another folder."
         )
     if present:
         raise RunFolderError(
-            f"{folder} is not empty and holds no run ({present[0]} is there); name a new folder."
+            f"{folder} is not empty but holds no run ({present[0]} is there); name a new folder."
         )
 
 
 def create_run(folder: Path, record: Mapping[str, Any]) -> None:
-    """Make a run folder; RunFolderError where there is something already."""
+    """Make a run folder; RunFolderError if there is already something."""
     refuse_used(folder)
     try:
         (folder / _SHOTS).mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ class Run:
     Attributes:
         folder: where it is.
         record: the content of run.json.
-        damaged: a sentence for each shot file that could not be read, once `shots` came by it.
+        damaged: a sentence for each shot file that could not be read, once `shots` has reached it.
     """
 
     folder: Path
@@ -103,14 +103,16 @@ class Run:
             try:
                 meta = read_meta(path)
                 if path != shot_path(self.folder, meta.number):
-                    raise DamagedShotError(f"{path} says it is shot {meta.number}; it is left out.")
+                    raise DamagedShotError(
+                        f"{path} says that it is shot {meta.number}; it is left out."
+                    )
                 yield meta
             except DamagedShotError as error:
                 self.damaged.append(str(error))
 
 
 def load_run(folder: Path | str) -> Run:
-    """Read a run folder; RunFolderError where it is none, or of a later version."""
+    """Read a run folder; RunFolderError if it is not one, or is of a later version."""
     folder = Path(folder)
     path = folder / _RECORD
     try:
@@ -119,8 +121,8 @@ def load_run(folder: Path | str) -> Run:
         record = json.loads(octets)
     except FileNotFoundError:
         raise RunFolderError(
-            f"{folder} is no run folder: there is no {_RECORD} in it; name the folder that was "
-            "given to `mqtick-lab run --out`."
+            f"{folder} is not a run folder: there is no {_RECORD} in it; name the folder that "
+            "was given to `mqtick-lab run --out`."
         ) from None
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror}).") from error
@@ -132,7 +134,7 @@ def load_run(folder: Path | str) -> Run:
         raise RunFolderError(f"{path} was not written by mqtick-lab; name a run folder.")
     version = record.get("version")
     if type(version) is not int or version < 1:
-        raise RunFolderError(f"{path} has the version {version!r}, which is none; restore it.")
+        raise RunFolderError(f"{path} has the version {version!r}, which is not valid; restore it.")
     if version > FORMAT_VERSION:
         raise RunFolderError(
             f"{folder} was written by a newer mqtick ({record.get('software', 'unknown')}, format "
@@ -140,7 +142,7 @@ def load_run(folder: Path | str) -> Run:
         )
     if record.get("kind", SKEW) not in (LATENCY, SKEW, CLOCK):
         raise RunFolderError(
-            f"{path} says that the run is of the kind {str(record['kind'])[:40]!r}, and there are "
-            f"{LATENCY}, {SKEW} and {CLOCK}; restore it, as what was measured is not known."
+            f"{path} says that the run is of the kind {str(record['kind'])[:40]!r}, but there are "
+            f"only {LATENCY}, {SKEW} and {CLOCK}; restore it, as what was measured is not known."
         )
     return Run(folder, record)

@@ -35,14 +35,14 @@ CAPTURED: Final = "captured"
 MISSED: Final = "missed"
 """The event was not recorded, or what was recorded cannot be used."""
 REFUSED: Final = "refused"
-"""The shot was never tried, because the subscribers that it needs could not be had."""
+"""The shot was never tried, because the subscribers that it needs were not available."""
 
 _LEVEL: Final = 1
 """Of compression: two levels have a seventh of the size after 5 ms a megabyte; 6 takes 30 ms."""
 _LARGEST: Final = 1 << 30
-"""Octets, expanded, above which a file is refused: 4 channels of 128 million codes of 16 bits."""
+"""A larger file, expanded, is refused; octets: 4 channels of 128 million codes of 16 bits."""
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Of compression: what others expand to at once has no bound."""
+"""Of compression: other methods may expand to any size at once."""
 _META: Final = "meta"
 _CODES: Final = "codes/"
 
@@ -53,7 +53,7 @@ class DamagedShotError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ShotMeta:
-    """What is known of a shot beside its waveforms.
+    """What is known of a shot besides its waveforms.
 
     Attributes:
         number: place in the run's plan, from 1.
@@ -67,7 +67,7 @@ class ShotMeta:
         clock_fs: each channel's pps edge minus the reference's, in fs; positive: it is later,
             its clock is behind.
         edges_fs: the edge of each channel that was used, in fs after the trigger edge of its
-            instrument, cable delays taken off.
+            instrument, cable delays subtracted.
         edges_found: how many edges each channel's record holds.
         nodes: what nodes said about this shot's edges, or about their messages.
         simulated: whether an instrument or a measured node was simulated.
@@ -89,12 +89,12 @@ class ShotMeta:
 
     def __post_init__(self) -> None:
         if self.outcome not in (CAPTURED, MISSED, REFUSED):
-            raise ValueError(f"A shot's outcome is {self.outcome!r}, which is none.")
+            raise ValueError(f"A shot's outcome is {self.outcome!r}, which is not valid.")
 
 
 _FIELDS: Final = {each.name for each in dataclasses.fields(ShotMeta)}
 _MOST: Final = 1 << 63
-"""No edge is so many fs (two and a half hours) away, and no instant so many ns after 1970."""
+"""No edge is that many fs (two and a half hours) away, and no instant that many ns after 1970."""
 _MOST_SHOTS: Final = 1 << 31
 _WHOLE: Final = (
     ("number", 1, _MOST_SHOTS),
@@ -102,7 +102,7 @@ _WHOLE: Final = (
     ("subscribers", 0, _MOST_SHOTS),
     ("started_ns", 0, _MOST),
 )
-"""Numbers that have to be there, the least that each may be, and what it has to be below."""
+"""Required numbers, the least that each may be, and what each has to be below."""
 _TABLES: Final = ("clock_fs", "edges_fs", "edges_found", "nodes")
 
 
@@ -129,7 +129,7 @@ def write_shot(path: Path, meta: ShotMeta, waveforms: Mapping[str, Waveform]) ->
 
 
 def replace_file(path: Path, octets: bytes | memoryview) -> None:
-    """Write a file under a temporary name, see it on the disk, then give it its name."""
+    """Write a file under a temporary name, flush it to the disk, then rename it."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with temporary.open("wb") as file:
@@ -169,7 +169,7 @@ def expanded_octets(path: Path) -> int:
         with zipfile.ZipFile(path) as archive:
             return _expanded(archive)
     except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):
-        return 0  # whoever reads it says why
+        return 0  # the reader says why
 
 
 def _meta(path: Path, said: dict[str, Any]) -> ShotMeta:
@@ -179,7 +179,7 @@ def _meta(path: Path, said: dict[str, Any]) -> ShotMeta:
             _check(name, known[name], least, most)
         for name in _TABLES:
             if not isinstance(known.get(name, {}), dict):
-                raise ValueError(f"{name} is no table")
+                raise ValueError(f"{name} is not a table")
         for name in ("latency_fs", "skew_fs"):
             if known.get(name) is not None:
                 _check(name, known[name], 1 - _MOST, _MOST)
@@ -191,7 +191,7 @@ def _meta(path: Path, said: dict[str, Any]) -> ShotMeta:
             for channel, value in known.get(name, {}).items():
                 _check(f"{name} of {channel[:40]!r}", value, least, most)
         if not isinstance(known.get("reason", ""), str):
-            raise ValueError("its reason is no text")
+            raise ValueError("its reason is not text")
         if not isinstance(known.get("simulated", False), bool):
             raise ValueError("simulated is neither true nor false")
         return ShotMeta(**known)
@@ -202,7 +202,7 @@ def _meta(path: Path, said: dict[str, Any]) -> ShotMeta:
 def _check(name: str, value: object, least: int, most: int) -> int:
     """Return a whole number from `least` to below `most`; ValueError."""
     if type(value) is not int:
-        raise ValueError(f"{name} is no whole number")
+        raise ValueError(f"{name} is not a whole number")
     if not least <= value < most:
         raise ValueError(f"{name} is not from {least} to {most - 1}")
     return value
@@ -253,7 +253,7 @@ def _read(path: Path, names: list[str] | None) -> tuple[dict[str, Any], dict[str
     ) as error:
         raise DamagedShotError(_sentence(path, error)) from error
     if not isinstance(meta, dict):
-        raise DamagedShotError(_sentence(path, ValueError("its meta is no object")))
+        raise DamagedShotError(_sentence(path, ValueError("its meta is not an object")))
     return meta, codes
 
 
@@ -274,9 +274,9 @@ def _array(archive: zipfile.ZipFile, name: str) -> Codes:
         raise ValueError(f"{name} is an array of version {version}")
     shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype.kind not in "iu" or len(shape) != 1:
-        raise ValueError(f"{name} holds no row of integers")
+        raise ValueError(f"{name} does not hold a row of integers")
     return np.frombuffer(octets, dtype, count=shape[0], offset=stream.tell())
 
 
 def _sentence(path: Path, error: Exception) -> str:
-    return f"{path} is no shot that can be read ({error}); it is left out."
+    return f"{path} is not a shot that can be read ({error}); it is left out."

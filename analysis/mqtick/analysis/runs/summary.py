@@ -1,4 +1,4 @@
-"""The result of a run in numbers, beside the published ones."""
+"""The result of a run in numbers, next to the published ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Row", "Statistics", "Summary", "summarise"]
 _FS_PER_US: Final = 1e9
 _REASONS_SHOWN: Final = 5
 ENOUGH_FOR_P99: Final = shots_with(0.01, 0, 0.95)
-"""Of fewer values not even the largest one bounds p99 (with 95 % confidence)."""
+"""With fewer values, not even the largest one bounds p99 (with 95 % confidence)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Statistics:
 
     @classmethod
     def of(cls, values_fs: Sequence[int]) -> Statistics | None:
-        """Work them out; None of no values."""
+        """Work them out; None without values."""
         if not values_fs:
             return None
         values = np.array(values_fs, np.float64) / _FS_PER_US
@@ -76,7 +76,7 @@ class Summary:
     damaged: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for machines; durations in us."""
+        """Return it for programs; durations in us."""
         return asdict(self)
 
     def as_text(self) -> str:
@@ -164,7 +164,7 @@ def _text(summary: Summary) -> list[str]:
     if counts and min(counts) < ENOUGH_FOR_P99:
         lines += [
             "",
-            f"p99 of {min(counts)} shots is hardly more than their largest value: it takes "
+            f"p99 of {min(counts)} shots is little more than their largest value: it takes "
             f"{ENOUGH_FOR_P99} or more to bound it.",
         ]
     if any(row.published for row in summary.rows):

@@ -1,1 +1,1 @@
-"""What an instrument saw, and the edges in it."""
+"""What an instrument recorded, and the edges in it."""

@@ -16,7 +16,7 @@ Signal = Waveform | Transitions
 
 
 class CaptureError(ValueError):
-    """A file is no capture that can be read; the text says why, and what to do."""
+    """The file is not a capture that can be read; the text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class Capture:
 
     Attributes:
         signals: the channels in the file's order; their instants have one origin.
-        triggered: whether that origin is the trigger; False where it is only the record's begin.
+        triggered: whether that origin is the trigger; False if it is only the start of the record.
         started_ns: when it was taken, in ns of the Unix epoch; None where the file does not say.
         timebase_ppm: how far the interval between samples may be off because the file rounds its
             times, in parts per million; 0 where the file has it exactly.
@@ -62,7 +62,7 @@ _INPUT = re.compile(r"(?:ch|chan|channel|c|in|input|analog|d|dio|digital)[ _.-]*
 
 
 def find_signal(signals: Mapping[str, Signal], wanted: str) -> str | None:
-    """Return the name of the channel that a user means, None where there is none.
+    """Return the name of the channel that a user means, None if there is none.
 
     The name itself counts first, then the name without regard to case and spaces, then a number:
     `1` means `CH1`, `Channel 1` or `D1`, if just one of them is there.

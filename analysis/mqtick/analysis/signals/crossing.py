@@ -23,13 +23,13 @@ FITTED: Final = "fitted"
 
 _WIDTHS: Final = ((0.6, 3.0), (0.85, 1.5), (1.4, 1.0))
 """Lengths of the fitted part that are tried, in rise times, the longer ones as long as they agree
-with the one before within so many of its standard deviations: more samples, less noise, but a bend
-that no cubic describes may lie among them."""
+with the one before within this many of its standard deviations: more samples, less noise, but a
+bend that no cubic describes may lie among them."""
 _LEAST_FIT: Final = 6
 _MOST_FIT: Final = 4096
 _CHI: Final = 1.1
-"""A cubic describes an edge when its residuals are at most so many times the noise,
-and what three standard deviations of chance add."""
+"""A cubic describes an edge when its residuals are at most this many times the noise,
+plus what three standard deviations of chance add."""
 _NEWTON: Final = 5
 _SIGMAS: Final = 4.0
 _SHAPE: Final = 0.7
@@ -46,7 +46,7 @@ _FIT_BIAS: Final = 0.002
 _UNSEEN: Final = 0.5
 """What of that noise may hide, in standard deviations of the place."""
 _UNRESOLVED: Final = 0.75
-"""An edge that does so much of its amplitude between two samples says little of its shape."""
+"""An edge with this much of its amplitude between two samples says little about its shape."""
 
 _LAGRANGE: Final = np.linalg.inv(np.vander(np.arange(-1.0, 3.0), increasing=True)).T
 """From four samples at -1, 0, 1 and 2 to the coefficients of their cubic, the constant first."""
@@ -118,7 +118,7 @@ def _interpolated(search: Search) -> Crossings:
     # The steepest step near the middle says how little of the edge the samples show.
     steepest = steps.max(axis=1) / search.amplitude
     beyond = np.abs(samples).max(axis=1) / search.amplitude - 0.5
-    # Ringing that is too quick for the samples: the edge may be anywhere between them.
+    # Ringing that is too fast for the samples: the edge may be anywhere between them.
     rings = (beyond > _OVERSHOOT) & (steepest > _RINGS_ABOVE)
     errors = np.where(rings, 1.0, np.minimum(_SHAPE * steepest**2, _MOST_SHAPE))
     # Noise makes a slow edge look steeper here or there.
@@ -164,11 +164,11 @@ def _root(cubic: Floats, start: Floats) -> Floats:
 
 
 def _fit(search: Search, found: Crossings) -> None:
-    """Put the fitted places of slow edges in the place of the interpolated ones.
+    """Replace the interpolated places of slow edges by fitted ones.
 
     The samples are chosen by their time, not by their code: that would bend the curve.
     """
-    rises = found.rises.copy()  # the fits below tell better ones
+    rises = found.rises.copy()  # the fits below give better ones
     if rises.max() * _WIDTHS[-1][0] < _LEAST_FIT:
         return
     # A fit may not reach into the neighbours.
@@ -197,7 +197,7 @@ def _rounded(lengths: npt.NDArray[Any]) -> Integers:
 
 @lru_cache(maxsize=64)
 def _cubic(length: int) -> tuple[Floats, Floats]:
-    """Return powers of so many samples' places, -1 to 1, and what fits a cubic to them."""
+    """Return powers of this many samples' places, -1 to 1, and what fits a cubic to them."""
     times = (np.arange(length) - (length - 1) / 2) / (length / 2)
     powers = np.asarray(np.vander(times, 4, increasing=True), np.float64)
     return powers, np.asarray(np.linalg.pinv(powers), np.float64)
@@ -212,7 +212,7 @@ def _fit_some(
     agree: float,
     fitted: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
-    """Fit a cubic to so many samples around each centre; return which edges it describes."""
+    """Fit a cubic to this many samples around each centre; return which edges it describes."""
     powers, inverse = _cubic(length)
     first = centre - length // 2 + 1
     samples = search.codes[first[:, None] + np.arange(length)] - search.middle[chosen, None]
@@ -237,7 +237,7 @@ def _fit_some(
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = errors / slope
         chances = expected * reach / slope
-    # Where noise crossed the middle more than once, one crossing is nothing to agree with.
+    # If noise crossed the middle more than once, there is no single crossing to agree with.
     loose = (search.last[chosen] != search.first[chosen]) & ~fitted
     good &= loose | (np.abs(places - found.places[chosen]) <= agree * found.chances[chosen])
     for index in np.flatnonzero(good).tolist():

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 MOST_EDGES: Final = 500_000
-"""More in one signal are a bus or a fault; as objects they would take the memory of a host."""
+"""More in one signal mean a bus or a fault; as objects they would fill a host's memory."""
 
 _MOST_HYSTERESIS: Final = 0.45
 Integers = npt.NDArray[np.intp]
@@ -80,12 +80,12 @@ def find_edges(
     `levels` are those of `state_levels`, where they are known already.
 
     An edge counts when the signal went from below the middle by `HYSTERESIS` of the amplitude (more
-    where there is much noise) to above it by as much, or back: a runt is none, and neither is one
-    that had begun before the record did. Its instant is where a cubic through the four samples
+    where there is much noise) to above it by as much, or back: a runt does not count, nor does an
+    edge that began before the record did. Its instant is where a cubic through the four samples
     around the middle meets it, the last ones before it arrived; of a slow edge, one that is fitted
     to all of its middle part. Where the levels drift or droop, each edge has its own middle.
-    Outliers are passed over: the sample before stands in their place, and an edge among them is
-    uncertain by as many samples.
+    Outliers are passed over: the sample before takes their place, and an edge among them is
+    uncertain by that many samples.
     """
     levels = levels or state_levels(waveform, minimum_v)
     codes = waveform.codes
@@ -100,7 +100,7 @@ def find_edges(
     )
     before, after, rising = _changes(codes, levels.middle, band)
     if not before.size or (before.size == 1 and before[0] < after[0] - before[0]):
-        # The record began within its only edge: where that came from was not seen.
+        # The record began within its only edge: where it came from was not seen.
         return []
     if before.size > MOST_EDGES:
         raise EdgeError(too_many(before.size))
@@ -157,8 +157,8 @@ def _without(codes: Codes, levels: StateLevels) -> tuple[Codes, Integers, int]:
 def too_many(edges: int) -> str:
     """Say that a signal has more than `MOST_EDGES`."""
     return (
-        f"None of its {edges:,} edges is looked at, since no more than {MOST_EDGES:,} of a signal "
-        "are; save a shorter part of the record, or filter its glitches out."
+        f"None of its {edges:,} edges is used: a signal may have at most {MOST_EDGES:,}; "
+        "save a shorter part of the record, or filter its glitches out."
     )
 
 

@@ -27,14 +27,14 @@ __all__ = [
 HYSTERESIS: Final = 0.25
 """Share of the amplitude by which the signal has to pass the middle before the next edge counts."""
 SIGMAS: Final = 5.0
-"""Noise beyond so many standard deviations is not expected in a record."""
+"""Noise beyond this many standard deviations is not expected in a record."""
 
 _LEAST_CODES: Final = 8
-"""Levels beside outliers are at least so many codes apart: a converter's last bit toggles too."""
+"""Levels next to outliers are at least this many codes apart: the last bit toggles too."""
 _COARSEST_STEP: Final = 256
 """Codes of 8 bits may stand in the upper half of a word."""
 _PIECE: Final = 1 << 14
-"""Samples counted at a time: what is made of them stays in the processor's cache."""
+"""Samples counted at a time: the intermediate results stay in the processor's cache."""
 _LOOKS: Final = 2048
 _TRIMMED: Final = 0.9
 _TRIMMED_MEAN: Final = 0.657
@@ -45,7 +45,7 @@ _MOST_CODES: Final = 0xFFFF
 _TELLS_NOISE: Final = 32
 _LEAST_CUT: Final = 4
 _CUT_SHARE: Final = 0.1
-"""A level of which so many samples stand at an outermost code may be cut off there."""
+"""A level with this many samples at an outermost code may be cut off there."""
 _DITHERED: Final = 0.6
 
 
@@ -98,7 +98,7 @@ class StateLevels:
 
     @property
     def passed_over(self) -> bool:
-        """Whether its outliers are so few that they are no part of the signal."""
+        """Whether its outliers are so few that they are not part of the signal."""
         return self.outliers > 0 and is_few(self.outliers, self.samples)
 
     def is_outlier(self, codes: Codes) -> npt.NDArray[np.bool_]:
@@ -133,12 +133,12 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
         raise EdgeError(
             f"The waveform is flat: {(highest - lowest) * scale:.3g} V between the lowest and the "
             f"highest of {seen(waveform)}, and an edge needs {max(minimum_v, 2 * scale):.3g} V; "
-            "look at cable, probe factor and volts per division."
+            "check cable, probe factor and volts per division."
         )
     if highest - lowest > _MOST_CODES:
         raise EdgeError(
             f"The waveform's codes reach from {lowest} to {highest}, more than 16 bits; no "
-            "instrument that is read here has such a converter."
+            "supported instrument has such a converter."
         )
     every = _counted(codes, lowest, highest)
     least = max(_LEAST_CODES * _step(every), minimum_v / scale)
@@ -158,7 +158,7 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
         raise EdgeError(
             f"The waveform has no two levels: of {seen(waveform)} most are near {low_v:.3g} and "
             f"{high_v:.3g} V, {(high - low) * scale:.3g} V apart with noise of "
-            f"{noise * scale:.3g} V, so that no edge can be told; look at cable, probe factor and "
+            f"{noise * scale:.3g} V, so no edge can be found; check cable, probe factor and "
             "volts per division."
         )
     step = _step(counts)
@@ -259,7 +259,7 @@ def _spread(counts: Counts, level: float, amplitude: float) -> tuple[float, int]
         samples = samples or int(near.sum())
         # Not `near @ away**2`: threads of a linear algebra library would wait for one another.
         spread = float(np.sqrt((near * away**2).sum() / max(int(near.sum()), 1)))
-        # What an edge or its ringing leaves on the way to the level is no noise.
+        # What an edge or its ringing leaves on the way to the level is not noise.
         if reach <= 3 * spread + 1:
             break
         reach = 3 * spread + 1

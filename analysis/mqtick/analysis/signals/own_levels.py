@@ -12,12 +12,12 @@ from mqtick.analysis.signals.crossing import Search
 __all__ = ["own_levels"]
 
 _LEAST_REST: Final = 16
-"""Samples of rest that it takes to tell a level."""
+"""Samples at rest that it takes to find a level."""
 _MOST_REST: Final = 1000
 _NEAR: Final = 4
-"""What is left out beside an edge, in its own lengths."""
+"""What is left out next to an edge, in units of its length."""
 _RINGING: Final = 100
-"""After so many of its lengths an edge rings no longer."""
+"""After this many of its lengths, an edge no longer rings."""
 _MOST_RESTS: Final = 64
 _DRIFT: Final = 0.01
 """Levels that move by more than this share of the amplitude drift."""

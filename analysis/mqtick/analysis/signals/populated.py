@@ -2,7 +2,7 @@
 
 IEEE 181 (5.2) takes the two levels as the modes of the lower and the upper half of the range. One
 wrong sample stretches that range, until both levels lie in one half of it. So what lies apart at an
-end is left out, as long as that is next to nothing, and what remains is halved anew.
+end is left out, as long as that is next to nothing, and what remains is halved again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Counts = npt.NDArray[np.intp]
 Samples = npt.NDArray[np.floating]
 
 FEW: Final = 4
-"""So many times fewer samples than the rarer level has are outliers, and no level of their own."""
+"""With this many times fewer samples than the rarer level, samples are outliers, not a level."""
 _MOST: Final = 20
-"""Outliers are at most one sample in so many."""
+"""Outliers are at most one sample in this many."""
 _NEAR: Final = 0.25
 """Share of the amplitude within which a sample stands at a level."""
 _VALLEY: Final = 0.8
@@ -28,7 +28,7 @@ _VALLEY: Final = 0.8
 many there as at its two "levels", hum too, and a slow drift twice as many."""
 _BINS: Final = 64
 _CELLS: Final = 128
-"""Into so many cells a range is divided: what an empty one separates from the rest lies apart."""
+"""A range is divided into this many cells: what an empty one separates from the rest lies apart."""
 _RESOLVED: Final = 8
 _ZOOM: Final = 4096
 _FINE: Final = 1 << 16
@@ -36,7 +36,7 @@ _PIECE: Final = 1 << 17
 
 
 def is_few(outliers: int, rarer: int) -> bool:
-    """Whether so many samples are outliers beside two levels, the rarer one of so many samples."""
+    """Whether that many samples are outliers, given the samples of the rarer of two levels."""
     return FEW * outliers <= rarer
 
 
@@ -72,7 +72,7 @@ def populated(counts: Counts, least: float, left_out: int = 0) -> tuple[int, int
 
 
 def _ends(counts: Counts) -> tuple[int, int]:
-    """Return the end of what lies apart at the lower end, and the begin of the same at the upper.
+    """Return the end of what lies apart at the lower end, and the start of the same at the upper.
 
     Where nothing does, all lies apart.
     """

@@ -14,18 +14,18 @@ __all__ = ["waveform_of_volts"]
 
 _MOST_CODES: Final = 65_000
 _MARGIN: Final = 256
-"""Codes left free below and above: a record that reaches the type's limits is taken for clipped."""
+"""Codes left free below and above: a record that reaches the type's limits is taken as clipped."""
 _FEWEST_CODES: Final = 128
 """A step is divided where there are fewer, so that no signal is one code high."""
 _EXACT: Final = 0.02
 """How far a value may lie from a multiple of the step, as a share of the step."""
 _ROUNDED: Final = 0.125
-"""The same where so many values agree that it is no chance: files round what they print."""
+"""The same where too many values agree for chance: files round what they print."""
 _MANY_VALUES: Final = 12
 _SAME: Final = 1.5
 """Distances up to this multiple of the least one are one step, rounded a little differently."""
 _PARTS: Final = 4
-"""Into so many parts the least distance is divided, where not all others are its multiples."""
+"""The least distance is divided into this many parts if not all others are its multiples."""
 _LOOKED_AT: Final = 1 << 16
 _PIECE: Final = 1 << 17
 _LARGEST_V: Final = 1e30
@@ -36,7 +36,7 @@ _FLOAT32: Final = 2.0**-22
 _LEAST_V: Final = 0.05
 """Least amplitude of a signal that outliers may not hide, in volts."""
 _BESIDE_OUTLIERS: Final = 256
-"""Codes of the signal at least, where the outliers beside it would leave fewer."""
+"""The least number of codes for the signal, if outliers would leave fewer."""
 
 Samples = npt.NDArray[np.floating]
 
@@ -46,12 +46,12 @@ def waveform_of_volts(
 ) -> Waveform:
     """Return a waveform of volts; ValueError where a value is not finite, or there is none.
 
-    The least distance of two values is taken for the converter's step where every value is a
+    The least distance of two values is taken as the converter's step where every value is a
     multiple of it (`step_v` tells it where the file does); else the range is divided into 65,000
     codes, finer than any converter of these instruments. No value is moved by more than an eighth
     of a step. Of a record with few different values (a step without noise) a step is divided into
     several codes: `find_edges` then says that the edge lies between two samples, and not where.
-    Outliers (see `populated`) have no say in that; where they are too far away for so many codes,
+    Outliers (see `populated`) do not affect that; if they are too far away for that many codes,
     they become the lowest or the highest code of the type.
     """
     values = np.asarray(volts)
@@ -62,7 +62,7 @@ def waveform_of_volts(
     lowest, highest = float(values.min()), float(values.max())
     if not max(abs(lowest), abs(highest)) <= _LARGEST_V:
         wrong = int(np.flatnonzero(~(np.abs(values) <= _LARGEST_V))[0])
-        raise ValueError(f"sample {wrong} is {float(values[wrong])!r}, which is no voltage")
+        raise ValueError(f"sample {wrong} is {float(values[wrong])!r}, which is not a voltage")
     low, high = populated_range(values, _LEAST_V)
     span, largest = high - low, max(abs(low), abs(high))
     finest = max(largest * _FINEST, 1e-30)
@@ -146,7 +146,7 @@ def _step_of(used: npt.NDArray[np.float64], blur: float) -> tuple[float, float]:
 def _strangers(
     values: Samples, within: tuple[float, float], step: float, tolerance: float
 ) -> npt.NDArray[np.float64]:
-    """Return some of the values within a range that are no multiple of the step above its begin."""
+    """Return some of the values within a range that are not whole steps above its start."""
     for at in range(0, values.size, _PIECE):
         piece = values[at : at + _PIECE].astype(np.float64)
         piece = piece[(piece >= within[0]) & (piece <= within[1])]

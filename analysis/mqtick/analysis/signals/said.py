@@ -1,4 +1,4 @@
-"""What is said of a waveform's samples where they have no edge, or more than two levels."""
+"""What is said about a waveform's samples if they have no edge, or more than two levels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["first_of_each", "no_passage", "outliers_of", "seen"]
 
 _RARE: Final = 4
-"""A level of fewer samples may be none."""
+"""A level of fewer samples may not be a real level."""
 
 
 def seen(waveform: Waveform) -> str:
@@ -31,15 +31,15 @@ def no_passage(waveform: Waveform, levels: StateLevels) -> str:
     """Say what was seen where two levels have no edge between them."""
     low_v, high_v = levels.volts(waveform)
     return (
-        f"Its {seen(waveform)} have levels of {low_v:.3g} and {high_v:.3g} V, and nowhere a whole "
-        "passage from the one to the other."
+        f"Its {seen(waveform)} have levels of {low_v:.3g} and {high_v:.3g} V, and nowhere a "
+        "complete transition from one to the other."
     )
 
 
 def outliers_of(waveform: Waveform, levels: StateLevels) -> str:
     """Say which samples lie far outside both levels, "" where none does.
 
-    A level of a few samples is said too: they may be outliers beside levels that were not seen.
+    A level of a few samples is mentioned too: they may be outliers next to levels not seen.
     """
     low_v, high_v = levels.volts(waveform)
     if not levels.outliers and 0 < levels.samples < _RARE:
@@ -58,9 +58,9 @@ def outliers_of(waveform: Waveform, levels: StateLevels) -> str:
         f"{levels.outliers:,} of {waveform.codes.size:,} samples {lie} far outside its levels of "
         f"{low_v:.3g} and {high_v:.3g} V, as far as {farthest_v:.2g} V{beyond}: "
         + (
-            "they were passed over as outliers."
+            "they were ignored as outliers."
             if levels.passed_over
-            else "too many for outliers, so that its edges may not be what they seem."
+            else "too many for outliers, so its edges may not be what they seem."
         )
     )
 

@@ -38,7 +38,7 @@ class Transitions:
     def edges(self, trigger_fs: int = 0) -> list[Edge]:
         """Return changes between 0 and 1, their instants counted from `trigger_fs`.
 
-        A change from or to unknown is none: nobody knows when the level was really passed.
+        A change from or to unknown does not count: nobody knows when the level was really passed.
         """
         before = np.concatenate((np.array([self.initial], np.int8), self.levels[:-1]))
         known = (before != UNKNOWN) & (self.levels != UNKNOWN)

@@ -18,7 +18,7 @@ FS_PER_SECOND: Final = FS_PER_S
 Codes = npt.NDArray[np.integer[Any]]
 
 _MOST_FS: Final = 10**21
-"""Eleven days: no record is as long, and floats have no place for what a damaged file may say."""
+"""Eleven days: no record is that long, and floats cannot hold all that a damaged file may say."""
 
 
 def femtoseconds(seconds: float) -> int:
@@ -57,8 +57,9 @@ class Waveform:
             )
         if not (0 < self.volts_per_code < float("inf") and abs(self.code_at_zero) < float("inf")):
             raise ValueError(
-                f"The scale is {self.volts_per_code!r} V a code around {self.code_at_zero!r}, "
-                "which is none; the instrument's preamble was not what it should be."
+                f"The scale is {self.volts_per_code!r} V per code around "
+                f"{self.code_at_zero!r}, which is not a valid scale; the instrument's preamble was "
+                "not what it should be."
             )
         if self.interval_fs <= 0:
             raise ValueError(

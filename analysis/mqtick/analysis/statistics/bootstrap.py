@@ -1,7 +1,7 @@
 """Studentised block bootstrap of a mean.
 
 Blocks of consecutive values are drawn from the record closed to a ring (Politis and Romano, 1992),
-so that what hangs together stays together. Each replicate is divided by its own standard error
+so that correlated values stay together. Each replicate is divided by its own standard error
 (Efron and Tibshirani, An Introduction to the Bootstrap, 12.5): with 20 skewed values that covers
 better than percentiles or BCa (docs/statistics.md has the coverage found). The scale comes from
 the autocorrelation time; the bootstrap gives the shape, because few long blocks vary too little.
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 REPLICATES: Final = 2000
 _SEED: Final = 1451
 _MOST_BLOCKS: Final = 256
-"""Of more values, blocks are longer: the cost stays the same, and so does the interval."""
+"""With more values, blocks are longer: the cost stays the same, and so does the interval."""
 LEAST: Final = 8
 """Of fewer values a resample repeats itself too often: the mean gets Student's interval, and the
 deviation none."""
@@ -41,7 +41,7 @@ class Studentised:
         mean, error: in the unit of the values.
         replicates: sorted distances of the resamples' means in their own standard errors; empty
             with fewer than LEAST values.
-        degrees: of freedom, where Student's distribution stands in.
+        degrees: of freedom, where Student's distribution is used instead.
     """
 
     mean: float
@@ -99,7 +99,7 @@ def _inflation(values: Floats, sums: Floats, length: int) -> float:
 
 
 def order_statistic(ordered: Floats, probability: float) -> float:
-    """Of sorted replicates, one whose rank makes the bound no less likely than it says."""
+    """Of sorted replicates, one whose rank makes the bound at least as likely as it says."""
     rank = probability * (ordered.size + 1) - 1
     low = min(max(math.floor(rank), 0), ordered.size - 1)
     high = min(low + 1, ordered.size - 1)

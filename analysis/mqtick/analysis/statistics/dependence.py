@@ -1,4 +1,4 @@
-"""How values that were taken one after another hang together, and what they are worth."""
+"""How values taken one after another are correlated, and what they are worth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["autocorrelation_time", "effective_number"]
 Floats = npt.NDArray[np.float64]
 
 _WINDOW: Final = 5.0
-"""The sum stops at the first lag that is so many times the time summed up to it."""
+"""The sum stops at the first lag that is this many times the time summed up to it."""
 _LEAST: Final = 8
 _NEIGHBOURS: Final = 1.64
 """Of its own standard error: a correlation of neighbours above it counts; noise passes once in
@@ -31,8 +31,8 @@ def autocorrelation_time(values: Floats) -> float:
 
     n values are worth n divided by it. The sum is cut by Sokal's rule (Madras and Sokal, Journal
     of Statistical Physics 50, 1988, appendix C). Short records make it too small: below 1,000
-    values that of a first-order process with the same correlation of neighbours (its bias taken
-    off after Kendall, Biometrika 41, 1954) stands in, where it is larger. 1 where nothing is above
+    values that of a first-order process with the same correlation of neighbours (bias removed
+    after Kendall, Biometrika 41, 1954) is used instead, if it is larger. 1 where nothing is above
     noise. It is the time of the values or of their ranks, whichever is larger: a single far value
     hides the dependence of all others.
     """
@@ -65,7 +65,7 @@ def _time(values: Floats) -> float:
     lags = np.arange(1, sums.size + 1)
     enough = np.flatnonzero(lags >= _WINDOW * np.maximum(sums, 0.5))
     window = int(lags[enough[0]]) if enough.size else sums.size
-    # The mean that was taken off makes each coefficient about time / n too small.
+    # Subtracting the mean makes each coefficient about time / n too small.
     summed = float(sums[window - 1]) * (1 + (2 * window + 1) / n)
     error = summed * np.sqrt(2 * (2 * window + 1) / n)
     neighbours = (n * float(correlation[0]) + 1) / (n - 3)

@@ -1,4 +1,4 @@
-"""What values taken one after another say of the distribution that they come from."""
+"""What values taken one after another say about the distribution that they come from."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ QUANTILES: Final = {"p5": 0.05, "median": 0.5, "p95": 0.95, "p99": 0.99}
 def describe(
     values_us: npt.ArrayLike, confidence: float = 0.95, time: float | None = None
 ) -> Distribution | None:
-    """Estimate a distribution; None of no values.
+    """Estimate a distribution; None without values.
 
-    `values_us` are in the order in which they were taken; those that are no numbers are left out.
+    `values_us` are in the order in which they were taken; those that are not numbers are left out.
     `time` is their autocorrelation time where it is known better than from themselves. Intervals
     are two-sided with equal tails. Mean: studentised block bootstrap. Deviation: Bonett's.
     Quantiles: order statistics with the exact binomial chance; where no value bounds a quantile, as
-    none of 20 bounds p99 from above, that end is None: it is unknown. One value has no interval.
+    with p99 of 20 values, that end is None: it is unknown. One value has no interval.
     docs/statistics.md has the coverage found.
     """
     values = finite(values_us)

@@ -19,7 +19,7 @@ __all__ = ["Drift", "fit_drift"]
 Floats = npt.NDArray[np.float64]
 
 _LEAST: Final = 10
-"""Of fewer values a line over time says nothing."""
+"""With fewer values, a line over time says nothing."""
 _SECONDS_PER_HOUR: Final = 3600.0
 
 
@@ -29,8 +29,8 @@ class Drift:
 
     Attributes:
         us_per_hour: its slope.
-        total_us: what it makes over the whole run.
-        significant: whether its interval leaves 0 out.
+        total_us: its amount over the whole run.
+        significant: whether its interval excludes 0.
     """
 
     us_per_hour: Estimate
@@ -75,7 +75,7 @@ def fit_drift(
 
 
 def _half_width(when: Floats, residuals: Floats, scale: float, confidence: float) -> float:
-    """Half the interval of the slope, in us a second."""
+    """Half the interval of the slope, in us per second."""
     if scale == 0:
         return 0.0
     n = residuals.size

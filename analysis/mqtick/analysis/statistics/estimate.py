@@ -9,7 +9,7 @@ __all__ = ["Distribution", "Estimate"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its confidence interval; `low` and `high` are None where there is none."""
+    """A value with its confidence interval; `low` and `high` are None if there is none."""
 
     value: float
     low: float | None = None
@@ -22,7 +22,7 @@ class Distribution:
 
     Attributes:
         n: how many values.
-        effective_n: how many independent ones they are worth (they may hang together in time).
+        effective_n: how many independent ones they are worth (they may be correlated in time).
         mean, deviation (of the sample), median, p5, p95, p99: None where n is too small for any.
         least, most: the extreme values seen.
     """

@@ -1,6 +1,6 @@
 """Exact distributions, without scipy: beta, binomial and Student's t.
 
-Everything stands on the regularised incomplete beta function, by its continued fraction
+Everything is built on the regularised incomplete beta function, by its continued fraction
 (DLMF 8.17.22, evaluated after Lentz). Arguments may be fractions, because an effective number of
 values is one.
 """
@@ -26,7 +26,7 @@ _EXACT: Final = 1e-15
 _TINY: Final = 1e-300
 _HALVINGS: Final = 60
 MOST_SHOTS: Final = 10_000_000
-"""Beyond so many nobody waits for a proof."""
+"""Beyond this many, nobody waits for a proof."""
 
 
 def beta_share(a: float, b: float, x: float) -> float:
@@ -79,7 +79,7 @@ def beta_quantile(a: float, b: float, share: float) -> float:
 
 
 def student_quantile(probability: float, degrees: float) -> float:
-    """Return the quantile of Student's t distribution with so many degrees of freedom (> 0)."""
+    """Return the quantile of Student's t distribution with that many degrees of freedom (> 0)."""
     if probability < 0.5:
         return -student_quantile(1 - probability, degrees)
     share = beta_quantile(0.5, degrees / 2, 2 * probability - 1)
@@ -103,8 +103,8 @@ def rank_above(n: int, effective_n: float, share: float, tail: float) -> int | N
     """Return the rank (from 1) of the least value that bounds a quantile from above.
 
     The quantile below which `share` of all values lie is above that value with a chance of no
-    more than `tail`. None where even the largest value does not bound it. Values that hang
-    together count as `effective_n`.
+    more than `tail`. None where even the largest value does not bound it. Correlated
+    values count as `effective_n`.
     """
     weight = effective_n / n
     if effective_n < 1 or beta_share(effective_n, 1, share) > tail:

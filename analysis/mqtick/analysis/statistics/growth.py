@@ -51,9 +51,9 @@ def fit_line(
 
     Huber's M-estimator: it starts from least squares through the medians of each N and keeps the
     scale found there. Values are in the order in which they were taken. Intervals: percentiles of a
-    bootstrap within each N, widened where values of one N hang together; none where some N has a
-    single value, because nothing then says how much it varies. The line passes through the bulk of
-    the values: of skewed ones that is below their mean.
+    bootstrap within each N, widened where values of one N are correlated; none where some N has
+    a single value, because nothing then says how much it varies. The line passes through the bulk
+    of the values: of skewed ones that is below their mean.
     """
     counts, values = np.asarray(subscribers, np.int64), np.asarray(values_us, np.float64)
     known = np.isfinite(values)
@@ -75,7 +75,7 @@ def fit_line(
 def time_within(subscribers: Integers, values: Floats) -> float:
     """Return the autocorrelation time of what remains after each N's median and spread.
 
-    So a plan that goes from one N to the next is not taken for dependence.
+    So a plan that goes from one N to the next is not mistaken for dependence.
     """
     rest = np.zeros_like(values)
     for each in np.unique(subscribers):
@@ -89,7 +89,7 @@ def _replicates(different: Sequence[int], groups: Sequence[Floats]) -> tuple[Flo
     chance = np.random.default_rng(_SEED)
     total = sum(group.size for group in groups)
     times = min(_REPLICATES, max(_LEAST_REPLICATES, _MOST_POINTS // total))
-    # Fewer points than there are make a wider interval by a factor that is known.
+    # Fewer points than there are widen the interval by a known factor.
     share = min(1.0, _MOST_POINTS / (times * total))
     drawn = []
     for group in groups:

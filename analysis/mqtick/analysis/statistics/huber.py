@@ -1,4 +1,4 @@
-"""A line through points of which some are far off: Huber's M-estimator."""
+"""A line through points, some of which are far off: Huber's M-estimator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["huber_line", "scale_of"]
 Floats = npt.NDArray[np.float64]
 
 TUNING: Final = 1.345
-"""Residuals beyond so many scales weigh less; 95 % efficient for normal values (Huber, 1964)."""
+"""Residuals beyond this many scales weigh less; 95 % efficient for normal values (Huber, 1964)."""
 _CONSISTENT: Final = 1.4826
 """Of the median absolute residual: makes it the standard deviation of normal values."""
 _ROUNDS: Final = 60

@@ -1,4 +1,4 @@
-"""Whether values show that a limit is kept, and what it would take to show it."""
+"""Whether values show that a limit is met, and what it would take to show it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Judged = tuple[str, str]
 
 ALL: Final = "all N"
 MAX_SHARE: Final = 0.05
-"""A maximum of which fewer shots prove no more than that this share is beyond proves too little."""
+"""A maximum is not proven while more than this share of all shots may be beyond it."""
 MISSED_SHARE: Final = 0.01
-"""Of more missed shots, nobody knows what mean and deviation would be with them."""
+"""With more missed shots, nobody knows what mean and deviation would be with them."""
 _NAMES: Final = {"latency": "|latency|", "skew": "|skew|", "clock": "|time error|"}
 
 
@@ -55,8 +55,8 @@ def judge(
 
     Mean: bound of the studentised bootstrap; deviation: Bonett's; both from 8 values on. Quantiles:
     Clopper and Pearson's bound of the share that is beyond the limit. A maximum fails with the
-    first value beyond it, and holds where so many keep it that no more than 5 % can be beyond.
-    Values that hang together count as what they are worth. What holds or fails only because of the
+    first value beyond it, and holds where enough are within it that no more than 5 % can be beyond.
+    Correlated values count as what they are worth. What holds or fails only because of the
     measurement's own uncertainty, which no number of shots takes away, is not proven (a guard band
     as in ISO 14253-1). A missed shot may be missed because it was late: before a quantile or a
     maximum holds, it counts as beyond; a mean or deviation holds only with at most 1 % of them.
@@ -64,7 +64,7 @@ def judge(
 
     Args:
         limit: with its bound in us.
-        values_us: signed or not, in us; those that are no numbers are left out.
+        values_us: signed or not, in us; those that are not numbers are left out.
         of: of what, as in `Verdict.of`.
         confidence: 0.5 to 1.
         within_us: the least and the most that each value may truly be, signed, in us; infinite
@@ -80,7 +80,7 @@ def judge(
     head = "all shots" if of == ALL else of
     if found is None:
         without = f" ({_number(missed)} missed)" if missed else ""
-        words = f"{head}: nothing was measured{without}, so nothing is shown."
+        words = f"{head}: nothing was measured{without}, so nothing is proven."
         return Verdict(limit, of, NOT_PROVEN, Estimate(math.nan), 0, confidence, words)
     value = _value(limit.statistic, found)
 
@@ -120,7 +120,7 @@ class _Reach:
 
     @classmethod
     def of(cls, values: Floats, low: Floats, high: Floats) -> _Reach:
-        """Of absolute values between signed ends; an end that is no number is none."""
+        """Of absolute values between signed ends; an end that is NaN is unknown."""
         low = np.where(np.isnan(low), -np.inf, low)
         high = np.where(np.isnan(high), np.inf, high)
         most = np.maximum(np.maximum(np.abs(low), np.abs(high)), values)
@@ -168,7 +168,7 @@ def _bounded(limit: Limit, values: Floats, time: float, missed: int, confidence:
     name += _NAMES[limit.quantity]
     if n == 1:
         what = "is that of one shot" if limit.statistic == "mean" else "of one shot is unknown"
-        return NOT_PROVEN, f"{name} {what}: how far shots scatter takes at least {LEAST}"
+        return NOT_PROVEN, f"{name} {what}: estimating the scatter takes at least {LEAST}"
     value, low, high = _bounds(limit.statistic, values, time, confidence)
     told, limit_words = f"{name} is {duration(value)}", f"the limit is {duration(bound)}"
     if n < LEAST:
@@ -253,7 +253,7 @@ def _counted(
 
 def _told(limit: Limit, beyond: int, n: int, effective: float) -> str:
     count = "none" if beyond == 0 else _number(beyond)
-    worth = "" if effective > 0.9 * n else f" (worth {_number(effective)}, as they hang together)"
+    worth = "" if effective > 0.9 * n else f" (worth {_number(effective)}, as they are correlated)"
     passes = "beyond" if limit.inclusive else "at or beyond"
     verb = "has" if beyond < 2 else "have"
     shots = f"{_number(n)} shot{'s' if n > 1 else ''}{worth}"

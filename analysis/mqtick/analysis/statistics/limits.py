@@ -1,4 +1,4 @@
-"""Limits by name or in a user's own words, and whether a measurement shows that they are kept."""
+"""Limits by name or in a user's own words, and whether a measurement shows that they are met."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _GRAMMAR: Final = re.compile(
 
 
 class LimitError(ValueError):
-    """A text that is no limit; says why, and what is nearest to it."""
+    """A text that is not a limit; says why, and what is nearest to it."""
 
 
 _PUBLISHED: Final = "Yamamoto, Fukuhara, Nishi, IEEJ Transactions 17(2), 2022: target of the "
 _C37: Final = (
     "IEEE C37.118.1-2011: total vector error of 1 %, by phase alone 0.01 rad at {} Hz (the number "
-    "of the clause, 4.3, is from memory); that 99 % keep it is mqtick's choice"
+    "of the clause, 4.3, is from memory); that 99 % meet it is mqtick's choice"
 )
 _G8271: Final = (
-    "ITU-T G.8271 (03/2020), table 1, class {}; as summarised by Calnex Solutions, the "
-    "Recommendation itself was not at hand"
+    "ITU-T G.8271 (03/2020), table 1, class {}; as summarised by Calnex Solutions; the "
+    "Recommendation itself was not available"
 )
 _CLASSES_US: Final = (500_000.0, 100.0, 5.0, 1.5, 1.0, 0.5)
 
@@ -122,14 +122,14 @@ def parse_limit(text: str) -> tuple[Limit, ...]:
 def _known(said: str, what: str, word: str, words: tuple[str, ...]) -> None:
     if word not in words:
         raise LimitError(
-            f"The limit {_short(said)} names the {what} {_short(word)}, which is none of "
-            f"{', '.join(words)}{_nearest(word, words) or '.'}"
+            f"The limit {_short(said)} names the {what} {_short(word)}, which is not one "
+            f"of {', '.join(words)}{_nearest(word, words) or '.'}"
         )
 
 
 def _unknown(said: str) -> str:
     return (
-        f"{_short(said)} is no limit{_nearest(said, tuple(PRESETS)) or '.'} Write one like "
+        f"{_short(said)} is not a limit{_nearest(said, tuple(PRESETS)) or '.'} Write one like "
         f"skew.p99<100us, or one of {', '.join(PRESETS)}."
     )
 

@@ -34,7 +34,8 @@ def shots_with(allowed: float, beyond: int, confidence: float) -> int:
 def table() -> str:
     """Return what shots prove of a quantile, of a maximum and of a mean, as text."""
     lines = [
-        "Shots that prove a quantile to be below a bound, of which none, or so many, are beyond"
+        "Shots needed to prove that a quantile is below a bound when none, or this many, are "
+        "beyond it"
     ]
     heads = [f"none, {100 * each:g} %" for each in _CONFIDENCES]
     heads += [f"{each}, 95 %" for each in _BEYOND]

@@ -1,4 +1,4 @@
-"""How sure a standard deviation is, also that of skewed values."""
+"""How certain a standard deviation is, also that of skewed values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mqtick.analysis.statistics.exact import student_quantile
 __all__ = ["Spread"]
 
 _FARTHEST: Final = math.log(10.0)
-"""An end so far away is none: of values that hang together, one makes the whole deviation."""
+"""An end that far away is no bound: among correlated values, one makes the whole deviation."""
 
 
 @dataclass(frozen=True, slots=True)

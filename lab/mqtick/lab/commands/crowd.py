@@ -1,4 +1,4 @@
-"""mqtick-lab crowd: hold many subscribers, as an experiment's runner commands."""
+"""mqtick-lab crowd: hold many subscribers for the runner of an experiment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CrowdSettings(ConnectionSettings):
     name: str = key("crowd", "Name of this crowd: 1 to 16 of A-Z a-z 0-9 _ . -.")
     most_members: int = key(
         600,
-        "Subscribers it may be asked for; the files for them are seen to at the start.",
+        "Subscribers it may be asked for; its limit of open files is raised at the start.",
         minimum=1,
         maximum=20_000,
     )
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "crowd",
-        help="hold many subscribers, as the runner of an experiment commands",
+        help="hold many subscribers, as commanded by the runner of an experiment",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

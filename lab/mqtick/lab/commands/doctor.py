@@ -1,4 +1,4 @@
-"""`mqtick-lab doctor`: names what in a broker spoils latency, a line a check."""
+"""`mqtick-lab doctor`: names what in a broker spoils latency, one line per check."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def _seconds(text: str) -> float:
 
 def _call(args: argparse.Namespace) -> int:
     if not _PREFIX.fullmatch(args.prefix) or args.prefix.endswith("/"):
-        sentence = f"--prefix {args.prefix!r} begins no topic: leave out +, #, $ and outer slashes"
+        sentence = (
+            f"--prefix {args.prefix!r} is not a topic prefix: leave out +, #, $, outer slashes"
+        )
         return fail(sentence, Exit.WRONG_USE)
     keys = replace(
         ConnectionSettings(broker=args.broker, mqtt_version=args.mqtt_version),

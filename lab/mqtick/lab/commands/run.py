@@ -41,26 +41,26 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("experiment", nargs="?", metavar="FILE", help="experiment file (TOML)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="run folder to begin")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="run folder to create")
     parser.add_argument(
         "--broker-matrix",
         metavar="FILE",
         help="repeat it at each broker of this file, in folders below --out",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and end")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and exit")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument(
         "--example-config",
         action="store_true",
-        help="print an experiment file to start from, with every key explained, and end",
+        help="print an experiment file to start from, with every key explained, and exit",
     )
     parser.add_argument(
-        "--print-config", action="store_true", help="print the complete experiment and end"
+        "--print-config", action="store_true", help="print the complete experiment and exit"
     )
     parser.add_argument(
-        "--check-config", action="store_true", help="check the experiment file and end"
+        "--check-config", action="store_true", help="check the experiment file and exit"
     )
     add_flags(parser, Experiment)
     parser.set_defaults(call=_call)
@@ -72,7 +72,7 @@ def _call(args: argparse.Namespace) -> int:
         return Exit.GOOD
     if args.experiment is None:
         return fail(
-            "no experiment file is named; `mqtick-lab run --example-config` prints one to begin "
+            "no experiment file is named; `mqtick-lab run --example-config` prints one to start "
             "with",
             Exit.WRONG_USE,
         )
@@ -105,13 +105,13 @@ def _call(args: argparse.Namespace) -> int:
         return fail(str(error), Exit.WRONG_USE)
     report(outcome, as_json=args.json)
     if outcome.sentence:
-        again = f" Go on with: {_again(args)}" if outcome.can_resume else ""
+        again = f" Continue with: {_again(args)}" if outcome.can_resume else ""
         fail(outcome.sentence + again)
     return outcome.code
 
 
 def _again(args: argparse.Namespace) -> str:
-    """Return the command line that goes on, with the flags that were given."""
+    """Return the command line that continues the run, with the flags that were given."""
     words = ["mqtick-lab", "run", args.experiment, "--out", str(args.out), "--resume"]
     for name, value in overrides_from(args).items():
         flag = "--" + name.replace(".", "-").replace("_", "-")
@@ -124,7 +124,7 @@ def _again(args: argparse.Namespace) -> str:
 
 
 def report(outcome: RunOutcome, *, as_json: bool) -> None:
-    """Print what is in the folder, where there is a run in it."""
+    """Print what is in the folder, if there is a run in it."""
     if not (outcome.folder / "run.json").exists():
         return
     summary = summarise(load_run(outcome.folder))

@@ -18,7 +18,7 @@ __all__ = ["call_matrix"]
 
 
 def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> int:
-    """Do what `run` with `--broker-matrix` asks for; returns the exit code."""
+    """Carry out `run` with `--broker-matrix`; returns the exit code."""
     try:
         experiments = experiments_of(args.experiment, args.broker_matrix, overrides)
     except SettingsError as error:
@@ -52,7 +52,7 @@ def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> in
     print(json.dumps(result_json(outcome), indent=1) if args.json else result_text(outcome))
     if outcome.code:
         fail(
-            "Not every run is complete; what was recorded is kept. Go on with the same command "
+            "Not every run is complete; what was recorded is kept. Continue with the same command "
             "and --resume."
         )
     return outcome.code

@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _action(actions, "identify", "say what instrument it is, and which dialect fits it", _identify)
+    _action(actions, "identify", "say which instrument it is, and which dialect fits it", _identify)
     capture = _action(actions, "capture", "take one record and say where its edges are", _capture)
     capture.add_argument("--channels", type=_channels, default=(1,), metavar="1,2", help="inputs")
     capture.add_argument(
@@ -60,7 +60,7 @@ def add(commands: Any) -> None:
     capture.add_argument(
         "--before", type=float, default=0.1, metavar="SHARE", help="share before the trigger"
     )
-    capture.add_argument("--points", type=int, default=100_000, help="samples that are wanted")
+    capture.add_argument("--points", type=int, default=100_000, help="number of samples wanted")
     capture.add_argument(
         "--segments", type=int, default=1, metavar="N", help="records in segmented memory"
     )
@@ -73,7 +73,7 @@ def add(commands: Any) -> None:
     capture.add_argument(
         "--now",
         action="store_true",
-        help="set nothing and wait for nothing: stop it, and read what it has",
+        help="set nothing and do not wait: stop it, and read what it has",
     )
     capture.add_argument(
         "--out", type=Path, metavar="FILE", help=".npz (raw codes) or .csv (volts)"
@@ -115,7 +115,7 @@ def _channels(text: str) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of channels: write it as 1,2")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of channels: write it as 1,2")
     return found
 
 
@@ -129,7 +129,7 @@ def _identify(args: argparse.Namespace, scope: Oscilloscope) -> int:
     print(f"{identity}{' (simulated)' if scope.simulated else ''}")
     print(f"dialect  {dialect.name}: {dialect.title}")
     if dialect.untried and not scope.simulated:
-        print("untried  no instrument of this family was ever tried with mqtick: compare a capture")
+        print("untried  never tried with a real instrument of this family: compare a capture")
     return Exit.GOOD
 
 
@@ -154,11 +154,11 @@ def _screenshot(args: argparse.Namespace, scope: Oscilloscope) -> int:
 
 
 def _would_overwrite(path: Path) -> int:
-    """Say that a file is there already, before anything is measured; 0 where there is none."""
+    """Say that a file already exists, before anything is measured; 0 if it does not."""
     if not path.exists():
         return 0
     return fail(
-        f"{path} is there already and is kept, so nothing was fetched; name another file, or move "
+        f"{path} already exists and is kept, so nothing was fetched; name another file, or move "
         "that one away.",
         Exit.WRONG_USE,
     )
@@ -167,7 +167,7 @@ def _would_overwrite(path: Path) -> int:
 def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> int:
     if args.out is not None and args.out.suffix not in (".npz", ".csv"):
         return fail(
-            f"{args.out} ends with neither .npz nor .csv, so its form is not known; choose one.",
+            f"{args.out} ends with neither .npz nor .csv, so its format is not known; choose one.",
             Exit.WRONG_USE,
         )
     several = args.segments > 1 and isinstance(scope, Oscilloscope)
@@ -182,19 +182,19 @@ def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> i
     else:
         if trigger not in args.channels:
             return fail(
-                f"Channel {trigger} is to trigger, and is none of --channels; add it there.",
+                f"Channel {trigger} is the trigger, but is not one of --channels; add it there.",
                 Exit.WRONG_USE,
             )
         scope.set_up(_setup(args, trigger))
         if not scope.arm():
             return fail(
-                "It triggered before it was seen waiting, so what it recorded is of no use; is "
-                "the signal much faster than --span? Or is it another trigger channel?"
+                "It triggered before it was seen waiting, so its record cannot be used. Is the "
+                "signal much faster than --span, or is this the wrong trigger channel?"
             )
         if not scope.wait(args.wait / 1e9):
             return fail(
                 f"No trigger within {args.wait / 1e9:g} s: channel {trigger} did not pass "
-                f"{args.level:g} V {args.slope}. Look at probe, --level and --trigger, or wait "
+                f"{args.level:g} V {args.slope}. Check probe, --level and --trigger, or wait "
                 "longer (--wait 60s)."
             )
     try:
@@ -217,10 +217,10 @@ def _setup(args: argparse.Namespace, trigger: int) -> Setup:
     for name in ("span", "points", "segments", "volts_per_division", "probe"):
         if not 0 < getattr(args, name) < float("inf"):
             flag = name.replace("_", "-")
-            raise SettingsError(f"--{flag} is {getattr(args, name)}, and has to be above 0.")
+            raise SettingsError(f"--{flag} is {getattr(args, name)}, but has to be above 0.")
     if not 0 <= args.before <= 1:
         raise SettingsError(
-            f"--before is {args.before}, and is the share of the record that lies before the "
+            f"--before is {args.before}, but it is the share of the record before the "
             "trigger: from 0 to 1."
         )
     return Setup(

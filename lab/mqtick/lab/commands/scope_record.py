@@ -1,4 +1,4 @@
-"""What `mqtick-lab scope capture` prints of a record, and the files that it writes."""
+"""What `mqtick-lab scope capture` prints about a record, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(path: Path, waveforms: dict[int, Waveform], started_ns: int, simulated
     last = None
     for channel, waveform in waveforms.items():
         axis = (waveform.start_fs, waveform.interval_fs, waveform.codes.size)
-        if axis != last:  # one column of times for all that share it
+        if axis != last:  # one column of times for all channels that share it
             columns["time_s" if last is None else f"time_{channel}_s"] = (
                 _seconds(waveform.instant_fs(index)) for index in range(waveform.codes.size)
             )

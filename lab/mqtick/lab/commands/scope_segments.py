@@ -1,4 +1,4 @@
-"""What `mqtick-lab scope capture --segments` prints of several records, and writes."""
+"""What `mqtick-lab scope capture --segments` prints about several records, and writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def segment_path(out: Path, number: int) -> Path:
 def write_segments(
     args: argparse.Namespace, segments: list[Segment], started_ns: int, simulated: bool
 ) -> None:
-    """Write each segment to a file of its own: FILE-0001.npz and so on; OSError."""
+    """Write each segment to its own file: FILE-0001.npz and so on; OSError."""
     for number, segment in enumerate(segments, 1):
         write(segment_path(args.out, number), segment.waveforms, started_ns, simulated)
 

@@ -29,7 +29,7 @@ _DEMO_SPREAD_NS = 50_000.0
 _EPILOG = f"""\
 examples:
   mqtick-lab simulate --demo
-      an oscilloscope whose inputs see an edge every second; try, in another terminal:
+      an oscilloscope whose inputs see an edge every second; then, in another terminal:
       mqtick-lab scope capture TCPIP::127.0.0.1::5025::SOCKET --channels 1,2 --span 1ms --trigger 1
   mqtick-lab simulate --family rigol-dho --port 5555 --bits 12 --noise-mv 3 --skew-ns 2=35 --demo
   mqtick-lab simulate --listen /tmp/pins.sock --line 1=17 --line 2=27
@@ -44,8 +44,8 @@ def add(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "simulate",
-        help="be an oscilloscope that is none, on a TCP socket",
-        description="Be one or several simulated oscilloscopes until Ctrl-C. They see the edges of "
+        help="simulate an oscilloscope on a TCP socket",
+        description="Simulate one or several oscilloscopes until Ctrl-C. They see the edges of "
         "simulated pins (--listen) or their own (--demo), and answer as the real families do.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -54,13 +54,13 @@ def add(commands: Any) -> None:
         "--family",
         action="append",
         choices=sorted(FRONTS),
-        help="what to pretend to be (default keysight); again for another one beside it",
+        help="which family to simulate (default keysight); repeat it for further instruments",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument(
         "--port",
         type=int,
-        help="TCP port, further instruments follow it; 0 for any (default: the family's own)",
+        help="TCP port; further instruments take the next; 0 for any (default: the family's own)",
     )
     parser.add_argument("--listen", type=Path, metavar="PATH", help="Unix socket for pin records")
     parser.add_argument(
@@ -80,20 +80,20 @@ def add(commands: Any) -> None:
         action="append",
         type=_pair(int, float),
         metavar="CHANNEL=NS",
-        help="what a channel sees later than the others (cable, probe)",
+        help="how much later a channel sees edges than the others (cable, probe)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of all that is random (default 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default 1)")
     parser.add_argument(
         "--fault",
         action="append",
         type=_pair(str, float),
         metavar="KIND=PROBABILITY",
-        help="what is to go wrong now and then; see below",
+        help="what goes wrong now and then; see below",
     )
     parser.add_argument(
         "--demo", action="store_true", help="make an edge on every channel each second, and say so"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.set_defaults(call=_call)
 
 
@@ -127,7 +127,7 @@ def _servers(args: argparse.Namespace) -> tuple[EdgeFeed, list[InstrumentServer]
     chances = dict(args.fault or ())
     for kind, chance in chances.items():
         if not 0 <= chance <= 1:
-            raise ValueError(f"{kind}={chance:g} is no probability; give one from 0 to 1.")
+            raise ValueError(f"{kind}={chance:g} is not a probability; give one from 0 to 1.")
     feed = EdgeFeed()
     servers = []
     for family in args.family or ["keysight"]:
@@ -148,8 +148,8 @@ def _physics(args: argparse.Namespace, usual: Physics, skews: dict[int, float]) 
     for name, (value, least, most) in given.items():
         if value is not None and not least <= value <= most:
             raise ValueError(
-                f"{name} of {value:g} is not from {least:g} to {most:g}, what a simulated "
-                "instrument can have; choose another one."
+                f"{name} of {value:g} is not from {least:g} to {most:g}, the range of a "
+                "simulated instrument; choose another value."
             )
     return replace(
         usual,
@@ -180,7 +180,7 @@ async def _serve(args: argparse.Namespace, feed: EdgeFeed, servers: list[Instrum
     except (OSError, OverflowError) as error:
         return fail(
             f"The simulated oscilloscope cannot listen ({error}); choose another --port, --host "
-            "or --listen, or end what is there."
+            "or --listen, or stop the program that uses it."
         )
     finally:
         if demo is not None:

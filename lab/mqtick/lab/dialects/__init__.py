@@ -1,4 +1,4 @@
-"""Families of oscilloscopes, one file each; which one speaks is found from *IDN?."""
+"""Families of oscilloscopes, one file each; the family is found from *IDN?."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def dialect_for(identity: Identity, name: str = "auto") -> Dialect:
         if dialect.pattern.match(f"{identity.manufacturer} {identity.model}"):
             return dialect(identity)
     raise InstrumentError(
-        f"No dialect is known for {identity}. If it speaks like a family that is, name it with "
+        f"No dialect is known for {identity}. If it speaks like a known family, name that with "
         f"--dialect (or dialect = in the experiment): {known}; "
         "else see docs/adding-an-oscilloscope.md."
     )

@@ -1,4 +1,4 @@
-"""What a family of oscilloscopes has to say: all that a new dialect has to write."""
+"""What a family of oscilloscopes has to define: all that a new dialect needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Identity:
 
     @classmethod
     def parse(cls, reply: str) -> Identity:
-        """Read the answer to *IDN?; InstrumentError when it is none."""
+        """Read the answer to *IDN?; InstrumentError if it is not one."""
         fields = [field.strip() for field in reply.split(",", 3)]
         if len(fields) < 2 or not fields[0] or not reply.isprintable():
             raise InstrumentError(
@@ -64,13 +64,13 @@ class Dialect:
     name: ClassVar[str]
     """What --dialect takes."""
     title: ClassVar[str]
-    """The series it stands for, for people."""
+    """The series it is for, in words."""
     pattern: ClassVar[re.Pattern[str]]
     """Matches "MANUFACTURER MODEL" of its instruments, from the first letter on."""
     port: ClassVar[int]
     """TCP port of the raw socket."""
     untried: ClassVar[bool] = True
-    """Whether no instrument of the family was ever tried, only the simulated one."""
+    """Whether only the simulated instrument of the family was ever tried."""
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
@@ -118,7 +118,7 @@ class Dialect:
 
 
 def number(text: str, what: str) -> float:
-    """Read a number of an answer; InstrumentError when it is none or means "not a number"."""
+    """Read a number of an answer; InstrumentError if it is not one or means "not a number"."""
     try:
         value = float(text)
     except ValueError:
@@ -132,7 +132,7 @@ def number(text: str, what: str) -> float:
 
 
 def numbers(text: str, count: int, what: str, separator: str = ",") -> list[float]:
-    """Read so many numbers of an answer, more are ignored; InstrumentError otherwise."""
+    """Read that many numbers of an answer, more are ignored; InstrumentError otherwise."""
     fields = text.split(separator)
     if len(fields) < count:
         raise InstrumentError(

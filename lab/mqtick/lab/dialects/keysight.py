@@ -38,7 +38,7 @@ class Keysight(Dialect):
 
     def set_up(self, setup: Setup) -> Conversation[None]:
         """Set everything; the reference is at the left edge, so that the delay is one number."""
-        # The memory is always used whole; what is read of it is every n-th sample (RAW points).
+        # The whole memory is always used; every n-th sample of it is read (RAW points).
         steps = (step * 10**power for power in range(2, 7) for step in (1, 2, 5))
         self._points = next((step for step in steps if step >= setup.points), None)
         yield from write(":STOP", "*CLS", ":TIMebase:MODE MAIN", ":TIMebase:REFerence LEFT")
@@ -47,7 +47,7 @@ class Keysight(Dialect):
         position_s = (0.1 - setup.before) * setup.span_s
         yield from write(f":TIMebase:POSition {position_s:.9G}")
         on = {channel.number: channel for channel in setup.channels}
-        # One that is wanted and does not exist is refused by the instrument, and so is told of.
+        # A wanted channel that does not exist is refused by the instrument, and so reported.
         for channel in sorted({*range(1, self.channels + 1), *on}):
             if channel not in on:
                 yield from write(f":CHANnel{channel}:DISPlay 0")
@@ -104,7 +104,7 @@ class Keysight(Dialect):
         return (yield from self._data())
 
     def _data(self) -> Conversation[Waveform]:
-        # The 2000 X answers "+0" now and then, when it is asked too early: read again then.
+        # The 2000 X sometimes answers "+0" if it is asked too early: then read again.
         fields = numbers((yield from query(":WAVeform:PREamble?")), 10, "the preamble")
         points = int(fields[2])
         xinc, xorig, xref, yinc, yorig, yref = fields[4:]
@@ -113,7 +113,7 @@ class Keysight(Dialect):
         if codes.size != points or not points:
             raise InstrumentError(
                 f"The instrument announced {points} points and sent {len(data)} octets, "
-                "which are not as many words; the capture is refused."
+                "which is not that many words; the capture is refused."
             )
         interval_fs = femtoseconds(xinc)
         return Waveform(

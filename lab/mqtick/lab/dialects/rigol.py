@@ -26,7 +26,7 @@ _STATES = {
     "STOP": State.STOPPED,
     "WAIT": State.ARMED,
     "RUN": State.PREPARING,  # fills the part before the trigger
-    "AUTO": State.PREPARING,  # runs freely: whatever it takes is none of ours
+    "AUTO": State.PREPARING,  # free running: what it records is not ours
     "TD": State.TRIGGERED,  # not sticky: it may be STOP at the next look
     "T'D": State.TRIGGERED,
 }
@@ -35,14 +35,14 @@ _FAST_SCALE = "1E-6"
 _RUN_S = 0.1
 _LOOK_S = 0.02
 _LOOKS = 25
-"""How often to look, and how long between, whether a command has had its effect."""
+"""How often, and how long apart, to check whether a command has taken effect."""
 
 
 class Rigol(Recording, Dialect):
     """Volts: (raw - yorigin - yreference) yincrement, both in codes; t = xorigin + i xincrement.
 
-    The deskew is taken off the time base here and not by the instrument: its own (:TCALibrate) has
-    steps that grow with the time base, ends at 100 ns, and is refused above 10 us a division.
+    The deskew is subtracted from the time base here, not by the instrument: its own (:TCALibrate)
+    has steps that grow with the time base, ends at 100 ns, and is refused above 10 us per division.
     """
 
     port = 5555
@@ -58,10 +58,10 @@ class Rigol(Recording, Dialect):
     def __init__(self, identity: Identity) -> None:
         super().__init__(identity)
         self.deskew_fs: dict[int, int] = {}
-        """By channel, what `read` takes off the time base."""
+        """By channel, what `read` subtracts from the time base."""
 
     def depths(self, channels: int) -> tuple[int, ...]:
-        """Return the memory depths in points, ascending, with so many channels on."""
+        """Return the memory depths in points, ascending, with that many channels on."""
         raise NotImplementedError
 
     def depth_text(self, depth: int) -> str:
@@ -81,13 +81,15 @@ class Rigol(Recording, Dialect):
         beyond = [channel.number for channel in setup.channels if channel.number > self.inputs]
         if beyond:
             raise InstrumentError(
-                f"{self.identity.model} has {self.inputs} inputs, and channel {beyond[0]} is asked "
-                "for; give the channels of the experiment other numbers."
+                f"{self.identity.model} has {self.inputs} inputs, but channel {beyond[0]} is asked "
+                "for; correct the channel numbers in the experiment."
             )
         yield from self.end_recording()
         yield from write("*CLS", ":TRIGger:SWEep AUTO", ":RUN", ":TIMebase:DELay:ENABle 0")
         yield from pause(_RUN_S)
-        yield from write(f":TIMebase:MAIN:SCALe {_FAST_SCALE}")  # so that it takes the :TCALibrate
+        yield from write(
+            f":TIMebase:MAIN:SCALe {_FAST_SCALE}"
+        )  # so that it accepts the :TCALibrate
         on = {channel.number: channel for channel in setup.channels}
         for channel in range(1, self.inputs + 1):
             if channel in on:
@@ -116,11 +118,11 @@ class Rigol(Recording, Dialect):
             f"{head}OFFSet {-channel.offset_v:.6G}",
             f"{head}TCAL 0",
         )
-        # What comes too fast is lost (libsigrok asks after each command); a DHO that runs says 0.
+        # Commands sent too fast are lost (libsigrok asks after each one); a running DHO says 0.
         yield from query("*OPC?")
 
     def _time(self, setup: Setup) -> Conversation[None]:
-        """Set scale, then depth: the scale would work out the depth anew."""
+        """Set scale, then depth: setting the scale recalculates the depth."""
         scale_s = _step_up(setup.span_s / self.divisions)
         span_s = scale_s * self.divisions
         depths = self.depths(len(setup.channels))
@@ -140,7 +142,7 @@ class Rigol(Recording, Dialect):
                 return
             yield from pause(_LOOK_S)
         raise InstrumentError(
-            f"{self.identity.model} did not take a memory of {depth} points (it has "
+            f"{self.identity.model} did not accept a memory of {depth} points (it has "
             f"{taken or 'an automatic one'}); ask for fewer points or fewer channels."
         )
 
@@ -160,7 +162,7 @@ class Rigol(Recording, Dialect):
     def arm(self) -> Conversation[None]:
         """Begin; while it records, :SINGle is refused.
 
-        It goes on to say STOP for some 300 ms, which is not yet the end.
+        It keeps saying STOP for some 300 ms, which does not mean the end yet.
         """
         yield from write(self.recording_run if self.segments > 1 else ":SINGle")
         for _ in range(_LOOKS):
@@ -176,7 +178,7 @@ class Rigol(Recording, Dialect):
         if answer.upper() not in _STATES:
             raise InstrumentError(
                 f"The instrument answered {answer[:40]!r} where the trigger's state was asked for; "
-                "what is left of an earlier answer stands in the way. Try again."
+                "the rest of an earlier answer is in the way. Try again."
             )
         state = _STATES[answer.upper()]
         if self.segments > 1:
@@ -220,7 +222,7 @@ class Rigol(Recording, Dialect):
         )
 
     def points(self, announced: int) -> Conversation[int]:
-        """Return how many points there are, where the preamble says so many."""
+        """Return how many points there are if the preamble says this many."""
         return announced
         yield  # the signature's generator
 

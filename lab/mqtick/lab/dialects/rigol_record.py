@@ -2,7 +2,7 @@
 
 Sources: programming guides, :FUNCtion:WRECord (DS1000Z) and :RECord (MSO5000, DHO). That the
 recorder is ready only when the current frame is 1, and that a frame's time comes 300 ms after the
-frame, was measured by others on an MHO900 (rigol_fastrec), whose commands these are.
+frame, was measured by other authors on an MHO900 (rigol_fastrec), whose commands these are.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Recording(Dialect):
         return f"{self.record}:WRECord:OPERate STOP"
 
     def end_recording(self) -> Conversation[None]:
-        """Leave the mode that someone may have left on."""
+        """Switch off the mode if someone left it on."""
         if self.segments > 1:
             yield from write(self.recording_stop)
         self.segments = 1
@@ -73,18 +73,18 @@ class Recording(Dialect):
             fit = yield from self._set_frames(segments)
         if fit < segments:
             raise InstrumentError(
-                f"{self.identity.model} has room for {fit} segments of this length, and "
+                f"{self.identity.model} has room for {fit} segments of this length, but "
                 f"{segments} are asked for; take fewer segments or fewer points."
             )
 
     def _set_frames(self, frames: int) -> Conversation[int]:
-        """Ask for so many, and return how many it will take."""
+        """Ask for that many, and return how many it will take."""
         head = f"{self.record}:WRECord:{self.frames}"
         yield from write(f"{head} {frames}")
         return int(number((yield from query(f"{head}?")), "the number of frames"))
 
     def is_recording(self) -> Conversation[bool]:
-        """Ask whether it still records."""
+        """Ask whether it is still recording."""
         answer = yield from query(f"{self.record}:WRECord:OPERate?")
         return not answer.upper().startswith("STOP")
 

@@ -1,7 +1,7 @@
-"""Rigol's series, and what each has of its own.
+"""Rigol's series, and what is special about each.
 
-Sources: programming guides MSO1000Z/DS1000Z, MSO5000 and DHO800/DHO900; scopehal for what the
-MSO5000 and the DHO do otherwise than their guides say.
+Sources: programming guides MSO1000Z/DS1000Z, MSO5000 and DHO800/DHO900; scopehal for where
+the MSO5000 and the DHO differ from their guides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["RigolDho", "RigolDs1000z", "RigolMso5000"]
 
 
 class RigolDs1000z(Rigol):
-    """DS1000Z, MSO1000Z: twelve divisions, 250 000 points a read."""
+    """DS1000Z, MSO1000Z: twelve divisions, 250 000 points per read."""
 
     name = "rigol-ds1000z"
     title = "Rigol DS1000Z, MSO1000Z"
@@ -79,7 +79,7 @@ class RigolDho(Rigol):
         return tuple(depth for depth in depths if depth <= most)
 
     def select(self, channel: int) -> Conversation[None]:
-        """Leave RAW and come back: without that it goes on with the depth of before."""
+        """Leave RAW and come back: otherwise it keeps the previous depth."""
         yield from write(":WAVeform:MODE NORMal")
         yield from super().select(channel)
 

@@ -37,13 +37,13 @@ _DEPTHS = (
     (r"", "20k 200k 2M 20M", "10k 100k 1M 10M"),
 )
 _CLOSE: Final = 1e-5
-"""How far the sample rate may be from the descriptor's 32-bit interval before it is another's."""
+"""How far the sample rate may be from the descriptor's 32-bit interval and still belong to it."""
 
 
 class Siglent(Dialect):
     """Volts: code * (V/div * probe / codes/div) - offset * probe; t from the reference position.
 
-    The deskew is taken off the time base here and not by the instrument: its own ends at 100 ns,
+    The deskew is subtracted from the time base here, not by the instrument: its own ends at 100 ns,
     and the guide does not say which way it goes.
     """
 
@@ -57,7 +57,7 @@ class Siglent(Dialect):
     def __init__(self, identity: Identity) -> None:
         super().__init__(identity)
         self._octets_only = False
-        """Firmware that counts samples where it should count octets was met."""
+        """Set once firmware was found to count samples where it should count octets."""
         self._divisions = 12 if identity.model.upper().startswith("SHS") else 10
         self._deskew_s: dict[int, float] = {}
 
@@ -132,7 +132,7 @@ class Siglent(Dialect):
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, channel: int) -> Conversation[Waveform]:
-        """Read the channel page by page; what other users left set is set anew."""
+        """Read the channel page by page; settings left by other users are set again."""
         yield from self._select(channel)
         descriptor = yield from self._descriptor(channel)
         return (yield from self._read(channel, descriptor))
@@ -158,7 +158,7 @@ class Siglent(Dialect):
         if found.words != words or found.stride > 1:
             raise InstrumentError(
                 f"The descriptor says {'words' if found.words else 'octets'} and a stride of "
-                f"{found.stride} points after others were asked for; the capture is refused. "
+                f"{found.stride} points but others were asked for; the capture is refused. "
                 "Does another program use the instrument?"
             )
         return found
@@ -168,7 +168,7 @@ class Siglent(Dialect):
         rate_hz = quantity((yield from query(":ACQuire:SRATe?")), "the sample rate")
         codes = yield from self._codes(channel, descriptor)
         interval_s = descriptor.interval_s
-        if abs(rate_hz * interval_s - 1) < _CLOSE:  # the same, and in more digits
+        if abs(rate_hz * interval_s - 1) < _CLOSE:  # the same, with more digits
             interval_s = 1 / rate_hz
         return recorded(
             codes,
@@ -237,7 +237,7 @@ class Siglent(Dialect):
         ]
 
     def _history(self, count: int) -> Conversation[list[float | None]]:
-        """Return the segments' times of day, counted from the first; None where there is none."""
+        """Return the segments' times of day, counted from the first; None if there are none."""
         times: list[float | None] = []
         yield from write(":HISTORy ON")
         for index in range(1, count + 1):
@@ -261,5 +261,5 @@ class Siglent(Dialect):
 
 
 def _prefix(channel: int) -> bytes:
-    """Return what may stand before a block, whole or in part."""
+    """Return what may come before a block, whole or in part."""
     return f"C{channel}:WF DAT2,".encode()

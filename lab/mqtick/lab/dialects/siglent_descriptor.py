@@ -1,7 +1,7 @@
 """The WAVEDESC that :WAVeform:PREamble? answers: 346 octets, little endian.
 
 Source: SDS series programming guide EN11D and EN11F, :WAVeform:PREamble, table 1. The offsets are
-LeCroy's; what stands in the rest is not the same, and partly not initialised.
+LeCroy's; the rest is different, and partly not initialised.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEAST_DIVISIONS, _MOST_DIVISIONS = 6.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What is used of it.
+    """The parts of it that are used.
 
     Attributes:
         words: whether :WAVeform:WIDTh is WORD.
@@ -51,7 +51,7 @@ class Descriptor:
 
     @classmethod
     def parse(cls, data: bytes) -> Descriptor:
-        """Read one; InstrumentError when it is none, or when it stands for no waveform."""
+        """Read one; InstrumentError if it is not one, or if there is no waveform."""
         if len(data) < OCTETS or not (data.startswith(b"WAVEDESC") or not any(data[:OCTETS])):
             raise InstrumentError(
                 f"The instrument sent {len(data)} octets that begin with {data[:8]!r} where a "
@@ -92,7 +92,7 @@ class Descriptor:
             and math.isfinite(self.offset_v)
         ):
             raise InstrumentError(
-                f"The waveform descriptor is not in order ({self.points} points, {scales}, offset "
+                f"The waveform descriptor is not valid ({self.points} points, {scales}, offset "
                 f"{self.offset_v}); the capture is refused."
             )
 
@@ -110,7 +110,7 @@ class Descriptor:
                 range_v = self.volts_per_division * self.probe * divisions
                 return range_v / (65536 if self.words else 256)
         raise InstrumentError(
-            f"The descriptor says {self.codes_per_division:g} codes a division and {self.bits} "
+            f"The descriptor says {self.codes_per_division:g} codes per division and {self.bits} "
             "bits, which fits neither octets nor words; the capture is refused. Please report "
             "model and firmware."
         )

@@ -1,4 +1,4 @@
-"""What both of Siglent's command sets write alike: numbers with units, words of the run state."""
+"""What Siglent's two command sets have in common: numbers with units, words of the run state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def quantity(text: str, what: str) -> float:
 
 
 def run_state(text: str) -> State:
-    """Read the word of SAST? or :TRIGger:STATus?; InstrumentError when it is none of them."""
+    """Read the word of SAST? or :TRIGger:STATus?; InstrumentError if it is not one of them."""
     words = re.findall(r"[A-Za-z]+", text.removeprefix("SAST").removeprefix("SAMPLE_STATUS"))
     word = words[0].lower() if words else ""
     for start, state in _STATES.items():
@@ -61,7 +61,7 @@ def run_state(text: str) -> State:
             return state
     raise InstrumentError(
         f"The instrument answered {text[:40]!r} where the state of the acquisition was asked for; "
-        "what is left of an earlier answer may stand in the way."
+        "the rest of an earlier answer may be in the way."
     )
 
 
@@ -74,7 +74,9 @@ def step_125(at_least: float) -> float:
             if value >= at_least * (1 - 1e-9):
                 return value
         decade *= 10
-    raise InstrumentError(f"A time base of {at_least:g} s a division is more than any has.")
+    raise InstrumentError(
+        f"A time base of {at_least:g} s per division is more than any instrument has."
+    )
 
 
 def interleaved(channels: Sequence[int]) -> bool:
@@ -101,7 +103,7 @@ def recorded(
 ) -> Waveform:
     """Return the waveform; V = code * volts_per_code - offset_v, `start_s` before the deskew.
 
-    InstrumentError when the numbers make no scale or no time base.
+    InstrumentError if the numbers give no valid scale or time base.
     """
     try:
         return Waveform(
@@ -113,7 +115,7 @@ def recorded(
         )
     except (ValueError, ArithmeticError) as error:
         raise InstrumentError(
-            f"The instrument answered {volts_per_code:g} V a code, an offset of {offset_v:g} V, "
+            f"The instrument answered {volts_per_code:g} V per code, an offset of {offset_v:g} V, "
             f"points {interval_s:g} s apart from {start_s:g} s on, which do not fit together; the "
             "capture is refused."
         ) from error

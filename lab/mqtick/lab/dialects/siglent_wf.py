@@ -39,10 +39,10 @@ _NEW_SIGNAL: Final = 1
 class SiglentWf(Dialect):
     """Volts: code * V/div / 25 - offset, signed octets; the record's middle lies at TRDL.
 
-    There is no error queue, and commands that come too fast are dropped without a word: so every
-    setting is read back, and sent once more when it did not arrive. The deskew is taken off the
-    time base here: the instrument's own ends at 100 ns, and the guide does not say which way it
-    goes.
+    There is no error queue, and commands that come too fast are dropped silently: so every
+    setting is read back, and sent again if it did not arrive. The deskew is subtracted
+    from the time base here: the instrument's own ends at 100 ns, and the guide does not say which
+    way it goes.
     """
 
     name = "siglent-wf"
@@ -72,7 +72,7 @@ class SiglentWf(Dialect):
     def _set(
         self, command: str, wanted: str, right: Callable[[str], bool] | None = None
     ) -> Conversation[bool]:
-        """Set, read back, and set once more; what is still wrong goes into `errors`."""
+        """Set, read back, and set again; what is still wrong goes into `errors`."""
         answer = ""
         for _ in range(2):
             yield from write(f"{command} {wanted}")
@@ -143,7 +143,7 @@ class SiglentWf(Dialect):
         tolerance = (source.volts_per_division if source else 1.0) / 5
         good = yield from self._set_number(f"{head}TRLV", trigger.level_v, "V", tolerance)
         if not good and source and source.probe != 1:
-            # Some firmware multiplies what is set by the probe's factor, and shows it so.
+            # Some firmware multiplies the setting by the probe's factor, and reports that.
             message = self._refused.pop()
             yield from write(f"{head}TRLV {trigger.level_v / source.probe:.6E}V")
             level_v = quantity((yield from query(f"{head}TRLV?")), "the trigger level")
@@ -151,7 +151,7 @@ class SiglentWf(Dialect):
                 self._refused.append(message)
 
     def arm(self) -> Conversation[None]:
-        """Forget the signal before (INR? is cleared by being read), and begin."""
+        """Forget the previous signal (reading INR? clears it), and begin."""
         yield from write("CHDR OFF")
         yield from query("INR?")
         self._armed, self._acquired, self._asked = True, False, False
@@ -176,10 +176,10 @@ class SiglentWf(Dialect):
             self._asked, self._acquired = False, lost or bool(changes & _NEW_SIGNAL)
             if not self._acquired:
                 raise InstrumentError(
-                    "The instrument stopped, and has not acquired a signal since it was armed "
-                    f"(INR? answers {changes}); what it has is an older one and is not read."
+                    "The instrument stopped, but has not acquired a signal since it was armed "
+                    f"(INR? answers {changes}); what it has is older and is not read."
                 )
-        # What other users left set (every 4th point, from the 1000th) is set anew.
+        # Settings left by other users (every 4th point, from the 1000th) are set again.
         yield from write("WFSU SP,0,NP,0,FP,0")
         scale_v = quantity((yield from query(f"C{channel}:VDIV?")), "the scale")
         offset_v = quantity((yield from query(f"C{channel}:OFST?")), "the offset")
@@ -187,8 +187,8 @@ class SiglentWf(Dialect):
         centre_s = quantity((yield from query("TRDL?")), "the trigger delay")
         if not (rate_hz > 0 and scale_v > 0):
             raise InstrumentError(
-                f"The instrument answered a rate of {rate_hz:g} Sa/s and {scale_v:g} V a "
-                "division, of which none can be; the capture is refused."
+                f"The instrument answered a rate of {rate_hz:g} Sa/s and {scale_v:g} V "
+                "per division, which is not possible; the capture is refused."
             )
         head = f"C{channel}:WF"
         data = yield from block(f"{head}? DAT2", prefix=f"{head} DAT2,".encode())
@@ -198,7 +198,7 @@ class SiglentWf(Dialect):
                 "channel on, and has there been a trigger?"
             )
         # The guide counts half a grid of divisions from TRDL, and the grid is 14, 18 or, as
-        # others found, 10; the record's middle is the same place, for every model.
+        # other authors found, 10; the record's middle is the same place, for every model.
         return recorded(
             np.frombuffer(data, np.int8),
             volts_per_code=scale_v / _CODES_PER_DIVISION,

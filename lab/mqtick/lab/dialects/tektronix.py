@@ -20,7 +20,7 @@ __all__ = ["Tektronix", "time_stamps"]
 
 _SLOPES = {"rising": "RISe", "falling": "FALL", "either": "EITHer"}
 _ALL_POINTS = 1_000_000_000
-"""More than any memory: the manuals want this for "to the end"."""
+"""More than any memory: the manuals use this for "to the end"."""
 _PICTURE = '"mqtick.png"'
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _STAMP = re.compile(
@@ -32,7 +32,7 @@ _PICOSECONDS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """In what the series differ.
+    """How the series differ.
 
     Attributes:
         width: octets of a sample: 2 where the converter has more than 8 bits.
@@ -134,7 +134,7 @@ class Tektronix(TektronixBase):
             count = number((yield from query(f"{_FAST}COUNt?")), "the frames")
             if count != setup.segments:
                 raise InstrumentError(
-                    f"{self.identity.model} takes {count:g} frames of this length, and "
+                    f"{self.identity.model} takes {count:g} frames of this length, but "
                     f"{setup.segments} are wanted; set fewer segments or fewer points."
                 )
         trigger = setup.trigger
@@ -177,8 +177,8 @@ class Tektronix(TektronixBase):
             length = number((yield from query(f"{mode}:RECOrdlength?")), "the record length")
             if length < points * 0.99:
                 raise InstrumentError(
-                    f"{self.identity.model} records {length:g} points at most and {points} are "
-                    f"needed ({setup.span_s:g} s at {rate_hz:g} a second); set fewer points."
+                    f"{self.identity.model} records {length:g} points at most, but {points} "
+                    f"are needed ({setup.span_s:g} s at {rate_hz:g} per second); set fewer points."
                 )
         else:
             depths = self.series.depths
@@ -260,7 +260,7 @@ def time_stamps(reply: str) -> list[int]:
     """Read the instants of an answer, in whole picoseconds since year 1 of the calendar.
 
     "1:20.11.2026.14:15:16.123456789012,..." or "20 NOV 2026 14:15:16.123 456 789 012": as a float
-    of seconds, a day would leave microseconds of it. InstrumentError for a day that is none.
+    of seconds, a day would leave microseconds of it. InstrumentError for an invalid day.
     """
     found = []
     for day, month, year, hours, minutes, seconds, rest in _STAMP.findall(reply):
@@ -269,8 +269,8 @@ def time_stamps(reply: str) -> list[int]:
             days = datetime.date(int(year), month_number, int(day)).toordinal()
         except ValueError:
             raise InstrumentError(
-                f"The instrument dates a frame {day}.{month}.{year}, which is no day; the capture "
-                "is refused. Set the clock of the instrument."
+                f"The instrument dates a frame {day}.{month}.{year}, which is not a valid day; "
+                "the capture is refused. Set the clock of the instrument."
             ) from None
         whole = ((days * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
         digits = rest.replace(" ", "")[:12].ljust(12, "0")

@@ -25,7 +25,7 @@ _STATES = {
     "REA": State.ARMED,  # READY: all of the part before the trigger is there
     "ARM": State.PREPARING,  # ARMED: takes the part before the trigger, and would miss one
     "TRI": State.TRIGGERED,
-    "AUT": State.PREPARING,  # runs freely: whatever it takes is none of ours
+    "AUT": State.PREPARING,  # free running: what it records is not ours
     "SCA": State.PREPARING,
     "SAV": State.TRIGGERED,  # works on what it took, for ACQuire:STATE is still 1
 }
@@ -50,8 +50,8 @@ class Preamble:
         ):
             raise InstrumentError(
                 f"The instrument announces {self.points} points of {octets:g} octets in the format "
-                f"{values[8][:10]}, {interval:g} s apart, with {self.scale:g} V a code, which is "
-                "no waveform; the capture is refused. Has there been a trigger?"
+                f"{values[8][:10]}, {interval:g} s apart, with {self.scale:g} V per code, which "
+                "is not a valid waveform; the capture is refused. Has there been a trigger?"
             )
         order = "<" if values[9].upper().startswith("LSB") else ">"
         self.type = np.dtype(f"{order}{kind}{int(octets)}")
@@ -62,7 +62,7 @@ class Preamble:
     def waveform(self, data: bytes, deskew_fs: int = 0, zero_fs: int | None = None) -> Waveform:
         """Make the waveform: V = YZEro + YMUlt (raw - YOFf), t = XZEro + XINcr (i - PT_Off).
 
-        `zero_fs` is another record's XZEro, where this preamble stands for several.
+        `zero_fs` is another record's XZEro, if this preamble is for several.
         """
         if len(data) != self.points * self.type.itemsize:
             raise InstrumentError(
@@ -83,8 +83,8 @@ class Preamble:
 class TektronixBase(Dialect):
     """What they have in common.
 
-    The deskew is taken off the time base here and not by the instrument: CH<x>:DESKew is missing on
-    the smaller ones, ends at 125 ns, has steps of 40 ps, and no manual states its sign.
+    The deskew is subtracted from the time base here, not by the instrument: CH<x>:DESKew is missing
+    on the smaller ones, ends at 125 ns, has steps of 40 ps, and no manual states its sign.
     """
 
     port = 4000
@@ -94,7 +94,7 @@ class TektronixBase(Dialect):
     def __init__(self, identity: Identity) -> None:
         super().__init__(identity)
         self.deskew_fs: dict[int, int] = {}
-        """By channel, what `read` takes off the time base."""
+        """By channel, what `read` subtracts from the time base."""
 
     @property
     def inputs(self) -> int:
@@ -109,16 +109,16 @@ class TektronixBase(Dialect):
         raise NotImplementedError
 
     def check(self, setup: Setup) -> None:
-        """Refuse what the instrument does not have, before anything is set."""
+        """Refuse what the instrument does not have, before setting anything."""
         beyond = [channel.number for channel in setup.channels if channel.number > self.inputs]
         if beyond:
             raise InstrumentError(
-                f"{self.identity.model} has {self.inputs} inputs, and channel {beyond[0]} is asked "
-                "for; give the channels of the experiment other numbers."
+                f"{self.identity.model} has {self.inputs} inputs, but channel {beyond[0]} is asked "
+                "for; correct the channel numbers in the experiment."
             )
         if setup.trigger.slope == "either" and not self.either:
             raise InstrumentError(
-                f"{self.identity.model} triggers on one direction only, and trigger_slope is "
+                f"{self.identity.model} triggers on one direction only, but trigger_slope is "
                 '"either"; set it to "rising" or "falling".'
             )
 
@@ -142,7 +142,7 @@ class TektronixBase(Dialect):
         if values[0] != "1" or len(values) != 2:
             raise InstrumentError(
                 f"{self.identity.model} answered {reply[:40]!r} where the state of the acquisition "
-                "was asked for; is it of another family than its name says?"
+                "was asked for; is it of a different family than its name says?"
             )
         return _STATES.get(values[1].upper()[:3], State.PREPARING)
 
@@ -182,8 +182,8 @@ class TektronixBase(Dialect):
     def errors(self) -> Conversation[list[str]]:
         """Empty the event queue; *ESR? makes the events since the last one readable.
 
-        0 and 1 mean that there is none, 400 to 599 are what happened in the ordinary way (power on,
-        operation complete) and warnings, for example that a value was rounded.
+        0 and 1 mean no event; 400 to 599 are normal events (power on, operation complete) and
+        warnings, for example that a value was rounded.
         """
         yield from query("*ESR?")
         events = _EVENT.findall((yield from query("ALLEv?")))

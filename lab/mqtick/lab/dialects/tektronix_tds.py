@@ -83,8 +83,8 @@ class TektronixTds(TektronixBase):
             raise InstrumentError(
                 f"{self.identity.model} moves a channel by {_FARTHEST} divisions at most, and "
                 f"channel {channel.number} needs {abs(position):.3g} for {channel.offset_v:g} V "
-                f"in the middle at {channel.volts_per_division:g} V a division; set "
-                "volts_per_division higher."
+                f"in the middle at {channel.volts_per_division:g} V per division; "
+                "set volts_per_division higher."
             )
         # First: the scale counts at the probe's tip.
         if self.new:

@@ -26,7 +26,7 @@ _BLOCK: Final = re.compile(rb"[^#]{0,30}#(?P<digits>[1-9])(?=\d)")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is to happen to one answer."""
+    """What happens to one answer."""
 
     data: bytes
     delay_s: float = 0.0
@@ -64,7 +64,7 @@ class Faults:
         return happens
 
     def apply(self, command: str, answer: bytes) -> Outcome:
-        """Decide what becomes of an answer."""
+        """Decide what happens to an answer."""
         if not answer:
             return Outcome(answer)
         block = _BLOCK.match(answer)

@@ -29,7 +29,7 @@ class EdgeFeed:
 
     def __init__(self) -> None:
         self.refused = 0
-        """Datagrams that were no record."""
+        """Datagrams that were not records."""
         self._times: dict[int, list[int]] = defaultdict(list)
         self._levels: dict[int, list[bool]] = defaultdict(list)
         self._lock = threading.Lock()
@@ -37,10 +37,10 @@ class EdgeFeed:
         self._path: Path | None = None
 
     def listen(self, path: Path) -> None:
-        """Take the records that come to a path, in a thread; OSError when that cannot be.
+        """Take the records that come to a path, in a thread; OSError if that is not possible.
 
         The kernel keeps as few as ten datagrams for one socket (net.unix.max_dgram_qlen), and a
-        pin does not wait: somebody has to be there who does nothing else.
+        pin does not wait: so a thread has to do nothing else.
         """
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -97,13 +97,13 @@ class EdgeFeed:
 
 
 def _make_room(path: Path) -> None:
-    """Remove a socket that nobody reads any more; OSError where the path is somebody's."""
+    """Remove a socket that nobody reads any more; OSError if the path is in use."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(kind):
-        raise FileExistsError(errno.EEXIST, "is a file, and no socket that could be replaced")
+        raise FileExistsError(errno.EEXIST, "is a file, not a socket that could be replaced")
     with (
         contextlib.suppress(ConnectionRefusedError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other,

@@ -1,4 +1,4 @@
-"""What a simulated family has to write: its commands, its preamble, its codes."""
+"""What a simulated family has to define: its commands, its preamble, its codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Front:
         on("*WAI", lambda _: None)
 
     def answer(self, line: str) -> bytes:
-        """Do one line and return what goes back, b"" for nothing."""
+        """Do one line and return the answer, b"" for none."""
         answers = self.scpi.execute(line)
         if not answers:
             return b""

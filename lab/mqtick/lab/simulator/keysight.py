@@ -1,6 +1,6 @@
 """A simulated Keysight InfiniiVision.
 
-Source: InfiniiVision programmer's guides; the answers' form from drivers of others.
+Source: InfiniiVision programmer's guides; the form of the answers from drivers by other authors.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class KeysightFront(Front):
         return -(-frame.points // self._stride(frame)) if frame else 0
 
     def _stride(self, frame: Frame) -> int:
-        """Return every how many-th point is sent: fewer points may be wanted than there are."""
+        """Return n where every n-th point is sent: fewer points may be wanted than there are."""
         return -(-frame.points // min(self._points or frame.points, frame.points))
 
     def _preamble(self) -> str:

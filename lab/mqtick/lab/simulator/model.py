@@ -24,7 +24,7 @@ from mqtick.pins.base import Clock, monotonic_raw_ns
 __all__ = ["Frame", "Input", "Model", "Physics"]
 
 _ARRIVAL_NS: Final = 10_000_000
-"""How long after an instant its records may still be on their way from another process."""
+"""How long after an instant its records may still be in transit from another process."""
 _GAUSSIAN: Final = NormalDist()
 _SIGMAS_10_90: Final = _GAUSSIAN.inv_cdf(0.9) - _GAUSSIAN.inv_cdf(0.1)
 _SIGMAS: Final = np.linspace(-5.0, 5.0, 2001)
@@ -58,7 +58,7 @@ class Model:
         self.single = False
         self.running = False
         self.never_triggers = False
-        """Whether no trigger comes ever, whatever the signal does."""
+        """Whether no trigger ever comes, whatever the signal does."""
         self.fails_to_trigger: Callable[[], bool] = lambda: False
         """Asked at the start of an acquisition: a fault, no trigger comes in this one."""
         self._blind = False
@@ -71,7 +71,7 @@ class Model:
 
     @property
     def span_s(self) -> float:
-        """Length of a record in s; set: ValueError when it is none."""
+        """Length of a record in s; set: ValueError if it is not valid."""
         return self._span_s
 
     @span_s.setter
@@ -82,7 +82,7 @@ class Model:
 
     @property
     def before(self) -> float:
-        """Share of a record before its trigger, held to 0 to 1; set: ValueError when it is none."""
+        """Share of a record before its trigger, limited to 0 to 1; set: ValueError if not valid."""
         return self._before
 
     @before.setter

@@ -10,7 +10,7 @@ __all__ = ["Frame", "Input", "Physics"]
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """What a real instrument has and ours pretends to have.
+    """The properties of a real instrument that ours simulates.
 
     Attributes:
         bits: of the converter.
@@ -26,8 +26,8 @@ class Physics:
             by it (before the deskew that the user sets).
         trigger_jitter_s: standard deviation of what the instrument gets wrong about the instant
             of its trigger.
-        asynchronous: the sample clock stands at a random phase to the trigger, as in life.
-        seed: of all that is random.
+        asynchronous: the sample clock has a random phase relative to the trigger, as in reality.
+        seed: of everything random.
     """
 
     bits: int = 8
@@ -47,10 +47,10 @@ class Physics:
 
 @dataclass(slots=True)
 class Input:
-    """One input as it is set; ValueError where a number is none that an instrument takes.
+    """One input as it is set; ValueError where a number is not valid that an instrument takes.
 
-    `coupling` "AC" takes away the level that the line had before an edge or a record (it rests
-    much longer than the coupling's time constant), "GND" takes the signal away.
+    `coupling` "AC" removes the level that the line had before an edge or a record (it rests
+    much longer than the coupling's time constant), "GND" removes the signal.
     """
 
     on: bool = False

@@ -39,11 +39,11 @@ class RigolFront(RigolWaveform):
     frames: ClassVar[str] = "FRAMes"
     tags: ClassVar[bool] = True
     lag_s: ClassVar[float] = 0.03
-    """How long after :SINGle it goes on to say STOP; 0.3 s with real ones."""
+    """How long after :SINGle it still says STOP; 0.3 s on real ones."""
     says_refused_depth: ClassVar[bool] = True
-    """Whether a depth that it does not take is an error."""
+    """Whether a depth that it does not accept is an error."""
     stale_depth: ClassVar[bool] = False
-    """Whether reading goes on with the old depth until the mode was another one."""
+    """Whether reading keeps the old depth until the mode has changed."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -94,7 +94,7 @@ class RigolFront(RigolWaveform):
         self.start(single=True)
 
     def start(self, *, single: bool, segments: int = 1) -> None:
-        """Begin to record so many frames."""
+        """Begin to record that many frames."""
         for source in self.model.inputs.values():
             # The offset comes in steps of eight bits, so that yorigin can be a whole number.
             step = source.volts_per_division * self.model.physics.divisions / 256

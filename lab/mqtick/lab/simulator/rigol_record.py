@@ -24,7 +24,7 @@ class Recorder:
         self.enabled = False
         self.shown = 1
         self.refresh_s = _REFRESH_S
-        """How long the time of the frame before goes on to be told."""
+        """How long the time of the previous frame is still reported."""
         self._front = front
         self._wanted = 1
         self._worked_out: int | None = None

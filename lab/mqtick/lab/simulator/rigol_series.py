@@ -51,7 +51,7 @@ class RigolMso5000Front(RigolFront):
 
 
 class RigolDhoFront(RigolFront):
-    """DHO924S: twelve bits in the upper part of a word; the preamble tells of one page only."""
+    """DHO924S: twelve bits in the upper part of a word; the preamble describes only one page."""
 
     name = "rigol-dho"
     identity = "RIGOL TECHNOLOGIES,DHO924S,SIMULATED,00.01.02"
@@ -79,7 +79,7 @@ class RigolDhoFront(RigolFront):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        # Others saw 0 for as long as it runs (libsigrok, pull request 229).
+        # Other authors saw 0 for as long as it runs (libsigrok, pull request 229).
         self.scpi.on("*OPC?", lambda _: str(int(not model.running)))
 
     def announced(self, frame: Frame) -> int:

@@ -149,13 +149,13 @@ class RigolWaveform(Front):
 
 
 def choice_of(text: str, known: Iterable[str]) -> str:
-    """Return the short form of a word; ValueError when it is none of those that are known."""
+    """Return the short form of a word; ValueError if it is not a known one."""
     (found,) = (short for short in known if text.upper().startswith(short))
     return found
 
 
 def channel_of(text: str) -> int:
-    """Return the number of CHANnel1 to CHANnel4; ValueError when it is none."""
+    """Return the number of CHANnel1 to CHANnel4; ValueError if it is not one."""
     number = int(text.upper().removeprefix("CHANNEL").removeprefix("CHAN"))
     if not 1 <= number <= 4:
         raise ValueError

@@ -18,7 +18,7 @@ Handler = Callable[..., str | bytes | None]
 class Scpi:
     """A table of commands. A handler is given the numeric suffixes as int, then the argument text.
 
-    Raising ValueError (a number that is none, a choice that does not exist) puts -224 into the
+    Raising ValueError (an invalid number, a choice that does not exist) puts -224 into the
     error queue, as an instrument would. A command that was added later goes before earlier ones,
     so that a family may replace what all have in common.
     """
@@ -51,8 +51,8 @@ class Scpi:
         """Do one line of commands (`;` between them) and return the answers, in order.
 
         A command that begins neither with `:` nor with `*` stands where the one before it stood:
-        `:CHANnel1:SCALe 1;OFFSet 0` (SCPI-99, 6.2.4). One that is none there may still be a whole
-        one, for several makers do not take the rule seriously.
+        `:CHANnel1:SCALe 1;OFFSet 0` (SCPI-99, 6.2.4). One that is unknown there may still be a
+        complete command: several makers do not follow the rule.
         """
         answers: list[str | bytes] = []
         path = ""
@@ -98,7 +98,7 @@ class Scpi:
 
 
 def _quotable(text: str) -> str:
-    """Return what of a command may stand between quotes in an answer of one line."""
+    """Return the part of a command that may be quoted in a one-line answer."""
     return "".join(c for c in text[:60] if " " <= c <= "~" and c != '"')
 
 

@@ -34,7 +34,7 @@ class InstrumentServer:
         front.model.fails_to_trigger = lambda: self.faults.happens("no-trigger")
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen; `port` then says where. OSError when that cannot be."""
+        """Listen; `port` then says where. OSError if that is not possible."""
         self._server = await asyncio.start_server(self._serve, host, port, limit=_LONGEST_LINE)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -51,7 +51,7 @@ class InstrumentServer:
                     break
         except (ConnectionError, asyncio.CancelledError):
             pass  # the other end has gone, or the server stops
-        except (ValueError, TimeoutError):  # readline's word for a line too long; nobody reads
+        except (ValueError, TimeoutError):  # readline's error for a line too long; nobody reads
             self.refused += 1
         finally:
             self._connections.discard(task)

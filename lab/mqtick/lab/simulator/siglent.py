@@ -34,7 +34,7 @@ _TIME_BASES = tuple(
 
 
 class SiglentFront(Front):
-    """Words hold the 12 bits of the converter in their upper bits, signed, 7680 a division."""
+    """Words hold the 12 bits of the converter in their upper bits, signed, 7680 per division."""
 
     name = "siglent"
     identity = "Siglent Technologies,SDS824X HD,SIMULATED,4.8.12.1.1.6.5"

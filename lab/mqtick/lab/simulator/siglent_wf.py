@@ -1,6 +1,7 @@
 """A simulated Siglent of the older command set: an SDS1104X-E.
 
-Source: programming guide for the SDS series PG01-E02; the answers' form from drivers of others.
+Source: programming guide for the SDS series PG01-E02; the form of the answers from drivers by other
+authors.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _READY, _NEW_SIGNAL = 8192, 1
 
 
 class SiglentWfFront(Front):
-    """Signed octets, 25 a division; blocks with a header before and two line ends after."""
+    """Signed octets, 25 per division; blocks with a header before and two line ends after."""
 
     name = "siglent-wf"
     identity = "Siglent Technologies,SDS1104X-E,SIMULATED,8.2.6.1.37R9"
@@ -45,7 +46,7 @@ class SiglentWfFront(Front):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.lost: list[str] = []
-        """Commands that begin so are dropped without a word, once each, as in life."""
+        """Commands that begin like this are dropped silently, once each, as in reality."""
         self._headers = True
         self._mode = "AUTO"
         self._scale_s, self._centre_s = 1e-4, 0.0
@@ -234,7 +235,7 @@ class SiglentWfFront(Front):
         if text != "DAT2":
             described = b"" if frame is None else self._descriptor(channel, frame)
             data = described + (data if text == "ALL" else b"")
-            text = "ALL"  # so an SDS1072CML heads its descriptor, too
+            text = "ALL"  # an SDS1072CML starts its descriptor like this, too
         header = f"C{channel}:WF " if self._headers else ""
         return f"{header}{text},".encode() + definite_block(data)
 

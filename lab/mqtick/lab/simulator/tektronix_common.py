@@ -1,6 +1,6 @@
 """What the simulated Tektronix oscilloscopes have in common.
 
-Sources: as the dialects' (tektronix_common); the answers' form from drivers of others.
+Sources: as the dialects' (tektronix_common); the form of the answers from drivers by other authors.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TektronixFront(Front):
         if not self._readable:
             return _PENDING
         self._readable = False
-        # The codes stand without the sign that SCPI gives them.
+        # The codes are without the sign that SCPI gives them.
         events = [error.removeprefix("-") for error in self.scpi.errors]
         self.scpi.errors.clear()
         return ",".join(events)
@@ -199,7 +199,7 @@ class TektronixFront(Front):
         return names[self.signed, self.low_first] + "BINARY"
 
     def frame(self) -> Frame:
-        """Return the record that is to be read; ValueError (an event) where there is none."""
+        """Return the record that is to be read; ValueError (an event) if there is none."""
         self.model.poll()
         if not self.model.frames or not self.model.inputs[self.source].on:
             raise ValueError

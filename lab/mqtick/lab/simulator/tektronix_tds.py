@@ -24,7 +24,7 @@ class TektronixTdsFront(TektronixFront):
     trigger = "TRIGger:MAIn"
     either = False
     steps: ClassVar[tuple[float, ...]] = (1, 2.5, 5, 10)
-    """Of the time a division, in a decade."""
+    """Of the time per division, in a decade."""
     limit: ClassVar[float] = 50.0
     """How many divisions a channel can be moved."""
     preambles: ClassVar[tuple[str, ...]] = ("WFMPre",)
@@ -64,7 +64,7 @@ class TektronixTdsFront(TektronixFront):
         return head + curve if isinstance(curve, str) else head.encode() + curve
 
     def set_scale(self, text: str) -> None:
-        """Set the time a division: the nearest that it has."""
+        """Set the time per division: the nearest that it has."""
         wanted = min(max(float(text), 1e-9), 50.0)
         decade = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
         self.scale_s = min((step * decade for step in self.steps), key=lambda s: abs(s - wanted))

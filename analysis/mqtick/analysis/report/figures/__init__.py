@@ -1,4 +1,4 @@
-"""The figures of a report: which there are of a result, in the order in which they are shown."""
+"""The figures of a report: which ones a result has, in the order in which they are shown."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _CLOCKS: Final = 4
 
 
 def pictures_of(results: Sequence[Result]) -> list[Picture]:
-    """Return the pictures for which there is data, the one that says most first.
+    """Return the pictures for which there is data, the most telling one first.
 
-    Of one result all of its own; of several what compares them.
+    For one result, all of its own; for several, those that compare them.
     """
     if len(results) > 1:
         return compare_pictures(results)
@@ -47,7 +47,7 @@ def _of_quantity(result: Result, quantity: QuantityResult) -> list[Picture | Non
     growth = growth_picture(result, quantity)
     rest = [ecdf_picture(result, quantity), over_time_picture(result, quantity)]
     several = sum(row.subscribers is not None for row in quantity.rows) > 1
-    # With one N a point beside published points says less than the distribution.
+    # With one N, a point next to published points says less than the distribution.
     return [growth, *rest] if several else [rest[0], growth, rest[1]]
 
 

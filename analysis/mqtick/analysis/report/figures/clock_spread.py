@@ -31,7 +31,7 @@ def clock_spread_picture(result: Result, clock: ClockSummary) -> Picture | None:
         f"clock-spread-{name}",
         f"Constant part and spread of {name}",
         f"Time errors {when}, {len(values):,} of them. The line is the constant part (their mean), "
-        "the bar one standard deviation either way: averaging takes away the second, never the "
+        "the bar one standard deviation either way: averaging reduces the second, never the "
         "first.",
         f"Histogram of {name}'s time error: constant part {told(clock.constant_us)}, "
         f"spread {told(clock.spread_us)}.",

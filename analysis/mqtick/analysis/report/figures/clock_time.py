@@ -30,15 +30,15 @@ def clock_time_picture(result: Result, clock: ClockSummary) -> Picture | None:
         return None
     caption = "Time error, reference minus local: positive is late, the clock is behind."
     if clock.errors.lower_ns is not None:
-        caption += " Shade: the interval that was stated with each."
+        caption += " Shade: the interval stated with each."
         if clock.outside is not None:
-            caption += f" {clock.outside:,} of {len(clock.after.seconds):,} leave 0 out."
+            caption += f" {clock.outside:,} of {len(clock.after.seconds):,} exclude 0."
     if clock.converged_after_s:
         caption += f" Converged after {short(clock.converged_after_s)} s."
     if clock.holdovers:
         caption += " Grey: gaps without measurements."
     if _needs_two(clock):
-        caption += " Above: all of it; below: after convergence."
+        caption += " Above: the whole time; below: after convergence."
     constant = told(clock.constant_us)
     return Picture(
         f"clock-time-{clock.errors.name}",
@@ -100,7 +100,7 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
             )
             _panel(axes, clock, since, factor, size)
         last = panels[-1][0]
-        last.set_xlabel(f"time since the begin in {name}")
+        last.set_xlabel(f"time since the start in {name}")
         if two:
             panels[0][0].tick_params(labelbottom=False)
             figure.text(
@@ -145,7 +145,7 @@ def _scale(clock: ClockSummary, chosen: npt.NDArray[np.bool_], factor: float) ->
 
 
 def columns(seconds: Array, least: Array, most: Array) -> tuple[Array, Array, Array]:
-    """Return at most so many columns, each with the least and the largest within it."""
+    """Return at most that many columns, each with the least and the largest within it."""
     n = len(seconds)
     if n <= 2 * _COLUMNS:
         return seconds, least, most

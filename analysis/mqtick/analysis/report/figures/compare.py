@@ -1,4 +1,4 @@
-"""Several measurements beside each other, as in the published figure 9."""
+"""Several measurements side by side, as in the published figure 9."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _of_quantity(
         pictures.append(
             Picture(
                 f"compare-growth-{quantity}",
-                f"{quantity.capitalize()} over the number of subscribers",
+                f"{quantity.capitalize()} against the number of subscribers",
                 f"Mean of |{quantity}|; thick bar: its interval, an arrow where it goes beyond the "
                 "axis; thin bar: standard deviation of single shots; line: a + b N with its "
                 f"band. Hollow: published means and standard deviations ({SHORT}), of 20 shots "
@@ -94,9 +94,9 @@ def _of_quantity(
             Picture(
                 f"compare-b-{quantity}",
                 f"Growth of {quantity} with each subscriber",
-                "b of a + b N with its interval: what one subscriber more costs. Hollow: from the "
+                "b of a + b N with its interval: what one more subscriber costs. Hollow: from the "
                 f"published means at 2 and 100 subscribers.{spare}",
-                f"{quantity.capitalize()} a subscriber: {slopes}.",
+                f"{quantity.capitalize()} per subscriber: {slopes}.",
                 lambda width: _draw_slopes(width, quantity, sloped, simulated=simulated),
             )
         )
@@ -224,5 +224,5 @@ def _draw_slopes(
             label.set_color(bar[1].ink.light)
         axes.grid(axis="y", visible=False)
         axes.axvline(0, color=style.INK.light, linewidth=0.8, visible=x.kind != "log")
-        axes.set_xlabel(f"b in {unit} a subscriber")
+        axes.set_xlabel(f"b in {unit} per subscriber")
         return figure

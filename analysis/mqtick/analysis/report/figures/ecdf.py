@@ -62,7 +62,7 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
             )
         ]
     limits = limits_of_values([result], quantity.quantity)
-    left_out = f" {len(looks)} of {several} N are drawn." if several > len(looks) else ""
+    left_out = f" {len(looks)} of {several} values of N are drawn." if several > len(looks) else ""
     own = [clock for clock in result.clocks if clock.errors.name == quantity.node]
     unit = unit_for_clocks(own) if own else unit_for([quantity])
     slug = f"-{quantity.node}" if quantity.node else ""
@@ -78,7 +78,7 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
         f"ecdf-{quantity.quantity}{slug}",
         f"Distribution of {quantity.title[0].lower()}{quantity.title[1:]}",
         f"Above: the share of {of} at or below a value. Below: the share beyond it, on a "
-        "logarithm, so that rare late ones can be read; it ends where one is left."
+        "logarithmic scale, so that rare late ones can be read; it ends at the last one."
         + left_out
         + (f" {sign}" if sign else ""),
         f"{alt}.",

@@ -1,4 +1,4 @@
-"""Mean and spread over the number of subscribers, beside the published figure 9."""
+"""Mean and spread against the number of subscribers, next to the published figure 9."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
         sign, slope = "−" if line.b.value < 0 else "+", told(line.b).lstrip("−")
         says = (
             f" The robust line, with its band, is {told(line.a)} {sign} "
-            f"{slope} a subscriber; of skewed values it is below the means."
+            f"{slope} per subscriber; for skewed values it lies below the means."
         )
     percent = f"{100 * result.confidence:g}{_NBSP}%"
     return Picture(
         f"growth-{name}",
-        f"{quantity.title} over the number of subscribers",
+        f"{quantity.title} against the number of subscribers",
         f"Mean of |{name}|; thick bar: its {percent} interval, with an arrow where it goes beyond "
         f"the axis; thin bar: standard deviation of single shots.{says} Hollow: published means "
         f"and standard deviations ({SHORT}), of 20 shots each.",
@@ -230,7 +230,7 @@ def _series(
     if line is not None:
         _line(axes, one, factor, x)
         if with_slope:
-            text += f": {told(line.b)} a{_NBSP}subscriber"
+            text += f": {told(line.b)} per{_NBSP}subscriber"
     return Label(means[-1], text, one.look.ink, bold=True, x=numbers[-1])
 
 

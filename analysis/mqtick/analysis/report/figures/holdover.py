@@ -23,7 +23,7 @@ _GAPS: Final = 3
 
 
 def holdover_picture(result: Result, clock: ClockSummary) -> Picture | None:
-    """Return the error around the longest gaps, None where there is none."""
+    """Return the error around the longest gaps, None if there is none."""
     seen = clock.errors.seconds
     gaps = tuple(
         gap
@@ -37,8 +37,8 @@ def holdover_picture(result: Result, clock: ClockSummary) -> Picture | None:
     return Picture(
         f"holdover-{clock.errors.name}",
         f"Holdover of {clock.errors.name}",
-        "Time error around the longest gaps without measurements: how far the clock had gone "
-        "when they came again, and how it came back."
+        "Time error around the longest gaps without measurements: how far the clock had "
+        "drifted when they resumed, and how it recovered."
         + (f" {len(gaps)} of {len(clock.holdovers)} gaps." if len(clock.holdovers) > 1 else ""),
         f"Time error of {clock.errors.name} changed by {in_words(longest.change_ns / 1000)} over "
         f"a gap of {short(seconds)} s.",
@@ -102,7 +102,7 @@ def _draw_gaps(
                     axes.plot(
                         at, low, color=style.BLUE.light, linewidth=1.0, marker=".", markersize=3
                     )
-            axes.set_xlabel(f"time since the gap's begin in {name}")
+            axes.set_xlabel(f"time since the start of the gap in {name}")
             came = values[~before]
             change = short(gap.change_ns / 1000 * factor)
             text = (

@@ -1,4 +1,4 @@
-"""Labels beside what they name, which do not lie on one another."""
+"""Labels next to what they name, without overlaps."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
     alt = f"{len(quantity.values_us)} values of {quantity.quantity} over {over}"
     if drift is not None:
         sure = quantity.drift is not None and quantity.drift.significant
-        said = "" if sure else "; its interval holds 0"
+        said = "" if sure else "; its interval contains 0"
         caption += f" Dashed: drift of {_amount(drift)}, within each N{said}."
         alt += f", drift {_amount(drift)}"
     return Picture(

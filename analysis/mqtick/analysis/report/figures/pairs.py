@@ -28,9 +28,9 @@ def pairs_picture(result: Result) -> Picture | None:
     i, j = divmod(int(np.nanargmax(pairs.median_us)), len(pairs.nodes))
     return Picture(
         "pairs",
-        "Skew between every two nodes",
-        "Median of the column's edge minus the row's, of the shots that have both "
-        f"({least} at least): orange is positive, the column's node is later; purple is negative.",
+        "Skew between each pair of nodes",
+        "Median of the column's edge minus the row's, over the shots that have both "
+        f"(at least {least}): orange is positive, the column's node is later; purple is negative.",
         f"Pairwise median skew of {len(pairs.nodes)} nodes; the largest is "
         f"{in_words(float(pairs.median_us[i, j]))}, {pairs.nodes[j]} after {pairs.nodes[i]}.",
         lambda width: _draw(width, pairs, simulated=result.measurement.simulated),

@@ -1,4 +1,4 @@
-"""A picture of a report: what it is called, what it says, how it is drawn, which limits it has."""
+"""A picture of a report: its name, what it says, how it is drawn, which limits it has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Picture:
         name: of its files, without ending, unique within a report: "growth-skew".
         title: a few words.
         caption: how to read it, in sentences.
-        alt: what it shows, in words, for whoever does not see it.
+        alt: what it shows, in words, for people who cannot see it.
         draw: draws it for a width in inches: 7.6 for a page, 3.7 for a phone.
     """
 

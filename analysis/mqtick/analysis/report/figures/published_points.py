@@ -1,4 +1,4 @@
-"""The published points of figure 9, as hollow markers beside ours."""
+"""The published points of figure 9, as hollow markers next to ours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 ASIDE_POINTS: Final = 8.0
-"""How far published points stand beside their N, so that ours can be seen."""
+"""How far published points stand from their N, so that ours can be seen."""
 
 
 class Point(NamedTuple):

@@ -45,7 +45,7 @@ def axis_scale(
     array = array[np.isfinite(array)]
     if not len(array):
         return Scale("linear", 0.0, 1.0)
-    # What is nothing beside the largest, or in any unit, must not reach the logarithms.
+    # What is negligible next to the largest, or in any unit, must not reach the logarithms.
     array = np.where(np.abs(array) < max(_NOTHING * np.abs(array).max(), 1e-30), 0.0, array)
     low, high = float(array.min()), float(array.max())
     if low > 0 and high / low >= log_ratio:

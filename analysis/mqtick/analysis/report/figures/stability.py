@@ -41,7 +41,7 @@ def stability_picture(result: Result, clock: ClockSummary) -> Picture | None:
         f"Stability of {name}",
         f"Over the observation interval; bars: {100 * result.confidence:g}\N{NO-BREAK SPACE}% "
         "intervals (MTIE is a maximum and has none). Dashed: masks of standards, the two nearest "
-        "to each measure. Samples of a client hold its network's noise too.",
+        "to each measure. A client's samples also contain the noise of its network.",
         f"Stability of {name}: {told}.",
         lambda width: _draw(width, clock, drawn, simulated=result.measurement.simulated),
     )

@@ -39,12 +39,12 @@ def waveforms_picture(result: Result) -> Picture | None:
     shown = nodes[:_MOST]
     far = _far_apart(example, shown)
     caption = (
-        f"Shot {example.number}. Each node's voltage around its edges, above one another on the "
-        "same time; the mark on each is the edge that was found."
+        f"Shot {example.number}. Each node's voltage around its edges, stacked on the same time "
+        "axis; the mark on each is the edge that was found."
     )
     if far:
         caption += (
-            " Below: edges from near; the shade is how far the instant may be off, either way."
+            " Below: edges close up; the shade shows how far the instant may be off, either way."
         )
     if len(shown) < len(nodes):
         caption += f" {len(shown)} of {len(nodes)} nodes are drawn."
