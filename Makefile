@@ -6,7 +6,7 @@ export PATH := $(shell . scripts/env.sh && printf '%s' "$$PATH")
 
 PYTHON_BIN := .venv/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
-ROOMS := protocol pins service timeserver client analysis lab
+ROOMS := protocol mqtt pins service timeserver client analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mqtick.protocol.stamps import KernelSocket, Source
+from mqtick.mqtt.stamps import KernelSocket, Source
 
 # How long an example takes says how busy the machine is. Where a change is judged, the same
 # examples each time: whoever explores has new ones.

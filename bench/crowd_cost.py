@@ -26,7 +26,7 @@ from bench.harness import Ratio, Report, Row, progress, quantile
 from bench.programs import like_the_unit, may_be_real_time, started, time_server
 from demo.local_broker import Mosquitto, running
 from mqtick.lab.control import Control, NodeError
-from mqtick.protocol.broker import parse_broker_url
+from mqtick.mqtt.broker import parse_broker_url
 
 _SIZES = (100, 300, 598)
 _INTERVAL_S = 0.1

@@ -10,8 +10,8 @@ from typing import Any
 
 from mqtick.lab import crowd
 from mqtick.lab.crowd_member import Member, State
-from mqtick.protocol.broker import parse_broker_url
-from mqtick.protocol.loop import Loop
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.loop import Loop
 
 
 class EagerMember(Member):

@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from mqtick.protocol.broker import parse_broker_url
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
-from mqtick.protocol.stamps import Source, Transmit
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.stamps import Source, Transmit
 from mqtick.service import realtime
 
 _TOPIC = "bench/stamps"

@@ -20,10 +20,10 @@ from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
-from mqtick.protocol.loop import Loop
 
 _SECOND = 1_000_000_000
 METHODS = ("best", "echo", "two-way", "one-way")

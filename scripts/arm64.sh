@@ -49,25 +49,25 @@ PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt .venv/bin/py
 # qemu keeps the option SO_TIMESTAMPING from the kernel, so that there are no kernel timestamps, and
 # catches every signal itself, so that nobody sees when the program starts to.
 not_under_qemu=(
-  protocol/tests/test_mqtt_live.py::test_a_message_goes_to_the_broker_and_back
-  protocol/tests/test_mqtt_tls.py::test_a_broker_that_our_authority_vouches_for_is_believed
-  protocol/tests/test_stamps.py::test_the_kernel_stamps_what_is_received
-  protocol/tests/test_stamps.py::test_the_kernel_stamps_what_is_sent_and_when_it_was_asked
-  protocol/tests/test_stamps.py::test_several_messages_have_each_their_own_stamp
-  protocol/tests/test_stamps.py::test_a_stamp_is_matched_by_its_number_though_another_was_lost
-  protocol/tests/test_stamps.py::test_the_error_queue_is_empty_afterwards_and_no_poll_returns_for_it
-  protocol/tests/test_stamps.py::test_stamps_that_never_come_take_no_memory_without_end
-  protocol/tests/test_stamps.py::test_small_reads_cost_one_system_call_and_keep_the_stamp
-  protocol/tests/test_stamps.py::test_ipv6_has_stamps_too
-  protocol/tests/test_stamps.py::test_kernels_that_refuse_the_new_option_in_a_message_stamp_transmissions_too
-  protocol/tests/test_stamps.py::test_kernels_without_the_new_option_are_asked_with_the_old_one
+  mqtt/tests/test_mqtt_live.py::test_a_message_goes_to_the_broker_and_back
+  mqtt/tests/test_mqtt_tls.py::test_a_broker_that_our_authority_vouches_for_is_believed
+  mqtt/tests/test_stamps.py::test_the_kernel_stamps_what_is_received
+  mqtt/tests/test_stamps.py::test_the_kernel_stamps_what_is_sent_and_when_it_was_asked
+  mqtt/tests/test_stamps.py::test_several_messages_have_each_their_own_stamp
+  mqtt/tests/test_stamps.py::test_a_stamp_is_matched_by_its_number_though_another_was_lost
+  mqtt/tests/test_stamps.py::test_the_error_queue_is_empty_afterwards_and_no_poll_returns_for_it
+  mqtt/tests/test_stamps.py::test_stamps_that_never_come_take_no_memory_without_end
+  mqtt/tests/test_stamps.py::test_small_reads_cost_one_system_call_and_keep_the_stamp
+  mqtt/tests/test_stamps.py::test_ipv6_has_stamps_too
+  mqtt/tests/test_stamps.py::test_kernels_that_refuse_the_new_option_in_a_message_stamp_transmissions_too
+  mqtt/tests/test_stamps.py::test_kernels_without_the_new_option_are_asked_with_the_old_one
   client/tests/test_doctor.py::test_the_probe_finds_the_kernels_timestamps_on_this_host
   client/tests/test_doctor.py::test_a_good_host_has_no_failure
   client/tests/test_client_cli.py::test_control_c_ends_a_wait_without_a_traceback
 )
 if [ $# -eq 0 ]; then
   say "left out, because qemu cannot run them:" "${not_under_qemu[@]##*::}"
-  set -- "${not_under_qemu[@]/#/--deselect=}" -m 'not slow and not steers_clock' protocol/tests client/tests
+  set -- "${not_under_qemu[@]/#/--deselect=}" -m 'not slow and not steers_clock' protocol/tests mqtt/tests client/tests
 fi
 mkdir -p "$tree/mqtick"
 mount --bind -o ro . "$tree/mqtick"

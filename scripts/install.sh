@@ -98,7 +98,7 @@ try:
 except names["BrokerError"] as error:
     print(error)'
   python=$(find_python)
-  why=$(printf %s "$broker" | "$python" -c "$code" "$here/protocol/mqtick/protocol/broker.py")
+  why=$(printf %s "$broker" | "$python" -c "$code" "$here/mqtt/mqtick/mqtt/broker.py")
   [ -z "$why" ] || die 2 "BROKER= cannot be used, and nothing was written:" \
     "${why/password_file/PASSWORD_FILE}. Write for example BROKER=mqtt://broker.lan"
 }

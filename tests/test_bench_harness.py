@@ -22,8 +22,9 @@ from bench.harness import Ratio, Report, Row, quantile
 from bench.readme import table
 from bench.sniffer import Sniffer
 from bench.steered import Taken, taken
-from mqtick.protocol.frames import encode_publish
-from mqtick.protocol.precise import Leap, Source, Time
+from mqtick.mqtt.frames import encode_publish
+from mqtick.mqtt.stamps import Source
+from mqtick.protocol.precise import Leap, Time
 
 MS = 1_000_000
 

@@ -23,7 +23,7 @@ from mqtick.service.settings_schema import Key, describe, problem_with
 from mqtick.timeserver.config import Settings as ServerSettings
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("protocol", "pins", "service", "timeserver", "client", "analysis", "lab")
+ROOMS = ("protocol", "mqtt", "pins", "service", "timeserver", "client", "analysis", "lab")
 FOLDERS = ("ansible", "bench", "bench/results", "demo", "tests")
 DOCUMENTS = sorted(
     [

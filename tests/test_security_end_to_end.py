@@ -38,9 +38,10 @@ from rig import (
 )
 
 from demo.local_broker import free_port
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol.auth import Keys, derive_broadcast_key, derive_client_key
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
-from mqtick.protocol.precise import TAG_OCTETS, FollowUp, Leap, Reply, Request, Source, Time
+from mqtick.protocol.precise import TAG_OCTETS, FollowUp, Leap, Reply, Request, Time
 
 pytestmark = [needs_mosquitto, pytest.mark.slow]
 

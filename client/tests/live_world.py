@@ -13,10 +13,10 @@ from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings as ClientSettings
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
+from mqtick.mqtt.broker import Broker, parse_broker_url
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import Broker, parse_broker_url
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
-from mqtick.protocol.loop import Loop
 from mqtick.timeserver.config import Settings as ServerSettings
 from mqtick.timeserver.server import Server
 

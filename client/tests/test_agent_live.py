@@ -21,11 +21,12 @@ from mqtick.client.foreign import ForeignTrack
 from mqtick.client.sample import Kind
 from mqtick.client.status import status
 from mqtick.client.status_text import status_lines
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol.auth import KeyFileError, Keyring
-from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.precise import Leap, Source, Time
+from mqtick.protocol.precise import Leap, Time
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live_world import HAS_BROKER, SECOND, US, World
@@ -311,7 +312,8 @@ FLOOD = """
 import sys, time
 import paho.mqtt.client as paho
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.precise import Leap, Source, Time
+from mqtick.mqtt.stamps import Source
+from mqtick.protocol.precise import Leap, Time
 client = paho.Client(paho.CallbackAPIVersion.VERSION2)
 client.connect("127.0.0.1", int(sys.argv[1]))
 client.loop_start()

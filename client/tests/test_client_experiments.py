@@ -14,8 +14,8 @@ import pytest
 
 from mqtick.client import experiments as experiments_module
 from mqtick.client.experiments import Experiments
+from mqtick.mqtt.frames import Arrival
 from mqtick.pins import Edge
-from mqtick.protocol.frames import Arrival
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live_world import HAS_BROKER, Client, World

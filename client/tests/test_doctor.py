@@ -30,13 +30,13 @@ from mqtick.client.doctor import Host
 from mqtick.client.doctor_host import Identity
 from mqtick.client.doctor_listen import Heard, Server
 from mqtick.client.doctor_probes import Probes
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.stamps import Source as Stamped
+from mqtick.mqtt.stamps import Stamp
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import parse_broker_url
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
-from mqtick.protocol.stamps import Source as Stamped
-from mqtick.protocol.stamps import Stamp
 from mqtick.protocol.topics import TopicTree
 from mqtick.service import (
     ChronydError,

@@ -18,8 +18,8 @@ import pytest
 from mqtick.client import doctor_broker, doctor_listen, doctor_probes
 from mqtick.client.config import Settings
 from mqtick.client.doctor_listen import Heard
+from mqtick.mqtt.broker import parse_broker_url
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service.check import Check
 

@@ -18,7 +18,7 @@ from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.exchange import echo, one_way, two_way
 from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample, Verdict
-from mqtick.protocol.stamps import Source
+from mqtick.mqtt.stamps import Source
 
 pytestmark = pytest.mark.slow
 

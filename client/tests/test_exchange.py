@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.exchange import echo, link_difference, one_way, two_way
 from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample, Verdict
-from mqtick.protocol.stamps import Source
+from mqtick.mqtt.stamps import Source
 
 SETTINGS = EstimatorSettings()
 ORIGIN = Origin(

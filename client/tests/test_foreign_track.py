@@ -18,10 +18,10 @@ from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
 from mqtick.client.status import frequency_ppb
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.properties import decode_properties, encode_properties
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.properties import decode_properties, encode_properties
-from mqtick.protocol.stamps import Source, Stamp, Transmit
 
 sys.path.insert(0, str(Path(__file__).parent))
 from track_bench import MS, NAME, SECOND, US, StillClock

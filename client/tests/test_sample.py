@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from mqtick.client.sample import Counters, Kind, Reading, Reason, Sample, Verdict, best
-from mqtick.protocol.stamps import Source
+from mqtick.mqtt.stamps import Source
 
 
 def sample(kind: Kind = Kind.ECHO, delay_ns: int = 100, **fields: object) -> Sample:

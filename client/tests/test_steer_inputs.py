@@ -23,7 +23,7 @@ from mqtick.client.estimate import Estimate
 from mqtick.client.estimator import Estimator
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, Sample, Verdict
-from mqtick.protocol.loop import Loop
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.steps import StepDetector
 
 MS, US, SECOND = 1_000_000, 1_000, 1_000_000_000

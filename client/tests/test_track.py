@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from mqtick.client.estimate import State
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Reason, Verdict
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.precise import Leap, Source
+from mqtick.protocol.precise import Leap
 
 sys.path.insert(0, str(Path(__file__).parent))
 from track_bench import KEYS, MS, NAME, OFFSET_NS, OTHER_KEYS, SECOND, TREE, US, WAY_NS, Bench

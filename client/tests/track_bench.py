@@ -9,8 +9,9 @@ from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Verdict
 from mqtick.client.track import Track
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.frames import Arrival
 from mqtick.protocol.precise import (
     TAG_OCTETS,
     Echo,
@@ -18,10 +19,8 @@ from mqtick.protocol.precise import (
     Leap,
     Reply,
     Request,
-    Source,
     Time,
 )
-from mqtick.protocol.stamps import Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 
 MS, US, SECOND = 1_000_000, 1_000, 1_000_000_000

@@ -12,8 +12,8 @@ import paho.mqtt.client as paho
 
 from mqtick.lab.control import Control, NodeError
 from mqtick.lab.crowd import Crowd
-from mqtick.protocol.broker import Broker
-from mqtick.protocol.loop import Loop
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.loop import Loop
 
 __all__ = ["Running", "clock_on"]
 

@@ -18,11 +18,11 @@ import pytest
 
 from demo.local_broker import Amqtt, Mosquitto, Nats, program, running
 from mqtick.lab.cli import main
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import SystemClock
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
 from mqtick.timeserver import Server, Settings
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -17,7 +17,7 @@ from crowd_rig import Running
 
 from demo.local_broker import Mosquitto, free_port, program, running
 from mqtick.lab.control import Control, NodeError
-from mqtick.protocol.broker import parse_broker_url
+from mqtick.mqtt.broker import parse_broker_url
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 

@@ -27,8 +27,8 @@ from mqtick.lab.cli import main
 from mqtick.lab.control import Control, NodeError
 from mqtick.lab.crowd_member import Entrance, Member, State, connect_packet, subscribe_packet
 from mqtick.lab.open_files import make_room
-from mqtick.protocol.broker import Broker, parse_broker_url
-from mqtick.protocol.loop import Loop
+from mqtick.mqtt.broker import Broker, parse_broker_url
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.topics import TopicTree, acl
 
 needs_mosquitto = pytest.mark.skipif(

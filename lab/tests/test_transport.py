@@ -147,18 +147,21 @@ def test_a_connection_that_is_closed_is_noticed_at_once() -> None:
 
 
 def test_an_answer_that_came_too_late_is_not_taken_for_the_next_one() -> None:
+    given_up = threading.Event()
+
     def serve(connection: socket.socket) -> None:
         while data := connection.recv(100):
             if data == b"SLOW?\n":
-                time.sleep(2 * QUICK_S)
+                given_up.wait()
                 connection.sendall(b"stale\n")
             else:
                 connection.sendall(b"fresh\n")
 
     with host(serve) as resource:
-        transport = opened(resource)
+        transport = VisaTransport(resource, timeout_s=0.8)  # the next one is answered within it
         with pytest.raises(InstrumentError, match="SLOW"):
             transport.play(Query("SLOW?"))
+        given_up.set()
         assert transport.play(Query("NEXT?")) == "fresh"
         assert transport.reopened == 1
         transport.close()

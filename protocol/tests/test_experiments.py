@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtick.protocol.experiments import Commands, about_host, number_in
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.stamps import Source, Stamp
 from mqtick.protocol.topics import TopicTree, acl
 
 
@@ -34,7 +32,7 @@ class Node:
         return {"sum": number_in(command, "a", -5, 5, 0) + number_in(command, "b", -5, 5, 1)}
 
     def hear(self, payload: bytes, *, retain: bool = False) -> None:
-        self.commands.on_arrival(Arrival("x", payload, Stamp(0, Source.USER), retain, b""))
+        self.commands.on_command(payload, retained=retain)
 
     def do(self, **command: Any) -> None:
         self.hear(json.dumps({"id": "0123abcd", "do": "add", **command}).encode())

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol import precise
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import Claim, Echo, FollowUp, Leap, Reply, Request, Source, Time
+from mqtick.protocol.precise import Claim, Echo, FollowUp, Leap, Reply, Request, Time
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "precise.json").read_text())
 KINDS: dict[str, type[precise.Message]] = {

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol.auth import Replay, is_newer
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import Leap, Source, Time
+from mqtick.protocol.precise import Leap, Time
 
 NOW_NS = 1_781_234_567 * 10**9
 SECOND = 10**9

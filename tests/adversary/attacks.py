@@ -15,9 +15,10 @@ from hostile_broker import Delivery, Message
 from play import FLEET, NAME, Conditions, Play
 from virtual_time import MS, SECOND
 
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.precise import Leap, Source, Time
+from mqtick.protocol.precise import Leap, Time
 from mqtick.protocol.topics import TopicTree
 
 __all__ = ["KINDS", "Adversary", "Forged", "Move", "attacked"]

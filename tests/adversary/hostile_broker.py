@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 
 from virtual_time import MS, SECOND, US, HostClock, World
 
-from mqtick.protocol.broker import Broker
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.mqtt import Will
-from mqtick.protocol.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.connection import Will
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
 
 __all__ = ["Attack", "Delivery", "HostileBroker", "Line", "Message"]
 
@@ -58,7 +58,7 @@ class Honest:
 
 
 class Line:
-    """One MQTT connection, in place of `mqtick.protocol.mqtt.Connection`.
+    """One MQTT connection, in place of `mqtick.mqtt.connection.Connection`.
 
     `role` says whose it is: `client`, `server`, or `warm`, `first`, `last` of the server's echo.
     """

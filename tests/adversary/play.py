@@ -21,8 +21,8 @@ from mqtick.client.config import Settings as ClientSettings
 from mqtick.client.discipline import Discipline
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.pending import WallSample
+from mqtick.mqtt.broker import parse_broker_url
 from mqtick.protocol.auth import Keyring, derive_broadcast_key, derive_client_key
-from mqtick.protocol.broker import parse_broker_url
 from mqtick.timeserver.config import Settings as ServerSettings
 from mqtick.timeserver.server import Server
 

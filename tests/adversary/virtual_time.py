@@ -21,7 +21,7 @@ import mqtick.client.discipline as client_discipline
 import mqtick.timeserver.echo as server_echo
 import mqtick.timeserver.server as server_server
 from mqtick.client import agent as client_agent
-from mqtick.protocol.loop import Timer
+from mqtick.mqtt.loop import Timer
 from mqtick.protocol.steps import StepDetector
 from mqtick.service import ChronyVersion
 
@@ -128,7 +128,9 @@ def _uses() -> list[tuple[ModuleType, str, ModuleType]]:
         _cached.extend(
             (module, name, what)
             for full_name, module in list(sys.modules.items())
-            if full_name.startswith(("mqtick.client.", "mqtick.timeserver.", "mqtick.protocol."))
+            if full_name.startswith(
+                ("mqtick.client.", "mqtick.timeserver.", "mqtick.protocol.", "mqtick.mqtt.")
+            )
             for name, what in wanted.items()
             if getattr(module, name, None) is what
         )

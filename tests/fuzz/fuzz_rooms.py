@@ -79,8 +79,8 @@ def http(data: bytes) -> None:
 def node_answer(data: bytes) -> None:
     """What a node answers to the runner of an experiment."""
     from mqtick.lab.control import Control
-    from mqtick.protocol.frames import Arrival
-    from mqtick.protocol.stamps import Source, Stamp
+    from mqtick.mqtt.frames import Arrival
+    from mqtick.mqtt.stamps import Source, Stamp
     from mqtick.protocol.topics import TopicTree
 
     control = object.__new__(Control)

@@ -20,10 +20,10 @@ import paho.mqtt.client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import Clock, SystemClock
-from mqtick.protocol.loop import Loop
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.server import Server
 

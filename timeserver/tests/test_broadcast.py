@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from mqtick.mqtt.stamps import Source, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.precise import Leap, Time
-from mqtick.protocol.stamps import Source, Transmit
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.broadcast import Broadcast
 from mqtick.timeserver.reference import Reference, unsynchronised
@@ -79,14 +79,14 @@ def test_each_message_says_when_the_one_before_really_left(server: Server) -> No
         server.left(late_us * US)
         message = server.send()
         assert message.previous_correction_ns == late_us * US
-        assert message.correction_source is Source.KERNEL
+        assert message.correction_source == Source.KERNEL
     assert [Time.decode(payload).sequence for _, payload in server.published] == [1, 2, 3, 4]
 
 
 def test_without_the_kernels_stamp_it_says_when_it_was_handed_over(server: Server) -> None:
     server.send()
     message = server.send()
-    assert message.correction_source is Source.USER
+    assert message.correction_source == Source.USER
     assert 0 <= (message.previous_correction_ns or 0) < 50_000 * US
 
 

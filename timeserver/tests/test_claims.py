@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Timer
+from mqtick.mqtt.stamps import Source, Stamp
 from mqtick.protocol.auth import Keyring, Keys
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Timer
 from mqtick.protocol.precise import Claim
-from mqtick.protocol.stamps import Source, Stamp
 from mqtick.timeserver.claims import Claims
 from mqtick.timeserver.counters import Counters
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import parse_broker_url
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
 from mqtick.protocol.precise import Request, decode
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver import echo as echo_module

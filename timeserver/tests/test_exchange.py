@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
-from mqtick.protocol.frames import Arrival
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, decode
-from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.counters import Counters
 from mqtick.timeserver.exchange import PreciseResponder
@@ -202,7 +202,7 @@ def test_without_the_kernels_stamp_the_follow_up_says_so(server: Server) -> None
     server.wait()
     message = decode(server.published[-1][1])
     assert isinstance(message, FollowUp)
-    assert message.correction_source is Source.USER
+    assert message.correction_source == Source.USER
     assert 0 <= (message.correction_ns or 0) < 50 * MS
 
 
@@ -315,7 +315,7 @@ def test_a_last_echo_that_shared_its_read_is_an_upper_bound_still(echoing: Serve
     echoing.wait()
     message = decode(echoing.published[-1][1])
     assert isinstance(message, Echo)
-    assert message.last_source is Source.USER
+    assert message.last_source == Source.USER
 
 
 def test_a_first_echo_that_may_have_been_held_back_is_no_lower_bound(echoing: Server) -> None:

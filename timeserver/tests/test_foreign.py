@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.properties import decode_properties, encode_properties
+from mqtick.mqtt.stamps import Source, Stamp
 from mqtick.protocol.clocks import SystemClock
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.properties import decode_properties, encode_properties
-from mqtick.protocol.stamps import Source, Stamp
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.counters import Counters
 from mqtick.timeserver.foreign import ForeignFormats

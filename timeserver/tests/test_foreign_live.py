@@ -18,10 +18,10 @@ import pytest
 
 from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import parse_broker_url
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
-from mqtick.protocol.loop import Loop
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_rig import ALL_FORMATS, Message, Mosquitto, PlainNode, Served, program, running

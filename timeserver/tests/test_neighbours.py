@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Timer
+from mqtick.mqtt.stamps import Source, Stamp
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Timer
 from mqtick.protocol.precise import Leap, Time
-from mqtick.protocol.stamps import Source, Stamp
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.claims import Claims
 from mqtick.timeserver.counters import Counters

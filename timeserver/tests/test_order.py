@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.stamps import Source, Stamp
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.stamps import Source, Stamp
 from mqtick.timeserver.order import OrderProbe
 
 TOPIC = "mqtick/o/0/order1"

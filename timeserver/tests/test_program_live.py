@@ -19,9 +19,10 @@ from typing import Any
 
 import pytest
 
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import Leap, Request, Source, Time
+from mqtick.protocol.precise import Leap, Request, Time
 from mqtick.timeserver import Settings, cli
 from mqtick.timeserver.settings_check import open_doors
 

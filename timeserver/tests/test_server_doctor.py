@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.precise import Claim, Leap, Source, Time
+from mqtick.protocol.precise import Claim, Leap, Time
 from mqtick.service import Status, StatusError
 from mqtick.service.check import Check
 from mqtick.timeserver import Settings, cli, doctor

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from mqtick.mqtt.stamps import Source
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import StepDetector
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Time, decode
-from mqtick.protocol.stamps import Source
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_rig import ALL_FORMATS, Mosquitto, PlainNode, Served, program, running
@@ -74,7 +74,7 @@ def test_each_message_corrects_the_one_before_by_the_kernels_stamp(
     with PlainNode(broker.port, topic) as node:
         served.until(lambda: len(node.on(topic)) >= 5)
     for message in times(node, topic)[2:]:
-        assert message.correction_source is Source.KERNEL
+        assert message.correction_source == Source.KERNEL
         assert message.previous_correction_ns is not None
         assert 0 < message.previous_correction_ns < 50_000_000
 
@@ -193,9 +193,9 @@ def test_a_request_is_answered_with_kernel_stamps(broker: Mosquitto, served: Ser
             follows = FollowUp.decode(node.on(follow_up)[-1].payload)
             assert before_ns < answer.receive_ns < answer.transmit_ns < time.time_ns()
             assert (answer.sequence, follows.sequence) == (sequence, sequence)
-            assert follows.correction_source is Source.KERNEL
+            assert follows.correction_source == Source.KERNEL
             assert 0 < (follows.correction_ns or 0) < 50_000_000
-            kernel += answer.receive_source is Source.KERNEL
+            kernel += answer.receive_source == Source.KERNEL
     # A request that is read together with something else has no stamp of its own.
     assert kernel >= 5
 
@@ -216,7 +216,7 @@ def test_the_echo_brackets_what_a_client_behind_it_hears(broker: Mosquitto, serv
     assert isinstance(message, Echo)
     assert 0 < message.first_echo_ns < 50_000_000
     assert 0 < message.echo_span_ns < 50_000_000
-    assert message.first_source is Source.KERNEL
+    assert message.first_source == Source.KERNEL
     assert served.server.echo is not None
     assert served.server.echo.clients == 1
     assert reply.endswith("/kitchen")

@@ -15,15 +15,15 @@ from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.servers import Servers
 from mqtick.client.track import Track
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import Broker
 from mqtick.protocol.clocks import Clock, StepDetector
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.loopback import Loopback
-from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.topics import TopicTree
 
 __all__ = ["Agent", "AnyTrack", "check_settings"]

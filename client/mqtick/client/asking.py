@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mqtick.client.config import Settings
 from mqtick.client.track import Track
-from mqtick.protocol.loop import Loop, Timer
+from mqtick.mqtt.loop import Loop, Timer
 
 __all__ = ["Asking"]
 

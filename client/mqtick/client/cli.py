@@ -23,9 +23,9 @@ from mqtick.client.status_text import (
     sources_lines,
     status_lines,
 )
+from mqtick.mqtt.broker import broker_from
 from mqtick.pins import PinError
 from mqtick.protocol.auth import Keyring, load_key_file
-from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import VirtualClockSettings
 from mqtick.service import StatusError, read_status
 from mqtick.service.commandline import (

@@ -17,8 +17,8 @@ from mqtick.client.config import ChronyKeys
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Sample, Verdict, best
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.clocks import StepDetector
-from mqtick.protocol.loop import Loop
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 
 __all__ = ["Discipline"]

@@ -22,9 +22,9 @@ from mqtick.client.doctor_listen import Heard, listen
 from mqtick.client.first_time import Trouble
 from mqtick.client.present import PROGRAM
 from mqtick.client.status_text import STALE_NS
+from mqtick.mqtt.broker import broker_from
+from mqtick.mqtt.stamps import Source as StampSource
 from mqtick.protocol.auth import Keyring, load_key_file
-from mqtick.protocol.broker import broker_from
-from mqtick.protocol.stamps import Source as StampSource
 from mqtick.service import (
     ChronydError,
     ChronyVersion,

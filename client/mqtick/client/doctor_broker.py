@@ -10,7 +10,7 @@ from mqtick.client.doctor_client import check_refusals
 from mqtick.client.doctor_listen import Heard
 from mqtick.client.first_time import Trouble
 from mqtick.client.sample import Reason
-from mqtick.protocol.session import what_helps
+from mqtick.mqtt.session import what_helps
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [

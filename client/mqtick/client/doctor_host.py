@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqtick.mqtt.stamps import KernelSocket, Source, Transmit
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
-from mqtick.protocol.stamps import KernelSocket, Source, Transmit
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = [

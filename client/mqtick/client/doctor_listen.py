@@ -15,14 +15,14 @@ from mqtick.client.first_time import Trouble
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, Verdict
 from mqtick.client.status import disagreements_at, server_name
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import Broker
 from mqtick.protocol.clocks import SystemClock
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
 from mqtick.protocol.precise import Time
 from mqtick.protocol.topics import TopicTree
 

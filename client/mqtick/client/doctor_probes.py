@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
-from mqtick.protocol.stamps import Transmit
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.stamps import Transmit
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.check import Check, ok, warn
 

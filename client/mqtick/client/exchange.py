@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample
-from mqtick.protocol.stamps import Source
+from mqtick.mqtt.stamps import Source
 
 __all__ = ["echo", "link_difference", "one_way", "two_way"]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mqtick.client.agent import Agent
+from mqtick.mqtt.frames import Arrival
 from mqtick.pins.base import Edge
 from mqtick.pins.drive import PpsDriver
 from mqtick.protocol.experiments import Answer, Command, CommandError, Commands, number_in
-from mqtick.protocol.frames import Arrival
 
 __all__ = ["KEPT_EDGES", "Experiments"]
 
@@ -54,7 +54,7 @@ class Experiments:
 
     def on_command(self, arrival: Arrival) -> None:
         """Obey, or count why not."""
-        self._commands.on_arrival(arrival)
+        self._commands.on_command(arrival.payload, retained=arrival.retain)
 
     def on_time(self, arrival: Arrival) -> None:
         """Remember which message made the last edge."""

@@ -16,13 +16,13 @@ from mqtick.client.exchange import one_way, two_way
 from mqtick.client.first_time import FirstTime
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Origin, Reading, Sample
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.properties import decode_properties, encode_properties
+from mqtick.mqtt.stamps import Source, Transmit
 from mqtick.protocol import draft2021, text1451
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.properties import decode_properties, encode_properties
-from mqtick.protocol.stamps import Source, Transmit
 from mqtick.protocol.text1451 import TextRequest
 
 __all__ = ["ForeignTrack"]

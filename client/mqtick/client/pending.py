@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mqtick.client.sample import Reading, Sample
+from mqtick.mqtt.stamps import Transmit
 from mqtick.protocol.precise import Reply, Request
-from mqtick.protocol.stamps import Transmit
 
 __all__ = ["ArrivalReading", "Pending", "Placement", "WallSample"]
 

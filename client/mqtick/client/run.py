@@ -18,15 +18,15 @@ from mqtick.client.present import PROGRAM
 from mqtick.client.sample_log import SampleLog
 from mqtick.client.status import status
 from mqtick.client.status_text import summary
+from mqtick.mqtt.broker import broker_from
+from mqtick.mqtt.loop import Loop
 from mqtick.pins import Edge, PinSettings, open_output
 from mqtick.pins.drive import PpsDriver, about_outputs, firing
 from mqtick.pins.output import Output
 from mqtick.protocol.auth import Keyring, load_key_file
-from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.experiments import about_host
 from mqtick.protocol.hangup import read_keys_on_hangup
-from mqtick.protocol.loop import Loop
 from mqtick.protocol.topics import check_client_name
 from mqtick.service.program import TICK_NS, Housekeeping
 from mqtick.service.program_settings import PinKeys
@@ -161,7 +161,9 @@ class _Program:
     def run(self) -> None:
         """Run until a signal."""
         self.loop.stop_on_signals()
-        read_keys_on_hangup(self.loop, self.agent.settings.keys_file, self.agent.use_keys)
+        read_keys_on_hangup(
+            self.loop.call_on_signal, self.agent.settings.keys_file, self.agent.use_keys
+        )
         self.agent.start()
         if self.pps is not None:
             self.pps.start()

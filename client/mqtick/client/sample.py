@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mqtick.protocol.stamps import Source
+from mqtick.mqtt.stamps import Source
 
 __all__ = [
     "Counters",

@@ -11,12 +11,12 @@ from mqtick.client.config import Settings
 from mqtick.client.expect import Expectation
 from mqtick.client.pending import WallSample
 from mqtick.client.track import Track
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loopback import Loopback
-from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.precise import Time
 from mqtick.protocol.topics import TopicTree
 

@@ -16,13 +16,13 @@ from mqtick.client.first_time import FirstTime
 from mqtick.client.pending import ArrivalReading, Pending, Placement, WallSample
 from mqtick.client.rhythm import Rhythm
 from mqtick.client.sample import Origin, Reading, Sample
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loopback import Loopback
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
 from mqtick.protocol.auth import Keyring, Replay
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loopback import Loopback
 from mqtick.protocol.precise import TAG_OCTETS, Echo, FollowUp, Leap, Reply, Request, Time
-from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 
 __all__ = ["Track"]
@@ -183,7 +183,7 @@ class Track:
             self._broadcast_sample(message, arrived, None, Source.NONE)
         elif previous is not None and in_row:
             self._broadcast_sample(
-                *previous, message.previous_correction_ns, message.correction_source
+                *previous, message.previous_correction_ns, Source(message.correction_source)
             )
         elif previous is not None:
             self._refuse("no-follow-up")  # the message that told its correction was lost
@@ -332,12 +332,12 @@ class Track:
         slewed_ns = abs(arrival.time_minus_raw_ns - pending.time_minus_raw_ns)
         origin = self._origin(reply, reply.sequence)
         correction_ns = message.correction_ns if message is not None else None
-        source = message.correction_source if message is not None else Source.USER
+        corrected = Source.USER if message is None else Source(message.correction_source)
         exchange = two_way(
             origin,
             pending.sent,
-            Reading(reply.transmit_ns - reply.residence_ns, reply.receive_source),
-            Reading(reply.transmit_ns, source),
+            Reading(reply.transmit_ns - reply.residence_ns, Source(reply.receive_source)),
+            Reading(reply.transmit_ns, corrected),
             arrival.reading,
             self._settings,
             correction_ns=correction_ns,
@@ -370,8 +370,8 @@ class Track:
         first_ns = pending.reply.transmit_ns + message.first_echo_ns
         return echo(
             origin,
-            Reading(first_ns, message.first_source),
-            Reading(first_ns + message.echo_span_ns, message.last_source),
+            Reading(first_ns, Source(message.first_source)),
+            Reading(first_ns + message.echo_span_ns, Source(message.last_source)),
             arrival,
             self._settings,
             loop_client_ns=self._loopback.delay_ns(),

@@ -14,10 +14,10 @@ from functools import partial
 
 from mqtick.lab.broker_doctor_measured import Measured, Pair, Probe
 from mqtick.lab.broker_doctor_peers import Peer, Peers
-from mqtick.protocol.broker import Broker
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.stamps import Source, Transmit
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.stamps import Source, Transmit
 
 __all__ = ["SUBSCRIBERS", "measure"]
 

@@ -9,11 +9,11 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from mqtick.protocol.broker import Broker
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.topics import TopicTree
 
 __all__ = ["Control", "NodeError", "NodeSilentError"]

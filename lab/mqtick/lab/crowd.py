@@ -17,7 +17,11 @@ from typing import Any
 
 from mqtick.lab.crowd_member import Entrance, Member, State
 from mqtick.lab.open_files import make_room
-from mqtick.protocol.broker import Broker, BrokerError
+from mqtick.mqtt.broker import Broker, BrokerError
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop, Timer
+from mqtick.mqtt.tls import client_context
 from mqtick.protocol.experiments import (
     Answer,
     Command,
@@ -26,10 +30,6 @@ from mqtick.protocol.experiments import (
     about_host,
     number_in,
 )
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop, Timer
-from mqtick.protocol.mqtt import Connection
-from mqtick.protocol.tls import client_context
 from mqtick.protocol.topics import TopicTree
 
 __all__ = ["Crowd", "run"]
@@ -123,7 +123,7 @@ class Crowd:
             )
 
     def _on_publish(self, arrival: Arrival) -> None:
-        self._commands.on_arrival(arrival)
+        self._commands.on_command(arrival.payload, retained=arrival.retain)
 
     # -- commands ------------------------------------------------------------------------------
 

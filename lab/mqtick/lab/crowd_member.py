@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mqtick.protocol.loop import Loop
+from mqtick.mqtt.loop import Loop
 
 __all__ = ["Entrance", "Member", "State", "connect_packet", "subscribe_packet"]
 

@@ -15,7 +15,7 @@ from mqtick.lab.experiment import Experiment, load_experiment
 from mqtick.lab.progress import Progress
 from mqtick.lab.run import INTERRUPTED, RunOutcome
 from mqtick.lab.run_record import first_difference
-from mqtick.protocol.broker import BrokerError, broker_from
+from mqtick.mqtt.broker import BrokerError, broker_from
 from mqtick.service.commandline import Exit
 from mqtick.service.program_settings import BrokerSettings
 from mqtick.service.settings import SettingsError, key, load, tables

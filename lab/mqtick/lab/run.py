@@ -22,7 +22,7 @@ from mqtick.lab.run_lock import BusyError, lock
 from mqtick.lab.run_loop import RunLoop
 from mqtick.lab.run_signals import InterruptedRunError, Signals
 from mqtick.lab.run_subscribers import StopRunError
-from mqtick.protocol.broker import BrokerError, broker_from
+from mqtick.mqtt.broker import BrokerError, broker_from
 from mqtick.service.commandline import Exit
 
 __all__ = ["INTERRUPTED", "RunOutcome", "run_experiment"]

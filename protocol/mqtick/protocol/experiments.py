@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mqtick.protocol.frames import Arrival
-
 __all__ = ["MAX_COMMAND_OCTETS", "CommandError", "Commands", "about_host", "number_in"]
 
 MAX_COMMAND_OCTETS: Final = 1024
@@ -95,15 +93,15 @@ class Commands:
         self.heard_s = now_s()
         """When the last good command came, in seconds of the monotonic clock."""
 
-    def on_arrival(self, arrival: Arrival) -> None:
+    def on_command(self, payload: bytes, *, retained: bool) -> None:
         """Obey a command, or count why not; raises nothing."""
-        if arrival.retain:  # it would be obeyed again at every connect
+        if retained:  # it would be obeyed again at every connect
             self._refuse("command-retained")
             return
         if not self._may_have_another():
             self._refuse("command-rate")
             return
-        command = _read(arrival.payload)
+        command = _read(payload)
         if command is None:
             self._refuse("command")
             return

@@ -7,14 +7,17 @@ import signal
 from collections.abc import Callable
 
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
-from mqtick.protocol.loop import Loop
 
 __all__ = ["read_keys_on_hangup"]
 
 _log = logging.getLogger("mqtick.keys")
 
 
-def read_keys_on_hangup(loop: Loop, path: str, use: Callable[[Keyring], None]) -> None:
+def read_keys_on_hangup(
+    call_on_signal: Callable[[signal.Signals, Callable[[], None]], None],
+    path: str,
+    use: Callable[[Keyring], None],
+) -> None:
     """On each SIGHUP call `use` with the keys that `path` holds then.
 
     A file that cannot be used is reported, and the keys stay; they also stay without a `path`.
@@ -37,4 +40,4 @@ def read_keys_on_hangup(loop: Loop, path: str, use: Callable[[Keyring], None]) -
         else:
             _log.info("SIGHUP: the keys were read again from %s", path)
 
-    loop.call_on_signal(signal.SIGHUP, read_again)
+    call_on_signal(signal.SIGHUP, read_again)

@@ -24,7 +24,6 @@ from mqtick.protocol.precise_fields import (
     decode_root_distance,
     encode_root_distance,
 )
-from mqtick.protocol.stamps import Source
 
 __all__ = [
     "MAX_ROOT_DISTANCE_NS",
@@ -38,7 +37,6 @@ __all__ = [
     "Message",
     "Reply",
     "Request",
-    "Source",
     "Time",
     "decode",
     "decode_root_distance",
@@ -64,7 +62,7 @@ class Time:
     root_distance_ns: int
     stratum: int
     leap: Leap
-    correction_source: Source
+    correction_source: int
     """Who stamped the transmission that `previous_correction_ns` speaks of."""
     generation: int
 
@@ -93,7 +91,7 @@ class Time:
             decode_root_distance(distance),
             quality >> 4,
             Leap(quality >> 2 & 3),
-            Source(quality & 3),
+            quality & 3,
             generation,
         )
 
@@ -141,7 +139,7 @@ class Reply:
     root_distance_ns: int
     stratum: int
     leap: Leap
-    receive_source: Source
+    receive_source: int
     """Who stamped T2."""
     generation: int
 
@@ -178,7 +176,7 @@ class Reply:
             decode_root_distance(distance),
             quality >> 4,
             Leap(quality >> 2 & 3),
-            Source(quality & 3),
+            quality & 3,
             generation,
         )
 
@@ -193,7 +191,7 @@ class FollowUp:
     server: int
     sequence: int
     correction_ns: int | None
-    correction_source: Source
+    correction_source: int
     generation: int
 
     def body(self) -> bytes:
@@ -213,7 +211,7 @@ class FollowUp:
         if source > 3:
             raise wire.reserved_bits("sources of a follow-up", source)
         correction_ns = None if correction == wire.UNKNOWN_CORRECTION else correction
-        return cls(server, sequence, correction_ns, Source(source), generation)
+        return cls(server, sequence, correction_ns, source, generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +228,9 @@ class Echo:
     """Arrival of the first echo at the server minus stated T3."""
     echo_span_ns: int
     """Arrival of the last echo minus arrival of the first."""
-    correction_source: Source
-    first_source: Source
-    last_source: Source
+    correction_source: int
+    first_source: int
+    last_source: int
     generation: int
     loop_ns: int | None
     """The server's own recent delay from transmission to arrival, through the broker."""
@@ -264,9 +262,9 @@ class Echo:
             None if correction == wire.UNKNOWN_CORRECTION else correction,
             first,
             span,
-            Source(sources & 3),
-            Source(sources >> 2 & 3),
-            Source(sources >> 4 & 3),
+            sources & 3,
+            sources >> 2 & 3,
+            sources >> 4 & 3,
             generation,
             None if loop == wire.UNKNOWN_LOOP else loop,
             sources >> 6,

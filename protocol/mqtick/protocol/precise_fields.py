@@ -5,7 +5,6 @@ import struct
 from typing import Any, ClassVar, Final, Protocol
 
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.stamps import Source
 from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = [
@@ -131,16 +130,23 @@ def known_or(value: int | None, unknown: int) -> int:
     return unknown if value is None else value
 
 
-def pack_quality(stratum: int, leap: Leap, source: Source) -> int:
+def pack_quality(stratum: int, leap: Leap, source: int) -> int:
     """Return the octet of stratum, leap and stamp source."""
     if not 0 <= stratum <= 15:
         raise ValueError(f"The stratum is {stratum}; 0 to 15 fit. Nothing was encoded.")
-    return stratum << 4 | Leap(leap) << 2 | Source(source)
+    return stratum << 4 | Leap(leap) << 2 | _two_bits(source)
 
 
-def pack_sources(first: Source, second: Source = Source.NONE, third: Source = Source.NONE) -> int:
+def pack_sources(first: int, second: int = 0, third: int = 0) -> int:
     """Return the octet of up to three stamp sources, the first in the lowest bits."""
-    return Source(first) | Source(second) << 2 | Source(third) << 4
+    return _two_bits(first) | _two_bits(second) << 2 | _two_bits(third) << 4
+
+
+def _two_bits(source: int) -> int:
+    """Who made a stamp: 0 nobody, 1 a program, 2 the kernel, 3 the hardware."""
+    if not 0 <= source <= 3:
+        raise ValueError(f"The source of a stamp is {source}; 0 to 3 fit. Nothing was encoded.")
+    return source
 
 
 def reserved_bits(what: str, value: int) -> DecodeError:

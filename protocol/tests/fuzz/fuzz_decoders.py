@@ -74,7 +74,7 @@ def targets() -> list[Callable[[bytes], Any]]:
 
 def broker_url(text: str) -> None:
     """An address never holds a password."""
-    from mqtick.protocol.broker import BrokerError, parse_broker_url
+    from mqtick.mqtt.broker import BrokerError, parse_broker_url
 
     with contextlib.suppress(BrokerError):
         assert parse_broker_url(text).password is None
@@ -82,7 +82,7 @@ def broker_url(text: str) -> None:
 
 def mqtt_properties(data: bytes) -> None:
     """The properties of a PUBLISH by MQTT 5."""
-    from mqtick.protocol.properties import decode_properties
+    from mqtick.mqtt.properties import decode_properties
 
     with contextlib.suppress(ValueError):
         decode_properties(data)
@@ -95,7 +95,7 @@ class Wire:
     transmit = None
 
     def __init__(self, data: bytes, size: int) -> None:
-        from mqtick.protocol.stamps import Source, Stamp
+        from mqtick.mqtt.stamps import Source, Stamp
 
         self.data, self.size = data, size
         self.received = Stamp(0, Source.KERNEL)
@@ -116,7 +116,7 @@ class Wire:
 
 def said(wire: Wire, stream: Any, *, version_5: bool) -> list[object]:
     """What frames give of a stream: arrivals, what is left to paho-mqtt, and how it went on."""
-    from mqtick.protocol.frames import FrameSocket
+    from mqtick.mqtt.frames import FrameSocket
 
     found: list[object] = []
     below: Any = wire
@@ -158,21 +158,19 @@ def websocket(data: bytes) -> None:
 def command(data: bytes) -> None:
     """A command of an experiment is obeyed or counted, and answered in JSON."""
     from mqtick.protocol.experiments import Commands, number_in
-    from mqtick.protocol.frames import Arrival
-    from mqtick.protocol.stamps import Source, Stamp
 
     counted: list[str] = []
     obeyed = {"add": lambda words: {"sum": number_in(words, "a", -5, 5, 0)}}
     answers: list[bytes] = []
     commands = Commands("x", "y", lambda _topic, said: answers.append(said), counted.append, obeyed)
-    commands.on_arrival(Arrival("x", data, Stamp(0, Source.USER), False, b""))
+    commands.on_command(data, retained=False)
     assert [json.loads(answer)["id"] for answer in answers] or counted
 
 
 def seeds() -> list[bytes]:
     """Return every message of the vector files, as octets, and what else is well formed."""
-    from mqtick.protocol.frames import encode_publish
-    from mqtick.protocol.properties import encode_properties
+    from mqtick.mqtt.frames import encode_publish
+    from mqtick.mqtt.properties import encode_properties
 
     user = encode_properties([("time", "1"), ("a", "b")], response_topic="r", correlation_data=b"c")
     frame = encode_publish(b"mqtick/t/0", b"payload", user)

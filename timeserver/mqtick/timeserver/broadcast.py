@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mqtick.mqtt.stamps import Source, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.precise import Time
-from mqtick.protocol.stamps import Source, Transmit
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.reference import Reference
 

@@ -14,10 +14,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Timer
 from mqtick.protocol.auth import Keys
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Timer
 from mqtick.protocol.precise import NONCE_OCTETS, Claim
 from mqtick.timeserver.counters import Counters
 from mqtick.timeserver.rate import Bucket

@@ -10,15 +10,15 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from mqtick.mqtt.broker import broker_from
+from mqtick.mqtt.loop import Loop
 from mqtick.pins import Edge, PinError, PinSettings, open_output
 from mqtick.pins.drive import PpsDriver, about_outputs, firing
 from mqtick.pins.output import Output
 from mqtick.protocol.auth import Keyring, load_key_file
-from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.experiments import about_host
 from mqtick.protocol.hangup import read_keys_on_hangup
-from mqtick.protocol.loop import Loop
 from mqtick.service import StatusError, read_status
 from mqtick.service.check import report
 from mqtick.service.commandline import (
@@ -158,7 +158,7 @@ def serve(settings: Settings) -> int:
         loop.call_lazily(*TICK_NS, tick)
 
     loop.stop_on_signals()
-    read_keys_on_hangup(loop, settings.keys_file, server.use_keys)
+    read_keys_on_hangup(loop.call_on_signal, settings.keys_file, server.use_keys)
     driver: PpsDriver | None = None
     if pps is not None:
         driver = PpsDriver(loop, pps, lambda time_ns: _raw_of_time(clock, server, time_ns))

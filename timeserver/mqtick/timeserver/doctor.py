@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mqtick.mqtt.broker import broker_from
+from mqtick.mqtt.session import what_helps
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
-from mqtick.protocol.broker import broker_from
-from mqtick.protocol.session import what_helps
 from mqtick.service import Status, StatusError, read_status
 from mqtick.service.check import Check, fail, guarded, ok, warn
 from mqtick.service.program import status_path

@@ -8,14 +8,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import Broker
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
 from mqtick.protocol.precise import NONCE_OCTETS, Claim, Time
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.config import Settings

@@ -18,10 +18,10 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from mqtick.protocol.broker import Broker
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
 from mqtick.protocol.topics import TopicTree
 
 __all__ = ["EchoPair"]

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.recent import LowRecent
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
 from mqtick.protocol.precise import TAG_OCTETS, Echo, FollowUp, Reply, Request
-from mqtick.protocol.recent import LowRecent
-from mqtick.protocol.stamps import Source, Stamp, Transmit
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.counters import Counters
 from mqtick.timeserver.rate import RateLimit

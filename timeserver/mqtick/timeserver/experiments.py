@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from mqtick.mqtt.frames import Arrival
 from mqtick.pins.base import Edge
 from mqtick.pins.drive import PpsDriver
 from mqtick.protocol.experiments import Answer, Command, CommandError, Commands, number_in
-from mqtick.protocol.frames import Arrival
 from mqtick.timeserver.server import Server
 
 __all__ = ["KEPT_EDGES", "Experiments"]
@@ -50,7 +50,7 @@ class Experiments:
 
     def on_command(self, arrival: Arrival) -> None:
         """Obey, or count why not."""
-        self._commands.on_arrival(arrival)
+        self._commands.on_command(arrival.payload, retained=arrival.retain)
 
     def _info(self, _command: Command) -> Answer:
         reference = self._server.reference

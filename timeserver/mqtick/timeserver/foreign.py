@@ -11,13 +11,13 @@ import socket
 import time
 from collections.abc import Callable
 
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.properties import decode_properties, encode_properties
 from mqtick.protocol import draft2021, text1451
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.draft2021 import DraftReply, DraftTopics
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.mqtt import Connection
-from mqtick.protocol.properties import decode_properties, encode_properties
 from mqtick.protocol.text1451 import TextReply
 from mqtick.protocol.topics import topic_fault
 from mqtick.timeserver.config import Settings

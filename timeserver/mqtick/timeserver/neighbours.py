@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 
+from mqtick.mqtt.frames import Arrival
 from mqtick.protocol.auth import Keys
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.frames import Arrival
 from mqtick.protocol.precise import Time
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.claims import Claims

@@ -10,10 +10,10 @@ import random
 import secrets
 from collections import deque
 
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop, Timer
-from mqtick.protocol.mqtt import Connection
-from mqtick.protocol.stamps import Source
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop, Timer
+from mqtick.mqtt.stamps import Source
 
 __all__ = ["OrderProbe", "keeps_order"]
 

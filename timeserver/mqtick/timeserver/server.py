@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.connection import Connection, Will
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop, Timer
+from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.broker import Broker
 from mqtick.protocol.clocks import Clock, StepDetector
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop, Timer
-from mqtick.protocol.loopback import Loopback
-from mqtick.protocol.mqtt import Connection, Will
 from mqtick.protocol.precise_fields import Leap
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.units import microseconds_to_ns, seconds_to_ns

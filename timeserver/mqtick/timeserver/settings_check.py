@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mqtick.mqtt.broker import broker_from
 from mqtick.protocol.auth import load_key_file
-from mqtick.protocol.broker import broker_from
 from mqtick.protocol.clocks import VirtualClockSettings
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.text1451 import check_lns

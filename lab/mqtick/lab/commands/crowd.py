@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqtick.lab import crowd
-from mqtick.protocol.broker import broker_from
+from mqtick.mqtt.broker import broker_from
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.commandline import Exit, add_run_flags, fail, read_settings
 from mqtick.service.program_settings import ConnectionSettings

@@ -13,7 +13,7 @@ from typing import Any
 
 from mqtick.lab.broker_doctor import examine, verdict
 from mqtick.lab.broker_doctor_probes import SUBSCRIBERS, measure
-from mqtick.protocol.broker import BrokerError, broker_from
+from mqtick.mqtt.broker import BrokerError, broker_from
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.program_settings import ConnectionSettings
 

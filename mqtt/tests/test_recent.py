@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.protocol.recent import LowRecent
+from mqtick.mqtt.recent import LowRecent
 
 S = 1_000_000_000
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqtick.protocol.loop import Loop
+from mqtick.mqtt.loop import Loop
 
 MS = 1_000_000
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from mqtick.protocol.broker import BrokerError
-from mqtick.protocol.session import lacks_extensions
-from mqtick.protocol.stamps import Source
-from mqtick.protocol.tls import NO_CHECK_TIME, certificate_dates_error, client_context
+from mqtick.mqtt.broker import BrokerError
+from mqtick.mqtt.session import lacks_extensions
+from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.tls import NO_CHECK_TIME, certificate_dates_error, client_context
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live import Mosquitto, Node, authority, certificate, free_port, program, running
@@ -120,7 +120,7 @@ def as_python_3_13_does(monkeypatch: pytest.MonkeyPatch) -> None:
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context
 
-    monkeypatch.setattr("mqtick.protocol.session.client_context", strict)
+    monkeypatch.setattr("mqtick.mqtt.session.client_context", strict)
 
 
 @pytest.mark.usefixtures("as_python_3_13_does")

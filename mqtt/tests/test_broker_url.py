@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.protocol.broker import Broker, BrokerError, broker_from, parse_broker_url
+from mqtick.mqtt.broker import Broker, BrokerError, broker_from, parse_broker_url
 
 GOOD = {
     "mqtt://broker.lan": ("mqtt", "broker.lan", 1883),

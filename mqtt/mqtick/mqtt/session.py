@@ -12,10 +12,10 @@ from typing import Any
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from mqtick.protocol.broker import Broker, BrokerError
-from mqtick.protocol.frames import FrameSocket
-from mqtick.protocol.stamps import KernelSocket
-from mqtick.protocol.tls import TlsSocket, client_context
+from mqtick.mqtt.broker import Broker, BrokerError
+from mqtick.mqtt.frames import FrameSocket
+from mqtick.mqtt.stamps import KernelSocket
+from mqtick.mqtt.tls import TlsSocket, client_context
 
 __all__ = ["Session", "Will", "lacks_extensions", "what_helps", "why_not_connected"]
 

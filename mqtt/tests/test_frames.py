@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paho.mqtt.client import _WebsocketWrapper
 
-from mqtick.protocol.frames import Arrival, FrameSocket, encode_publish
-from mqtick.protocol.properties import decode_properties, encode_properties
-from mqtick.protocol.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.frames import Arrival, FrameSocket, encode_publish
+from mqtick.mqtt.properties import decode_properties, encode_properties
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
 
 KERNEL = Stamp(1_781_234_567_000_000_000, Source.KERNEL)
 USER = Stamp(KERNEL.realtime_ns, Source.USER)

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mqtick.protocol.broker import parse_broker_url
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
+from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
 from local_broker import Amqtt, Mosquitto, Nats, free_port, program, running

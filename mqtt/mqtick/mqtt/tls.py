@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mqtick.protocol.stamps import KernelSocket
+from mqtick.mqtt.stamps import KernelSocket
 
 __all__ = ["NO_CHECK_TIME", "TlsSocket", "certificate_dates_error", "client_context"]
 

@@ -19,12 +19,12 @@ import paho.mqtt.client as paho
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from mqtick.protocol.broker import Broker
-from mqtick.protocol.frames import Arrival, FrameSocket
-from mqtick.protocol.loop import Loop, Timer
-from mqtick.protocol.session import Session, Will, why_not_connected
-from mqtick.protocol.stamps import Source, Stamp, Transmit
-from mqtick.protocol.tls import TlsSocket, certificate_dates_error
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.frames import Arrival, FrameSocket
+from mqtick.mqtt.loop import Loop, Timer
+from mqtick.mqtt.session import Session, Will, why_not_connected
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.tls import TlsSocket, certificate_dates_error
 
 __all__ = ["Connection", "Will"]
 

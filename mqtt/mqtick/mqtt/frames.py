@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from mqtick.protocol.stamps import KernelSocket, Source, Stamp, Transmit
-from mqtick.protocol.tls import TlsSocket
+from mqtick.mqtt.stamps import KernelSocket, Source, Stamp, Transmit
+from mqtick.mqtt.tls import TlsSocket
 
 __all__ = ["Arrival", "FrameSocket", "encode_publish"]
 

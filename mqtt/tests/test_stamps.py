@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pytest
 
-from mqtick.protocol.stamps import KernelSocket, Source, Stamp, Transmit
+from mqtick.mqtt.stamps import KernelSocket, Source, Stamp, Transmit
 
 Pair = tuple[KernelSocket, KernelSocket]
 # asm-generic/socket.h and linux/filter.h

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.protocol.properties import decode_properties, encode_properties
+from mqtick.mqtt.properties import decode_properties, encode_properties
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\x00\ufeff"), max_size=30

@@ -14,7 +14,7 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 
-from mqtick.protocol.stamps import Source
+from mqtick.mqtt.stamps import Source
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live import Mosquitto, Node, certificate, free_port, program, running

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loopback import Loopback
-from mqtick.protocol.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loopback import Loopback
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
 
 TOPIC = "mqtick/l/0"
 MS = 1_000_000

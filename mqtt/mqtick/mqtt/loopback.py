@@ -10,11 +10,11 @@ import random
 import secrets
 import time
 
-from mqtick.protocol.frames import Arrival
-from mqtick.protocol.loop import Loop
-from mqtick.protocol.mqtt import Connection
-from mqtick.protocol.recent import LowRecent
-from mqtick.protocol.stamps import Transmit
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.recent import LowRecent
+from mqtick.mqtt.stamps import Transmit
 
 __all__ = ["Loopback"]
 

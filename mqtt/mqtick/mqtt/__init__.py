@@ -1,0 +1,25 @@
+"""mqtick: the mqtt room: how it is carried. Connections whose messages have kernel timestamps.
+
+A `Connection` on a `Loop`, to a `Broker`, gives each `Arrival` a `Stamp` and each message that it
+sends a `Transmit`. What the messages say is no matter of this room.
+"""
+
+from mqtick.mqtt.broker import Broker, BrokerError, broker_from, parse_broker_url
+from mqtick.mqtt.connection import Connection, Will
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.stamps import Source, Stamp, Transmit
+
+__all__ = [
+    "Arrival",
+    "Broker",
+    "BrokerError",
+    "Connection",
+    "Loop",
+    "Source",
+    "Stamp",
+    "Transmit",
+    "Will",
+    "broker_from",
+    "parse_broker_url",
+]
