@@ -21,8 +21,7 @@ import time
 from pathlib import Path
 
 from mqtick.client.config import Settings
-from mqtick.lab.crowd_member import connect_packet, subscribe_packet
-from mqtick.mqtt.frames import encode_publish
+from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
 from mqtick.protocol.auth import Keys
 from mqtick.protocol.precise import Request
 from mqtick.protocol.topics import TopicTree

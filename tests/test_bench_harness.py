@@ -22,7 +22,7 @@ from bench.harness import Ratio, Report, Row, quantile
 from bench.readme import table
 from bench.sniffer import Sniffer
 from bench.steered import Taken, taken
-from mqtick.mqtt.frames import encode_publish
+from mqtick.mqtt.packets import encode_publish
 from mqtick.mqtt.stamps import Source
 from mqtick.protocol.precise import Leap, Time
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paho.mqtt.client import _WebsocketWrapper
 
-from mqtick.mqtt.frames import Arrival, FrameSocket, encode_publish
+from mqtick.mqtt.frames import Arrival, FrameSocket
+from mqtick.mqtt.packets import encode_publish
 from mqtick.mqtt.properties import decode_properties, encode_properties
 from mqtick.mqtt.stamps import Source, Stamp, Transmit
 

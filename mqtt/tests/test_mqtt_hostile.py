@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtick.mqtt.frames import encode_publish
+from mqtick.mqtt.packets import encode_publish
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live import Node

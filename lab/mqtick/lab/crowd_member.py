@@ -16,13 +16,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.packets import (
+    CONNACK,
+    DISCONNECT,
+    PUBLISH,
+    RETAIN,
+    SUBACK,
+    connect_packet,
+    read_variable_length,
+    subscribe_packet,
+)
 
-__all__ = ["Entrance", "Member", "State", "connect_packet", "subscribe_packet"]
+__all__ = ["Entrance", "Member", "State"]
 
-_CONNACK, _PUBLISH, _SUBACK = 2, 3, 9
-_RETAINED = 0x01
 _REFUSED = 0x80
-_DISCONNECT = b"\xe0\x00"
 _LONGEST_PACKET = 65_536
 # 3.2.2.3
 _CONNECT_REFUSALS = {
@@ -32,37 +39,6 @@ _CONNECT_REFUSALS = {
     4: "user name or password is wrong",
     5: "this user may not connect",
 }
-
-
-def _text(value: str) -> bytes:
-    octets = value.encode()
-    return len(octets).to_bytes(2, "big") + octets
-
-
-def _packet(head: int, body: bytes) -> bytes:
-    length, left = bytearray(), len(body)
-    while True:  # 2.2.3
-        left, digit = divmod(left, 128)
-        length.append(digit | (0x80 if left else 0))
-        if not left:
-            return bytes((head,)) + bytes(length) + body
-
-
-def connect_packet(
-    client_id: str, username: str | None = None, password: str | None = None
-) -> bytes:
-    """Return a CONNECT (3.1): clean session, no keep-alive (0), no will."""
-    flags = 0x02 | (0x80 if username is not None else 0) | (0x40 if password is not None else 0)
-    body = _text("MQTT") + bytes((4, flags, 0, 0)) + _text(client_id)
-    for value in (username, password):
-        if value is not None:
-            body += _text(value)
-    return _packet(0x10, body)
-
-
-def subscribe_packet(topics: list[str]) -> bytes:
-    """Return a SUBSCRIBE at QoS 0 (3.8)."""
-    return _packet(0x82, b"\x00\x01" + b"".join(_text(topic) + b"\x00" for topic in topics))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +123,7 @@ class Member:
         self._read()
         if self.state is State.UP:
             self.state = State.LEAVING
-            self._send(_DISCONNECT)
+            self._send(DISCONNECT)
 
     def close(self) -> None:
         """End at once."""
@@ -227,35 +203,31 @@ class Member:
             data, self._rest = self._rest + data, b""
         at, size = 0, len(data)
         while size - at >= 2 and self.state not in (State.REFUSED, State.FAILED):
-            body, length, shift = at + 1, 0, 0
-            while body < size and data[body] & 0x80:
-                length |= (data[body] & 0x7F) << shift
-                body, shift = body + 1, shift + 7
-            if body < size and shift <= 21:
-                length |= data[body] << shift
-            if shift > 21 or length > _LONGEST_PACKET:
+            try:
+                length, body = read_variable_length(data, at + 1, size)
+            except ValueError:
+                length, body = _LONGEST_PACKET + 1, at
+            if length > _LONGEST_PACKET:
                 self._hung_up("it sent something that is not MQTT")
                 return
-            if body >= size:
+            end = body + length
+            if length < 0 or end > size:
                 break
-            end = body + 1 + length
-            if end > size:
-                break
-            self._take(data[at], data[body + 1 : end])
+            self._take(data[at], data[body:end])
             at = end
         self._rest = data[at:]
 
     def _take(self, head: int, body: bytes) -> None:
-        kind = head >> 4
-        if kind == _PUBLISH:
-            self.messages += self.state is not State.CONNECTING and not head & _RETAINED
-        elif kind == _CONNACK and len(body) == 2:
+        kind = head & 0xF0
+        if kind == PUBLISH:
+            self.messages += self.state is not State.CONNECTING and not head & RETAIN
+        elif kind == CONNACK and len(body) == 2:
             if body[1]:
                 why = _CONNECT_REFUSALS.get(body[1], f"return code {body[1]}")
                 self._end(State.REFUSED, f"the broker refused the connection: {why}")
             else:
                 self._send(subscribe_packet([self._entrance.topic]))
-        elif kind == _SUBACK and len(body) == 3:
+        elif kind == SUBACK and len(body) == 3:
             if body[2] == _REFUSED:
                 topic = self._entrance.topic
                 self._end(State.REFUSED, f"the broker refused the subscription to {topic}")

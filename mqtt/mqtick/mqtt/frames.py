@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from mqtick.mqtt.packets import PUBLISH, QOS_MASK, RETAIN, encode_publish, read_variable_length
 from mqtick.mqtt.stamps import KernelSocket, Source, Stamp, Transmit
 from mqtick.mqtt.tls import TlsSocket
 
-__all__ = ["Arrival", "FrameSocket", "encode_publish"]
+__all__ = ["Arrival", "FrameSocket"]
 
-_PUBLISH, _QOS_MASK, _RETAIN = 0x30, 0x06, 0x01
 _MAXIMUM_FRAME = 256 * 1024
 _READS_PER_TURN = 16
 # paho-mqtt keeps a partial WebSocket frame until it is complete, whatever length its head states.
@@ -56,41 +56,6 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """Close."""
-
-
-def _variable_length(value: int) -> bytes:
-    """Encode an MQTT variable byte integer (MQTT 5.0, 1.5.5)."""
-    encoded = bytearray()
-    while True:
-        value, digit = divmod(value, 128)
-        encoded.append(digit | (0x80 if value else 0))
-        if not value:
-            return bytes(encoded)
-
-
-def _read_variable_length(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Decode a variable byte integer; return (value, next position), or (-1, at) if cut short.
-
-    More than four octets is malformed: ValueError.
-    """
-    value = 0
-    for count in range(4):
-        if at + count >= end:
-            return -1, at
-        digit = data[at + count]
-        value |= (digit & 0x7F) << (7 * count)
-        if digit < 0x80:
-            return value, at + count + 1
-    raise ValueError("a length of more than four octets")
-
-
-def encode_publish(topic: bytes, payload: bytes, properties: bytes | None) -> bytes:
-    """Return a QoS 0 PUBLISH, not retained; `properties` is None for MQTT 3.1.1."""
-    body = len(topic).to_bytes(2, "big") + topic
-    if properties is not None:
-        body += _variable_length(len(properties)) + properties
-    body += payload
-    return bytes((_PUBLISH,)) + _variable_length(len(body)) + body
 
 
 class FrameSocket:
@@ -174,14 +139,14 @@ class FrameSocket:
         at, size = 0, len(data)
         while size - at >= 2:
             try:
-                length, body = _read_variable_length(data, at + 1, size)
+                length, body = read_variable_length(data, at + 1, size)
             except ValueError:
                 self._ended = True  # nothing after this can be trusted
                 return
             if length < 0:
                 break
             end = body + length
-            publish = data[at] & (0xF0 | _QOS_MASK) == _PUBLISH
+            publish = data[at] & (0xF0 | QOS_MASK) == PUBLISH
             if end > size:
                 if length > _MAXIMUM_FRAME:
                     if not publish:
@@ -193,7 +158,7 @@ class FrameSocket:
                 break
             if publish:
                 last = end == size and not self.below.buffered
-                self._deliver(data, body, end, received if last else late, data[at] & _RETAIN != 0)
+                self._deliver(data, body, end, received if last else late, data[at] & RETAIN != 0)
             else:
                 self._for_paho += data[at:end]
             self._unacknowledged = True
@@ -212,7 +177,7 @@ class FrameSocket:
         properties = b""
         if self._version_5:
             try:
-                length, start = _read_variable_length(data, payload, end)
+                length, start = read_variable_length(data, payload, end)
             except ValueError:
                 length, start = -1, payload
             if length < 0 or start + length > end:

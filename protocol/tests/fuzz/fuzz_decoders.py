@@ -169,7 +169,7 @@ def command(data: bytes) -> None:
 
 def seeds() -> list[bytes]:
     """Return every message of the vector files, as octets, and what else is well formed."""
-    from mqtick.mqtt.frames import encode_publish
+    from mqtick.mqtt.packets import encode_publish
     from mqtick.mqtt.properties import encode_properties
 
     user = encode_properties([("time", "1"), ("a", "b")], response_topic="r", correlation_data=b"c")

@@ -1,0 +1,86 @@
+"""MQTT control packets, as far as we write and read them ourselves (MQTT 3.1.1 and 5.0)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "CONNACK",
+    "DISCONNECT",
+    "PUBLISH",
+    "QOS_MASK",
+    "RETAIN",
+    "SUBACK",
+    "connect_packet",
+    "encode_publish",
+    "read_variable_length",
+    "subscribe_packet",
+]
+
+# The first octet: the type in the high four bits, the flags of a PUBLISH in the low ones.
+CONNACK: Final = 0x20
+PUBLISH: Final = 0x30
+SUBACK: Final = 0x90
+QOS_MASK: Final = 0x06
+RETAIN: Final = 0x01
+DISCONNECT: Final = b"\xe0\x00"
+
+
+def read_variable_length(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Decode a variable byte integer (MQTT 5.0, 1.5.5).
+
+    Return (value, next position), or (-1, at) if it is cut short. More than four octets is
+    malformed: ValueError.
+    """
+    value = 0
+    for count in range(4):
+        if at + count >= end:
+            return -1, at
+        digit = data[at + count]
+        value |= (digit & 0x7F) << (7 * count)
+        if digit < 0x80:
+            return value, at + count + 1
+    raise ValueError("a length of more than four octets")
+
+
+def encode_publish(topic: bytes, payload: bytes, properties: bytes | None) -> bytes:
+    """Return a QoS 0 PUBLISH, not retained; `properties` is None for MQTT 3.1.1."""
+    body = len(topic).to_bytes(2, "big") + topic
+    if properties is not None:
+        body += _variable_length(len(properties)) + properties
+    return _packet(PUBLISH, body + payload)
+
+
+def connect_packet(
+    client_id: str, username: str | None = None, password: str | None = None
+) -> bytes:
+    """Return a CONNECT (MQTT 3.1.1, 3.1): clean session, no keep-alive (0), no will."""
+    flags = 0x02 | (0x80 if username is not None else 0) | (0x40 if password is not None else 0)
+    body = _text("MQTT") + bytes((4, flags, 0, 0)) + _text(client_id)
+    for value in (username, password):
+        if value is not None:
+            body += _text(value)
+    return _packet(0x10, body)
+
+
+def subscribe_packet(topics: list[str]) -> bytes:
+    """Return a SUBSCRIBE at QoS 0 (MQTT 3.1.1, 3.8)."""
+    return _packet(0x82, b"\x00\x01" + b"".join(_text(topic) + b"\x00" for topic in topics))
+
+
+def _packet(head: int, body: bytes) -> bytes:
+    return bytes((head,)) + _variable_length(len(body)) + body
+
+
+def _text(value: str) -> bytes:
+    octets = value.encode()
+    return len(octets).to_bytes(2, "big") + octets
+
+
+def _variable_length(value: int) -> bytes:
+    encoded = bytearray()
+    while True:
+        value, digit = divmod(value, 128)
+        encoded.append(digit | (0x80 if value else 0))
+        if not value:
+            return bytes(encoded)
