@@ -20,9 +20,9 @@ import numpy as np
 import pyvisa
 
 from bench.harness import Ratio, Report, Row, progress
-from mqtick.lab.block import definite_block
-from mqtick.lab.conversation import Block
-from mqtick.lab.transport import VisaTransport
+from mqtick.lab.scope.block import definite_block
+from mqtick.lab.scope.conversation import Block
+from mqtick.lab.scope.transport import VisaTransport
 
 _OCTETS = 1_000_000
 _DATA = {

@@ -25,7 +25,7 @@ from bench.cost import cpu_ns
 from bench.harness import Ratio, Report, Row, progress, quantile
 from bench.programs import like_the_unit, may_be_real_time, started, time_server
 from demo.local_broker import Mosquitto, running
-from mqtick.lab.control import Control, NodeError
+from mqtick.lab.runner.control import Control, NodeError
 from mqtick.mqtt.broker import parse_broker_url
 
 _SIZES = (100, 300, 598)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from mqtick.lab import crowd
-from mqtick.lab.crowd_member import Member, State
+from mqtick.lab.load import crowd
+from mqtick.lab.load.member import Member, State
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from bench.harness import Ratio, Report, Row, progress
 from demo.local_broker import free_port, wait_for_port
 from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, write_shot
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, Trigger
 from mqtick.pins import PinSettings, monotonic_raw_ns, open_output
 
 CHANNELS = (1, 2, 3, 4)

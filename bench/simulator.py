@@ -19,12 +19,12 @@ from statistics import fmean
 
 from bench.harness import Report, Row, progress
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.block import read_block
-from mqtick.lab.conversation import Block, Pause, Query, Reply, Step
-from mqtick.lab.dialects import Dialect, Identity, dialect_for
-from mqtick.lab.oscilloscope import play
-from mqtick.lab.setup import Channel, Setup, State, Trigger
-from mqtick.lab.simulator import FRONTS, EdgeFeed, Front, Model
+from mqtick.lab.scope.block import read_block
+from mqtick.lab.scope.conversation import Block, Pause, Query, Reply, Step
+from mqtick.lab.scope.dialects import Dialect, Identity, dialect_for
+from mqtick.lab.scope.oscilloscope import play
+from mqtick.lab.scope.setup import Channel, Setup, State, Trigger
+from mqtick.lab.scope.simulator import FRONTS, EdgeFeed, Front, Model
 
 _RATES_HZ = (10e6, 100e6, 1e9)
 _POINTS = 5000

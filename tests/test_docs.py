@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pytest
 
 from mqtick.client.config import Settings as ClientSettings
-from mqtick.service.settings_schema import Key, describe, problem_with
+from mqtick.service.settings.schema import Key, describe, problem_with
 from mqtick.timeserver.config import Settings as ServerSettings
 
 ROOT = Path(__file__).parent.parent

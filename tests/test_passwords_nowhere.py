@@ -8,7 +8,7 @@ import pytest
 
 from mqtick.client.cli import main as client
 from mqtick.lab.cli import main as lab
-from mqtick.lab.experiment import example
+from mqtick.lab.runner.experiment import example
 from mqtick.timeserver.cli import main as timeserver
 
 ADDRESSES = [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtick.analysis.clocks.convergence import converged_from
-from mqtick.analysis.clocks.even import evenly, gaps, median_interval
+from mqtick.analysis.clocks.grid import evenly, gaps, median_interval
 from mqtick.analysis.clocks.summary import summarise_clock
 from mqtick.analysis.measurement import TimeErrors
 

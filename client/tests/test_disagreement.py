@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mqtick.client import doctor_broker
 from mqtick.client.disagreement import Claim, Disagreement, claim_of, disagreements
+from mqtick.client.doctor import broker as doctor_broker
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.metrics import metrics
 from mqtick.client.status import status

@@ -16,20 +16,18 @@ from typing import Any
 
 import pytest
 
-from mqtick.client import (
-    doctor,
-    doctor_broker,
-    doctor_chrony,
-    doctor_client,
-    doctor_host,
-    doctor_listen,
-    doctor_probes,
-)
 from mqtick.client.config import ChronyKeys, Settings
-from mqtick.client.doctor import Host
-from mqtick.client.doctor_host import Identity
-from mqtick.client.doctor_listen import Heard, Server
-from mqtick.client.doctor_probes import Probes
+from mqtick.client.doctor import broker as doctor_broker
+from mqtick.client.doctor import chrony as doctor_chrony
+from mqtick.client.doctor import client as doctor_client
+from mqtick.client.doctor import examine as doctor
+from mqtick.client.doctor import host as doctor_host
+from mqtick.client.doctor import listen as doctor_listen
+from mqtick.client.doctor import probes as doctor_probes
+from mqtick.client.doctor.examine import Host
+from mqtick.client.doctor.host import Identity
+from mqtick.client.doctor.listen import Heard, Server
+from mqtick.client.doctor.probes import Probes
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from mqtick.client import doctor_broker, doctor_listen, doctor_probes
 from mqtick.client.config import Settings
-from mqtick.client.doctor_listen import Heard
+from mqtick.client.doctor import broker as doctor_broker
+from mqtick.client.doctor import listen as doctor_listen
+from mqtick.client.doctor import probes as doctor_probes
+from mqtick.client.doctor.listen import Heard
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings

@@ -10,7 +10,7 @@ from mqtick.client.estimate import State
 from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Reading, Reason, Sample, Verdict
-from mqtick.service.settings import load
+from mqtick.service.settings.load import load
 
 SECOND = 1_000_000_000
 TRUSTING = EstimatorSettings(trust_broker=True)

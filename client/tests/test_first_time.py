@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mqtick.client import doctor_broker
 from mqtick.client.config import Settings
+from mqtick.client.doctor import broker as doctor_broker
 from mqtick.client.estimate import State
 from mqtick.client.estimator import Estimator
 from mqtick.client.first_time import FirstTime

@@ -10,8 +10,8 @@ from typing import Any
 
 import paho.mqtt.client as paho
 
-from mqtick.lab.control import Control, NodeError
-from mqtick.lab.crowd import Crowd
+from mqtick.lab.load.crowd import Crowd
+from mqtick.lab.runner.control import Control, NodeError
 from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.loop import Loop
 

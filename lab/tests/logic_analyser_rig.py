@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from mqtick.lab.logic_analyser import LogicAnalyser
-from mqtick.lab.setup import Channel, Setup, Trigger
+from mqtick.lab.logic.analyser import LogicAnalyser
+from mqtick.lab.scope.setup import Channel, Setup, Trigger
 
 needs_sigrok = pytest.mark.skipif(
     shutil.which("sigrok-cli") is None, reason="sigrok-cli is not installed"

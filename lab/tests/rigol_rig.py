@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from mqtick.lab.conversation import Conversation, Reply
-from mqtick.lab.dialects import Identity
-from mqtick.lab.dialects.rigol import Rigol
-from mqtick.lab.dialects.rigol_series import RigolDho, RigolDs1000z, RigolMso5000
+from mqtick.lab.scope.conversation import Conversation, Reply
+from mqtick.lab.scope.dialects import Identity
+from mqtick.lab.scope.dialects.rigol import Rigol
+from mqtick.lab.scope.dialects.rigol_series import RigolDho, RigolDs1000z, RigolMso5000
 
 T = TypeVar("T")
 

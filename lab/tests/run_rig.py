@@ -11,8 +11,8 @@ from typing import Any
 
 from scope_rig import Simulated, simulated
 
-from mqtick.lab.control import NodeError, NodeSilentError
-from mqtick.lab.experiment import (
+from mqtick.lab.runner.control import NodeError, NodeSilentError
+from mqtick.lab.runner.experiment import (
     ChannelKeys,
     CrowdKeys,
     Experiment,
@@ -20,9 +20,9 @@ from mqtick.lab.experiment import (
     OrderKeys,
     TimeoutKeys,
 )
-from mqtick.lab.run import RunOutcome, run_experiment
-from mqtick.lab.simulator import Front
-from mqtick.lab.simulator.keysight import KeysightFront
+from mqtick.lab.runner.run import RunOutcome, run_experiment
+from mqtick.lab.scope.simulator import Front
+from mqtick.lab.scope.simulator.keysight import KeysightFront
 from mqtick.pins.base import monotonic_raw_ns
 
 LINES = {"server:0": 1, "client:first": 2, "client:last": 3}

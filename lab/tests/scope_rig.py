@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import pytest
 
-from mqtick.lab.conversation import Conversation, Reply, Step
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, Trigger
-from mqtick.lab.simulator import EdgeFeed, Faults, Front, InstrumentServer, Model, Physics
+from mqtick.lab.scope.conversation import Conversation, Reply, Step
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.simulator import EdgeFeed, Faults, Front, InstrumentServer, Model, Physics
 from mqtick.pins.base import monotonic_raw_ns
 
 T = TypeVar("T")

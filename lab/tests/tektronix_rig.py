@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mqtick.lab.dialects import Dialect, Identity, dialect_for
-from mqtick.lab.dialects.tektronix import Tektronix
-from mqtick.lab.dialects.tektronix_tds import TektronixTds
+from mqtick.lab.scope.dialects import Dialect, Identity, dialect_for
+from mqtick.lab.scope.dialects.tektronix import Tektronix
+from mqtick.lab.scope.dialects.tektronix_tds import TektronixTds
 
 FIELDS = ("NR_Pt", "XINcr", "PT_Off", "XZEro", "YMUlt", "YOFf", "YZEro", "BYT_Nr", "BN_Fmt")
 FIELDS += ("BYT_Or",)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mqtick.lab import dialects
-from mqtick.lab.dialects import base, rigol_series
+from mqtick.lab.scope import dialects
+from mqtick.lab.scope.dialects import base, rigol_series
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-oscilloscope.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.lab.block import MAXIMUM_OCTETS, definite_block, read_block
-from mqtick.lab.conversation import InstrumentError
+from mqtick.lab.scope.block import MAXIMUM_OCTETS, definite_block, read_block
+from mqtick.lab.scope.conversation import InstrumentError
 
 
 class ShortError(Exception):

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from mqtick.lab.broker_doctor import examine, verdict
-from mqtick.lab.broker_doctor_measured import Measured, Pair, Probe
-from mqtick.lab.broker_doctor_patterns import fan_out, find_flush, find_hold, find_steps
+from mqtick.lab.brokers.findings import examine, verdict
+from mqtick.lab.brokers.measured import Measured, Pair, Probe
+from mqtick.lab.brokers.patterns import fan_out, find_flush, find_hold, find_steps
 from mqtick.lab.cli import main
 from mqtick.service.check import Check
 

@@ -16,7 +16,7 @@ import pytest
 from crowd_rig import Running
 
 from demo.local_broker import Mosquitto, free_port, program, running
-from mqtick.lab.control import Control, NodeError
+from mqtick.lab.runner.control import Control, NodeError
 from mqtick.mqtt.broker import parse_broker_url
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")

@@ -22,11 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demo.local_broker import Mosquitto, Nats, free_port, program, running
-from mqtick.lab import crowd as crowd_module
 from mqtick.lab.cli import main
-from mqtick.lab.control import Control, NodeError
-from mqtick.lab.crowd_member import Entrance, Member, State
-from mqtick.lab.open_files import make_room
+from mqtick.lab.load import crowd as crowd_module
+from mqtick.lab.load.member import Entrance, Member, State
+from mqtick.lab.load.open_files import make_room
+from mqtick.lab.runner.control import Control, NodeError
 from mqtick.mqtt.broker import Broker, parse_broker_url
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.packets import connect_packet, subscribe_packet

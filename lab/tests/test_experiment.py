@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mqtick.lab.experiment import example, flat, load_experiment
-from mqtick.service.settings import SettingsError, render
+from mqtick.lab.runner.experiment import example, flat, load_experiment
+from mqtick.service.settings.load import SettingsError, render
 
 
 def load(tmp_path: Path, text: str):  # type: ignore[no-untyped-def]

@@ -11,9 +11,9 @@ import pytest
 from scope_rig import setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.simulator import FRONTS, KINDS
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.simulator import FRONTS, KINDS
 
 APART_NS = 123_456
 QUICK_S = 0.15

@@ -11,11 +11,11 @@ import pytest
 from scope_rig import LATE_S, LONG_S, SHORT_S, Simulated, each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.conversation import InstrumentError, Query
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, Trigger
-from mqtick.lab.simulator import KINDS, Faults
-from mqtick.lab.simulator.keysight import KeysightFront
+from mqtick.lab.scope.conversation import InstrumentError, Query
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.simulator import KINDS, Faults
+from mqtick.lab.scope.simulator.keysight import KeysightFront
 
 APART_NS = 123_456
 

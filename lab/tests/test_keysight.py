@@ -7,12 +7,12 @@ import pytest
 from scope_rig import converse, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import Identity
-from mqtick.lab.dialects.keysight import Keysight
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import State
-from mqtick.lab.simulator.keysight import KeysightFront
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import Identity
+from mqtick.lab.scope.dialects.keysight import Keysight
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.simulator.keysight import KeysightFront
 
 IDENTITY = Identity.parse("KEYSIGHT TECHNOLOGIES,DSO-X 3034A,MY1,02.50")
 SELECT = [

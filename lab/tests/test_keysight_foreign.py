@@ -9,8 +9,8 @@ import pytest
 from foreign_rig import read_with
 from scope_rig import setup, simulated
 
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.simulator.keysight import KeysightFront
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.simulator.keysight import KeysightFront
 
 
 @pytest.mark.slow

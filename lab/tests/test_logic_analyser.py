@@ -12,10 +12,10 @@ from logic_analyser_rig import analyser, needs_sigrok, setup
 from mqtick.analysis.readers.sigrok import uncertainty_fs
 from mqtick.analysis.signals.edges import Edge, find_edges
 from mqtick.analysis.signals.waveform import Waveform
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.instrument import Instrument, open_instrument
-from mqtick.lab.logic_analyser import LogicAnalyser
-from mqtick.lab.setup import Channel, Setup, Trigger
+from mqtick.lab.logic.analyser import LogicAnalyser
+from mqtick.lab.runner.instrument import Instrument, open_instrument
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.setup import Channel, Setup, Trigger
 
 pytestmark = needs_sigrok
 

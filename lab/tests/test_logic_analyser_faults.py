@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from logic_analyser_rig import FX2LAFW, analyser, needs_sigrok, setup
 
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.logic_analyser import LogicAnalyser
+from mqtick.lab.logic.analyser import LogicAnalyser
+from mqtick.lab.scope.conversation import InstrumentError
 
 
 def fake(folder: Path, capture: str, show: str = FX2LAFW) -> str:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from logic_analyser_rig import FX2LAFW, OLDER
 
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.logic_analyser import LogicAnalyser
-from mqtick.lab.logic_analyser_capture import StreamAcquisition, first_match
-from mqtick.lab.logic_analyser_device import Resource, parse_show
+from mqtick.lab.logic.acquisition import StreamAcquisition, first_match
+from mqtick.lab.logic.analyser import LogicAnalyser
+from mqtick.lab.logic.device import Resource, parse_show
+from mqtick.lab.scope.conversation import InstrumentError
 
 
 def test_what_a_real_device_offers_is_understood() -> None:

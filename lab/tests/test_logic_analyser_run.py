@@ -14,7 +14,7 @@ from run_rig import Bench, FakeNodes, wired
 
 from mqtick.analysis.runs.run_folder import load_run
 from mqtick.analysis.runs.shot import CAPTURED
-from mqtick.lab.experiment import InstrumentKeys
+from mqtick.lab.runner.experiment import InstrumentKeys
 
 pytestmark = pytest.mark.skipif(
     shutil.which("sigrok-cli") is None, reason="sigrok-cli is not installed"

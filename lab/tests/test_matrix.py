@@ -15,18 +15,18 @@ from run_rig import Told, bench, wired
 from mqtick.analysis.runs.run_folder import RunFolderError, create_run, load_run
 from mqtick.analysis.runs.shot import CAPTURED, REFUSED, ShotMeta, write_shot
 from mqtick.lab import cli
-from mqtick.lab.commands import run_matrix as command
-from mqtick.lab.experiment import Experiment, flat
-from mqtick.lab.matrix import (
+from mqtick.lab.brokers.matrix import (
     experiments_of,
     load_brokers,
     result_json,
     result_text,
     run_matrix,
 )
-from mqtick.lab.progress import Progress
-from mqtick.lab.run import INTERRUPTED, RunOutcome, run_experiment
-from mqtick.service.settings import SettingsError, render
+from mqtick.lab.commands import run_matrix as command
+from mqtick.lab.runner.experiment import Experiment, flat
+from mqtick.lab.runner.progress import Progress
+from mqtick.lab.runner.run import INTERRUPTED, RunOutcome, run_experiment
+from mqtick.service.settings.load import SettingsError, render
 
 TWO = """\
 [broker.mosquitto]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.lab.plan import make_plan, plan_from_json, plan_to_json
+from mqtick.lab.runner.plan import make_plan, plan_from_json, plan_to_json
 
 NUMBERS = st.lists(st.integers(1, 600), min_size=1, max_size=8, unique=True)
 

@@ -7,11 +7,11 @@ import pytest
 from rigol_rig import ALL, DEPTH, DHO, DS1000Z, MSO5000, commands, identity
 from scope_rig import converse
 
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import dialect_for
-from mqtick.lab.dialects.rigol import Rigol
-from mqtick.lab.dialects.rigol_series import RigolDs1000z
-from mqtick.lab.setup import State
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import dialect_for
+from mqtick.lab.scope.dialects.rigol import Rigol
+from mqtick.lab.scope.dialects.rigol_series import RigolDs1000z
+from mqtick.lab.scope.setup import State
 
 SELECT = [
     (":WAVeform:SOURce CHANnel2", None),

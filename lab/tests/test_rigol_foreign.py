@@ -13,9 +13,9 @@ from foreign_rig import read_with
 from scope_rig import Simulated, setup, simulated
 
 from mqtick.analysis.signals.waveform import Waveform
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.simulator.rigol import RigolFront
-from mqtick.lab.simulator.rigol_series import (
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.simulator.rigol import RigolFront
+from mqtick.lab.scope.simulator.rigol_series import (
     RigolDhoFront,
     RigolDs1000zFront,
     RigolMso5000Front,

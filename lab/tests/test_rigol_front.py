@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scope_rig import Simulated, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.dialects import rigol
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.simulator import EdgeFeed, Model
-from mqtick.lab.simulator.rigol import RigolFront
-from mqtick.lab.simulator.rigol_series import (
+from mqtick.lab.scope.dialects import rigol
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.simulator import EdgeFeed, Model
+from mqtick.lab.scope.simulator.rigol import RigolFront
+from mqtick.lab.scope.simulator.rigol_series import (
     RigolDhoFront,
     RigolDs1000zFront,
     RigolMso5000Front,

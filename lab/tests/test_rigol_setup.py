@@ -8,12 +8,12 @@ import pytest
 from rigol_rig import DEPTH, DHO, DS1000Z, MSO5000, commands, identity
 from scope_rig import converse, setup
 
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import dialect_for
-from mqtick.lab.dialects.rigol import Rigol
-from mqtick.lab.dialects.rigol_record import frame_time_s
-from mqtick.lab.dialects.rigol_series import RigolDho, RigolDs1000z, RigolMso5000
-from mqtick.lab.setup import Channel, State
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import dialect_for
+from mqtick.lab.scope.dialects.rigol import Rigol
+from mqtick.lab.scope.dialects.rigol_record import frame_time_s
+from mqtick.lab.scope.dialects.rigol_series import RigolDho, RigolDs1000z, RigolMso5000
+from mqtick.lab.scope.setup import Channel, State
 
 # -- setting up ---------------------------------------------------------------------------------
 

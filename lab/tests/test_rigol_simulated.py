@@ -9,13 +9,13 @@ import pytest
 from scope_rig import Simulated, each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import rigol, rigol_record
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, State, Trigger
-from mqtick.lab.simulator import Faults
-from mqtick.lab.simulator.rigol import RigolFront
-from mqtick.lab.simulator.rigol_series import (
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import rigol, rigol_record
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, State, Trigger
+from mqtick.lab.scope.simulator import Faults
+from mqtick.lab.scope.simulator.rigol import RigolFront
+from mqtick.lab.scope.simulator.rigol_series import (
     RigolDhoFront,
     RigolDs1000zFront,
     RigolMso5000Front,

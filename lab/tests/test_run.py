@@ -21,15 +21,15 @@ from mqtick.analysis.runs.run_folder import RunFolderError, load_run
 from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, read_waveforms
 from mqtick.analysis.runs.summary import summarise
 from mqtick.lab import run_loop, run_subscribers
-from mqtick.lab.control import NodeError
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.experiment import Experiment, OrderKeys, TimeoutKeys
-from mqtick.lab.instrument import Instrument, open_instrument
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.run import run_experiment
-from mqtick.lab.run_lock import lock, lock_of
-from mqtick.lab.simulator import FRONTS
-from mqtick.lab.simulator.keysight import KeysightFront
+from mqtick.lab.runner.control import NodeError
+from mqtick.lab.runner.experiment import Experiment, OrderKeys, TimeoutKeys
+from mqtick.lab.runner.instrument import Instrument, open_instrument
+from mqtick.lab.runner.lock import lock, lock_of
+from mqtick.lab.runner.run import run_experiment
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.simulator import FRONTS
+from mqtick.lab.scope.simulator.keysight import KeysightFront
 from mqtick.service import chronyd
 from mqtick.service.chronyd_csv import ChronydError
 

@@ -12,10 +12,10 @@ from run_rig import wired
 
 from mqtick.analysis.runs.layout import layout_of as layout_of_record
 from mqtick.analysis.signals.waveform import Waveform
-from mqtick.lab.experiment import ChannelKeys, Experiment, InstrumentKeys, OrderKeys
-from mqtick.lab.plan import plan_of
-from mqtick.lab.run_edges import judge, layout_of
-from mqtick.lab.run_record import record_of
+from mqtick.lab.runner.edges import judge, layout_of
+from mqtick.lab.runner.experiment import ChannelKeys, Experiment, InstrumentKeys, OrderKeys
+from mqtick.lab.runner.plan import plan_of
+from mqtick.lab.runner.record import record_of
 
 US = 10**9
 POINTS, INTERVAL_FS, START_FS = 4000, US // 4, -100 * US

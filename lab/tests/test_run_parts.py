@@ -18,14 +18,14 @@ from run_rig import wired
 
 from mqtick.analysis.runs.run_folder import create_run
 from mqtick.analysis.runs.shot import CAPTURED, MISSED, ShotMeta
-from mqtick.lab.bring_up import share
 from mqtick.lab.cli import main
-from mqtick.lab.experiment import CrowdKeys, example
-from mqtick.lab.live import Live
-from mqtick.lab.progress import Watch
-from mqtick.lab.run_crowd import CrowdStartError, crowd_command, local_crowd
-from mqtick.lab.run_lock import BusyError, lock, lock_of
-from mqtick.lab.run_subscribers import pauses_s
+from mqtick.lab.runner.bring_up import share
+from mqtick.lab.runner.experiment import CrowdKeys, example
+from mqtick.lab.runner.local_crowd import CrowdStartError, crowd_command, local_crowd
+from mqtick.lab.runner.lock import BusyError, lock, lock_of
+from mqtick.lab.runner.progress import Watch
+from mqtick.lab.runner.running_spread import Live
+from mqtick.lab.runner.subscribers import pauses_s
 
 
 @given(st.integers(0, 1000), st.integers(1, 12))
@@ -72,7 +72,7 @@ def test_a_process_that_dies_leaves_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     program = (
         "import os, sys, pathlib\n"
-        "from mqtick.lab.run_lock import lock\n"
+        "from mqtick.lab.runner.lock import lock\n"
         "with lock(pathlib.Path(sys.argv[1]), 'it'):\n"
         "    os.kill(os.getpid(), 9)\n"
     )

@@ -18,8 +18,8 @@ from scope_rig import Simulated, simulated
 from mqtick.analysis.runs.shot import read_meta, read_waveforms
 from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.cli import main
-from mqtick.lab.setup import State
-from mqtick.lab.simulator.keysight import KeysightFront
+from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.simulator.keysight import KeysightFront
 
 APART_NS = 123_456
 

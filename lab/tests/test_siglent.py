@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scope_rig import converse
 
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import Identity
-from mqtick.lab.dialects.siglent import Siglent
-from mqtick.lab.dialects.siglent_descriptor import Descriptor
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import Identity
+from mqtick.lab.scope.dialects.siglent import Siglent
+from mqtick.lab.scope.dialects.siglent_descriptor import Descriptor
 
 IDENTITY = Identity.parse("Siglent Technologies,SDS814X HD,SDS1,4.8.12.1.1.6.5")
 SELECT = [

@@ -12,10 +12,10 @@ import pytest
 from foreign_rig import read_with
 from scope_rig import setup, simulated
 
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, Trigger
-from mqtick.lab.simulator.siglent import SiglentFront
-from mqtick.lab.simulator.siglent_wf import SiglentWfFront
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.simulator.siglent import SiglentFront
+from mqtick.lab.scope.simulator.siglent_wf import SiglentWfFront
 
 
 @pytest.mark.slow

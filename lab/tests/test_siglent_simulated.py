@@ -9,13 +9,13 @@ import pytest
 from scope_rig import each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import Identity
-from mqtick.lab.dialects.siglent import Siglent
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, State, Trigger
-from mqtick.lab.simulator import Faults
-from mqtick.lab.simulator.siglent import SiglentFront
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import Identity
+from mqtick.lab.scope.dialects.siglent import Siglent
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, State, Trigger
+from mqtick.lab.scope.simulator import Faults
+from mqtick.lab.scope.simulator.siglent import SiglentFront
 
 IDENTITY = Identity.parse("Siglent Technologies,SDS814X HD,SDS1,4.8.12.1.1.6.5")
 

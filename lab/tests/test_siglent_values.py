@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.lab.conversation import Block, InstrumentError, Query
-from mqtick.lab.dialects import DIALECTS, Identity, dialect_for
-from mqtick.lab.dialects.siglent_values import (
+from mqtick.lab.scope.conversation import Block, InstrumentError, Query
+from mqtick.lab.scope.dialects import DIALECTS, Identity, dialect_for
+from mqtick.lab.scope.dialects.siglent_values import (
     interleaved,
     nearest_depth,
     quantity,
     run_state,
     step_125,
 )
-from mqtick.lab.setup import State
+from mqtick.lab.scope.setup import State
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ import pytest
 from scope_rig import converse, each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.block import read_block
-from mqtick.lab.conversation import Block, InstrumentError, Step
-from mqtick.lab.dialects import Identity
-from mqtick.lab.dialects.siglent_wf import SiglentWf
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, State, Trigger
-from mqtick.lab.simulator import Faults
-from mqtick.lab.simulator.siglent_wf import SiglentWfFront
+from mqtick.lab.scope.block import read_block
+from mqtick.lab.scope.conversation import Block, InstrumentError, Step
+from mqtick.lab.scope.dialects import Identity
+from mqtick.lab.scope.dialects.siglent_wf import SiglentWf
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, State, Trigger
+from mqtick.lab.scope.simulator import Faults
+from mqtick.lab.scope.simulator.siglent_wf import SiglentWfFront
 
 IDENTITY = Identity.parse("Siglent Technologies,SDS1104X-E,SDS1,8.2.6.1.37R9")
 Pairs = list[tuple[str, str | bytes | None]]

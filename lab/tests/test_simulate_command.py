@@ -16,8 +16,8 @@ import pytest
 
 from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.cli import main
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, Trigger
 from mqtick.pins.base import monotonic_raw_ns
 from mqtick.pins.memory import PinRecord, encode_record
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.lab.setup import State
-from mqtick.lab.simulator import EdgeFeed, Model, Physics
+from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.simulator import EdgeFeed, Model, Physics
 from mqtick.pins.memory import PinRecord, encode_record
 
 NOW_NS = 400 * 86_400 * 10**9 + 123  # an uptime at which floats of nanoseconds hold no fractions

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.lab.simulator.scpi import Scpi
+from mqtick.lab.scope.simulator.scpi import Scpi
 
 
 def takes_a_number(*found: object) -> None:

@@ -13,11 +13,11 @@ from scope_rig import converse, setup
 from tektronix_rig import FIELDS, MANUAL, MSO, dialect, mso, select, tds
 
 from mqtick.analysis.signals.waveform import Waveform
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import Dialect
-from mqtick.lab.dialects.tektronix import Tektronix
-from mqtick.lab.dialects.tektronix_tds import TektronixTds
-from mqtick.lab.setup import Channel, State, Trigger
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import Dialect
+from mqtick.lab.scope.dialects.tektronix import Tektronix
+from mqtick.lab.scope.dialects.tektronix_tds import TektronixTds
+from mqtick.lab.scope.setup import Channel, State, Trigger
 
 
 def read_mso(reply: str, data: bytes | None, model: str = "MSO54") -> Waveform:

@@ -8,11 +8,11 @@ from foreign_rig import read_with
 from scope_rig import setup, simulated
 
 from mqtick.analysis.signals.waveform import Waveform
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.simulator import Front
-from mqtick.lab.simulator.tektronix import TektronixMsoFront
-from mqtick.lab.simulator.tektronix_dpo import TektronixDpoFront
-from mqtick.lab.simulator.tektronix_tds import TektronixTdsFront
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.simulator import Front
+from mqtick.lab.scope.simulator.tektronix import TektronixMsoFront
+from mqtick.lab.scope.simulator.tektronix_dpo import TektronixDpoFront
+from mqtick.lab.scope.simulator.tektronix_tds import TektronixTdsFront
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scope_rig import converse
 from tektronix_rig import MSO, mso, select
 
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects.tektronix import time_stamps
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects.tektronix import time_stamps
 
 
 def frames(count: str, zeros: str, data: bytes, stamps: str) -> list[tuple[str, object]]:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from scope_rig import Simulated, each_fault, setup, simulated
 
 from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import Identity, dialect_for
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, State, Trigger
-from mqtick.lab.simulator import EdgeFeed, Faults, Front, Model
-from mqtick.lab.simulator.tektronix import TektronixMsoFront
-from mqtick.lab.simulator.tektronix_dpo import TektronixDpoFront
-from mqtick.lab.simulator.tektronix_tds import TektronixTbsFront, TektronixTdsFront
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import Identity, dialect_for
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, State, Trigger
+from mqtick.lab.scope.simulator import EdgeFeed, Faults, Front, Model
+from mqtick.lab.scope.simulator.tektronix import TektronixMsoFront
+from mqtick.lab.scope.simulator.tektronix_dpo import TektronixDpoFront
+from mqtick.lab.scope.simulator.tektronix_tds import TektronixTbsFront, TektronixTdsFront
 
 FRONTS = [TektronixMsoFront, TektronixDpoFront, TektronixTdsFront, TektronixTbsFront]
 all_fronts = pytest.mark.parametrize("front", FRONTS, ids=lambda front: front.name)

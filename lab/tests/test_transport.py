@@ -15,12 +15,12 @@ from pyvisa.constants import InterfaceType, StatusCode
 from pyvisa.errors import VisaIOError
 from scope_rig import setup, simulated
 
-from mqtick.lab import transport as transport_module
-from mqtick.lab.block import definite_block
-from mqtick.lab.conversation import Block, InstrumentError, Pause, Query, Write
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.simulator.keysight import KeysightFront
-from mqtick.lab.transport import VisaTransport
+from mqtick.lab.scope import transport as transport_module
+from mqtick.lab.scope.block import definite_block
+from mqtick.lab.scope.conversation import Block, InstrumentError, Pause, Query, Write
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.simulator.keysight import KeysightFront
+from mqtick.lab.scope.transport import VisaTransport
 
 QUICK_S = 0.2
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.service.settings import SchemaError, SettingsError, load
-from mqtick.service.settings_schema import key, table
+from mqtick.service.settings.load import SchemaError, SettingsError, load
+from mqtick.service.settings.schema import key, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def test_an_unreadable_file_is_a_sentence(tmp_path: Path) -> None:
         return
     # Root reads everything; so an ordinary user tries, with the file already named by descriptor.
     program = (
-        "import os, sys\nfrom mqtick.service.settings import load, SettingsError\n"
+        "import os, sys\nfrom mqtick.service.settings.load import load, SettingsError\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_settings_load import Example\n"
         "os.setgid(65534); os.setuid(65534)\n"

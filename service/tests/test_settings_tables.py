@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.service.settings import (
+from mqtick.service.settings.load import (
     SettingsError,
     add_flags,
     commented_example,
@@ -19,7 +19,7 @@ from mqtick.service.settings import (
     overrides_from,
     render,
 )
-from mqtick.service.settings_schema import key, table, tables
+from mqtick.service.settings.schema import key, table, tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.service.settings import (
+from mqtick.service.settings.load import (
     add_flags,
     commented_example,
     load,
     overrides_from,
     render,
 )
-from mqtick.service.settings_schema import key, table
+from mqtick.service.settings.schema import key, table
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20

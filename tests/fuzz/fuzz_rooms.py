@@ -78,7 +78,7 @@ def http(data: bytes) -> None:
 
 def node_answer(data: bytes) -> None:
     """What a node answers to the runner of an experiment."""
-    from mqtick.lab.control import Control
+    from mqtick.lab.runner.control import Control
     from mqtick.mqtt.frames import Arrival
     from mqtick.mqtt.stamps import Source, Stamp
     from mqtick.protocol.topics import TopicTree
@@ -91,7 +91,7 @@ def node_answer(data: bytes) -> None:
 
 def crowd_member(data: bytes) -> None:
     """What a broker says to one of a crowd, whose packets are read without a library."""
-    from mqtick.lab.crowd_member import Member, State
+    from mqtick.lab.load.member import Member, State
 
     class Alone(Member):
         def __init__(self) -> None:
@@ -122,12 +122,12 @@ def capture(path: Path) -> None:
 def room_targets() -> list[Target]:
     """Return what takes octets in the other rooms."""
     from mqtick.analysis.signals.capture import CaptureError
-    from mqtick.lab.conversation import InstrumentError
-    from mqtick.lab.dialects.siglent_descriptor import Descriptor
-    from mqtick.lab.plan import plan_from_json
+    from mqtick.lab.runner.plan import plan_from_json
+    from mqtick.lab.scope.conversation import InstrumentError
+    from mqtick.lab.scope.dialects.siglent_descriptor import Descriptor
     from mqtick.service import chronyd_csv
-    from mqtick.service.program_settings import ConnectionSettings
-    from mqtick.service.settings import SettingsError, load
+    from mqtick.service.settings.load import SettingsError, load
+    from mqtick.service.settings.program import ConnectionSettings
     from mqtick.service.status_file import StatusError, read_status
 
     return [

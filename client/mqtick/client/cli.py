@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from mqtick.client import chrony_config, doctor
+from mqtick.client import chrony_config
 from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, check_together, client_name
-from mqtick.client.present import PROGRAM, Now, NowError, now_from
+from mqtick.client.doctor import examine as doctor
+from mqtick.client.now import PROGRAM, Now, NowError, now_from
 from mqtick.client.run import follow
 from mqtick.client.status_text import (
     ASSUMPTION,

@@ -7,8 +7,8 @@ import socket
 from dataclasses import dataclass
 
 from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.service.program_settings import ConnectionSettings, PinKeys, RealtimeKeys
-from mqtick.service.settings_schema import key, table
+from mqtick.service.settings.program import ConnectionSettings, PinKeys, RealtimeKeys
+from mqtick.service.settings.schema import key, table
 
 __all__ = ["ChronyKeys", "Settings", "check_together", "client_name"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqtick.service.settings import key
+from mqtick.service.settings.load import key
 
 __all__ = ["EstimatorSettings"]
 

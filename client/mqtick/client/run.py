@@ -13,8 +13,8 @@ from mqtick.client.config import Settings
 from mqtick.client.discipline import Discipline
 from mqtick.client.experiments import KEPT_EDGES, Experiments
 from mqtick.client.metrics import metrics
+from mqtick.client.now import PROGRAM
 from mqtick.client.pending import WallSample
-from mqtick.client.present import PROGRAM
 from mqtick.client.sample_log import SampleLog
 from mqtick.client.status import status
 from mqtick.client.status_text import summary
@@ -29,7 +29,7 @@ from mqtick.protocol.experiments import about_host
 from mqtick.protocol.hangup import read_keys_on_hangup
 from mqtick.protocol.topics import check_client_name
 from mqtick.service.program import TICK_NS, Housekeeping
-from mqtick.service.program_settings import PinKeys
+from mqtick.service.settings.program import PinKeys
 
 __all__ = ["follow"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mqtick.lab.commands import crowd, doctor, run, scope, simulate
-from mqtick.lab.conversation import InstrumentError
+from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, carry_out, make_parser
 

@@ -4,7 +4,7 @@ from mqtick.service import chronyd, metrics, realtime, settings
 from mqtick.service.chronyd_csv import ChronydError, ChronyVersion, Leap, Source, Tracking
 from mqtick.service.metrics import Metric
 from mqtick.service.metrics_http import MetricsError, MetricsServer
-from mqtick.service.settings_schema import SchemaError, SettingsError, key, table
+from mqtick.service.settings.schema import SchemaError, SettingsError, key, table
 from mqtick.service.status_file import Status, StatusError, StatusFile, read_status
 from mqtick.service.synchronised import SyncLimits, is_synchronised, why_not_synchronised
 from mqtick.service.systemd import Notifier

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from mqtick.service.settings import load
-from mqtick.service.settings_flags import add_flags, overrides_from
-from mqtick.service.settings_schema import SettingsError
-from mqtick.service.settings_text import commented_example, render
+from mqtick.service.settings.flags import add_flags, overrides_from
+from mqtick.service.settings.load import load
+from mqtick.service.settings.schema import SettingsError
+from mqtick.service.settings.text import commented_example, render
 
 __all__ = [
     "Exit",

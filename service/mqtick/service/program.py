@@ -12,7 +12,7 @@ from typing import Any
 from mqtick.service import realtime
 from mqtick.service.metrics import Metric
 from mqtick.service.metrics_http import MetricsServer, parse_address
-from mqtick.service.program_settings import RealtimeKeys
+from mqtick.service.settings.program import RealtimeKeys
 from mqtick.service.status_file import StatusFile
 from mqtick.service.systemd import Notifier
 

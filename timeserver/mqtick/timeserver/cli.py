@@ -31,7 +31,7 @@ from mqtick.service.commandline import (
     with_default_command,
 )
 from mqtick.service.program import TICK_NS, Housekeeping, status_path
-from mqtick.service.program_settings import PinKeys
+from mqtick.service.settings.program import PinKeys
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.doctor import Host, examine
 from mqtick.timeserver.experiments import KEPT_EDGES, Experiments

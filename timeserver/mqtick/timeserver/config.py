@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqtick.service.program_settings import ConnectionSettings, PinKeys, RealtimeKeys
-from mqtick.service.settings_schema import key, table
+from mqtick.service.settings.program import ConnectionSettings, PinKeys, RealtimeKeys
+from mqtick.service.settings.schema import key, table
 
 __all__ = ["Settings"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqtick.analysis.measurement import CLOCK, Mark
-from mqtick.analysis.runs.belonging import EARLY, alike, answer, directions, mark_of, nearest
+from mqtick.analysis.runs.answering_edge import EARLY, alike, answer, directions, mark_of, nearest
 from mqtick.analysis.signals.capture import Signal
 from mqtick.analysis.signals.edges import (
     MOST_EDGES,

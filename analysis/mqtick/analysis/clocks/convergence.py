@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.clocks.products import product
+from mqtick.analysis.clocks.dot import product
 
 __all__ = ["converged_from"]
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.clocks.products import product
+from mqtick.analysis.clocks.dot import product
 
 __all__ = ["ALPHAS", "degrees_of_freedom", "noise_exponents"]
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from mqtick.analysis.clocks.chi_square import chi_square_quantile
 from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.dot import product
 from mqtick.analysis.clocks.noise import ALPHAS, degrees_of_freedom, noise_exponents
-from mqtick.analysis.clocks.products import product
 
 __all__ = ["adev", "default_factors", "mtie", "tdev"]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.clocks.convergence import FEWEST, converged_from
 from mqtick.analysis.clocks.deviation import Deviation
-from mqtick.analysis.clocks.even import evenly, gaps, median_interval
+from mqtick.analysis.clocks.grid import evenly, gaps, median_interval
 from mqtick.analysis.clocks.masks import MaskVerdict, judge_masks
 from mqtick.analysis.clocks.stability import adev, mtie, tdev
 from mqtick.analysis.measurement import TimeErrors

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.measurement import CLOCK, Mark
-from mqtick.analysis.runs.belonging import EARLY, alike, answer, directions, mark_of, nearest
+from mqtick.analysis.runs.answering_edge import EARLY, alike, answer, directions, mark_of, nearest
 from mqtick.analysis.runs.layout import Layout
 from mqtick.analysis.signals.edges import Edge, find_edges, state_levels
 from mqtick.analysis.signals.said import no_passage, outliers_of

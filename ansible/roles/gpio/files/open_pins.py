@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 from mqtick.pins import PinError, PinSettings, open_line
-from mqtick.service.program_settings import PinKeys
+from mqtick.service.settings.program import PinKeys
 
 
 def line_of(table: dict[str, object]) -> tuple[object, object]:

@@ -6,12 +6,12 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from mqtick.lab import crowd
+from mqtick.lab.load import crowd
 from mqtick.mqtt.broker import broker_from
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.commandline import Exit, add_run_flags, fail, read_settings
-from mqtick.service.program_settings import ConnectionSettings
-from mqtick.service.settings_schema import key
+from mqtick.service.settings.program import ConnectionSettings
+from mqtick.service.settings.schema import key
 
 __all__ = ["add"]
 

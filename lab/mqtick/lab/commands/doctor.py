@@ -11,11 +11,11 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from mqtick.lab.broker_doctor import examine, verdict
-from mqtick.lab.broker_doctor_probes import SUBSCRIBERS, measure
+from mqtick.lab.brokers.findings import examine, verdict
+from mqtick.lab.brokers.probes import SUBSCRIBERS, measure
 from mqtick.mqtt.broker import BrokerError, broker_from
 from mqtick.service.commandline import Exit, fail
-from mqtick.service.program_settings import ConnectionSettings
+from mqtick.service.settings.program import ConnectionSettings
 
 __all__ = ["add"]
 

@@ -14,11 +14,11 @@ from mqtick.client.cli import parse_duration_ns
 from mqtick.lab.commands.scope_analyser import with_analyser
 from mqtick.lab.commands.scope_record import show, write
 from mqtick.lab.commands.scope_segments import segment_path, show_segments, write_segments
-from mqtick.lab.conversation import InstrumentError
-from mqtick.lab.dialects import DIALECTS
-from mqtick.lab.logic_analyser import LogicAnalyser
-from mqtick.lab.oscilloscope import Oscilloscope
-from mqtick.lab.setup import Channel, Setup, Trigger
+from mqtick.lab.logic.analyser import LogicAnalyser
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import DIALECTS
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Channel, Setup, Trigger
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, fail
 

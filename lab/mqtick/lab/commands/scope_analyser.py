@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable
 
-from mqtick.lab.logic_analyser import LogicAnalyser
+from mqtick.lab.logic.analyser import LogicAnalyser
 from mqtick.service.commandline import Exit, fail
 
 __all__ = ["with_analyser"]

@@ -13,8 +13,8 @@ from typing import Any
 from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, replace_file, write_shot
 from mqtick.analysis.signals.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
 from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform
-from mqtick.lab.logic_analyser import LogicAnalyser
-from mqtick.lab.oscilloscope import Oscilloscope
+from mqtick.lab.logic.analyser import LogicAnalyser
+from mqtick.lab.scope.oscilloscope import Oscilloscope
 
 __all__ = ["show", "write"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from mqtick.analysis.signals.edges import EdgeError, find_edges
 from mqtick.lab.commands.scope_record import write
-from mqtick.lab.dialects import Segment
-from mqtick.lab.oscilloscope import Oscilloscope
+from mqtick.lab.scope.dialects import Segment
+from mqtick.lab.scope.oscilloscope import Oscilloscope
 
 __all__ = ["segment_path", "show_segments", "write_segments"]
 

@@ -12,8 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mqtick.lab.dialects import Identity, dialect_for
-from mqtick.lab.simulator import FRONTS, KINDS, EdgeFeed, Faults, InstrumentServer, Model, Physics
+from mqtick.lab.scope.dialects import Identity, dialect_for
+from mqtick.lab.scope.simulator import (
+    FRONTS,
+    KINDS,
+    EdgeFeed,
+    Faults,
+    InstrumentServer,
+    Model,
+    Physics,
+)
 from mqtick.pins.base import monotonic_raw_ns
 from mqtick.service.commandline import Exit, fail
 

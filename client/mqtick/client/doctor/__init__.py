@@ -1,0 +1,1 @@
+"""mqtick: what `mqtick-client doctor` looks at."""

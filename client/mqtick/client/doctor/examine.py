@@ -1,0 +1,262 @@
+"""`mqtick-client doctor`: looks for what stands in the way of good time, one line per check."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mqtick.client.agent import check_settings
+from mqtick.client.config import Settings, check_together, client_name
+from mqtick.client.disagreement import Disagreement
+from mqtick.client.doctor import broker as at_broker
+from mqtick.client.doctor import chrony as at_chrony
+from mqtick.client.doctor import client as at_client
+from mqtick.client.doctor import host as at_host
+from mqtick.client.doctor import probes as probing
+from mqtick.client.doctor.listen import Heard, listen
+from mqtick.client.first_time import Trouble
+from mqtick.client.now import PROGRAM
+from mqtick.client.status_text import STALE_NS
+from mqtick.mqtt.broker import broker_from
+from mqtick.mqtt.stamps import Source as StampSource
+from mqtick.protocol.auth import Keyring, load_key_file
+from mqtick.service import (
+    ChronydError,
+    ChronyVersion,
+    Source,
+    Status,
+    StatusError,
+    Tracking,
+    chronyd,
+    read_status,
+)
+from mqtick.service.check import Check, fail, guarded, ok, report
+from mqtick.service.commandline import Exit
+from mqtick.service.program import status_path
+
+__all__ = ["Host", "examine", "run"]
+
+_FOREIGN = ("1451.1.6", "draft-2021")
+
+
+def _configuration() -> list[str]:
+    """Return chrony's configuration, included files and all, as chronyd itself prints it."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin"))
+    done = subprocess.run(
+        ["chronyd", "-p"],
+        env={"PATH": path, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=5,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.strip() or done.stdout.strip()
+        raise ChronydError("failed", f"chronyd does not start with its configuration: {said}")
+    return done.stdout.splitlines()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where the doctor looks; tests look elsewhere."""
+
+    proc: Path = Path("/proc")
+    apparmor: Path = Path("/sys/module/apparmor/parameters/enabled")
+    profile: Path = Path("/etc/apparmor.d/usr.sbin.chronyd")
+    local_profile: Path = Path("/etc/apparmor.d/local/usr.sbin.chronyd")
+    now_s: Callable[[], float] = time.time
+    stamps: Callable[[], tuple[StampSource, StampSource]] = at_host.probe_stamps
+    version: Callable[[], ChronyVersion] = chronyd.version
+    configuration: Callable[[], list[str]] = _configuration
+    listen_s: float = 3.0
+
+
+class _Chronyd:
+    """The chronyd of the settings, asked for its sources once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._host, self._port = settings.chrony.host or None, settings.chrony.port
+        self._sources: tuple[Source, ...] | None = None
+
+    def sources(self) -> tuple[Source, ...]:
+        if self._sources is None:
+            self._sources = chronyd.sources(host=self._host, port=self._port)
+        return self._sources
+
+    def tracking(self) -> Tracking:
+        return chronyd.tracking(host=self._host, port=self._port)
+
+
+def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Iterator[Check]:
+    """Yield the findings one by one; never raises."""
+    status = _status(settings)
+    heard: list[Heard] = []
+    if broker_only:
+        yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
+        return
+    who = at_host.client_identity(status.pid if isinstance(status, Status) else None, host.proc)
+    steers = settings.discipline == "chrony"
+    needs_dates = settings.broker.startswith(("mqtts", "wss")) and not settings.keys_file
+    yield from guarded(
+        "system clock", lambda: at_host.check_clock(host.now_s(), needs_dates=needs_dates)
+    )
+    yield from guarded(
+        "other time daemons", lambda: at_host.check_daemons(host.proc, steers=steers)
+    )
+    yield from guarded("timestamps", lambda: at_host.check_stamps(host.stamps, settings.timestamps))
+    yield from guarded("keys", lambda: at_host.check_keys(settings.keys_file, who))
+    yield from at_client.check_doors(
+        follow_unsigned=settings.follow_unsigned and bool(settings.keys_file),
+        trust_broker=settings.estimator.trust_broker,
+    )
+    yield from guarded("client", lambda: at_client.check_client(lambda: _raised(status)))
+    yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
+    if not steers:
+        yield ok("discipline", 'none: nobody steers the clock (discipline = "chrony" would)')
+        return
+    numbers = [number for each in heard for number in each.servers]
+    feeds = status.values.get("chrony", {}) if isinstance(status, Status) else {}
+    yield from guarded("chrony", lambda: _at_chrony(settings, host, who, numbers, feeds))
+
+
+def _status(settings: Settings) -> Status | StatusError:
+    try:
+        return read_status(status_path(PROGRAM, settings.state_folder))
+    except StatusError as error:
+        return error
+
+
+def _raised(status: Status | StatusError) -> Status:
+    if isinstance(status, StatusError):
+        raise status
+    return status
+
+
+def _running(status: Status | StatusError) -> Mapping[str, Any]:
+    """Return what a client that runs says, or nothing."""
+    fresh = isinstance(status, Status) and status.age_ns <= STALE_NS
+    return status.values if fresh and isinstance(status, Status) else {}
+
+
+def _at_broker(
+    settings: Settings, host: Host, found: list[Heard], running: Mapping[str, Any]
+) -> Iterator[Check]:
+    name = client_name(settings)
+    try:
+        check_together(settings)
+        broker = broker_from(settings)
+        keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
+        check_settings(settings, keyring, name)
+    except (ValueError, OSError) as error:
+        yield fail("broker", str(error), "usable settings", "correct the configuration")
+        return
+    use_two_way = settings.estimator.use_two_way
+    # Two clients with the same name would count each other's answers as unasked.
+    asks = use_two_way and not (running.get("connected") and running.get("name") == name)
+    settings = replace(settings, estimator=replace(settings.estimator, use_two_way=asks))
+    if settings.format == "auto" and settings.keys_file and not settings.follow_unsigned:
+        settings = replace(settings, format="precise")  # as the client takes it
+    # 1451.1.6 is published every 5 s by the open implementation.
+    listen_s = host.listen_s * (2 if settings.format in _FOREIGN else 1)
+    heard = listen(settings, broker, keyring, name, listen_s=listen_s)
+    found.append(heard)
+    yield at_broker.check_broker(heard)
+    yield from at_broker.check_version(heard)
+    if heard.connected:
+        yield at_broker.check_subscriptions(heard, settings.format)
+        yield from at_broker.check_times(heard, settings.format, listen_s)
+        yield from at_broker.check_statuses(heard)
+        yield from at_broker.check_exchanges(heard, use_two_way=asks)
+        if use_two_way and not asks:
+            yield from at_client.check_rows(running.get("servers", ()))
+        if settings.format == "auto" and heard.foreign and not heard.servers and not running:
+            # A client would follow one of them by now, and judge its time.
+            again = replace(settings, format=min(heard.foreign))
+            heard.troubles = listen(again, broker, keyring, name, listen_s=2 * listen_s).troubles
+        yield from at_broker.check_belief(heard.troubles | _troubles(running))
+        yield from at_broker.check_agreement(_disagreements(running, heard))
+        yield from probing.check_promptness(heard.probes)
+        yield from probing.check_access(
+            heard.probes,
+            hears_time=any(server.times for server in heard.servers.values()),
+            has_keys=bool(settings.keys_file),
+            account=settings.username,
+        )
+
+
+def _disagreements(running: Mapping[str, Any], heard: Heard) -> Sequence[Disagreement]:
+    """Return what the client that runs found, which knows more than we heard in some seconds."""
+    if "disagreements" not in running:
+        return heard.disagreements
+    return [Disagreement(tuple(row["servers"]), row["gap_ns"]) for row in running["disagreements"]]
+
+
+def _troubles(running: Mapping[str, Any]) -> dict[str, Trouble]:
+    """Return which servers' time the client that runs does not believe, and why."""
+    rows = [row for row in running.get("servers", ()) if row.get("trouble")]
+    return {
+        str(row["format"] if row["server"] is None else row["server"]): Trouble(**row["trouble"])
+        for row in rows
+    }
+
+
+def _at_chrony(
+    settings: Settings,
+    host: Host,
+    who: at_host.Identity,
+    heard: Iterable[int],
+    feeds: dict[str, Any],
+) -> Iterator[Check]:
+    daemon, pattern = _Chronyd(settings), settings.chrony.socket
+    yield from guarded("chrony", lambda: at_chrony.check_version(host.version))
+    refclocks: list[at_chrony.Refclock] | None = None
+    try:
+        if not settings.chrony.host:  # the configuration of another chronyd is not at hand
+            refclocks = at_chrony.parse_refclocks(host.configuration())
+    except (ChronydError, OSError, subprocess.SubprocessError) as error:
+        remedy = "chronyd -p -f /etc/chrony/chrony.conf names the line"
+        yield fail("chrony's configuration", str(error), "one that chronyd reads", remedy)
+    numbers = at_chrony.server_numbers(pattern, refclocks or (), heard, feeds)
+    if refclocks is not None:
+        lines = refclocks
+        yield from guarded(
+            "refclock lines",
+            lambda: at_chrony.check_lines(_version(host), lines, pattern, numbers),
+        )
+    for number in numbers:
+        path = pattern.replace("{server}", str(number))
+        yield from guarded(
+            "AppArmor",
+            lambda path=path: at_chrony.check_apparmor(  # type: ignore[misc]
+                path, host.apparmor, host.profile, host.local_profile
+            ),
+        )
+        yield from guarded(
+            "socket",
+            lambda path=path: at_chrony.check_socket(path, who),  # type: ignore[misc]
+        )
+    yield from guarded(
+        "chronyd's sources", lambda: at_chrony.check_sources(daemon.sources, numbers)
+    )
+    yield from guarded("samples", lambda: at_chrony.check_reach(feeds, daemon.sources, numbers))
+    yield from guarded("clock discipline", lambda: at_chrony.check_tracking(daemon.tracking))
+
+
+def _version(host: Host) -> ChronyVersion | None:
+    try:
+        return host.version()
+    except ChronydError:
+        return None
+
+
+def run(
+    settings: Settings, as_json: bool, host: Host | None = None, *, broker_only: bool = False
+) -> int:
+    """Make all checks and print them as they come; exit code 1 when one failed."""
+    checks = examine(settings, host or Host(), broker_only=broker_only)
+    return Exit.GOOD if report(checks, as_json=as_json) else Exit.FAILED

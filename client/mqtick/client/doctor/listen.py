@@ -1,0 +1,201 @@
+"""What the doctor hears on the broker: for some seconds it is a client next to the running one."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from mqtick.client.agent import Agent, AnyTrack
+from mqtick.client.config import Settings
+from mqtick.client.disagreement import Disagreement
+from mqtick.client.doctor.probes import Prober, Probes
+from mqtick.client.first_time import Trouble
+from mqtick.client.pending import WallSample
+from mqtick.client.sample import Kind, Reason, Verdict
+from mqtick.client.status import disagreements_at, server_name
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.protocol import text1451
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.clocks import SystemClock
+from mqtick.protocol.draft2021 import DraftTopics
+from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.precise import Time
+from mqtick.protocol.topics import TopicTree
+
+__all__ = ["Heard", "Server", "listen"]
+
+_SECOND = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Server:
+    """What was heard of one server that speaks the precise format."""
+
+    times: int = 0
+    retained: int = 0
+    leap: int = 3
+    stratum: int = 0
+    exchanges: int = 0
+    echoes: int = 0
+    least_delay_ns: int | None = None
+    announced: bool = False
+    """Whether the broker had its status for us when we subscribed."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What was found at the broker."""
+
+    address: str
+    connected: bool = False
+    error: str = ""
+    cause: Exception | None = None
+    """The exception behind `error`, if the connection could not be made."""
+    error_5: str = ""
+    """Why MQTT 3.1.1 is spoken although the settings say 5."""
+    connect_ns: int = 0
+    """From the first attempt to the broker's answer."""
+    kernel_stamps: bool = False
+    """Whether messages of this connection are stamped by the kernel."""
+    granted: dict[str, bool] = field(default_factory=dict)
+    """By topic filter, the broker's answer to our subscription."""
+    servers: dict[int, Server] = field(default_factory=dict)
+    foreign_topics: frozenset[str] = frozenset()
+    """Where other formats state their time."""
+    foreign: Counter[str] = field(default_factory=Counter)
+    """Time messages of other formats."""
+    refused: Counter[str] = field(default_factory=Counter)
+    disagreements: list[Disagreement] = field(default_factory=list)
+    """Between servers, as far as their intervals became known."""
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    """By server, why its first time is not believed."""
+    probes: Probes = field(default_factory=Probes)
+
+
+class _Listener:
+    """An agent whose arrivals are watched on their way."""
+
+    def __init__(
+        self, settings: Settings, loop: Loop, broker: Broker, keyring: Keyring, name: str
+    ) -> None:
+        settings = replace(settings, fast=True, discipline="none", virtual_clock="")
+        self.tree = TopicTree(settings.prefix)
+        self.agent = Agent(
+            settings, loop, broker, SystemClock(), keyring, name, on_sample=self._on_sample
+        )
+        self.connection = self.agent.connection
+        self.heard = Heard(self.connection.address)
+        self._name = name
+        self.prober = Prober(loop, self.connection, self.tree, name)
+        self.heard.probes = self.prober.found
+        self._foreign = {
+            text1451.SYN_TOPIC: "1451.1.6",
+            DraftTopics(settings.draft_location).syn: "draft-2021",
+        }
+        self.heard.foreign_topics = frozenset(self._foreign)
+        self._take = self.connection.on_publish
+        self.connection.on_publish = self._on_publish
+
+    def _on_publish(self, arrival: Arrival) -> None:
+        if self.prober.takes(arrival):
+            return
+        if arrival.topic in self._foreign and not arrival.retain:
+            self.heard.foreign[self._foreign[arrival.topic]] += 1
+        elif arrival.topic.startswith(f"{self.tree.prefix}/t/"):
+            self._note_time(arrival)
+        elif arrival.topic.startswith(f"{self.tree.prefix}/s/") and arrival.retain:
+            self._note_status(arrival)
+        self._take(arrival)
+
+    def _note_time(self, arrival: Arrival) -> None:
+        try:
+            number, message = self.tree.parse_time(arrival.topic), Time.decode(arrival.payload)
+        except DecodeError:
+            return  # the agent counts it
+        server = self.heard.servers.setdefault(number, Server())
+        if arrival.retain:
+            server.retained += 1
+            return
+        server.times += 1
+        server.leap, server.stratum = message.leap, message.stratum
+
+    def _note_status(self, arrival: Arrival) -> None:
+        try:
+            number = self.tree.parse_status(arrival.topic)
+        except DecodeError:
+            return
+        if b'"gone"' not in arrival.payload[:64]:  # we need not be allowed to read theirs
+            self.heard.servers.setdefault(number, Server()).announced = True
+
+    def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
+        sample = wall.sample
+        answers = sample.verdict is not Verdict.REFUSED or sample.reason is Reason.UNCONFIRMED
+        if track.number < 0 or not sample.kind.is_exchange or not answers:
+            return
+        server = self.heard.servers.setdefault(track.number, Server())
+        if sample.kind is Kind.ECHO:
+            server.echoes += 1
+            return
+        server.exchanges += 1
+        delay_ns = sample.delay_ns
+        server.least_delay_ns = min(delay_ns, server.least_delay_ns or delay_ns)
+
+    def ask_topics(self) -> None:
+        """Subscribe once more, each filter by itself, to tell the answers apart."""
+        tree, name = self.tree, self._name
+        filters = [tree.all_times(), f"{tree.prefix}/f/+/{name}", *self._foreign]
+        for number in self.heard.servers:
+            filters.append(tree.reply(number, name))
+        for topic in filters:
+            if topic not in self.heard.granted:
+                self.connection.subscribe([topic], partial(self.heard.granted.__setitem__, topic))
+
+
+def listen(
+    settings: Settings, broker: Broker, keyring: Keyring, name: str, *, listen_s: float = 3.0
+) -> Heard:
+    """Connect and listen; returns at the latest after the connection's time-out and `listen_s`."""
+    loop = Loop()
+    listener = _Listener(settings, loop, broker, keyring, name)
+    heard, connection = listener.heard, listener.connection
+    began_ns = time.monotonic_ns()
+    connection.start()
+    attempts = 2 if broker.version == "5" else 1  # the second with MQTT 3.1.1
+    patience_ns = int((attempts * broker.connect_timeout_s + 2) * _SECOND)
+    try:
+        while not connection.connected and not connection.last_error:
+            if time.monotonic_ns() - began_ns > patience_ns:
+                connection.last_error = f"no answer within {patience_ns / 1e9:g} s"
+            loop.turn(0.1)
+        heard.connected, heard.connect_ns = connection.connected, time.monotonic_ns() - began_ns
+        heard.error_5 = connection.error_5
+        heard.kernel_stamps = connection.kernel_stamps
+        end_ns = time.monotonic_ns() + int(listen_s * _SECOND) if connection.connected else 0
+        next_ns = 0
+        while time.monotonic_ns() < end_ns and connection.connected:
+            if time.monotonic_ns() >= next_ns:
+                next_ns = time.monotonic_ns() + _SECOND // 2
+                listener.ask_topics()
+                listener.agent.tick()
+            loop.turn(0.05)
+        heard.connected &= connection.connected
+        heard.error, heard.cause = connection.last_error, connection.last_cause
+        heard.refused = listener.agent.refused.copy()
+        agent = listener.agent
+        heard.disagreements = disagreements_at(agent.tracks, agent.clock.raw_ns())
+        heard.troubles = {
+            server_name(track): trouble
+            for track in agent.tracks
+            if (trouble := track.first.trouble) is not None
+        }
+        if heard.connected and settings.format in ("auto", "precise"):
+            listener.prober.measure()
+            listener.prober.trespass(heard.servers)
+        return heard
+    finally:
+        listener.agent.close()
+        loop.close()

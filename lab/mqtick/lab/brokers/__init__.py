@@ -1,0 +1,1 @@
+"""mqtick: brokers: what is wrong with one, and one experiment over several."""

@@ -1,0 +1,227 @@
+"""One experiment over several brokers in turn, with a run folder for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from mqtick.analysis.runs.run_folder import RunFolderError, load_run, refuse_used
+from mqtick.analysis.runs.shot import REFUSED
+from mqtick.analysis.runs.summary import Row, Summary, summarise
+from mqtick.lab.runner.experiment import Experiment, load_experiment
+from mqtick.lab.runner.progress import Progress
+from mqtick.lab.runner.record import first_difference
+from mqtick.lab.runner.run import INTERRUPTED, RunOutcome
+from mqtick.mqtt.broker import BrokerError, broker_from
+from mqtick.service.commandline import Exit
+from mqtick.service.settings.load import SettingsError, key, load, tables
+from mqtick.service.settings.program import BrokerSettings
+
+__all__ = [
+    "BrokerKeys",
+    "Brokers",
+    "MatrixOutcome",
+    "experiments_of",
+    "load_brokers",
+    "result_json",
+    "result_text",
+    "run_matrix",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerKeys(BrokerSettings):
+    """One broker that is already running, with its own nodes; other keys are not inherited."""
+
+    prefix: str = key("", "First level of the topics at this broker; empty: the experiment's.")
+    experiment: str = key(
+        "",
+        "Experiment file for this broker, if its nodes are wired differently; a path relative "
+        "to the folder of this file. Empty: that of the command line.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """The brokers over which an experiment is repeated."""
+
+    broker: Mapping[str, BrokerKeys] = tables(BrokerKeys, "The brokers, in order.")
+
+
+def load_brokers(path: str | os.PathLike[str]) -> dict[str, BrokerKeys]:
+    """Read a file of `[broker.NAME]` tables; SettingsError if it cannot be used."""
+    found = dict(load(Brokers, path).broker)
+    if not found:
+        raise SettingsError(
+            f"{os.fspath(path)}: names no broker; begin with a line [broker.mosquitto] and its "
+            'address, as broker = "mqtt://HOST"'
+        )
+    return found
+
+
+def experiments_of(
+    path: str | os.PathLike[str],
+    brokers_path: str | os.PathLike[str],
+    overrides: Mapping[str, object] | None = None,
+) -> dict[str, Experiment]:
+    """Return the experiment of each broker by its name; SettingsError where one cannot be run."""
+    overrides = overrides or {}
+    keys = [field.name for field in fields(BrokerSettings)]
+    if both := sorted({*keys, "prefix"} & set(overrides)):
+        flag = "--" + both[0].replace("_", "-")
+        raise SettingsError(
+            f"{flag} and --broker-matrix contradict each other: each broker has its own "
+            f"{both[0]} in {os.fspath(brokers_path)}"
+        )
+    made = {}
+    for name, broker in load_brokers(brokers_path).items():
+        file = Path(brokers_path).parent / broker.experiment if broker.experiment else path
+        experiment = load_experiment(file, overrides)
+        experiment = replace(
+            experiment,
+            prefix=broker.prefix or experiment.prefix,
+            title=f"{experiment.title} ({name})".strip(),
+            **{one: getattr(broker, one) for one in keys},
+        )
+        try:
+            broker_from(experiment)
+        except BrokerError as error:
+            raise SettingsError(f"{os.fspath(brokers_path)}: broker.{name}: {error}") from error
+        made[name] = experiment
+    return made
+
+
+class Run(Protocol):
+    """What carries out one experiment: `mqtick.lab.runner.run.run_experiment`."""
+
+    def __call__(
+        self, experiment: Experiment, folder: Path, *, resume: bool, say: Progress
+    ) -> RunOutcome:
+        """Run it; RunFolderError where the folder cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixOutcome:
+    """How the runs ended, by broker; a broker whose turn did not come is missing."""
+
+    code: int
+    runs: Mapping[str, RunOutcome]
+
+
+def _finished(experiment: Experiment, folder: Path) -> RunOutcome | None:
+    """Return the outcome of a run of this experiment that has nothing left to do."""
+    run = load_run(folder)
+    ended = run.record.get("ended")
+    if not isinstance(ended, dict) or ended.get("early_because") != "":
+        return None
+    if first_difference(experiment, run.record):
+        return None  # which the runner refuses
+    outcomes = [shot.outcome for shot in run.shots()]
+    if run.damaged or REFUSED in outcomes:
+        return None
+    captured = outcomes.count("captured")
+    return RunOutcome(Exit.GOOD, "", folder, captured, len(outcomes) - captured)
+
+
+def run_matrix(
+    experiments: Mapping[str, Experiment],
+    out: Path,
+    *,
+    resume: bool,
+    say: Callable[[Experiment], Progress],
+    run: Run,
+) -> MatrixOutcome:
+    """Run each in its folder `out/NAME`; one that fails does not stop the others.
+
+    Only Ctrl-C ends the series. With `resume`, complete runs are left alone, started ones
+    continue, and the rest start. RunFolderError, before anything is run, where a folder cannot be
+    used.
+    """
+    if not resume:
+        for name in experiments:
+            refuse_used(out / name)
+    runs: dict[str, RunOutcome] = {}
+    for name, experiment in experiments.items():
+        folder = out / name
+        begun = resume and (folder / "run.json").exists()
+        done = _finished(experiment, folder) if begun else None
+        if done is None:
+            watch = say(experiment)
+            watch.note(f"{name}: {experiment.broker}")
+            try:
+                done = run(experiment, folder, resume=begun, say=watch)
+            except RunFolderError as error:
+                if not runs:
+                    raise
+                done = RunOutcome(Exit.WRONG_USE, str(error), folder)
+        runs[name] = done
+        if done.code == INTERRUPTED:
+            break
+    codes = [outcome.code for outcome in runs.values()]
+    if INTERRUPTED in codes:
+        return MatrixOutcome(INTERRUPTED, runs)
+    return MatrixOutcome(Exit.FAILED if any(codes) else Exit.GOOD, runs)
+
+
+def _summaries(outcome: MatrixOutcome) -> Iterator[tuple[str, Summary]]:
+    for name, one in outcome.runs.items():
+        if (one.folder / "run.json").exists():
+            yield name, summarise(load_run(one.folder))
+
+
+_HEAD: Final = "     N     n  failed      mean        sd    median       p99       max"
+
+
+def result_text(outcome: MatrixOutcome) -> str:
+    """Return one table per quantity, with a row for each broker and N; durations in us."""
+    found = list(_summaries(outcome))
+    width = max([6, *(len(name) for name in outcome.runs)])
+    label = "SIMULATED: " if any(summary.simulated for _, summary in found) else ""
+    lines: list[str] = []
+    for quantity in dict.fromkeys(row.quantity for _, summary in found for row in summary.rows):
+        lines += ["", f"{label}{quantity}, in us", f"{'broker':<{width}}{_HEAD}"]
+        rows = [
+            (row, name) for name, each in found for row in each.rows if row.quantity == quantity
+        ]
+        lines += [
+            f"{name:<{width}}{_numbers(row)}"
+            for row, name in sorted(rows, key=lambda one: one[0].subscribers)
+        ]
+    lines += [
+        "",
+        "The brokers were measured one after another: what changed meanwhile (temperature, "
+        "load) looks like a difference between brokers.",
+    ]
+    lines += [f"{name}: {one.sentence}" for name, one in outcome.runs.items() if one.sentence]
+    return "\n".join(lines).lstrip("\n")
+
+
+def _numbers(row: Row) -> str:
+    start = f"{row.subscribers or '-':>6}"
+    failed, found = row.missed + row.refused, row.statistics
+    if found is None:
+        return f"{start}{0:>6}{failed:>8}" + f"{'-':>10}" * 5
+    deviation = "-" if found.deviation_us is None else f"{found.deviation_us:.2f}"
+    return (
+        f"{start}{found.n:>6}{failed:>8}{found.mean_us:>10.2f}{deviation:>10}"
+        f"{found.median_us:>10.2f}{found.p99_us:>10.2f}{found.most_us:>10.2f}"
+    )
+
+
+def result_json(outcome: MatrixOutcome) -> dict[str, Any]:
+    """Return what is in the folders, for programs; durations in us."""
+    rows = {name: summary.as_json() for name, summary in _summaries(outcome)}
+    return {
+        "brokers": {
+            name: {
+                **{one: value for one, value in asdict(each).items() if one != "folder"},
+                "folder": str(each.folder),
+                "complete": each.complete,
+                **rows.get(name, {}),
+            }
+            for name, each in outcome.runs.items()
+        }
+    }

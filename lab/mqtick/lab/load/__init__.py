@@ -1,0 +1,1 @@
+"""mqtick: load: many subscribers of the time topic from one process."""

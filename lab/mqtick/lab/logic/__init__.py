@@ -1,0 +1,1 @@
+"""mqtick: logic analysers, through sigrok-cli."""

@@ -1,0 +1,1 @@
+"""mqtick: runs an experiment: brings subscribers up, records shots, keeps them."""

@@ -1,0 +1,53 @@
+"""What a run needs of any instrument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mqtick.analysis.signals.waveform import Waveform
+from mqtick.lab.logic.analyser import LogicAnalyser
+from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.lab.scope.setup import Setup
+
+__all__ = ["Instrument", "open_instrument"]
+
+
+class Instrument(Protocol):
+    """An oscilloscope or a logic analyser that was reached; each method may raise InstrumentError.
+
+    `set_up` once, then for each shot: `arm`, make the event happen, `wait`, `read`.
+    """
+
+    @property
+    def description(self) -> str:
+        """Manufacturer, model, serial number, firmware: for run.json."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a simulated one, or a demo device."""
+
+    def set_up(self, setup: Setup) -> None:
+        """Set everything."""
+
+    def arm(self, timeout_s: float = 5.0) -> bool:
+        """Begin one acquisition; True once it waits for the trigger, False if it fired already."""
+
+    def is_waiting(self) -> bool:
+        """Whether it is still waiting for the trigger for which it was armed."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the acquisition is complete; False if it took too long and was stopped."""
+
+    def read(self, channels: Sequence[int]) -> dict[int, Waveform]:
+        """Read channels of the finished acquisition."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+def open_instrument(resource: str, dialect: str = "auto", *, timeout_s: float = 3.0) -> Instrument:
+    """Open what a resource names: a VISA resource, or "sigrok:DRIVER" for a logic analyser."""
+    if resource.startswith("sigrok:"):
+        return LogicAnalyser(resource)
+    return Oscilloscope.open(resource, dialect, timeout_s=timeout_s)

@@ -1,0 +1,129 @@
+"""What a run shows the user: one line rewritten on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections import defaultdict
+from typing import Final, Protocol, TextIO
+
+from mqtick.analysis.runs.shot import CAPTURED, ShotMeta
+from mqtick.analysis.runs.summary import quantities
+from mqtick.lab.runner.running_spread import Live
+
+__all__ = ["Progress", "Quiet", "Watch"]
+
+_EVERY_S: Final = 5.0
+_BAR: Final = 24
+_FS_PER_US: Final = 1e9
+
+
+class Progress(Protocol):
+    """Is told what happens; must not raise."""
+
+    def note(self, sentence: str) -> None:
+        """Something that the user wants to know: a retry, a refusal, what is being waited for."""
+
+    def begin(self, total: int) -> None:
+        """The run begins, with this many shots in its plan."""
+
+    def shot(self, meta: ShotMeta) -> None:
+        """A shot was recorded, now or before a resume."""
+
+    def end(self) -> None:
+        """The run is over."""
+
+
+class Quiet:
+    """Says nothing, and remembers nothing."""
+
+    def note(self, sentence: str) -> None:
+        """Ignore."""
+
+    def begin(self, total: int) -> None:
+        """Ignore."""
+
+    def shot(self, meta: ShotMeta) -> None:
+        """Ignore."""
+
+    def end(self) -> None:
+        """Ignore."""
+
+
+class Watch:
+    """Shows a run to the user, with the statistics of the present N."""
+
+    def __init__(self, kind: str, stream: TextIO = sys.stderr) -> None:
+        self._kind, self._stream = kind, stream
+        self._terminal = stream.isatty()
+        self._colours = self._terminal and "NO_COLOR" not in os.environ
+        self._total = self._count = self._failed = 0
+        self._live: dict[int, Live] = defaultdict(Live)
+        self._subscribers: int | None = None
+        self._shown_s = float("-inf")
+        self._shown: str | None = None
+
+    def begin(self, total: int) -> None:
+        """Begin with nothing done."""
+        self._total, self._count, self._failed = total, 0, 0
+        self._live.clear()
+
+    def note(self, sentence: str) -> None:
+        """Print it above the bar."""
+        self._print(f"{self._erase()}{sentence}\n")
+        if self._terminal and self._shown is not None:
+            self._print(self._line())
+
+    def shot(self, meta: ShotMeta) -> None:
+        """Count it, and show it, but not every one where lines are not rewritten."""
+        self._count += 1
+        self._failed += meta.outcome != CAPTURED
+        self._subscribers = meta.subscribers
+        live = self._live[meta.subscribers]
+        for name, value_fs in quantities(meta) if meta.outcome == CAPTURED else ():
+            if name.partition(" ")[0] == self._kind:
+                live.add(value_fs / _FS_PER_US)
+        now_s = time.monotonic()
+        if self._terminal:
+            self._print(f"{self._erase()}{self._line()}")
+        elif now_s - self._shown_s >= _EVERY_S or self._count == self._total:
+            self._print(f"{self._line()}\n")
+        else:
+            return
+        self._shown_s, self._shown = now_s, self._line()
+
+    def end(self) -> None:
+        """Leave the last line, and begin a new one."""
+        if self._terminal and self._shown is not None:
+            self._print("\n")
+        self._shown = None
+
+    def _line(self) -> str:
+        done = _BAR * self._count // max(1, self._total)
+        bar = "#" * done + "." * (_BAR - done)
+        if self._colours:
+            bar = f"\033[32m{bar}\033[0m"
+        place = f"N = {self._subscribers}  " if self._subscribers else ""
+        text = f"{place}shot {self._count}/{self._total}"
+        live = self._live[self._subscribers or 0]
+        if live.n:
+            spread = "" if live.deviation is None else f" +- {live.deviation:.1f}"
+            text += f"  {self._kind} {live.mean:.1f}{spread} us (n = {live.n})"
+        if self._failed:
+            text += f"  {self._failed} missed"
+        if not self._terminal:
+            return text
+        room = shutil.get_terminal_size().columns - _BAR - 4
+        return f"[{bar}] {text[: max(room, 0)]}"
+
+    def _erase(self) -> str:
+        return "\r\033[K" if self._terminal else ""
+
+    def _print(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # nobody is watching any more; the run continues
+            self._terminal = False

@@ -1,0 +1,1 @@
+"""mqtick: oscilloscopes: the dialects of the families, and simulated instruments."""

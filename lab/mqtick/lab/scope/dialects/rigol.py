@@ -1,0 +1,262 @@
+"""What Rigol's DS1000Z, MSO5000 and DHO have in common.
+
+Sources: programming guides MSO1000Z/DS1000Z, MSO5000, DHO800/DHO900, chapters :ACQuire, :CHANnel,
+:TIMebase, :TRIGger, :WAVeform; what they leave out from libsigrok (rigol-ds), scopehal
+(RigolOscilloscope.cpp) and pymeasure (rigol_dho_base.py).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import ClassVar
+
+import numpy as np
+
+from mqtick.analysis.signals.waveform import Waveform, femtoseconds
+from mqtick.lab.scope.conversation import Conversation, InstrumentError, block, pause, query, write
+from mqtick.lab.scope.dialects.base import Dialect, Identity, number, numbers
+from mqtick.lab.scope.dialects.rigol_record import Recording
+from mqtick.lab.scope.setup import Channel, Setup, State
+
+__all__ = ["Rigol", "ask_depth"]
+
+_SLOPES = {"rising": "POSitive", "falling": "NEGative", "either": "RFALl"}
+_STATES = {
+    "STOP": State.STOPPED,
+    "WAIT": State.ARMED,
+    "RUN": State.PREPARING,  # fills the part before the trigger
+    "AUTO": State.PREPARING,  # free running: what it records is not ours
+    "TD": State.TRIGGERED,  # not sticky: it may be STOP at the next look
+    "T'D": State.TRIGGERED,
+}
+_MULTIPLES = {"K": 1e3, "M": 1e6}
+_FAST_SCALE = "1E-6"
+_RUN_S = 0.1
+_LOOK_S = 0.02
+_LOOKS = 25
+"""How often, and how long apart, to check whether a command has taken effect."""
+
+
+class Rigol(Recording, Dialect):
+    """Volts: (raw - yorigin - yreference) yincrement, both in codes; t = xorigin + i xincrement.
+
+    The deskew is subtracted from the time base here, not by the instrument: its own (:TCALibrate)
+    has steps that grow with the time base, ends at 100 ns, and is refused above 10 us per division.
+    """
+
+    port = 5555
+    divisions: ClassVar[int]
+    """Horizontal ones, of the screen."""
+    page: ClassVar[int]
+    """Points that one :WAVeform:DATA? gives."""
+    words: ClassVar[bool] = False
+    """Whether a sample has more than 8 bits."""
+    picture: ClassVar[str]
+    """The query for the screen."""
+
+    def __init__(self, identity: Identity) -> None:
+        super().__init__(identity)
+        self.deskew_fs: dict[int, int] = {}
+        """By channel, what `read` subtracts from the time base."""
+
+    def depths(self, channels: int) -> tuple[int, ...]:
+        """Return the memory depths in points, ascending, with that many channels on."""
+        raise NotImplementedError
+
+    def depth_text(self, depth: int) -> str:
+        """Write a memory depth as the series wants it: 10k, 1M."""
+        return f"{depth // 1_000_000}M" if depth >= 1_000_000 else f"{depth // 1000}k"
+
+    @property
+    def inputs(self) -> int:
+        """Number of analogue inputs: the last digit of the model's number."""
+        digits = re.search(r"\d+", self.identity.model)
+        return int(digits[0][-1]) if digits and digits[0][-1] in "24" else 4
+
+    # -- setting up ----------------------------------------------------------------------------
+
+    def set_up(self, setup: Setup) -> Conversation[None]:
+        """Set everything while it runs: stopped, it refuses the depth and most time offsets."""
+        beyond = [channel.number for channel in setup.channels if channel.number > self.inputs]
+        if beyond:
+            raise InstrumentError(
+                f"{self.identity.model} has {self.inputs} inputs, but channel {beyond[0]} is asked "
+                "for; correct the channel numbers in the experiment."
+            )
+        yield from self.end_recording()
+        yield from write("*CLS", ":TRIGger:SWEep AUTO", ":RUN", ":TIMebase:DELay:ENABle 0")
+        yield from pause(_RUN_S)
+        yield from write(
+            f":TIMebase:MAIN:SCALe {_FAST_SCALE}"
+        )  # so that it accepts the :TCALibrate
+        on = {channel.number: channel for channel in setup.channels}
+        for channel in range(1, self.inputs + 1):
+            if channel in on:
+                yield from self._input(on[channel])
+            else:
+                yield from write(f":CHANnel{channel}:DISPlay 0")
+        self.deskew_fs = {number: femtoseconds(at.deskew_s) for number, at in on.items()}
+        yield from self._time(setup)
+        yield from self._trigger(setup)
+        yield from query("*OPC?")
+        yield from self.begin_recording(setup.segments)
+        if setup.segments == 1:
+            yield from write(":STOP")
+
+    def _input(self, channel: Channel) -> Conversation[None]:
+        head = f":CHANnel{channel.number}:"
+        yield from write(
+            f"{head}DISPlay 1",
+            f"{head}COUPling {channel.coupling}",
+            f"{head}INVert 0",
+            f"{head}UNITs VOLTage",
+            f"{head}PROBe {channel.probe:G}",  # first: scale and offset count at its tip
+            f"{head}VERNier 1",  # scales between 1, 2 and 5 as well
+            f"{head}SCALe {channel.volts_per_division:.6G}",
+            # Positive moves the trace up, so what stands in the middle is its opposite.
+            f"{head}OFFSet {-channel.offset_v:.6G}",
+            f"{head}TCAL 0",
+        )
+        # Commands sent too fast are lost (libsigrok asks after each one); a running DHO says 0.
+        yield from query("*OPC?")
+
+    def _time(self, setup: Setup) -> Conversation[None]:
+        """Set scale, then depth: setting the scale recalculates the depth."""
+        scale_s = _step_up(setup.span_s / self.divisions)
+        span_s = scale_s * self.divisions
+        depths = self.depths(len(setup.channels))
+        wanted = setup.points * span_s / setup.span_s * (1 - 1e-9)
+        depth = next((depth for depth in depths if depth >= wanted), depths[-1])
+        yield from write(
+            ":ACQuire:TYPE NORMal",
+            f":TIMebase:MAIN:SCALe {scale_s:.6G}",
+            ":TIMebase:MODE MAIN",  # not roll, which knows no trigger
+            # The offset is the instant of the middle of the screen.
+            f":TIMebase:MAIN:OFFSet {(0.5 - setup.before) * span_s:.9G}",
+            f":ACQuire:MDEPth {self.depth_text(depth)}",
+        )
+        for _ in range(_LOOKS):  # a DS1000Z that does not take it says nothing
+            taken = yield from ask_depth(0)
+            if taken == depth:
+                return
+            yield from pause(_LOOK_S)
+        raise InstrumentError(
+            f"{self.identity.model} did not accept a memory of {depth} points (it has "
+            f"{taken or 'an automatic one'}); ask for fewer points or fewer channels."
+        )
+
+    def _trigger(self, setup: Setup) -> Conversation[None]:
+        trigger = setup.trigger
+        yield from write(
+            ":TRIGger:MODE EDGE",
+            ":TRIGger:COUPling DC",
+            f":TRIGger:EDGE:SOURce CHANnel{trigger.channel}",
+            f":TRIGger:EDGE:SLOPe {_SLOPES[trigger.slope]}",
+            f":TRIGger:EDGE:LEVel {trigger.level_v:.6G}",
+            ":TRIGger:SWEep NORMal",
+        )
+
+    # -- acquisition ---------------------------------------------------------------------------
+
+    def arm(self) -> Conversation[None]:
+        """Begin; while it records, :SINGle is refused.
+
+        It keeps saying STOP for some 300 ms, which does not mean the end yet.
+        """
+        yield from write(self.recording_run if self.segments > 1 else ":SINGle")
+        for _ in range(_LOOKS):
+            if (yield from self.state()) is not State.STOPPED:
+                break
+            yield from pause(_LOOK_S)
+
+    def state(self) -> Conversation[State]:
+        """Ask the trigger's state; there is no register that remembers a trigger."""
+        if self.segments > 1 and not (yield from self.is_recording()):
+            return State.STOPPED
+        answer = yield from query(":TRIGger:STATus?")
+        if answer.upper() not in _STATES:
+            raise InstrumentError(
+                f"The instrument answered {answer[:40]!r} where the trigger's state was asked for; "
+                "the rest of an earlier answer is in the way. Try again."
+            )
+        state = _STATES[answer.upper()]
+        if self.segments > 1:
+            return (yield from self.recording_state(state))
+        return state
+
+    def stop(self) -> Conversation[None]:
+        """End an acquisition; while it records, :STOP might begin another recording."""
+        yield from write(self.recording_stop if self.segments > 1 else ":STOP")
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def read(self, channel: int) -> Conversation[Waveform]:
+        """Read the channel's memory, which is only there when it is stopped."""
+        yield from self.select(channel)
+        fields = numbers((yield from query(":WAVeform:PREamble?")), 10, "the preamble")
+        xinc, xorig, _, yinc, yorig, yref = fields[4:]
+        points = yield from self.points(int(fields[2]))
+        if not (xinc > 0 and yinc > 0 and points > 0):
+            raise InstrumentError(
+                f"The instrument announced {points} points that are {xinc:g} s and {yinc:g} V "
+                "apart, as when it is asked too early; the capture is refused. Is the channel on?"
+            )
+        data = yield from self._pages(points)
+        codes = np.frombuffer(data, "<u2" if self.words else "u1")
+        return Waveform(
+            codes=codes.astype(np.uint16 if self.words else np.uint8, copy=False),
+            volts_per_code=yinc,
+            code_at_zero=yorig + yref,
+            interval_fs=femtoseconds(xinc),
+            start_fs=femtoseconds(xorig) - self.deskew_fs.get(channel, 0),
+        )
+
+    def select(self, channel: int) -> Conversation[None]:
+        """Select a channel's memory, from its first point on."""
+        yield from write(
+            f":WAVeform:SOURce CHANnel{channel}",
+            ":WAVeform:MODE RAW",
+            f":WAVeform:FORMat {'WORD' if self.words else 'BYTE'}",
+            ":WAVeform:STARt 1",
+        )
+
+    def points(self, announced: int) -> Conversation[int]:
+        """Return how many points there are if the preamble says this many."""
+        return announced
+        yield  # the signature's generator
+
+    def _pages(self, points: int) -> Conversation[bytes]:
+        """Read all points; the first and the last of a page count from 1, and are both in it."""
+        width = 2 if self.words else 1
+        pages = []
+        for first in range(1, points + 1, self.page):
+            last = min(first + self.page - 1, points)
+            yield from write(f":WAVeform:STARt {first}", f":WAVeform:STOP {last}")
+            page = yield from block(":WAVeform:DATA?")
+            if len(page) != (last - first + 1) * width:
+                raise InstrumentError(
+                    f"The instrument sent {len(page)} octets for points {first} to {last}, which "
+                    f"have {width} each; the capture is refused."
+                )
+            pages.append(page)
+        return b"".join(pages)
+
+    def screenshot(self) -> Conversation[bytes]:
+        """Return the screen."""
+        return (yield from block(self.picture))
+
+
+def ask_depth(otherwise: int) -> Conversation[int]:
+    """Ask for the memory depth (1.0000E+06, 1M, or AUTO: then `otherwise`)."""
+    answer = (yield from query(":ACQuire:MDEPth?")).upper()
+    if answer.startswith("AUTO"):
+        return otherwise
+    multiple = _MULTIPLES.get(answer[-1:], 1.0)
+    return round(number(answer.rstrip("KM"), "the memory depth") * multiple)
+
+
+def _step_up(value: float) -> float:
+    """Return the least of 1, 2, 5, 10, 20 ... that is not below."""
+    decade = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    return next(step * decade for step in (1, 2, 5, 10) if step * decade >= value * (1 - 1e-9))

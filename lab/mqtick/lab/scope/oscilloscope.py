@@ -1,0 +1,156 @@
+"""One oscilloscope: plays a dialect's conversations, and waits with a bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from mqtick.analysis.signals.waveform import Waveform
+from mqtick.lab.scope.conversation import Conversation, InstrumentError, Query, Reply
+from mqtick.lab.scope.dialects import Dialect, Identity, Segment, dialect_for
+from mqtick.lab.scope.setup import Setup, State
+from mqtick.lab.scope.transport import Transport, VisaTransport
+
+__all__ = ["Oscilloscope", "play"]
+
+T = TypeVar("T")
+
+_POLL_S: Final = 0.005
+_READ_TRIES: Final = 4
+_ASK_TRIES: Final = 2
+_READ_AGAIN_S: Final = 0.1
+_SETTLE_S: Final = 0.3
+
+
+def play(transport: Transport, conversation: Conversation[T]) -> T:
+    """Play a conversation to its end and return what it found."""
+    reply: Reply = None
+    while True:
+        try:
+            step = conversation.send(reply)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        reply = transport.play(step)
+
+
+class Oscilloscope:
+    """An oscilloscope that was reached and recognised.
+
+    `set_up`, then for each shot: `arm`, make the event happen, `wait`, `read`.
+    """
+
+    def __init__(self, transport: Transport, dialect: str = "auto") -> None:
+        self.transport = transport
+        self.identity = Identity.parse(str(transport.play(Query("*IDN?"))))
+        self.dialect: Dialect = dialect_for(self.identity, dialect)
+        self.read_again = 0
+        """How often something had to be asked again: an answer was late, cut off or not valid.
+
+        The transport then reconnects, so that the next answer is not a stale one.
+        """
+
+    @classmethod
+    def open(
+        cls, resource: str, dialect: str = "auto", *, timeout_s: float = 3.0, backend: str = "@py"
+    ) -> Oscilloscope:
+        """Open a VISA resource; InstrumentError when it is not there or not known."""
+        transport = VisaTransport(resource, timeout_s=timeout_s, backend=backend)
+        try:
+            return cls(transport, dialect)
+        except BaseException:
+            transport.close()
+            raise
+
+    @property
+    def description(self) -> str:
+        """Manufacturer, model, serial number and firmware."""
+        return str(self.identity)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it is one of our simulated instruments: they say so in their serial number."""
+        return self.identity.serial == "SIMULATED"
+
+    def play(self, conversation: Conversation[T]) -> T:
+        """Play a conversation of the dialect."""
+        return play(self.transport, conversation)
+
+    def set_up(self, setup: Setup) -> None:
+        """Set everything; InstrumentError with the instrument's words if it refused something."""
+        # Earlier errors are not ours.
+        self._again(self.dialect.errors, tries=_ASK_TRIES)
+        self._again(partial(self.dialect.set_up, setup), tries=_ASK_TRIES)
+        refused = self._again(self.dialect.errors, tries=_ASK_TRIES)
+        if refused:
+            raise InstrumentError(
+                f"{self.identity.model} refused a setting: {'; '.join(refused)}. Compare the "
+                "experiment's channels, time span and memory with what the instrument has."
+            )
+
+    def arm(self, timeout_s: float = 5.0) -> bool:
+        """Begin one acquisition and wait until it waits for the trigger.
+
+        False when it stopped before it was seen waiting (something triggered it at once): the
+        record cannot be used then. InstrumentError when neither happened in time.
+        """
+        self._again(self.dialect.arm, tries=_ASK_TRIES)
+        began_s = time.monotonic()
+        while True:
+            state = self._again(self.dialect.state, tries=_ASK_TRIES)
+            waited_s = time.monotonic() - began_s
+            if state is State.ARMED:
+                return True
+            if state is State.STOPPED and waited_s > _SETTLE_S:
+                return False
+            if waited_s > timeout_s:
+                raise InstrumentError(
+                    f"{self.identity.model} was not armed within {timeout_s:g} s of being told to "
+                    f"(it is {state.name.lower()}); check its screen."
+                )
+            time.sleep(_POLL_S)
+
+    def is_waiting(self) -> bool:
+        """Whether it is still waiting for the trigger for which it was armed."""
+        return self._again(self.dialect.state, tries=_ASK_TRIES) is State.ARMED
+
+    def wait(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until the acquisition is complete; False if it took too long and was stopped."""
+        end_s = time.monotonic() + timeout_s
+        while self._again(self.dialect.state, tries=_ASK_TRIES) is not State.STOPPED:
+            if time.monotonic() > end_s or give_up():
+                self._again(self.dialect.stop, tries=_ASK_TRIES)
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def read(self, channels: Sequence[int]) -> dict[int, Waveform]:
+        """Read channels of the finished acquisition."""
+        return {channel: self._again(partial(self.dialect.read, channel)) for channel in channels}
+
+    def read_segments(self, channels: Sequence[int]) -> list[Segment]:
+        """Read all segments."""
+        return self._again(partial(self.dialect.read_segments, channels))
+
+    def screenshot(self) -> bytes:
+        """Return the screen as a picture (PNG or BMP)."""
+        return self._again(self.dialect.screenshot)
+
+    def _again(self, ask: Callable[[], Conversation[T]], tries: int = _READ_TRIES) -> T:
+        """Converse, and repeat if it was too early for the instrument or a block was short."""
+        for left in reversed(range(tries)):
+            try:
+                return self.play(ask())
+            except InstrumentError:
+                if not left:
+                    raise
+                self.read_again += 1
+                time.sleep(_READ_AGAIN_S)
+                self.transport.reopen()
+        raise AssertionError
+
+    def close(self) -> None:
+        """Release it."""
+        self.transport.close()

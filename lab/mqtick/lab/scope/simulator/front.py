@@ -1,0 +1,81 @@
+"""What a simulated family has to define: its commands, its preamble, its codes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import ClassVar
+
+import numpy as np
+
+from mqtick.lab.scope.block import definite_block
+from mqtick.lab.scope.simulator.model import Model, Physics
+from mqtick.lab.scope.simulator.scpi import Scpi
+
+__all__ = ["Front", "boolean", "png"]
+
+
+class Front:
+    """The language of one simulated instrument, above a `Model`.
+
+    A subclass adds its commands in `__init__`. `*IDN?`, `*CLS`, `*RST`, `*OPC?`, `*WAI` are here.
+    The serial number of every simulated instrument is SIMULATED.
+    """
+
+    name: ClassVar[str]
+    identity: ClassVar[str]
+    """MANUFACTURER,MODEL,SIMULATED,FIRMWARE"""
+    physics: ClassVar[Physics] = Physics()
+    """What the family's instruments can do; tests and users may give another one to the model."""
+    block_end: ClassVar[bytes] = b"\n"
+    """What follows a block."""
+    line_end: ClassVar[bytes] = b"\n"
+    separator: ClassVar[bytes] = b";"
+    """What stands between the answers to several queries of one line."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.scpi = Scpi()
+        on = self.scpi.on
+        on("*IDN?", lambda _: self.identity)
+        on("*CLS", lambda _: self.scpi.errors.clear())
+        on("*RST", lambda _: model.stop())
+        on("*OPC?", lambda _: "1")
+        on("*WAI", lambda _: None)
+
+    def answer(self, line: str) -> bytes:
+        """Do one line and return the answer, b"" for none."""
+        answers = self.scpi.execute(line)
+        if not answers:
+            return b""
+        ends_in_block = isinstance(answers[-1], bytes)
+        octets = [answer.encode() if isinstance(answer, str) else answer for answer in answers]
+        return self.separator.join(octets) + (self.block_end if ends_in_block else self.line_end)
+
+    def block(self, data: bytes) -> bytes:
+        """Write a block as the family does."""
+        return definite_block(data)
+
+    def screen(self) -> bytes:
+        """Return a small PNG."""
+        return png(np.full((48, 80), 32, np.uint8))
+
+
+def boolean(text: str) -> bool:
+    """Read ON, OFF or a number (SCPI-99, 7.3)."""
+    upper = text.upper()
+    return upper == "ON" or (upper != "OFF" and float(text) != 0)
+
+
+def png(grey: np.ndarray) -> bytes:
+    """Write rows of grey pixels as a PNG (ISO/IEC 15948)."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+    height, width = grey.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in grey)
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = (chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

@@ -1,0 +1,231 @@
+"""A simulated Keysight InfiniiVision.
+
+Source: InfiniiVision programmer's guides; the form of the answers from drivers by other authors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mqtick.lab.scope.block import definite_block
+from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.simulator.front import Front, boolean
+from mqtick.lab.scope.simulator.model import Frame, Model, Physics
+
+__all__ = ["KeysightFront"]
+
+_FORMATS = {"BYTE": 0, "WORD": 1, "ASC": 4}
+_SLOPES = {"POS": "rising", "NEG": "falling", "EITH": "either"}
+
+
+class KeysightFront(Front):
+    """DSO-X 3000 series: words hold the 8 bits of the converter in their upper octet."""
+
+    name = "keysight"
+    identity = "KEYSIGHT TECHNOLOGIES,DSO-X 3034A,SIMULATED,02.50.2019022736"
+    physics = Physics(bits=8, divisions=8.0, max_rate_hz=4e9, depths=(1000, 100_000, 1_000_000))
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._source = 1
+        self._format = "WORD"
+        self._high_first, self._signed = True, False
+        self._points: int | None = None
+        self._segment = 1
+        self._armed_event = False
+        self._add_acquisition()
+        self._add_inputs()
+        self._add_waveform()
+
+    # -- acquisition ---------------------------------------------------------------------------
+
+    def _add_acquisition(self) -> None:
+        on, model = self.scpi.on, self.model
+        on(":SINGle", lambda _: self._start(single=True))
+        on(":DIGitize", lambda _: self._start(single=True))
+        on(":RUN", lambda _: self._start(single=False))
+        on(":STOP", lambda _: model.stop())
+        on(":TRIGger:FORCe", lambda _: model.force())
+        on(":OPERegister:CONDition?", lambda _: str(self._condition()))
+        on(":AER?", lambda _: self._take_armed())
+        on(":TER?", lambda _: str(int(bool(model.frames))))
+        on(":SYSTem:ERRor?", lambda _: "+" + self.scpi.next_error().removeprefix("+"))
+        on(":ACQuire:MODE", self._set_mode)
+        on(":ACQuire:SEGMented:COUNt", lambda text: self._set("segments", int(text)))
+        on(":ACQuire:SEGMented:INDex", lambda text: self._set_segment(int(text)))
+        on(":ACQuire:TYPE", lambda _: None)
+        on(":ACQuire:SRATe?", lambda _: f"{model.rate_hz:+.6E}")
+        on(":TIMebase:MODE", lambda _: None)
+        on(":TIMebase:REFerence", self._set_reference)
+        on(":TIMebase:RANGe", lambda text: self._set("span_s", float(text)))
+        on(":TIMebase:RANGe?", lambda _: f"{model.span_s:+.6E}")
+        on(":TIMebase:SCALe", lambda text: self._set("span_s", 10 * float(text)))
+        on(":TIMebase:POSition", self._set_position)
+        on(":TRIGger:SWEep", lambda _: None)
+        on(":TRIGger:MODE", lambda _: None)
+        on(":TRIGger[:EDGE]:SOURce", self._set_trigger_source)
+        on(":TRIGger:EDGE:SLOPe", lambda text: self._set("trigger_slope", _slope(text)))
+        on(":TRIGger[:EDGE]:LEVel", self._set_level)
+        self._left = False
+
+    def _set(self, name: str, value: object) -> None:
+        setattr(self.model, name, value)
+
+    def _start(self, *, single: bool) -> None:
+        self._armed_event = False
+        self._segment = 1
+        self.model.start(single=single)
+
+    def _condition(self) -> int:
+        state = self.model.poll()
+        if state is State.ARMED:
+            self._armed_event = True
+        return {State.STOPPED: 0, State.ARMED: 8 + 32}.get(state, 8)
+
+    def _take_armed(self) -> str:
+        self._condition()
+        armed, self._armed_event = self._armed_event, False
+        return str(int(armed))
+
+    def _set_mode(self, text: str) -> None:
+        if not text.upper().startswith("SEGM"):
+            self.model.segments = 1
+
+    def _set_segment(self, index: int) -> None:
+        if not 1 <= index <= max(len(self.model.frames), 1):
+            raise ValueError
+        self._segment = index
+
+    def _set_reference(self, text: str) -> None:
+        self._left = text.upper().startswith("LEFT")
+
+    def _set_position(self, text: str) -> None:
+        # The reference point is one division from the left, or the middle of ten.
+        at = 0.1 if self._left else 0.5
+        self.model.before = min(max(at - float(text) / self.model.span_s, 0.0), 1.0)
+
+    def _set_trigger_source(self, text: str) -> None:
+        self.model.trigger_channel = int(text.upper().removeprefix("CHANNEL").removeprefix("CHAN"))
+
+    def _set_level(self, text: str) -> None:
+        self.model.trigger_level_v = float(text.split(",", maxsplit=1)[0])
+
+    # -- inputs --------------------------------------------------------------------------------
+
+    def _add_inputs(self) -> None:
+        on = self.scpi.on
+        for key, field, convert in (
+            ("DISPlay", "on", boolean),
+            ("SCALe", "volts_per_division", float),
+            ("OFFSet", "offset_v", float),
+            ("PROBe", "probe", float),
+            ("PROBe:SKEW", "deskew_s", float),
+            ("COUPling", "coupling", str.upper),
+        ):
+            on(
+                f":CHANnel<n>:{key}",
+                lambda channel, text, field=field, convert=convert: setattr(
+                    self.model.inputs[channel], field, convert(text)
+                ),
+            )
+        on(":CHANnel<n>:DISPlay?", lambda channel, _: str(int(self.model.inputs[channel].on)))
+        on(
+            ":CHANnel<n>:SCALe?",
+            lambda channel, _: f"{self.model.inputs[channel].volts_per_division:+.6E}",
+        )
+        on(":CHANnel<n>:OFFSet?", lambda channel, _: f"{self.model.inputs[channel].offset_v:+.6E}")
+
+    # -- waveform ------------------------------------------------------------------------------
+
+    def _add_waveform(self) -> None:
+        on = self.scpi.on
+        on(":WAVeform:SOURce", self._set_source)
+        on(":WAVeform:POINts:MODE", lambda _: None)
+        on(":WAVeform:POINts", self._set_points)
+        on(":WAVeform:POINts?", lambda _: str(self._frame_points()))
+        on(":WAVeform:FORMat", self._set_format)
+        on(":WAVeform:FORMat?", lambda _: self._format)
+        on(":WAVeform:SOURce?", lambda _: f"CHAN{self._source}")
+        on(":WAVeform:BYTeorder", self._set_order)
+        on(":WAVeform:UNSigned", lambda text: setattr(self, "_signed", not boolean(text)))
+        on(":WAVeform:PREamble?", lambda _: self._preamble())
+        on(":WAVeform:DATA?", lambda _: self.block(self._data()))
+        on(":WAVeform:SEGMented:COUNt?", lambda _: str(len(self.model.frames)))
+        on(":WAVeform:SEGMented:TTAG?", lambda _: f"{self._tag_s():+.11E}")
+        on(":DISPlay:DATA?", lambda _: self.block(self.screen()))
+
+    def _set_source(self, text: str) -> None:
+        self._source = int(text.upper().removeprefix("CHANNEL").removeprefix("CHAN"))
+
+    def _set_points(self, text: str) -> None:
+        self._points = None if text.upper().startswith("MAX") else max(int(float(text)), 1)
+
+    def _set_format(self, text: str) -> None:
+        name = text.upper().removesuffix("II")
+        if name not in _FORMATS:
+            raise ValueError
+        self._format = name
+
+    def _set_order(self, text: str) -> None:
+        self._high_first = text.upper().startswith("MSBF")
+
+    def _frame(self) -> Frame | None:
+        self.model.poll()
+        frames = self.model.frames
+        on = self.model.inputs[self._source].on
+        return frames[self._segment - 1] if frames and on else None
+
+    def _frame_points(self) -> int:
+        frame = self._frame()
+        return -(-frame.points // self._stride(frame)) if frame else 0
+
+    def _stride(self, frame: Frame) -> int:
+        """Return n where every n-th point is sent: fewer points may be wanted than there are."""
+        return -(-frame.points // min(self._points or frame.points, frame.points))
+
+    def _preamble(self) -> str:
+        frame = self._frame()
+        if frame is None:
+            return "+0"
+        shift = self._shift()
+        scale = self.model.volts_per_code(self._source) / 2.0**shift
+        middle = 0 if self._signed else round(self.model.middle_code * 2.0**shift)
+        offset_v = self.model.inputs[self._source].offset_v
+        return (
+            f"{_FORMATS[self._format]:+d},+0,{self._frame_points():+d},+1,"
+            f"{frame.interval_s * self._stride(frame):+.8E},"
+            f"{frame.start_s:+.8E},+0,{scale:+.8E},{offset_v:+.8E},{middle:+d}"
+        )
+
+    def _data(self) -> bytes:
+        frame = self._frame()
+        if frame is None:
+            return b""
+        codes = self.model.codes(self._source, frame)[:: self._stride(frame)]
+        if self._format == "ASC":
+            offset_v = self.model.inputs[self._source].offset_v
+            steps = codes.astype(np.int32) - self.model.middle_code
+            volts = steps * self.model.volts_per_code(self._source) + offset_v
+            return ",".join(f"{value:+.6E}" for value in volts).encode()
+        levels = codes.astype(np.int32) - (self.model.middle_code if self._signed else 0)
+        kind = "i" if self._signed else "u"
+        if self._format == "BYTE":
+            return (levels >> -self._shift()).astype(f"{kind}1").tobytes()
+        order = ">" if self._high_first else "<"
+        return (levels << self._shift()).astype(f"{order}{kind}2").tobytes()
+
+    def _shift(self) -> int:
+        # The converter's bits are the upper ones of the octet or word.
+        return (16 if self._format == "WORD" else 8) - self.model.physics.bits
+
+    def block(self, data: bytes) -> bytes:
+        """Write a block with eight digits."""
+        return definite_block(data, 8)
+
+    def _tag_s(self) -> float:
+        frames = self.model.frames
+        return (frames[self._segment - 1].trigger_ns - frames[0].trigger_ns) / 1e9
+
+
+def _slope(text: str) -> str:
+    return _SLOPES[text.upper()[: 4 if text.upper().startswith("EITH") else 3]]

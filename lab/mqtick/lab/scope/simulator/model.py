@@ -1,0 +1,283 @@
+"""A simulated oscilloscope without its language: inputs, time base, trigger, converter.
+
+Everything happens on CLOCK_MONOTONIC_RAW. The acquisition is looked at only when somebody asks, and
+works out then what must have happened meanwhile: edges carry their instants, so nothing has to be
+awake when one occurs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mqtick.analysis.signals.waveform import Codes
+from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.simulator.feed import EdgeFeed
+from mqtick.lab.scope.simulator.physics import Frame, Input, Physics
+from mqtick.pins.base import Clock, monotonic_raw_ns
+
+__all__ = ["Frame", "Input", "Model", "Physics"]
+
+_ARRIVAL_NS: Final = 10_000_000
+"""How long after an instant its records may still be in transit from another process."""
+_GAUSSIAN: Final = NormalDist()
+_SIGMAS_10_90: Final = _GAUSSIAN.inv_cdf(0.9) - _GAUSSIAN.inv_cdf(0.1)
+_SIGMAS: Final = np.linspace(-5.0, 5.0, 2001)
+_SHARES: Final = np.array([_GAUSSIAN.cdf(sigmas) for sigmas in _SIGMAS])
+"""The edge as a system of Gaussian response shows it: 0 to 1, over +-5 standard deviations."""
+_LONGEST_SPAN_S: Final = 1e4
+_MOST_SEGMENTS: Final = 65_536
+
+
+class Model:
+    """The instrument. `lines` maps channel to pin line; the truth stays readable in `frames`."""
+
+    def __init__(
+        self,
+        feed: EdgeFeed,
+        lines: dict[int, int],
+        physics: Physics | None = None,
+        now: Clock = monotonic_raw_ns,
+        channels: int = 4,
+    ) -> None:
+        self.feed, self.lines = feed, lines
+        self.physics = physics or Physics()
+        self.inputs = {number: Input() for number in range(1, channels + 1)}
+        self._span_s = 1e-3
+        self._depth = self.physics.depths[-1]
+        self._segments = 1
+        self._before = 0.5
+        self.trigger_channel = 1
+        self.trigger_level_v = 1.65
+        self.trigger_slope = "rising"
+        self.single = False
+        self.running = False
+        self.never_triggers = False
+        """Whether no trigger ever comes, whatever the signal does."""
+        self.fails_to_trigger: Callable[[], bool] = lambda: False
+        """Asked at the start of an acquisition: a fault, no trigger comes in this one."""
+        self._blind = False
+        self.frames: list[Frame] = []
+        self._now = now
+        self._armed_ns = 0.0
+        self._taken = 0
+
+    # -- acquisition -------------------------------------------------------------------------
+
+    @property
+    def span_s(self) -> float:
+        """Length of a record in s; set: ValueError if it is not valid."""
+        return self._span_s
+
+    @span_s.setter
+    def span_s(self, value: float) -> None:
+        if not 0 < value <= _LONGEST_SPAN_S:
+            raise ValueError(f"a span of {value} s")
+        self._span_s = value
+
+    @property
+    def before(self) -> float:
+        """Share of a record before its trigger, limited to 0 to 1; set: ValueError if not valid."""
+        return self._before
+
+    @before.setter
+    def before(self, value: float) -> None:
+        if not math.isfinite(value):
+            raise ValueError(f"a share of {value}")
+        self._before = min(max(value, 0.0), 1.0)
+
+    @property
+    def depth(self) -> int:
+        """Memory depth in points; set: ValueError when there is no such memory."""
+        return self._depth
+
+    @depth.setter
+    def depth(self, value: int) -> None:
+        if not 2 <= value <= max(self.physics.depths):
+            raise ValueError(f"a memory of {value} points")
+        self._depth = value
+
+    @property
+    def segments(self) -> int:
+        """Records of one acquisition; set: ValueError when it is not 1 to 65,536."""
+        return self._segments
+
+    @segments.setter
+    def segments(self, value: int) -> None:
+        if not 1 <= value <= _MOST_SEGMENTS:
+            raise ValueError(f"{value} segments")
+        self._segments = value
+
+    @property
+    def rate_hz(self) -> float:
+        """Sample rate: what the memory allows over the span, at most the highest; from 1-2-5."""
+        wanted = min(self.physics.max_rate_hz, self.depth / self.span_s)
+        decade = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
+        step = max(step for step in (1, 2, 2.5, 4, 5) if step * decade <= wanted * (1 + 1e-9))
+        return float(step * decade)
+
+    @property
+    def points(self) -> int:
+        """Samples in a record."""
+        return min(round(self.span_s * self.rate_hz), self.depth)
+
+    def start(self, *, single: bool) -> None:
+        """Begin to record; what was recorded before is gone."""
+        self.single, self.running, self.frames = single, True, []
+        self._blind = self.never_triggers or self.fails_to_trigger()
+        self._armed_ns = self._now() + self.before * self.span_s * 1e9
+
+    def stop(self) -> None:
+        """End."""
+        self.poll()
+        self.running = False
+
+    def poll(self) -> State:
+        """Work out what has happened until now."""
+        now_ns = self._now()
+        while self.running:
+            if now_ns < self._armed_ns:
+                return State.PREPARING
+            found = None if self._blind or self.never_triggers else self._find_trigger(now_ns)
+            if found is None:
+                return State.ARMED
+            trigger_ns, rest_ns = found
+            end_ns = trigger_ns + (1 - self.before) * self.span_s * 1e9
+            if now_ns < end_ns + _ARRIVAL_NS:
+                return State.TRIGGERED
+            self._take(trigger_ns, rest_ns)
+            self._armed_ns = end_ns + self.before * self.span_s * 1e9
+            if self.single and len(self.frames) >= self.segments:
+                self.running = False
+        return State.STOPPED
+
+    def force(self) -> None:
+        """Trigger now, whatever the signal does."""
+        if self.running:
+            self._take(self._now())
+            self.running = False
+
+    def _find_trigger(self, now_ns: int) -> tuple[int, float] | None:
+        line = self.lines.get(self.trigger_channel)
+        source = self.inputs[self.trigger_channel]
+        if line is None or not source.on or source.coupling == "GND":
+            return None
+        low, high = self.physics.low_v, self.physics.high_v
+        delay_ns = self._delay_s(self.trigger_channel) * 1e9
+        _, edges = self.feed.between(line, self._armed_ns - delay_ns, now_ns)
+        wanted = {"rising": (True,), "falling": (False,)}.get(self.trigger_slope, (True, False))
+        for time_ns, level in edges:
+            if level not in wanted:
+                continue
+            rests_at = high - low if not level else 0.0
+            level_v = self.trigger_level_v + (rests_at if source.coupling == "AC" else -low)
+            share = level_v / (high - low)
+            if 0 < share < 1:  # else the edge does not reach the trigger's level
+                sigmas = _GAUSSIAN.inv_cdf(share if level else 1 - share)
+                after_ns = delay_ns + sigmas * self._sigma_ns
+                return time_ns + math.floor(after_ns), after_ns % 1.0
+        return None
+
+    @property
+    def _sigma_ns(self) -> float:
+        return self.physics.rise_s * 1e9 / _SIGMAS_10_90
+
+    def _delay_s(self, channel: int) -> float:
+        return self.physics.skew_s.get(channel, 0.0) - self.inputs[channel].deskew_s
+
+    def _take(self, trigger_ns: int, rest_ns: float = 0.0) -> None:
+        self._taken += 1
+        random = np.random.default_rng((self.physics.seed, self._taken))
+        interval_s = 1 / self.rate_hz
+        before = math.ceil(self.before * self.points)
+        phase = float(random.random()) if self.physics.asynchronous else 0.0
+        jitter_s = float(random.normal(0, self.physics.trigger_jitter_s))
+        frame = Frame(
+            number=self._taken,
+            trigger_ns=trigger_ns,
+            interval_s=interval_s,
+            start_s=-(before + phase) * interval_s,
+            points=self.points,
+            phase_s=jitter_s,
+            rest_ns=rest_ns,
+        )
+        self.frames.append(frame)
+
+    # -- converter ---------------------------------------------------------------------------
+
+    def volts_per_code(self, channel: int) -> float:
+        """Return volts at the probe's tip between two codes of the converter."""
+        scale = self.inputs[channel].volts_per_division * self.physics.divisions
+        return scale / float(1 << self.physics.bits)
+
+    @property
+    def middle_code(self) -> int:
+        """The code that stands for the input's `offset_v`."""
+        return 1 << (self.physics.bits - 1)
+
+    def codes(self, channel: int, frame: Frame) -> Codes:
+        """Return the record of a channel, 0 to 2**bits - 1; the same at each call."""
+        volts = self._volts(channel, frame)
+        scaled = (volts - self.inputs[channel].offset_v) / self.volts_per_code(channel)
+        top = (1 << self.physics.bits) - 1
+        codes = np.clip(np.rint(scaled + self.middle_code), 0, top)
+        return codes.astype(np.uint16)
+
+    def _volts(self, channel: int, frame: Frame) -> npt.NDArray[np.float64]:
+        random = np.random.default_rng((self.physics.seed, frame.number, channel))
+        volts = np.full(frame.points, 0.0)
+        if self.physics.noise_v:
+            volts += self.physics.noise_v * random.standard_normal(frame.points, np.float32)
+        line, coupling = self.lines.get(channel), self.inputs[channel].coupling
+        if line is None or coupling == "GND":
+            return volts
+        # An instrument whose clock is fast takes its samples too close together.
+        truth = 1 / (1 + self.physics.ppm * 1e-6)
+        interval_ns = frame.interval_s * truth * 1e9
+        first_ns = frame.rest_ns + (frame.start_s * truth - frame.phase_s) * 1e9
+        delay_ns = self._delay_s(channel) * 1e9
+        sigma = max(self._sigma_ns / interval_ns, 1e-9)  # in samples, as all that follows
+        begin_ns = frame.trigger_ns + first_ns - delay_ns
+        around_ns = _SIGMAS[-1] * sigma * interval_ns
+        before, edges = self.feed.between(
+            line, begin_ns - around_ns, begin_ns + frame.points * interval_ns + around_ns
+        )
+        low, high = self.physics.low_v, self.physics.high_v
+        # Edges add up, as in a linear system: two that are close to one another make a runt.
+        steps = np.zeros(frame.points + 1)
+        level = before
+        for time_ns, after in edges:
+            if after == level:  # the record of the edge between was lost
+                continue
+            level = after
+            height = high - low if after else low - high
+            # Relative to the trigger, so that floats keep fractions of a picosecond.
+            centre = (time_ns - frame.trigger_ns + delay_ns - first_ns) / interval_ns
+            begin, end = (
+                min(max(math.ceil(centre + side * sigma), 0), frame.points)
+                for side in (_SIGMAS[0], _SIGMAS[-1])
+            )
+            sigmas = (np.arange(begin, end) - centre) / sigma
+            volts[begin:end] += height * np.interp(sigmas, _SIGMAS, _SHARES)
+            steps[end] += height
+        volts += np.cumsum(steps[:-1])
+        if coupling != "AC":
+            volts += high if before else low
+        return volts
+
+    def truth_s(self, channel: int, frame: Frame) -> list[float]:
+        """Return when the channel's edges really were, in s from the true trigger, for checks.
+
+        Without the channel's delay, and as a perfect time base would have it.
+        """
+        line = self.lines.get(channel)
+        if line is None:
+            return []
+        from_ns = frame.trigger_ns + frame.start_s * 1e9
+        _, edges = self.feed.between(line, from_ns, from_ns + frame.points * frame.interval_s * 1e9)
+        return [(time_ns - frame.trigger_ns - frame.rest_ns) / 1e9 for time_ns, _ in edges]

@@ -1,0 +1,1 @@
+"""mqtick: configuration files: keys with defaults and units, read, checked and printed."""
