@@ -30,7 +30,7 @@ from bench.programs import started, time_server
 from bench.steered import Chronyd, Taken, generated_lines, steering
 from demo.local_broker import Mosquitto, running
 from mqtick.client.chrony import ChronySock, layout_for
-from mqtick.client.now import NowError, now_from
+from mqtick.client.interval import NowError, now_from
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import StatusError, chronyd, read_status
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from demo.local_broker import Amqtt, Mosquitto, program, running
 from mqtick.client.chrony import refclock_lines
-from mqtick.client.now import Now, NowError, now_from
+from mqtick.client.interval import Now, NowError, now_from
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import ChronydError, Status, StatusError, chronyd, read_status
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from demo.local_broker import Mosquitto, program
-from mqtick.client.now import Now, NowError, now_from
+from mqtick.client.interval import Now, NowError, now_from
 from mqtick.protocol.auth import derive_broadcast_key, derive_client_key
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import StatusError, read_status

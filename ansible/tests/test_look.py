@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fleet import ON_HOST, PYTHON, knows_the_time
 
-from mqtick.client.now import boot_id
+from mqtick.client.interval import boot_id
 from mqtick.protocol import VirtualClock, VirtualClockSettings
 
 MS, SECOND = 1_000_000, 1_000_000_000

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from mqtick.client.cli import EXAMPLES, _parser, main, parse_duration_ns
+from mqtick.client.interval import NowError, boot_id, now, now_from
 from mqtick.client.metrics import metrics
-from mqtick.client.now import NowError, boot_id, now, now_from
 from mqtick.client.status_text import summary
 from mqtick.protocol.auth import Keyring
 from mqtick.service import Status
@@ -672,7 +672,7 @@ def test_a_reader_that_is_held_up_between_two_clocks_reads_them_again(
 
     values = values_of(half_ns=20 * US)
     status = status_of(values)
-    monkeypatch.setattr("mqtick.client.now.time.clock_gettime_ns", interrupted)
+    monkeypatch.setattr("mqtick.client.interval.time.clock_gettime_ns", interrupted)
     assert now_from(status).clock_error_ns < 1 * MS
 
 

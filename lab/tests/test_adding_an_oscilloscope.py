@@ -40,7 +40,7 @@ def test_the_series_of_the_example_is_recognised(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_is_quoted_stands_in_the_file(words: str, file: str) -> None:
-    source = (ROOT / "lab/mqtick/lab" / file).read_text(encoding="utf-8")
+    source = (ROOT / "lab/mqtick/lab/scope" / file).read_text(encoding="utf-8")
     lines = {line.strip() for line in source.splitlines()}
     assert [line for line in block_with(words).splitlines() if line.strip() not in lines] == []
 

@@ -20,7 +20,8 @@ from scope_rig import Simulated, simulated
 from mqtick.analysis.runs.run_folder import RunFolderError, load_run
 from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, read_waveforms
 from mqtick.analysis.runs.summary import summarise
-from mqtick.lab import run_loop, run_subscribers
+from mqtick.lab.runner import loop as run_loop
+from mqtick.lab.runner import subscribers as run_subscribers
 from mqtick.lab.runner.control import NodeError
 from mqtick.lab.runner.experiment import Experiment, OrderKeys, TimeoutKeys
 from mqtick.lab.runner.instrument import Instrument, open_instrument

@@ -8,7 +8,7 @@ import json
 import sys
 import time
 
-from mqtick.client.now import NowError, now_from
+from mqtick.client.interval import NowError, now_from
 from mqtick.protocol import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import StatusError, read_status
 from mqtick.service.program import status_path

@@ -3,6 +3,6 @@
 For other programs on a host where mqtick-client runs: `now()` returns the present as an interval.
 """
 
-from mqtick.client.now import Now, NowError, now
+from mqtick.client.interval import Now, NowError, now
 
 __all__ = ["Now", "NowError", "now"]

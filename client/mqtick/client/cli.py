@@ -14,7 +14,7 @@ from mqtick.client import chrony_config
 from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.doctor import examine as doctor
-from mqtick.client.now import PROGRAM, Now, NowError, now_from
+from mqtick.client.interval import PROGRAM, Now, NowError, now_from
 from mqtick.client.run import follow
 from mqtick.client.status_text import (
     ASSUMPTION,

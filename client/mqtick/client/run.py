@@ -12,8 +12,8 @@ from mqtick.client.agent import Agent, AnyTrack
 from mqtick.client.config import Settings
 from mqtick.client.discipline import Discipline
 from mqtick.client.experiments import KEPT_EDGES, Experiments
+from mqtick.client.interval import PROGRAM
 from mqtick.client.metrics import metrics
-from mqtick.client.now import PROGRAM
 from mqtick.client.pending import WallSample
 from mqtick.client.sample_log import SampleLog
 from mqtick.client.status import status

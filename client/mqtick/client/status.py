@@ -11,7 +11,7 @@ from mqtick.client.disagreement import Disagreement, claim_of, disagreements
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.foreign import ForeignTrack
-from mqtick.client.now import boot_id
+from mqtick.client.interval import boot_id
 from mqtick.protocol.clocks import VirtualClock
 
 __all__ = ["disagreements_at", "forecast", "frequency_ppb", "server_name", "status"]

@@ -20,7 +20,7 @@ from mqtick.client.doctor import host as at_host
 from mqtick.client.doctor import probes as probing
 from mqtick.client.doctor.listen import Heard, listen
 from mqtick.client.first_time import Trouble
-from mqtick.client.now import PROGRAM
+from mqtick.client.interval import PROGRAM
 from mqtick.client.status_text import STALE_NS
 from mqtick.mqtt.broker import broker_from
 from mqtick.mqtt.stamps import Source as StampSource
