@@ -401,7 +401,7 @@ def test_files_for_tls_that_are_none_are_named(capsys: pytest.CaptureFixture[str
 
 def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crowd", "--name", "a/b"]) == 2
-    assert "'crowd:a/b' is no node" in capsys.readouterr().err
+    assert "'crowd:a/b' is not a node" in capsys.readouterr().err
 
 
 def test_the_packets_are_those_of_the_standard() -> None:

@@ -129,7 +129,7 @@ def test_a_run_that_was_interrupted_goes_on_by_the_command_that_it_names(live: L
     assert live.crowds() == []
     kept = live.shots()
     assert 2 <= kept < 12
-    words = shlex.split(said.strip().splitlines()[-1].partition("Go on with: ")[2])
+    words = shlex.split(said.strip().splitlines()[-1].partition("Continue with: ")[2])
     assert words[:2] == ["mqtick-lab", "run"]
     process = live.start(*words[2:])
     _, said = process.communicate(timeout=60)

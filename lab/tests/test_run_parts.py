@@ -254,5 +254,5 @@ def test_a_broker_that_is_not_there_is_code_1_and_leaves_no_folder(
     assert main(arguments) == 1
     said = capsys.readouterr().err
     assert "The nodes cannot be asked" in said
-    assert "Go on with" not in said
+    assert "Continue with" not in said
     assert not out.exists()
