@@ -1,4 +1,4 @@
-"""Writes the tables of bench/results/*.md and of bench/README.md from the results files (JSON).
+"""Writes the tables of bench/results/*.md and of both READMEs from the results files (JSON).
 
 python -m bench.readme            write
 python -m bench.readme --check    say which page is out of date (exit code 1 if there is one)
@@ -16,10 +16,42 @@ from typing import Any
 from bench.harness import RESULTS
 
 README = Path(__file__).resolve().parent / "README.md"
+FRONT = README.parent.parent / "README.md"
 FEW = 20
 """Fewer values than these have no p5, p95 and p99."""
 _MARK = "<!-- results -->\n"
 _END = "<!-- end -->\n"
+_NTP = "NTP between two chronyd (floor)"
+_ONE_WAY = "one-way (published method, its common delay removed)"
+_FLOOR = "exact samples at the same instants (floor)"
+_FIGURES: tuple[tuple[str, tuple[str, str, str, str], dict[str, str]], ...] = (
+    # what it is; results file; quantity; of whom; which value; the same of which others
+    (
+        "error of 100 clients' time, median (their clocks simulated)",
+        ("time-error", "100 clients: |time error|", "best combination", "median"),
+        {"the published method": _ONE_WAY, "NTP": _NTP},
+    ),
+    (
+        "looks at those clients with the truth outside the stated interval",
+        ("time-error", "100 clients: outside the bound", "best combination", "median"),
+        {},
+    ),
+    (
+        "error of the clock that chrony steers, p99 (true time simulated)",
+        ("disciplined", "|steered clock - truth|", "mqtick-client", "p99"),
+        {"exact samples": _FLOOR},
+    ),
+    (
+        "from a message's arrival to the edge of a pin in memory, median",
+        ("arrival", "arrival to pin, alone", "mqtick-client", "median"),
+        {"paho-mqtt": "paho-mqtt on_message"},
+    ),
+    (
+        "processor time of a client at one message a second",
+        ("cost", "a client, 1 Hz: processor", "mqtick-client", "median"),
+        {"a plain subscriber": "plain paho-mqtt subscriber"},
+    ),
+)
 _RATIO = "ratio | ours | peer | ratio | goal, at most |"
 
 
@@ -70,6 +102,28 @@ def _summary(content: dict[str, Any] | None) -> list[object]:
     return [*_ratio(nearest), share if all(met) else f"**{share}**"]
 
 
+def _figures() -> str:
+    """Return the figures that the front page shows."""
+    lines = ["| measured | mqtick | beside it, in the same run | command |", "|---|--:|---|---|"]
+    for what, (name, quantity, ours, column), others in _FIGURES:
+        content = json.loads((RESULTS / f"{name}.json").read_text())
+        rows = {row["who"]: row for row in content["rows"] if row["quantity"] == quantity}
+        beside = [f"{label} {_value(rows[who], column)}" for label, who in others.items()]
+        command = f"[`make bench-{name}`](bench/results/{name}.md)"
+        lines.append(_row(what, _value(rows[ours], column), ", ".join(beside), command))
+    return "\n".join(lines) + "\n"
+
+
+def _value(row: dict[str, Any], column: str) -> str:
+    return f"{row[column]:g} {row['unit']}"
+
+
+def _filled(page: Path, text: str) -> str:
+    """Return the page with the text between its two marks."""
+    above, _, rest = page.read_text().partition(_MARK)
+    return f"{above}{_MARK}\n{text}\n{_END}{rest.partition(_END)[2]}"
+
+
 def pages() -> dict[Path, str]:
     """Return every page, as the results files have it."""
     made = {}
@@ -81,9 +135,8 @@ def pages() -> dict[Path, str]:
         made[page] = f"{by_hand}{_MARK}\n{table(content) if content else 'Not measured yet.'}\n"
         title = by_hand.splitlines()[0].removeprefix("# ")
         lines.append(_row(f"[{title}](results/{name}.md)", *_summary(content)))
-    above, _, rest = README.read_text().partition(_MARK)
-    below = rest.partition(_END)[2]
-    made[README] = "\n".join([above + _MARK, *lines, "", _END]) + below
+    made[README] = _filled(README, "\n".join(lines) + "\n")
+    made[FRONT] = _filled(FRONT, _figures())
     return made
 
 

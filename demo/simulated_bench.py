@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from demo.local_broker import Amqtt, Mosquitto, free_port, program, running, wait_for_port
-from mqtick.service.commandline import Exit
 
 SUBSCRIBERS, FULL = (2, 10, 50, 100), (2, 10, 50, 100, 200, 400, 600)
 # The instrument's channels, and the pin lines behind them.
@@ -258,9 +257,8 @@ def main() -> int:
         return code
     shutil.rmtree(folder, ignore_errors=True)
     print(flush=True)
-    code = subprocess.call([tools / "mqtick-report", out])
-    # That two CPUs miss a fleet's limits is a result in the report, not a failure of the demo.
-    return 0 if code == Exit.LIMIT_NOT_MET else code
+    # Limits are for a fleet. What two shared CPUs can do is shown beside what was published.
+    return subprocess.call([tools / "mqtick-report", out, "--no-limits"])
 
 
 if __name__ == "__main__":
