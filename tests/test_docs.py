@@ -301,3 +301,22 @@ def test_every_example_of_a_configuration_is_one_that_a_program_takes() -> None:
                     if all(problem_with(one, value) for one in known.get(path, [])):
                         wrong.append((name, path))
     assert wrong == []
+
+
+HOP = re.compile(r"^\| .+ \| `(\S+)/(mqtick/\S+)\.py` \| `(\S+)` \|$", re.MULTILINE)
+
+
+def test_every_hop_of_the_two_ways_of_data_is_in_the_code() -> None:
+    hops = HOP.findall((ROOT / "docs/how-it-fits.md").read_text())
+    assert len(hops) > 25
+    for room, file, name in hops:
+        found = importlib.import_module(file.replace("/", "."))
+        assert found.__file__ == str(ROOT / room / f"{file}.py")
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert callable(found), (file, name)
+
+
+def test_every_room_is_told_of() -> None:
+    rooms = re.findall(r"^\| \[(\w+)\]", (ROOT / "docs/how-it-fits.md").read_text(), re.MULTILINE)
+    assert sorted(rooms) == sorted(ROOMS)
