@@ -370,7 +370,9 @@ def test_too_few_open_files_are_said_before_anything_is_connected() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "100 connections need 164 open files, but this process may have at most 128" in done.stderr
+    assert (
+        "100 connections need 164 open files, but this process may have at most 128" in done.stderr
+    )
     assert "LimitNOFILE=" in done.stderr
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
 
