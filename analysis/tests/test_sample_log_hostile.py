@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from analysis.tests.sample_lines import REAL, sample, written
@@ -135,6 +135,7 @@ ANY_NS = st.integers(-(1 << 62) + 1, (1 << 62) - 1) | st.integers(-(10**10), 10*
 
 
 @given(st.lists(st.tuples(ANY_NS, ANY_NS, ANY_NS, ANY_NS), min_size=1, max_size=12))
+@example([(0, 0, 0, 0), (0, 0, -1_999_999_874, 0), (0, 0, 127, 0), (0, 0, -(1 << 59) + 160, 0)])
 @settings(max_examples=30)
 def test_whatever_a_log_says_time_increases_and_every_sample_is_accounted_for(
     rows: list[tuple[int, int, int, int]],

@@ -121,16 +121,18 @@ class Track:
         order = np.argsort(axis_ns, kind="stable")
         moved = int(np.count_nonzero(np.diff(axis_ns) <= 0))
         axis_ns = axis_ns[order]
-        is_new = np.concatenate(([True], np.diff(axis_ns) > 0))
-        chosen = order[is_new]
         # In whole ns first: two large numbers as floats have no common digits left.
         started_ns = int(axis_ns[0])
-        after_ns = axis_ns[is_new].astype(np.uint64) - np.uint64(started_ns % (1 << 64))
+        after_ns = axis_ns.astype(np.uint64) - np.uint64(started_ns % (1 << 64))
+        seconds = after_ns.astype(np.float64) / _SECOND_NS
+        # Of what is years apart, instants of different ns can be one float.
+        is_new = np.concatenate(([True], np.diff(seconds) > 0))
+        chosen = order[is_new]
         lower_ns = np.array(self._lower_ns)[chosen]
         upper_ns = np.array(self._upper_ns)[chosen]
         errors = TimeErrors(
             name=name,
-            seconds=after_ns.astype(np.float64) / _SECOND_NS,
+            seconds=seconds[is_new],
             error_ns=np.array(self._offset_ns, np.int64)[chosen].astype(np.float64),
             lower_ns=None if np.isnan(lower_ns).all() else lower_ns,
             upper_ns=None if np.isnan(upper_ns).all() else upper_ns,
