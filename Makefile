@@ -6,7 +6,7 @@ export PATH := $(shell . scripts/env.sh && printf '%s' "$$PATH")
 
 PYTHON_BIN := .venv/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
-ROOMS := protocol mqtt pins service timeserver client analysis lab
+ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
@@ -20,7 +20,7 @@ FIRST ?= 0
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z][a-z%-]*):.*## (.*)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r name text; \
+	@sed -nE 's/^([a-z][a-z0-9%-]*):.*## (.*)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r name text; \
 	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
 
 # ---- see it work --------------------------------------------------------------------------------

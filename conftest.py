@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mqtick.mqtt.stamps import KernelSocket, Source
+from mqtick.mqtt.stamps import KernelSocket, StampSource
 
 # How long an example takes says how busy the machine is. Where a change is judged, the same
 # examples each time: whoever explores has new ones.
@@ -58,7 +58,7 @@ def _kernel_that_stamps() -> Iterator[None]:
         receiver = KernelSocket(server.accept()[0])
         stack.callback(receiver.close)
         end = time.monotonic() + 2
-        while receiver.received.source is not Source.KERNEL and time.monotonic() < end:
+        while receiver.received.source is not StampSource.KERNEL and time.monotonic() < end:
             sender.send(b"?")
             receiver.read_chunk()
             time.sleep(0.005)

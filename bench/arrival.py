@@ -15,21 +15,20 @@ one with real-time rights wins; alone is the fairer comparison, so the goals hol
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from bench.harness import Ratio, Report, Row, progress, quantile
-from bench.programs import like_the_unit, may_be_real_time, started, time_server
+from bench.harness import Report, options, progress, quantile, spread_of_blocks
+from bench.programs import like_the_unit, may_be_real_time
 from bench.sniffer import Sniffer
 from demo.local_broker import Mosquitto, free_port, running
+from demo.local_programs import Process, started, time_client, time_server
 from mqtick.pins.memory import RECORD_OCTETS, decode_record
 from mqtick.protocol.clocks import read_kernel_time
 from mqtick.protocol.precise import Time
@@ -54,16 +53,20 @@ class Contestant:
     arrival_us: list[list[float]] = field(default_factory=list)
     publish_us: list[list[float]] = field(default_factory=list)
 
-    def arguments(self, folder: Path, sink: int) -> list[str]:
-        """Return module and arguments of its command line."""
+    def started(self, folder: Path, sink: int) -> contextlib.AbstractContextManager[Process]:
+        """Return the program, which will toggle a pin that is written to `sink`."""
         if self.who == PEER:
-            module = "bench.paho_subscriber"
-            return [module, "127.0.0.1", str(self.port), _TOPIC.decode(), f"fd:{sink}"]
-        return [
-            *("mqtick.client.cli", "--broker", f"mqtt://127.0.0.1:{self.port}", "--name", "bench"),
+            arguments = ("127.0.0.1", str(self.port), _TOPIC.decode(), f"fd:{sink}")
+            log = folder / "peer.log"
+            return started("bench.paho_subscriber", *arguments, log=log, pass_fds=(sink,))
+        return time_client(
+            f"mqtt://127.0.0.1:{self.port}",
+            folder,
+            "bench",
             *("--pin-backend", "memory", "--pin-sink", f"fd:{sink}"),
-            *("--state-folder", str(folder / "client")),
-        ]
+            pass_fds=(sink,),
+            prepare=like_the_unit if self.real_time else None,
+        )
 
 
 def stated_ns(segment: bytes) -> int | None:
@@ -101,17 +104,12 @@ def block(
     """Start the contestants, who subscribe in this order, and measure them for a while."""
     with contextlib.ExitStack() as stack:
         pipes = []
-        for number, one in enumerate(contestants):
+        for one in contestants:
             read_end, write_end = os.pipe()
             pipes.append(read_end)
             stack.callback(os.close, read_end)
             os.set_blocking(read_end, False)
-            module, *arguments = one.arguments(folder, write_end)
-            prepare: Callable[[], None] | None = like_the_unit if one.real_time else None
-            log = folder / f"{number}.log"
-            stack.enter_context(
-                started(module, *arguments, log=log, pass_fds=(write_end,), prepare=prepare)
-            )
+            stack.enter_context(one.started(folder, write_end))
             os.close(write_end)
             time.sleep(1.0)  # it must subscribe before the next one does
         time.sleep(_SETTLE_S)
@@ -151,21 +149,17 @@ def _edges(pipe: int) -> list[int]:
 def _rows(report: Report, how: str, contestants: Sequence[Contestant]) -> None:
     """Add what was measured in one arrangement, and print how much the blocks differ."""
     for one in contestants:
-        medians = [quantile(sorted(values), 0.5) for values in one.arrival_us]
-        print(
-            f"{how}, {one.who}: medians of {len(medians)} blocks {min(medians):.1f} to "
-            f"{max(medians):.1f} us"
-        )
+        medians = spread_of_blocks(f"{how}, {one.who}", one.arrival_us)
         for quantity, blocks in (("arrival", one.arrival_us), ("publish", one.publish_us)):
             values = list(chain(*blocks))
-            report.rows.append(Row.of(f"{quantity} to pin, {how}", "us", one.who, values, digits=1))
+            report.add(f"{quantity} to pin, {how}", "us", one.who, values, digits=1)
         name = f"arrival to pin, {how}: median of each block"
-        report.rows.append(Row.of(name, "us", one.who, medians, digits=1))
+        report.add(name, "us", one.who, medians, digits=1)
     ours, peer = (sorted(chain(*one.arrival_us)) for one in (contestants[0], contestants[-1]))
     for name, share, goal in (("p50", 0.5, 0.6), ("p99", 0.99, 0.5)):
         quantity = f"arrival to pin, {how}, {name}: ours / paho-mqtt"
         our_us, peer_us = (round(quantile(values, share), 1) for values in (ours, peer))
-        report.ratios.append(Ratio.of(quantity, our_us, peer_us, goal))
+        report.compare(quantity, our_us, peer_us, goal)
 
 
 def measure(rounds: int, seconds: float) -> Report:
@@ -200,25 +194,16 @@ def measure(rounds: int, seconds: float) -> Report:
     return report
 
 
-def main() -> int:
+def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=12, help="length of a block")
-    parser.add_argument("--short", action="store_true", help="1 round, blocks of 4 s")
-    args = parser.parse_args()
-    if args.short:
-        args.rounds, args.seconds = 1, 4
+    args = options(__doc__, {"rounds": 1, "seconds": 4.0}, rounds=5, seconds=12.0)
     if not may_be_real_time():
-        print(
+        raise SystemExit(
             "error: arrival needs root, for the real-time rights that the unit file gives and for "
-            "a packet socket that tells the kernel's stamps; run it with sudo.",
-            file=sys.stderr,
+            "a packet socket that tells the kernel's stamps; run it with sudo."
         )
-        return 1
     measure(args.rounds, args.seconds).finish()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

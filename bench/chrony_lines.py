@@ -19,17 +19,17 @@ import contextlib
 import random
 import re
 import socket
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench.harness import Ratio, Report, Row, progress
-from bench.programs import started, time_server
+from bench.harness import Report, options, progress, wait
 from bench.steered import Chronyd, generated_lines
 from demo.local_broker import Mosquitto, running
+from demo.local_programs import time_client, time_server, wait_until
 from mqtick.client.chrony import encode_sample, layout_for
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import StatusError, chronyd, read_status
@@ -62,15 +62,9 @@ def lines_of(folder: Path, change: str) -> list[str]:
 
 def client(stack: contextlib.ExitStack, folder: Path, url: str, name: str, sockets: Path) -> None:
     """Run a client until the stack is closed."""
-    stack.enter_context(
-        started(
-            "mqtick.client.cli",
-            *("--broker", url, "--name", name, "--state-folder", str(folder / name)),
-            *("--discipline", "chrony", "--chrony-check-interval-s", "0"),
-            *("--chrony-socket", f"{sockets}/chrony.mqtick{{server}}.sock"),
-            log=folder / f"{name}.log",
-        )
-    )
+    flags = ("--discipline", "chrony", "--chrony-check-interval-s", "0")
+    socket_flag = ("--chrony-socket", f"{sockets}/chrony.mqtick{{server}}.sock")
+    stack.enter_context(time_client(url, folder, name, *flags, *socket_flag))
 
 
 # ---- the steady state ----------------------------------------------------------------------------
@@ -91,8 +85,7 @@ class Judges:
         for index, name in enumerate(candidates):
             place = folder / f"c{index}"
             lines = lines_of(place, name.removesuffix(EXACT))
-            self._daemons[name], self.errors[name] = Chronyd(place, lines), []
-            stack.callback(self._daemons[name].stop)
+            self._daemons[name], self.errors[name] = stack.enter_context(Chronyd(place, lines)), []
         self._truth, self._lock = truth, threading.Lock()
         self._layout = layout_for(chronyd.version())
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -136,83 +129,51 @@ def steady(folder: Path, args: argparse.Namespace, report: Report) -> None:
         stack.enter_context(time_server(broker.url, folder, "--virtual-clock", served.to_text()))
         judges = Judges(stack, folder, candidates, VirtualClock(served))
         client(stack, folder, broker.url, "c1", folder)
-        _sleep("settling", args.warm_up_s)
+        wait("settling", args.warm_up_s)
         begun = time.monotonic()
         for number in range(int(args.seconds / 2)):
             judges.look()
             progress(f"steady: {args.seconds - 2 * number:4.0f} s left")
             time.sleep(max(0.0, begun + 2 * (number + 1) - time.monotonic()))
     rows = {
-        name: Row.of("|clock as chronyd sees it - truth|", "us", name, errors, simulated=True)
+        name: report.add("|clock as chronyd sees it - truth|", "us", name, errors, simulated=True)
         for name, errors in judges.errors.items()
     }
-    report.rows += rows.values()
     ours, before = rows[GENERATED].median, rows[BEFORE].median
-    report.ratios.append(Ratio.of(f"median error, {GENERATED} / {BEFORE}", ours, before, 1.1))
-
-
-def _sleep(what: str, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        progress(f"{what}: {left:4.0f} s left")
-        time.sleep(min(1.0, left))
+    report.compare(f"median error, {GENERATED} / {BEFORE}", ours, before, 1.1)
 
 
 # ---- the start -----------------------------------------------------------------------------------
 
 
-class Starter(threading.Thread):
-    """Starts a chronyd and a client at once, then chronyd alone, and takes the times."""
+def timed_starts(folder: Path, url: str, change: str, name: str) -> tuple[float, float]:
+    """Start a chronyd and a client at once, then chronyd alone; return how long each took, s."""
+    place = folder / "chronyd"
 
-    def __init__(self, folder: Path, url: str, change: str, name: str) -> None:
-        super().__init__(daemon=True)
-        self._folder, self._url, self._change, self._client = folder, url, change, name
-        self.seconds: list[float] = []
-        self.failed: BaseException | None = None
-
-    def run(self) -> None:
-        """Do both."""
-        try:
-            with contextlib.ExitStack() as stack:
-                self.seconds.append(
-                    self._chosen(
-                        "first",
-                        lambda: client(
-                            stack, self._folder, self._url, self._client, self._folder / "chronyd"
-                        ),
-                    )
-                )
-                time.sleep(random.uniform(16, 32))
-                self.seconds.append(self._chosen("second", lambda: None))
-        except BaseException as error:
-            self.failed = error
-
-    def _chosen(self, which: str, also: Callable[[], None]) -> float:
-        """Start chronyd, do something else, and return when chronyd had selected a source, s."""
-        place = self._folder / "chronyd"
-        lines = lines_of(place, self._change)
+    def until_chosen(stack: contextlib.ExitStack | None) -> float:
+        lines = lines_of(place, change)
         begun = time.monotonic()
-        daemon = Chronyd(place, lines)
-        try:
-            also()
-            while "Selected source MQT0" not in (place / "log").read_text():
-                if time.monotonic() - begun > _PATIENCE_S:
-                    raise RuntimeError(f"{self._change}: no source within {_PATIENCE_S:g} s")
-                time.sleep(0.05)
-            return time.monotonic() - begun
-        finally:
-            daemon.stop()
-            place.rename(self._folder / which)
+        with Chronyd(place, lines) as daemon:
+            if stack is not None:
+                client(stack, folder, url, name, place)
+            wait_until(
+                lambda: "Selected source MQT0" in daemon.log.read_text(), change, _PATIENCE_S
+            )
+            chosen = time.monotonic()
+        return chosen - begun
+
+    with contextlib.ExitStack() as stack:
+        first = until_chosen(stack)
+        place.rename(folder / "first")
+        time.sleep(random.uniform(16, 32))
+        return first, until_chosen(None)
 
 
-def _wait_until_it_serves(status: Path) -> None:
-    end = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < end:
-        with contextlib.suppress(StatusError):
-            if read_status(status).values["done"].get("times", 0):
-                return
-        time.sleep(0.1)
-    raise RuntimeError(f"the time server publishes nothing within {_PATIENCE_S:g} s")
+def _serves(status: Path) -> bool:
+    try:
+        return bool(read_status(status).values["done"].get("times", 0))
+    except StatusError:
+        return False
 
 
 def starts(folder: Path, args: argparse.Namespace, report: Report) -> None:
@@ -221,44 +182,30 @@ def starts(folder: Path, args: argparse.Namespace, report: Report) -> None:
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(running(Mosquitto(folder)))
         stack.enter_context(time_server(broker.url, folder))
-        _wait_until_it_serves(folder / "server" / "status.json")
+        status = folder / "server/status.json"
+        wait_until(lambda: _serves(status), "the time server publishes", _PATIENCE_S)
         for change in (GENERATED, BEFORE):
-            starters = []
-            for number in range(args.starts):
-                place = folder / f"{change.replace(' ', '-')}-{number}"
-                place.mkdir()
-                starters.append(Starter(place, broker.url, change, f"c{number}"))
-                starters[-1].start()
-                time.sleep(random.uniform(0.5, 1.5))
-            for number, starter in enumerate(starters):
-                progress(f"start, {change}: waiting for {number + 1} of {args.starts}")
-                starter.join()
-                if starter.failed is not None:
-                    raise starter.failed
+            with ThreadPoolExecutor(args.starts) as pool:
+                timed = []
+                for number in range(args.starts):
+                    place = folder / f"{change.replace(' ', '-')}-{number}"
+                    place.mkdir()
+                    timed.append(pool.submit(timed_starts, place, broker.url, change, f"c{number}"))
+                    time.sleep(random.uniform(0.5, 1.5))
+                progress(f"start, {change}: waiting for {args.starts}")
+                found = [each.result() for each in timed]
             for index, what in enumerate(("chronyd and client at once", "chronyd alone")):
-                times = [starter.seconds[index] for starter in starters]
-                row = Row.of(f"start of {what}, until its choice", "s", change, times)
-                report.rows.append(row)
+                times = [each[index] for each in found]
+                row = report.add(f"start of {what}, until its choice", "s", change, times)
                 if change == GENERATED:
-                    report.ratios.append(
-                        Ratio.of(f"start of {what}, longest / 15 s", row.max, START_GOAL_S, 1.0)
-                    )
+                    report.compare(f"start of {what}, longest / 15 s", row.max, START_GOAL_S, 1.0)
 
 
-def main() -> int:
+def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--warm-up-s", type=float, default=180)
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--starts", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--change", action="append", dest="changes", default=[*CHANGES], help="compare this too"
-    )
-    parser.add_argument("--short", action="store_true", help="90 s, 2 minutes; 3 starts")
-    args = parser.parse_args()
-    if args.short:
-        args.warm_up_s, args.seconds, args.starts = 90, 120, 3
+    short = {"warm_up_s": 90.0, "seconds": 120.0, "starts": 3}
+    args = options(__doc__, short, warm_up_s=180.0, seconds=600.0, starts=10, seed=1, change=[])
+    args.changes = [*CHANGES, *args.change]
     report = Report("chrony-lines")
     with tempfile.TemporaryDirectory(prefix="mqtick-") as name:
         folder = Path(name)
@@ -266,8 +213,7 @@ def main() -> int:
         starts(folder / "starts", args, report)
         steady(folder / "steady", args, report)
     report.finish()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,9 +9,7 @@ the server are simulated connections that ask as often as real ones would.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.harness import Ratio, Report, Row, progress
-from bench.programs import started, time_server
+from bench.harness import Report, options, progress
 from demo.local_broker import Mosquitto, running
+from demo.local_programs import started, time_client, time_server
 from mqtick.service import read_status
 
 _CLIENTS = 600
@@ -81,8 +79,8 @@ def watch(pids: Mapping[str, int], seconds: float) -> dict[str, Usage]:
 
 
 def _add(report: Report, what: str, who: str, usage: Usage) -> None:
-    report.rows.append(Row.of(f"{what}: processor", "% of a core", who, usage.percent, digits=3))
-    report.rows.append(Row.of(f"{what}: peak memory", "MB", who, [usage.memory_mb], digits=1))
+    report.add(f"{what}: processor", "% of a core", who, usage.percent, digits=3)
+    report.add(f"{what}: peak memory", "MB", who, [usage.memory_mb], digits=1)
 
 
 def alone_and_client(report: Report, folder: Path, seconds: float) -> None:
@@ -95,11 +93,7 @@ def alone_and_client(report: Report, folder: Path, seconds: float) -> None:
         running(Mosquitto(busy)) as broker,
         time_server(other.url, quiet) as lonely,
         time_server(broker.url, busy),
-        started(
-            "mqtick.client.cli",
-            *("--broker", broker.url, "--name", "bench", "--state-folder", str(busy / "client")),
-            log=busy / "client.log",
-        ) as client,
+        time_client(broker.url, busy, "bench") as client,
         started(
             "bench.paho_subscriber",
             *("127.0.0.1", str(broker.port), "mqtick/t/0"),
@@ -109,7 +103,7 @@ def alone_and_client(report: Report, folder: Path, seconds: float) -> None:
         time.sleep(_WARM_UP_S)
         pids = {"mqtick-timeserver": lonely.pid, "mqtick-client": client.pid, "paho": peer.pid}
         usage = watch(pids, seconds)
-        state = read_status(busy / "client/status.json").values["state"]
+        state = read_status(busy / "bench/status.json").values["state"]
         if state != "synchronised":
             raise RuntimeError(f"the client is {state}: so its cost says nothing")
     ours, plain = usage["mqtick-client"], usage["paho"]
@@ -118,12 +112,10 @@ def alone_and_client(report: Report, folder: Path, seconds: float) -> None:
     _add(report, "the server, nobody asks", "mqtick-timeserver", usage["mqtick-timeserver"])
     percent, plain_percent = round(ours.mean_percent, 3), round(plain.mean_percent, 3)
     limit_mb, plain_mb = round(ours.memory_mb, 1), round(plain.memory_mb, 1)
-    report.ratios += [
-        Ratio.of("a client's processor, % of a core / aim", percent, _CLIENT_PERCENT, 1.0),
-        Ratio.of("a client's peak memory, MB / aim", limit_mb, _CLIENT_MB, 1.0),
-        Ratio.of("a client's processor / plain subscriber", percent, plain_percent, None),
-        Ratio.of("a client's peak memory / plain subscriber", limit_mb, plain_mb, None),
-    ]
+    report.compare("a client's processor, % of a core / aim", percent, _CLIENT_PERCENT, 1.0)
+    report.compare("a client's peak memory, MB / aim", limit_mb, _CLIENT_MB, 1.0)
+    report.compare("a client's processor / plain subscriber", percent, plain_percent)
+    report.compare("a client's peak memory / plain subscriber", limit_mb, plain_mb)
 
 
 def _done(folder: Path) -> tuple[Counter[str], float]:
@@ -151,12 +143,12 @@ def with_crowd(report: Report, folder: Path, seconds: float, clients: int) -> No
     _add(report, what, "mqtick-timeserver", usage)
     for name in ("replies", "echoes"):
         rate = (after[name] - before[name]) / (ended_s - began_s)
-        report.rows.append(Row.of(f"{what}: {name}", "per s", "mqtick-timeserver", [rate]))
+        report.add(f"{what}: {name}", "per s", "mqtick-timeserver", [rate])
     lost = 100 * (1 - counts["answered"] / counts["asked"])
-    report.rows.append(Row.of(f"{what}: unanswered", "%", "mqtick-timeserver", [lost], digits=3))
+    report.add(f"{what}: unanswered", "%", "mqtick-timeserver", [lost], digits=3)
     percent = round(usage.mean_percent, 3)
     quantity = f"the server's processor with {clients} clients, % of a core / aim"
-    report.ratios.append(Ratio.of(quantity, percent, _SERVER_PERCENT, 1.0))
+    report.compare(quantity, percent, _SERVER_PERCENT, 1.0)
 
 
 def saturated(report: Report, folder: Path, seconds: float, *, echo: bool) -> None:
@@ -187,21 +179,15 @@ def saturated(report: Report, folder: Path, seconds: float, *, echo: bool) -> No
                     echoes.append((now["echoes"] - done["echoes"]) / (now_s - before_s))
                 done, before_s = now, now_s
     who = "mqtick-timeserver"
-    report.rows.append(Row.of(f"{what}: answers", "per s", who, rates, digits=0))
+    report.add(f"{what}: answers", "per s", who, rates, digits=0)
     if echo:
-        report.rows.append(Row.of(f"{what}: of them with echo", "per s", who, echoes, digits=0))
-    report.rows.append(Row.of(f"{what}: processor", "% of a core", who, percents, digits=1))
+        report.add(f"{what}: of them with echo", "per s", who, echoes, digits=0)
+    report.add(f"{what}: processor", "% of a core", who, percents, digits=1)
 
 
-def main() -> int:
+def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=120, help="length of a phase")
-    parser.add_argument("--clients", type=int, default=_CLIENTS)
-    parser.add_argument("--short", action="store_true", help="30 s a phase")
-    args = parser.parse_args()
-    if args.short:
-        args.seconds = 30
+    args = options(__doc__, {"seconds": 30.0}, seconds=120.0, clients=_CLIENTS)
     report = Report("cost")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -210,8 +196,7 @@ def main() -> int:
         for echo in (True, False):
             saturated(report, folder / f"echo-{echo}", args.seconds / 3, echo=echo)
     report.finish()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,12 +7,11 @@ them. The peer is the same crowd, except that its members read at once what come
 arrangements take turns, in random order.
 
     python -m bench.crowd_cost            10 rounds
-    python -m bench.crowd_cost --quick    2 rounds
+    python -m bench.crowd_cost --short    2 rounds
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import sys
@@ -22,9 +21,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from bench.cost import cpu_ns
-from bench.harness import Ratio, Report, Row, progress, quantile
-from bench.programs import like_the_unit, may_be_real_time, started, time_server
+from bench.harness import Report, options, progress, quantile
+from bench.programs import like_the_unit, may_be_real_time
 from demo.local_broker import Mosquitto, running
+from demo.local_programs import started, time_client, time_server, wait_until
 from mqtick.lab.runner.control import Control, NodeError
 from mqtick.mqtt.broker import parse_broker_url
 
@@ -85,16 +85,11 @@ def _instant_ns(edge: dict[str, int]) -> float:
     return (edge["before_ns"] + edge["after_ns"]) / 2
 
 
-def _wait_for(control: Control, node: str) -> None:
-    end = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            control.ask(node, "info", timeout_s=0.3)
-        except NodeError:
-            if time.monotonic() > end:
-                raise
-        else:
-            return
+def _answers(control: Control, node: str) -> bool:
+    try:
+        return bool(control.ask(node, "info", timeout_s=0.3))
+    except NodeError:
+        return False
 
 
 def measure(rounds: int) -> Report:
@@ -105,14 +100,9 @@ def measure(rounds: int) -> Report:
         arguments = ("--experiments", "--formats", "precise", "--interval-s", str(_INTERVAL_S))
         pin = ("--pin-backend", "memory")
         stack.enter_context(time_server(broker.url, folder, *arguments, *pin, "--pulse", "before"))
+        rights = like_the_unit if may_be_real_time() else None
         stack.enter_context(
-            started(
-                "mqtick.client.cli",
-                *("--broker", broker.url, "--name", "bench", "--experiments", *pin),
-                *("--state-folder", str(folder / "client")),
-                log=folder / "client.log",
-                prepare=like_the_unit if may_be_real_time() else None,
-            )
+            time_client(broker.url, folder, "bench", "--experiments", *pin, prepare=rights)
         )
         crowds: dict[str, dict[str, int]] = {OURS: {}, PEER: {}}
         for number in range(_PROCESSES):
@@ -126,7 +116,7 @@ def measure(rounds: int) -> Report:
             crowds[PEER][f"crowd:{peer}"] = two.pid
         control = stack.enter_context(Control(parse_broker_url(broker.url)))
         for node in ("server:0", "client:bench", *crowds[OURS], *crowds[PEER]):
-            _wait_for(control, node)
+            wait_until(lambda node=node: _answers(control, node), node, _PATIENCE_S)  # type: ignore[misc]
         time.sleep(4)  # the client has met its server, and its first burst is over
         bench = Bench(control, crowds)
         phases = [(NONE, 0), *((who, size) for who in (OURS, PEER) for size in _SIZES)]
@@ -141,14 +131,14 @@ def _report(bench: Bench) -> Report:
     report = Report("crowd-cost")
     for (who, size), values in sorted(bench.latency_us.items(), key=lambda item: item[0][1]):
         name = f"server's pin to client's pin, {size} others"
-        report.rows.append(Row.of(name, "us", who, values, digits=1))
+        report.add(name, "us", who, values, digits=1)
     for (who, size), values in sorted(bench.cpu_ns.items(), key=lambda item: item[0][1]):
         name = f"processor, by broadcast and member, {size} members"
-        report.rows.append(Row.of(name, "ns", who, values, digits=0))
+        report.add(name, "ns", who, values, digits=0)
     for size in _SIZES:
         ours, peer = (sum(bench.cpu_ns[who, size]) for who in (OURS, PEER))
         name = f"processor with {size} members: ours / reads at once"
-        report.ratios.append(Ratio.of(name, round(ours), round(peer), 0.5))
+        report.compare(name, round(ours), round(peer), 0.5)
     largest = _SIZES[-1]
     for name, share in (("p50", 0.5), ("p95", 0.95)):
         alone, ours, peer = (
@@ -156,24 +146,20 @@ def _report(bench: Bench) -> Report:
             for key in ((NONE, 0), (OURS, largest), (PEER, largest))
         )
         latency = f"server's pin to client's pin, {name}, {largest} others"
-        report.ratios.append(Ratio.of(f"{latency}: ours / reads at once", ours, peer, 1.0))
-        report.ratios.append(Ratio.of(f"{latency}: ours / nobody else", ours, alone, None))
+        report.compare(f"{latency}: ours / reads at once", ours, peer, 1.0)
+        report.compare(f"{latency}: ours / nobody else", ours, alone)
     return report
 
 
-def main() -> int:
+def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="2 rounds")
-    args = parser.parse_args()
+    args = options(__doc__, {"rounds": 2}, rounds=10)
     if not may_be_real_time():
         print(
             "the client has no real-time rights, unlike its unit: run this as root", file=sys.stderr
         )
-    measure(2 if args.quick else args.rounds).finish()
-    return 0
+    measure(args.rounds).finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

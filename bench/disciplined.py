@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,10 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.clock_keeper import may_set_the_clock, other_daemons
-from bench.harness import Ratio, Report, Row, progress
-from bench.programs import started, time_server
+from bench.harness import Report, Row, options, progress
 from bench.steered import Chronyd, Taken, generated_lines, steering
 from demo.local_broker import Mosquitto, running
+from demo.local_programs import time_client, time_server
 from mqtick.client.chrony import ChronySock, layout_for
 from mqtick.client.interval import NowError, now_from
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
@@ -113,7 +112,7 @@ def watch(
     begun = time.monotonic()
     while (elapsed := time.monotonic() - begun) < args.warm_up_s + args.seconds:
         if daemon.process.poll() is not None:
-            raise RuntimeError(f"chronyd ended:\n{(daemon.folder / 'log').read_text()}")
+            raise RuntimeError(f"chronyd ended:\n{daemon.log.read_text()}")
         looks.append(look(truth, status))
         meanwhile(looks[-1].elapsed_ns)
         if len(looks) % 10 == 0:
@@ -128,23 +127,16 @@ def with_client(folder: Path, args: argparse.Namespace) -> tuple[list[Look], lis
     folder.mkdir()
     lines = generated_lines(folder / "chronyd")
     print(*lines, sep="\n", flush=True)
-    state = folder / "client"
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(running(Mosquitto(folder)))
         daemon = stack.enter_context(steering(folder / "chronyd", lines))
         served = virtual_clock(args)
         stack.enter_context(time_server(broker.url, folder, "--virtual-clock", served.to_text()))
-        stack.enter_context(
-            started(
-                "mqtick.client.cli",
-                *("--broker", broker.url, "--name", "c1", "--state-folder", str(state)),
-                *("--discipline", "chrony", "--chrony-check-interval-s", "0"),
-                *("--chrony-socket", f"{folder}/chronyd/chrony.mqtick{{server}}.sock"),
-                log=folder / "client.log",
-            )
-        )
+        flags = ("--discipline", "chrony", "--chrony-check-interval-s", "0")
+        socket = ("--chrony-socket", f"{folder}/chronyd/chrony.mqtick{{server}}.sock")
+        stack.enter_context(time_client(broker.url, folder, "c1", *flags, *socket))
         truth = VirtualClock(served)
-        looks = watch(OURS, daemon, truth, args, status=state / "status.json")
+        looks = watch(OURS, daemon, truth, args, status=folder / "c1/status.json")
         return looks, daemon.taken()
 
 
@@ -194,10 +186,8 @@ def summarise(
 ) -> None:
     """Add the rows."""
 
-    def add(quantity: str, who: str, values: list[float], digits: int = 2) -> Row:
-        row = Row.of(quantity, "us", who, values, simulated=True, digits=digits)
-        report.rows.append(row)
-        return row
+    def add(quantity: str, who: str, values: list[float]) -> Row:
+        return report.add(quantity, "us", who, values)
 
     steered = "|steered clock - truth|"
     stated = [each.stated for each in ours if each.stated is not None]
@@ -211,20 +201,18 @@ def summarise(
     for who, errors in samples.items():
         add("|error| of one sample given to chronyd", who, errors)
     for name in ("median", "p99", "max"):
-        report.ratios.append(
-            Ratio.of(f"{steered}, {name}", getattr(mine, name), getattr(theirs, name), GOAL)
-        )
+        report.compare(f"{steered}, {name}", getattr(mine, name), getattr(theirs, name), GOAL)
     for what, outside in (
         ("the truth outside the stated", [each.truth_is_outside for each in ours]),
         ("the truth outside the assumed", [each.truth_is_outside_assumed for each in ours]),
         ("the steered clock outside the stated", [each.clock_is_outside for each in ours]),
     ):
-        report.ratios.append(Ratio.of(f"looks with {what} interval", sum(outside), len(ours), 0.0))
+        report.compare(f"looks with {what} interval", sum(outside), len(ours), 0.0)
 
 
 def measure(args: argparse.Namespace) -> Report:
     """Run both parts."""
-    report = Report("disciplined")
+    report = Report("disciplined", simulated=True)
     with tempfile.TemporaryDirectory(prefix="mqtick-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # the broker may run as another user
@@ -239,28 +227,24 @@ def measure(args: argparse.Namespace) -> Report:
     return report
 
 
-def main() -> int:
+def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--warm-up-s", type=float, default=300)
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--offset-ms", type=float, default=2)
-    parser.add_argument("--frequency-ppm", type=float, default=20)
-    parser.add_argument("--wander-ppb", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--short", action="store_true", help="1 minute after 1 minute")
-    args = parser.parse_args()
-    if args.short:
-        args.warm_up_s, args.seconds = 60, 60
+    args = options(
+        __doc__,
+        {"warm_up_s": 60.0, "seconds": 60.0},
+        warm_up_s=300.0,
+        seconds=600.0,
+        offset_ms=2.0,
+        frequency_ppm=20.0,
+        wander_ppb=10.0,
+        seed=1,
+    )
     if not may_set_the_clock():
-        print("no right to set the clock of this machine (CAP_SYS_TIME): run it as root.")
-        return 1
+        raise SystemExit("no right to set the clock of this machine (CAP_SYS_TIME): run it as root")
     if daemons := other_daemons():
-        print(f"{', '.join(daemons)} steers this clock already: stop it first.")
-        return 1
+        raise SystemExit(f"{', '.join(daemons)} steers this clock already: stop it first.")
     measure(args).finish()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,17 +10,16 @@ on the same samples: a straight line between the two around 50 %, and the first 
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from analysis.tests.edge_parts import digitised, exponential, gaussian, ringing
-from bench.harness import Ratio, Report, Row, progress
-from mqtick.analysis.signals.edges import Edge, find_edges
-from mqtick.analysis.signals.units import Floats
-from mqtick.analysis.signals.waveform import Waveform
+from bench.harness import Report, options, progress
+from mqtick.recording.edges import Edge, find_edges
+from mqtick.recording.units import Floats
+from mqtick.recording.waveform import Waveform
+from recording.tests.edge_parts import digitised, exponential, gaussian, ringing
 
 _RISES = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 _BITS = (6, 8, 10, 12)
@@ -159,42 +158,31 @@ def times_ms(bits: int, repeats: int) -> list[float]:
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true")
-    short = parser.parse_args().short
-    report = Report("edges")
-
-    def add(
-        what: str, unit: str, who: str, values: Sequence[float], simulated: bool = True
-    ) -> None:
-        report.rows.append(Row.of(what, unit, who, values, simulated=simulated, digits=4))
-
-    count = 100 if short else 1000
-    _accuracy(report, add, count)
+    args = options(__doc__, {"count": 100, "edges": 10_000}, count=1000, edges=200_000)
+    report = Report("edges", simulated=True)
+    _accuracy(report, args.count)
     for rise in (0.2, 1.0, 5.0):
         progress(f"mean skew, rise {rise:g}")
-        for who, errors in mean_skew_errors(rise, count // 10).items():
-            add(
-                f"rise {rise:g} samples: |error| of the mean skew of 20 shots",
-                "samples",
-                who,
-                errors,
-            )
-    edges = 10_000 if short else 200_000
+        what = f"rise {rise:g} samples: |error| of the mean skew of 20 shots"
+        for who, errors in mean_skew_errors(rise, args.count // 10).items():
+            report.add(what, "samples", who, errors, digits=4)
     for noise in _NOISES:
         for rise in (1.0, 20.0):
             progress(f"noise {noise:.0%}, rise {rise:g}")
-            false, missed = counted(noise, rise, edges)
             what = f"noise {noise:.0%}, rise {rise:g} samples"
-            add(f"{what}: false edges", "a million", _OURS, [false * 1e6 / edges])
-            add(f"{what}: missed edges", "a million", _OURS, [missed * 1e6 / edges])
+            for kind, number in zip(
+                ("false", "missed"), counted(noise, rise, args.edges), strict=True
+            ):
+                share = [number * 1e6 / args.edges]
+                report.add(f"{what}: {kind} edges", "a million", _OURS, share, digits=4)
     for bits in (8, 12):
-        times = times_ms(bits, count)
-        add(f"100,000 samples of {bits} bits: time", "ms", _OURS, times, simulated=False)
+        what = f"100,000 samples of {bits} bits: time"
+        times = times_ms(bits, args.count)
+        report.add(what, "ms", _OURS, times, simulated=False, digits=4)
     report.finish()
 
 
-def _accuracy(report: Report, add: Callable[..., None], count: int) -> None:
+def _accuracy(report: Report, count: int) -> None:
     """Add the results for single edges."""
     found: dict[tuple[str, float, int], Errors] = {}
     for shape in _SHAPES:
@@ -205,35 +193,32 @@ def _accuracy(report: Report, add: Callable[..., None], count: int) -> None:
     for (shape, rise, bits), errors in found.items():
         for who in (_OURS, _LINE, _NEAREST):
             if shape == "Gaussian" and (who == _OURS or bits == 8):
+                what = f"rise {rise:g} samples, {bits} bits: |error - constant|"
                 spread = [abs(error) for error in errors.spread(who)]
-                add(
-                    f"rise {rise:g} samples, {bits} bits: |error - constant|",
-                    "samples",
-                    who,
-                    spread,
-                )
+                report.add(what, "samples", who, spread, digits=4)
     for shape in _SHAPES:
         kinds = [errors for (name, _, _), errors in found.items() if name == shape]
         for who in (_OURS, _LINE, _NEAREST):
             constants = [abs(errors.constant(who)) for errors in kinds]
-            add(f"{shape} edges: |constant part| by kind", "samples", who, constants)
+            what = f"{shape} edges: |constant part| by kind"
+            report.add(what, "samples", who, constants, digits=4)
         stated = [value for errors in kinds for value in errors.stated]
-        add(f"{shape} edges: stated uncertainty", "samples", _OURS, stated)
+        report.add(f"{shape} edges: stated uncertainty", "samples", _OURS, stated, digits=4)
         beyond = 100 * sum(errors.beyond for errors in kinds) / (count * len(kinds))
-        add(f"{shape} edges: beyond the stated uncertainty", "%", _OURS, [beyond])
-        report.ratios.append(
-            Ratio.of(f"{shape} edges: share beyond the stated uncertainty, in %", beyond, 0.1, 1.0)
-        )
+        what = f"{shape} edges: beyond the stated uncertainty"
+        report.add(what, "%", _OURS, [beyond], digits=4)
+        what = f"{shape} edges: share beyond the stated uncertainty, in %"
+        report.compare(what, beyond, 0.1, 1.0)
     for shape in _SHAPES:
         for rise, goal in _AGAINST_LINE.items():
             errors = found[shape, rise, 8]
             ours, line = (round(errors.rms(who), 5) for who in (_OURS, _LINE))
             what = f"{shape} edges, rise {rise:g} samples, 8 bits: rms error against {_LINE}"
-            report.ratios.append(Ratio.of(what, ours, line, goal))
+            report.compare(what, ours, line, goal)
     errors = found["Gaussian", 2.0, 8]
     ours, nearest = (round(errors.rms(who), 5) for who in (_OURS, _NEAREST))
     what = f"Gaussian edges, rise 2 samples, 8 bits: rms error against {_NEAREST}"
-    report.ratios.append(Ratio.of(what, ours, nearest, 0.1))
+    report.compare(what, ours, nearest, 0.1)
 
 
 if __name__ == "__main__":

@@ -17,21 +17,20 @@ with -x. Measured are
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
-from bench.harness import Ratio, Report, Row, progress
+from bench.harness import Report, Row, options, progress
+from demo.local_programs import wait_until
 
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT / "ansible" / "tests"))
 
-from fleet import Fleet, is_right, look, ntp_server, wait_until, wheelhouse  # noqa: E402
+from fleet import Fleet, is_right, look, ntp_server, wheelhouse  # noqa: E402
 from hosts import Host, Rig  # noqa: E402
 from machine import what_is_missing  # noqa: E402
 
@@ -132,56 +131,37 @@ def idle(host: Host, seconds: float) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _broker_dies(fleet: Fleet) -> None:
-    fleet.rig.host("h1").run("systemctl kill --signal=KILL mosquitto")
-
-
-def _broker_is_away(fleet: Fleet) -> None:
-    broker = fleet.rig.host("h1")
-    broker.run("systemctl stop mosquitto")
-    time.sleep(30)
-    broker.run("systemctl start mosquitto")
-
-
-def _server_dies(fleet: Fleet) -> None:
-    fleet.rig.host("h2").run("systemctl kill --signal=KILL mqtick-timeserver")
-
-
-def _client_dies(fleet: Fleet) -> None:
-    fleet.rig.host("h3").run("systemctl kill --signal=KILL mqtick-client")
-
-
-def _client_hangs(fleet: Fleet) -> None:
-    fleet.rig.host("h3").run("systemctl kill --signal=STOP mqtick-client")
-
-
-def _chronyd_restarts(fleet: Fleet) -> None:
-    fleet.rig.host("h3").run("systemctl restart chrony")
-
-
-def _host_reboots(fleet: Fleet) -> None:
-    # Until it is down, its client still has the right time.
-    host, since = fleet.rig.host("h3"), "systemctl show --value -p UserspaceTimestampMonotonic"
-    before = host.run(since)
-    host.run("systemctl reboot", check=False)
-    wait_until(lambda: host.run(since, check=False) != before, "h3 goes down")
-
-
-FAULTS: dict[str, Callable[[Fleet], None]] = {
-    "broker killed (RestartSec 5 s)": _broker_dies,
-    "broker away for 30 s (counted from its return)": _broker_is_away,
-    "time server killed (RestartSec 5 s)": _server_dies,
-    "client killed (RestartSec 5 s)": _client_dies,
-    "client hangs (WatchdogSec 30 s)": _client_hangs,
-    "chronyd restarted (until it follows the client again)": _chronyd_restarts,
-    "host reboots (counted from its going down)": _host_reboots,
+# What happens, on which host, and the command that does it; a reboot is waited for.
+_SINCE = "systemctl show --value -p UserspaceTimestampMonotonic"
+_KILL = "systemctl kill --signal=KILL"
+FAULTS = {
+    "broker killed (RestartSec 5 s)": ("h1", f"{_KILL} mosquitto"),
+    "broker away for 30 s (counted from its return)": (
+        "h1",
+        "systemctl stop mosquitto; sleep 30; systemctl start mosquitto",
+    ),
+    "time server killed (RestartSec 5 s)": ("h2", f"{_KILL} mqtick-timeserver"),
+    "client killed (RestartSec 5 s)": ("h3", f"{_KILL} mqtick-client"),
+    "client hangs (WatchdogSec 30 s)": ("h3", "systemctl kill --signal=STOP mqtick-client"),
+    "chronyd restarted (until it follows the client again)": ("h3", "systemctl restart chrony"),
+    "host reboots (counted from its going down)": ("h3", "systemctl reboot"),
 }
+
+
+def let_happen(fleet: Fleet, name: str) -> None:
+    """Let a fault happen."""
+    where, command = FAULTS[name]
+    host, reboots = fleet.rig.host(where), "reboot" in command
+    before = host.run(_SINCE)
+    host.run(command, check=not reboots)
+    if reboots:  # until it is down, its client still has the right time
+        wait_until(lambda: host.run(_SINCE, check=False) != before, f"{where} goes down")
 
 
 def recovery_s(fleet: Fleet, name: str) -> float:
     """Let a fault happen; return the seconds until h3 has had a new sample and is right."""
     host = fleet.rig.host("h3")
-    FAULTS[name](fleet)
+    let_happen(fleet, name)
     began_s = time.monotonic()
 
     def is_back() -> bool:
@@ -198,49 +178,39 @@ def recovery_s(fleet: Fleet, name: str) -> float:
     return time.monotonic() - began_s
 
 
-def main() -> int:
+def main() -> None:
     """Measure and report."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--short", action="store_true", help="a look, not a result")
-    parser.add_argument("--fleets", type=int, default=3, help="fleets made, and times of a fault")
-    args = parser.parse_args()
+    args = options(__doc__, {"fleets": 1}, fleets=3)
     if missing := what_is_missing():
-        print(f"fleet: not measured: {missing}", file=sys.stderr)
-        return 1
-    rounds, idle_s = (1, 60.0) if args.short else (max(1, args.fleets), 600.0)
+        raise SystemExit(f"fleet: not measured: {missing}")
+    rounds, idle_s = max(1, args.fleets), 60.0 if args.short else 600.0
     report = Report("fleet")
     now = wheelhouse("bookworm")
     minutes: list[float] = []
     tasks: dict[str, list[float]] = defaultdict(list)
     for left in reversed(range(rounds)):
-        rig = Rig("bench", 79, ["h1", "h2", "h3", "h4"])
-        rig.down()
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                rig.up()
-                with ntp_server(rig, Path(folder)):
-                    fleet = Fleet(Path(folder), rig)
-                    fleet.install_collection()
-                    fleet.use_wheelhouse(now)
-                    took, watch = provisioned(fleet)
-                    minutes.append(took)
-                    for task, spent_s in watch.spent_s.items():
-                        tasks[task].append(spent_s)
-                    if not left:
-                        live(report, fleet, rounds, idle_s)
-            finally:
-                rig.down()
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Rig("bench", 79, ["h1", "h2", "h3", "h4"]) as rig,
+            ntp_server(rig, Path(folder)),
+        ):
+            fleet = Fleet(Path(folder), rig)
+            fleet.install_collection()
+            fleet.use_wheelhouse(now)
+            took, watch = provisioned(fleet)
+            minutes.append(took)
+            for task, spent_s in watch.spent_s.items():
+                tasks[task].append(spent_s)
+            if not left:
+                live(report, fleet, rounds, idle_s)
     who = "site"
     report.rows.insert(0, Row.of("4 blank hosts to synchronised", "min", who, minutes))
     slowest = sorted(tasks.items(), key=lambda item: -max(item[1]))
     for task, spent in slowest[:12]:
-        report.rows.append(Row.of(f"task: {task}", "s", who, spent))
+        report.add(f"task: {task}", "s", who, spent)
     rest = [sum(spent[k] for _, spent in slowest[12:] if len(spent) > k) for k in range(rounds)]
-    report.rows.append(Row.of(f"the other {len(slowest[12:])} tasks together", "s", who, rest))
+    report.add(f"the other {len(slowest[12:])} tasks together", "s", who, rest)
     report.finish()
-    return 0
 
 
 def live(report: Report, fleet: Fleet, rounds: int, idle_s: float) -> None:
@@ -248,23 +218,23 @@ def live(report: Report, fleet: Fleet, rounds: int, idle_s: float) -> None:
     host = fleet.rig.host("h3")
     for quantity, value in installed(host).items():
         name, unit = quantity.split(", ")
-        report.rows.append(Row.of(f"installed on a client: {name}", unit, "site", [value]))
+        report.add(f"installed on a client: {name}", unit, "site", [value])
     found = idle(host, idle_s)
     for who, (percent, memory) in found.items():
         text = f"idle client host, {idle_s / 60:g} min"
-        report.rows.append(Row.of(f"{text}: processor", "% of one", who, [percent], digits=3))
-        report.rows.append(Row.of(f"{text}: memory (PSS)", "MB", who, [memory]))
+        report.add(f"{text}: processor", "% of one", who, [percent], digits=3)
+        report.add(f"{text}: memory (PSS)", "MB", who, [memory])
     for which, quantity in enumerate(("processor time", "memory")):
         ours, peer = (round(found[who][which], 3) for who in ("mqtick-client", "chronyd"))
-        report.ratios.append(Ratio.of(f"idle: {quantity}, client / chronyd", ours, peer, None))
+        report.compare(f"idle: {quantity}, client / chronyd", ours, peer)
     for name in FAULTS:
         times = []
         for _ in range(rounds):
             progress(name)
             times.append(recovery_s(fleet, name))
             until_synchronised(fleet.clients)
-        report.rows.append(Row.of(f"until right again: {name}", "s", "a client", times))
+        report.add(f"until right again: {name}", "s", "a client", times)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

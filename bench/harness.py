@@ -1,22 +1,60 @@
-"""What all benchmarks share: quantiles, the machine, the table, the results file (JSON)."""
+"""What all benchmarks share: options, quantiles, the machine, the table, the results file."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
+def options(
+    about: str | None, short: Mapping[str, object] | None = None, **defaults: object
+) -> argparse.Namespace:
+    """Read the command line.
+
+    Each default is a flag: `warm_up_s=60.0` is --warm-up-s, a number; False is a switch, and a
+    list is for a flag that may come more than once. With --short the values in `short` are taken.
+    """
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in defaults.items():
+        flag = f"--{name.replace('_', '-')}"
+        if default is False:
+            parser.add_argument(flag, action="store_true")
+        elif isinstance(default, list):
+            parser.add_argument(flag, action="append", default=default)
+        else:
+            parser.add_argument(flag, type=type(default), default=default, help=f"({default})")
+    parser.add_argument("--short", "--quick", action="store_true", help="a look, not a result")
+    args = parser.parse_args()
+    if args.short:
+        vars(args).update(short or {})
+    return args
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """Return a quantile of values that are sorted already (nearest rank)."""
     return values[min(len(values) - 1, int(len(values) * share))]
+
+
+def spread_of_blocks(what: str, blocks: Sequence[Sequence[float]]) -> list[float]:
+    """Print how much blocks of a measurement, in us, differ; return their medians."""
+    medians = [quantile(sorted(values), 0.5) for values in blocks if values]
+    print(
+        f"{what}: medians of {len(medians)} blocks {min(medians):.1f} to {max(medians):.1f} us",
+        flush=True,
+    )
+    return medians
 
 
 @dataclass(frozen=True)
@@ -49,22 +87,9 @@ class Row:
         if not values:
             raise ValueError(f"{quantity}: nothing was measured for {who}; the run is useless.")
         ordered = sorted(values)
-
-        def at(share: float) -> float:
-            return round(quantile(ordered, share), digits)
-
-        return cls(
-            quantity=quantity,
-            unit=unit,
-            who=who,
-            n=len(ordered),
-            median=at(0.5),
-            p5=at(0.05),
-            p95=at(0.95),
-            p99=at(0.99),
-            max=round(ordered[-1], digits),
-            simulated=simulated,
-        )
+        shares = {"median": 0.5, "p5": 0.05, "p95": 0.95, "p99": 0.99, "max": 1.0}
+        found = {name: round(quantile(ordered, share), digits) for name, share in shares.items()}
+        return cls(quantity, unit, who, len(ordered), **found, simulated=simulated)
 
 
 @dataclass(frozen=True)
@@ -91,11 +116,35 @@ class Ratio:
 
 @dataclass
 class Report:
-    """Collects rows and ratios, prints them and writes bench/results/NAME.json."""
+    """Collects rows and ratios, prints them and writes bench/results/NAME.json.
+
+    Attributes:
+        simulated: What a row is marked as, unless it says otherwise itself.
+    """
 
     name: str
     rows: list[Row] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
+    simulated: bool = False
+
+    def add(
+        self,
+        quantity: str,
+        unit: str,
+        who: str,
+        values: Sequence[float],
+        *,
+        simulated: bool | None = None,
+        digits: int = 2,
+    ) -> Row:
+        """Add a row, and return it; ValueError if there are no values."""
+        marked = self.simulated if simulated is None else simulated
+        self.rows.append(Row.of(quantity, unit, who, values, simulated=marked, digits=digits))
+        return self.rows[-1]
+
+    def compare(self, quantity: str, ours: float, peer: float, goal: float | None = None) -> None:
+        """Add a ratio; ValueError where the peer's is zero."""
+        self.ratios.append(Ratio.of(quantity, ours, peer, goal))
 
     def finish(self) -> None:
         """Print the table and write the file."""
@@ -131,6 +180,14 @@ def progress(text: str) -> None:
     """Show progress on a terminal; the next such line replaces it."""
     if sys.stderr.isatty():
         print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
+
+
+def wait(what: str, seconds: float) -> None:
+    """Sleep, and show for how long."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        progress(f"{what}: {left:4.0f} s left")
+        time.sleep(min(1.0, left))
 
 
 def commit() -> str:

@@ -1,11 +1,11 @@
 """From a run folder to a measurement: 1,000 shots of four channels of 100,000 points in one pass.
 
 Ours finds every edge again (levels, hysteresis, sub-sample time, uncertainty), in one process and
-in as many as the command has. The peers read the same files in one process: a plain numpy loop
-that loads each shot and takes the first sample beyond the middle; one that only reads and
-decompresses; and one that only reads the octets, which is the disk's share. Before each pass
-the files are dropped from the page cache. The time and memory of the whole command, with page, PDF
-and tables, are measured once.
+in as many as the command has. The peers read the same files in one process: a plain numpy loop that
+loads each shot and takes the first sample beyond the middle; one that only reads and decompresses;
+and one that only reads the octets, which is the disk's share. Before each pass the files are
+dropped from the page cache. The time and memory of the whole command, with page and tables, are
+measured once, where it finds no browser to print the PDF: a browser's memory is its own.
 
     python -m bench.report_speed            1,000 shots, 5 rounds
     python -m bench.report_speed --short    64 shots, 3 rounds
@@ -13,7 +13,6 @@ and tables, are measured once.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -28,13 +27,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.harness import Ratio, Report, Row, progress
+from bench.harness import Report, options, progress
 from mqtick.analysis.commands.common import PROCESSES
-from mqtick.analysis.measurement import CAPTURED
 from mqtick.analysis.runs.from_run import measurement_from_run
-from mqtick.analysis.runs.run_folder import create_run, load_run, shot_path
-from mqtick.analysis.runs.shot import ShotMeta, read_shot, write_shot
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.run_folder import create_run, load_run, shot_path
+from mqtick.recording.shot import Shot, read_whole_shot, write_shot
+from mqtick.recording.waveform import Waveform
 
 CHANNELS = ("publisher", "first", "last", "other")
 POINTS = 100_000
@@ -97,7 +95,7 @@ def write_run(folder: Path, shots: int) -> list[list[float]]:
             waveforms[name] = Waveform(
                 codes.round().astype(np.uint16), 2e-3, LOW, INTERVAL_FS, -BEFORE * INTERVAL_FS
             )
-        meta = ShotMeta(number, 1, 2, CAPTURED, started_ns=number * 10**9, simulated=True)
+        meta = Shot(number, 2, started_ns=number * 10**9, simulated=True)
         write_shot(shot_path(folder, number), meta, waveforms)
         truth.append(late)
     return truth
@@ -138,7 +136,7 @@ def plain(_folder: Path, paths: list[Path]) -> list[float]:
 def decompressed(_folder: Path, paths: list[Path]) -> list[float]:
     """Read the waveforms and do nothing with them."""
     for path in paths:
-        read_shot(path)
+        read_whole_shot(path)
     return []
 
 
@@ -158,7 +156,7 @@ def peak_mb(folder: Path, then: str) -> tuple[float, float]:
         "import json, re, resource, sys\n"
         "from mqtick.analysis.cli import main\n"
         "from mqtick.analysis.runs.from_run import measurement_from_run\n"
-        "from mqtick.analysis.runs.run_folder import load_run\n"
+        "from mqtick.recording.run_folder import load_run\n"
         # not getrusage: that counts what was there before this program started
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
         "before = peak()\n"
@@ -172,6 +170,7 @@ def peak_mb(folder: Path, then: str) -> tuple[float, float]:
         stdout=subprocess.PIPE,
         check=True,
         text=True,
+        env={**os.environ, "PATH": ""},  # no browser: see above
     )
     before, after = json.loads(found.stdout)
     return round(before / 1024, 1), round(after / 1024, 1)
@@ -183,7 +182,7 @@ def whole_command(folder: Path) -> tuple[float, float]:
     began = time.perf_counter()
     _, memory = peak_mb(folder, "assert main([folder, '--quiet', '--no-limits']) == 0")
     taken_s = time.perf_counter() - began
-    for name in ("report.html", "report.pdf"):
+    for name in ("report.html", "report.json"):
         if not (folder / "report" / name).stat().st_size:
             raise SystemExit(f"{name} was not written: the measurement is useless.")
     return taken_s, memory
@@ -191,7 +190,7 @@ def whole_command(folder: Path) -> tuple[float, float]:
 
 def measure(shots: int, rounds: int) -> Report:
     """Let all of them read the same run, one after another, several times."""
-    report = Report("report-speed")
+    report = Report("report-speed", simulated=True)
     taken: dict[str, list[float]] = defaultdict(list)
     contestants: dict[str, Callable[[Path, list[Path]], list[float]]] = {
         ONE: partial(ours, 1),
@@ -226,42 +225,29 @@ def measure(shots: int, rounds: int) -> Report:
     true_us = np.array([late[2] - late[1] for late in truth])
     errors_ns = {who: np.abs(np.array(skews[who]) - true_us) * 1e3 for who in (ONE, ALL, PLAIN)}
     for who, values in taken.items():
-        report.rows.append(Row.of("reading a shot", "ms", who, values, simulated=True))
+        report.add("reading a shot", "ms", who, values)
     for who, errors in errors_ns.items():
-        report.rows.append(
-            Row.of("|error| of the skew", "ns", who, errors.tolist(), simulated=True)
-        )
-    report.rows.append(
-        Row.of("a shot's file", "kB", "zip", [octets / shots / 1e3], simulated=True, digits=1)
-    )
-    report.rows.append(Row.of("peak memory", "MB", "imports alone", [memory[0]], simulated=True))
-    report.rows.append(Row.of("peak memory", "MB", ALL, [memory[1]], simulated=True))
-    whole = "page, PDF, tables"
-    report.rows.append(Row.of(f"whole command: {whole}", "s", ALL, [taken_s], simulated=True))
-    report.rows.append(Row.of("whole command: peak", "MB", ALL, [command_mb], simulated=True))
+        report.add("|error| of the skew", "ns", who, errors.tolist())
+    report.add("a shot's file", "kB", "zip", [octets / shots / 1e3], digits=1)
+    report.add("peak memory", "MB", "imports alone", [memory[0]])
+    report.add("peak memory", "MB", ALL, [memory[1]])
+    report.add("whole command: page, tables", "s", ALL, [taken_s])
+    report.add("whole command: peak", "MB", ALL, [command_mb])
     median = {row.who: row.median for row in report.rows if row.unit == "ms"}
-    report.ratios += [
-        Ratio.of("a shot, 1 process / plain numpy loop", median[ONE], median[PLAIN], 2.0),
-        Ratio.of("a shot, all processes / plain numpy loop", median[ALL], median[PLAIN], 1.5),
-        Ratio.of("a shot / read and decompress", median[ALL], median[DECOMPRESSED], 2.0),
-        Ratio.of("a shot / the disk's octets", median[ALL], median[DISK], None),
-        Ratio.of("peak memory / 400 MB", memory[1], MOST_MB, 1.0),
-        Ratio.of("whole command: peak memory / 400 MB", command_mb, MOST_MB, 1.0),
-    ]
+    report.compare("a shot, 1 process / plain numpy loop", median[ONE], median[PLAIN], 2.0)
+    report.compare("a shot, all processes / plain numpy loop", median[ALL], median[PLAIN], 1.5)
+    report.compare("a shot / read and decompress", median[ALL], median[DECOMPRESSED], 2.0)
+    report.compare("a shot / the disk's octets", median[ALL], median[DISK])
+    report.compare("peak memory / 400 MB", memory[1], MOST_MB, 1.0)
+    report.compare("whole command: peak memory / 400 MB", command_mb, MOST_MB, 1.0)
     return report
 
 
-def main() -> int:
+def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shots", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--short", action="store_true", help="64 shots, 3 rounds: to see it work")
-    args = parser.parse_args()
-    shots, rounds = (64, 3) if args.short else (args.shots, args.rounds)
-    measure(shots, rounds).finish()
-    return 0
+    args = options(__doc__, {"shots": 64, "rounds": 3}, shots=1000, rounds=5)
+    measure(args.shots, args.rounds).finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

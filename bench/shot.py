@@ -19,10 +19,10 @@ from pathlib import Path
 
 from bench.harness import Ratio, Report, Row, progress
 from demo.local_broker import free_port, wait_for_port
-from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, write_shot
 from mqtick.lab.scope.oscilloscope import Oscilloscope
-from mqtick.lab.scope.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, Trigger
 from mqtick.pins import PinSettings, monotonic_raw_ns, open_output
+from mqtick.recording.shot import Shot, write_shot
 
 CHANNELS = (1, 2, 3, 4)
 POINTS, SPAN_S = 100_000, 1e-3
@@ -80,7 +80,9 @@ def measure(shots: int) -> Report:
             for line in CHANNELS
         ]
         scope = Oscilloscope.open(f"TCPIP::127.0.0.1::{port}::SOCKET")
-        scope.set_up(Setup(tuple(map(Channel, CHANNELS)), Trigger(1), SPAN_S, points=POINTS))
+        scope.set_up(
+            ScopeSettings(tuple(map(ChannelSettings, CHANNELS)), Trigger(1), SPAN_S, points=POINTS)
+        )
         peer = PlainSocket(port)
         for number in range(shots + 1):  # the first one warms up
             progress(f"shot {number} of {shots}")
@@ -94,7 +96,7 @@ def measure(shots: int) -> Report:
             complete_ns = monotonic_raw_ns()
             waveforms = {f"c{key}": value for key, value in scope.read(CHANNELS).items()}
             read_ns = monotonic_raw_ns()
-            meta = ShotMeta(number, 1, 2, CAPTURED, simulated=True)
+            meta = Shot(number, 2, simulated=True)
             write_shot(Path(name) / f"{number}.npz", meta, waveforms)
             written_ns = monotonic_raw_ns()
             octets = peer.read()

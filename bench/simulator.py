@@ -18,13 +18,13 @@ from dataclasses import replace
 from statistics import fmean
 
 from bench.harness import Report, Row, progress
-from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.scope.block import read_block
 from mqtick.lab.scope.conversation import Block, Pause, Query, Reply, Step
 from mqtick.lab.scope.dialects import Dialect, Identity, dialect_for
 from mqtick.lab.scope.oscilloscope import play
-from mqtick.lab.scope.setup import Channel, Setup, State, Trigger
+from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, State, Trigger
 from mqtick.lab.scope.simulator import FRONTS, EdgeFeed, Front, Model
+from mqtick.recording.edges import find_edges
 
 _RATES_HZ = (10e6, 100e6, 1e9)
 _POINTS = 5000
@@ -52,12 +52,7 @@ class Direct:
             case Query():
                 return answer.decode().strip()
             case Block():
-                stream = io.BytesIO(answer)
-                parts = []
-                for index in range(step.count):
-                    stream.read(1 if index else 0)
-                    parts.append(read_block(stream.read, step.prefix))
-                return b"".join(parts)
+                return read_block(io.BytesIO(answer).read, step.prefix)
         return None
 
     def reopen(self) -> None:
@@ -73,8 +68,8 @@ def errors_ns(family: str, rate_hz: float, shots: int) -> tuple[list[float], lis
     identity = Identity.parse(direct.front.identity)
     dialect = dialect_for(identity)
     span_s = _POINTS / rate_hz
-    channels = (Channel(1), Channel(2))
-    play(direct, dialect.set_up(Setup(channels, Trigger(1), span_s, points=_POINTS)))
+    channels = (ChannelSettings(1), ChannelSettings(2))
+    play(direct, dialect.set_up(ScopeSettings(channels, Trigger(1), span_s, points=_POINTS)))
     chance = random.Random(1)
     between: list[float] = []
     from_trigger: list[float] = []

@@ -16,7 +16,7 @@ from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
-from mqtick.mqtt.stamps import Source, Transmit
+from mqtick.mqtt.stamps import StampSource, Transmit
 from mqtick.service import realtime
 
 _TOPIC = "bench/stamps"
@@ -57,7 +57,7 @@ class Worker:
             return
         self.connection.collect_stamps()
         transmit, self._pending = self._pending[1], None
-        if transmit.kernel_ns is None or arrival.stamp.source is not Source.KERNEL:
+        if transmit.kernel_ns is None or arrival.stamp.source is not StampSource.KERNEL:
             self.without_kernel += 1
             return
         came_ns = arrival.stamp.realtime_ns

@@ -7,11 +7,13 @@ taken on a 1 s grid, not at samples.
     python -m bench.time_error                       10 minutes each for 2, 10, 100, 600 clients
     python -m bench.time_error --short               2 minutes each for 2, 10, 100
     python -m bench.time_error --proxies             through proxies with unequal delays
+    python -m bench.time_error --clients 600 --add   keeps the results for other numbers of clients
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import pickle
 import re
@@ -25,9 +27,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.harness import RESULTS, Ratio, Report, Row
-from bench.ntp_pair import NtpPair
+from bench.harness import RESULTS, Ratio, Report, Row, options, wait
+from bench.ntp_pair import errors_us, ntp_client
 from demo.local_broker import Mosquitto, running
+from demo.local_programs import started, time_server
 
 _US = 1000.0
 
@@ -56,65 +59,40 @@ def _start_workers(
         yield subprocess.Popen(command), result
 
 
+def _proxied(
+    stack: contextlib.ExitStack, broker: Mosquitto, folder: Path, clients: int
+) -> list[str]:
+    """Start a proxy for each client; return where they listen."""
+    ports = folder / "ports.json"
+    arguments = (str(broker.port), str(clients), str(ports))
+    stack.enter_context(started("bench.delay_proxy", *arguments, log=folder / "proxies.log"))
+    while not ports.exists():
+        time.sleep(0.05)
+    return [f"mqtt://127.0.0.1:{port}" for port in json.loads(ports.read_text())]
+
+
 def measure(clients: int, args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[float]]:
     """Run once; return the clients' records and the errors of NTP, us."""
-    with tempfile.TemporaryDirectory() as name, running(Mosquitto(Path(name))) as broker:
-        folder = Path(name)
-        server = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "mqtick.timeserver.cli", "--trust-system-clock"),
-                *("--broker", broker.url, "--formats", "precise"),
-                *("--state-folder", str(folder / "state")),
-            ],
-            stderr=subprocess.DEVNULL,
-        )
-        proxies: subprocess.Popen[bytes] | None = None
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        broker = stack.enter_context(running(Mosquitto(folder)))
+        stack.enter_context(time_server(broker.url, folder, "--formats", "precise"))
         urls = [broker.url] * clients
         if args.proxies:
-            ports = folder / "ports.json"
-            proxies = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "bench.delay_proxy",
-                    str(broker.port),
-                    str(clients),
-                    str(ports),
-                ]
-            )
-            while not ports.exists():
-                time.sleep(0.05)
-            urls = [f"mqtt://127.0.0.1:{port}" for port in json.loads(ports.read_text())]
-        ntp = NtpPair(folder)
+            urls = _proxied(stack, broker, folder, clients)
+        ntp = stack.enter_context(ntp_client(folder))
         time.sleep(3)
         errors: list[float] = []
         watch = threading.Thread(
-            target=lambda: errors.extend(ntp.errors_us(args.warm_up_s, args.seconds)), daemon=True
+            target=lambda: errors.extend(errors_us(ntp, args.warm_up_s, args.seconds)), daemon=True
         )
-        try:
-            started = list(_start_workers(folder, urls, args))
-            watch.start()
-            _progress(clients, args.warm_up_s + args.seconds)
-            for process, _ in started:
-                process.wait()
-            watch.join(10)
-            records = [row for _, path in started for row in pickle.loads(path.read_bytes())]
-        finally:
-            server.terminate()
-            ntp.stop()
-            if proxies is not None:
-                proxies.terminate()
-        return records, errors
-
-
-def _progress(clients: int, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        if sys.stderr.isatty():
-            print(f"\r{clients} clients: {left:4.0f} s left ", end="", file=sys.stderr, flush=True)
-        time.sleep(min(1.0, left))
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+        workers = list(_start_workers(folder, urls, args))
+        watch.start()
+        wait(f"{clients} clients", args.warm_up_s + args.seconds)
+        for process, _ in workers:
+            process.wait()
+        watch.join(10)
+        return [row for _, path in workers for row in pickle.loads(path.read_bytes())], errors
 
 
 def _summarise(
@@ -126,6 +104,7 @@ def _summarise(
         "echo": "echo, every sample",
         "best": "best combination",
     }
+    what = f"{clients} clients{tag}"
     medians: dict[str, float] = {}
     common = statistics.median(v for record in records for v in record["errors"]["one-way"])
     for method, who in names.items():
@@ -134,77 +113,33 @@ def _summarise(
             [(value - shift) / _US for value in record["errors"][method]] for record in records
         ]
         pooled = [abs(value) for values in per_client for value in values]
-        row = Row.of(f"{clients} clients{tag}: |time error|", "us", who, pooled, simulated=True)
-        report.rows.append(row)
-        medians[method] = row.median
+        medians[method] = report.add(f"{what}: |time error|", "us", who, pooled).median
         constants = [statistics.fmean(values) for values in per_client if values]
         worst = max(constants, key=abs)
         spread = [v - c for values, c in zip(per_client, constants, strict=True) for v in values]
-        line = f"{clients} clients{tag}, {who}: worst client's constant part {worst:+.1f} us, "
+        line = f"{what}, {who}: worst client's constant part {worst:+.1f} us, "
         line += f"spread (standard deviation) {statistics.pstdev(spread):.1f} us"
         if method != "one-way":
             halves = [half / _US for record in records for half in record["halves"][method]]
             looks = sum(len(record["errors"][method]) for record in records)
             outside = sum(record["outside"][method] for record in records)
-            line += f", inside the bound {100 * (1 - outside / max(1, looks)):.3f} %"
-            report.rows.append(
-                Row.of(
-                    f"{clients} clients{tag}: half the interval", "us", who, halves, simulated=True
-                )
-            )
-            report.rows.append(
-                Row.of(
-                    f"{clients} clients{tag}: outside the bound",
-                    "%",
-                    who,
-                    [100 * outside / max(1, looks)],
-                    simulated=True,
-                    digits=4,
-                )
-            )
-        report.rows.append(
-            Row.of(
-                f"{clients} clients{tag}: |constant part| by client",
-                "us",
-                who,
-                [abs(constant) for constant in constants],
-                simulated=True,
-            )
-        )
+            share = 100 * outside / max(1, looks)
+            line += f", inside the bound {100 - share:.3f} %"
+            report.add(f"{what}: half the interval", "us", who, halves)
+            report.add(f"{what}: outside the bound", "%", who, [share], digits=4)
+        report.add(f"{what}: |constant part| by client", "us", who, [abs(c) for c in constants])
         print(line, flush=True)
     if ntp_us:
-        report.rows.append(
-            Row.of(
-                f"{clients} clients{tag}: |time error|",
-                "us",
-                "NTP between two chronyd (floor)",
-                [abs(value) for value in ntp_us],
-            )
-        )
-    samples = {
-        kind: sorted(abs(v) / _US for record in records for v in record["samples"][kind])
-        for kind in ("echo", "two-way", "one-way")
-    }
-    for kind, values in samples.items():
+        errors = [abs(value) for value in ntp_us]
+        who = "NTP between two chronyd (floor)"
+        report.add(f"{what}: |time error|", "us", who, errors, simulated=False)
+    for kind in ("echo", "two-way", "one-way"):
+        values = [abs(v) / _US for record in records for v in record["samples"][kind]]
         if values:
-            report.rows.append(
-                Row.of(
-                    f"{clients} clients{tag}: |error| of one sample",
-                    "us",
-                    kind,
-                    values,
-                    simulated=True,
-                )
-            )
+            report.add(f"{what}: |error| of one sample", "us", kind, values)
     goal = 1 / 20 if clients >= 100 and not tag else None
-    report.ratios.append(
-        Ratio.of(
-            f"median time error, best / one-way, {clients} clients{tag}",
-            medians["best"],
-            medians["one-way"],
-            goal,
-        )
-    )
+    quantity = f"median time error, best / one-way, {what}"
+    report.compare(quantity, medians["best"], medians["one-way"], goal)
 
 
 def _keep_others(report: Report, sizes: list[int]) -> None:
@@ -220,25 +155,21 @@ def _keep_others(report: Report, sizes: list[int]) -> None:
 
 
 def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--clients", default="2,10,100,600")
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--warm-up-s", type=float, default=60)
-    parser.add_argument("--exchange-interval-s", type=float, default=16)
-    parser.add_argument("--exchange-burst", type=int, default=4)
-    parser.add_argument("--wander-ppb", type=float, default=10)
-    parser.add_argument("--short", action="store_true", help="2 minutes, up to 100 clients")
-    parser.add_argument("--proxies", action="store_true", help="unequal delays up and down")
-    parser.add_argument(
-        "--add",
-        action="store_true",
-        help="keep the results file's rows for other numbers of clients",
+    """Run the benchmark. `--add` keeps the results file's rows for other numbers of clients."""
+    args = options(
+        __doc__,
+        {"clients": "2,10,100", "seconds": 120.0},
+        clients="2,10,100,600",
+        seconds=600.0,
+        warm_up_s=60.0,
+        wander_ppb=10.0,
+        exchange_interval_s=16.0,
+        exchange_burst=4,
+        proxies=False,
+        add=False,
     )
-    args = parser.parse_args()
-    if args.short:
-        args.clients, args.seconds = "2,10,100", 120
-    report = Report("time-error-proxies" if args.proxies else "time-error")
+    name = "time-error-proxies" if args.proxies else "time-error"
+    report = Report(name, simulated=True)
     sizes = [int(size) for size in args.clients.split(",")]
     if args.add:
         _keep_others(report, sizes)

@@ -14,12 +14,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from mqtick.client.agent import Agent, AnyTrack
+from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
 from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.pending import WallSample
-from mqtick.client.sample import Kind, Verdict
+from mqtick.client.sample import Kind, SampleVerdict
+from mqtick.client.track import Track
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
@@ -69,9 +70,9 @@ class Client:
         raw_ns = self.clock.at_monotonic_raw_ns(now.raw_ns)
         return raw_ns, now.realtime_ns - raw_ns
 
-    def on_sample(self, _track: AnyTrack, wall: WallSample) -> None:
+    def on_sample(self, _track: Track, wall: WallSample) -> None:
         """Feed the other estimators; note the error of the sample itself."""
-        sample = replace(wall.sample, verdict=Verdict.PENDING)
+        sample = replace(wall.sample, verdict=SampleVerdict.PENDING)
         if sample.kind is Kind.ECHO:
             self.extra["echo"].add(sample)
         elif sample.kind is Kind.TWO_WAY:

@@ -10,7 +10,6 @@ when it saw it itself. The difference is what kernel timestamps remove from a me
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -22,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.harness import Ratio, Report, Row, progress, quantile
+from bench.harness import Report, options, progress, quantile, spread_of_blocks
 from bench.programs import like_the_unit, may_be_real_time
 from demo.local_broker import Mosquitto, running
 
@@ -85,35 +84,24 @@ def measure(rounds: int, seconds: float) -> Report:
     spreads: dict[tuple[str, str, str], float] = {}
     for (kind, load, who), blocks in found.items():
         pooled = sorted(value for durations in blocks for value in durations)
-        report.rows.append(Row.of(f"{NAMES[kind]}, {load}", "us", who, pooled, digits=1))
+        report.add(f"{NAMES[kind]}, {load}", "us", who, pooled, digits=1)
         spreads[kind, load, who] = round(quantile(pooled, 0.95) - quantile(pooled, 0.05), 1)
-        medians = [quantile(sorted(durations), 0.5) for durations in blocks if durations]
-        print(
-            f"{NAMES[kind]}, {load}, {who}: medians of {len(medians)} blocks "
-            f"{min(medians):.1f} to {max(medians):.1f} us"
-        )
+        spread_of_blocks(f"{NAMES[kind]}, {load}, {who}", blocks)
     for load in loads:
         for who in policies:
             quantity = f"spread (p95 - p5) of the round trip, {load}, {who}: kernel / program"
             kernel, user = (
                 spreads[kind, load, who] for kind in ("kernel round trip", "user round trip")
             )
-            report.ratios.append(Ratio.of(quantity, kernel, user, None))
+            report.compare(quantity, kernel, user)
     return report
 
 
-def main() -> int:
+def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20, help="length of a block")
-    parser.add_argument("--short", action="store_true", help="1 round, blocks of 5 s")
-    args = parser.parse_args()
-    if args.short:
-        args.rounds, args.seconds = 1, 5
+    args = options(__doc__, {"rounds": 1, "seconds": 5.0}, rounds=3, seconds=20.0)
     measure(args.rounds, args.seconds).finish()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

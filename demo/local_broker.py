@@ -18,14 +18,8 @@ from pathlib import Path
 def program(name: str) -> str | None:
     """Find a program, also outside an ordinary user's PATH."""
     here = Path(__file__).resolve().parent.parent / ".venv/debian/usr"
-    places = [
-        os.environ.get("PATH", ""),
-        "/usr/sbin",
-        "/sbin",
-        str(here / "sbin"),
-        str(here / "bin"),
-    ]
-    return shutil.which(name, path=os.pathsep.join(places))
+    places = (os.environ.get("PATH", ""), "/usr/sbin", "/sbin", here / "sbin", here / "bin")
+    return shutil.which(name, path=os.pathsep.join(map(str, places)))
 
 
 _given: set[int] = set()
@@ -65,23 +59,25 @@ class Mosquitto:
 
     name = "Mosquitto"
     mqtt_version = "5"
+    missing = "mosquitto is not installed: apt-get install mosquitto"
 
     def __init__(self, folder: Path, lines: str = "", *, anonymous: bool = True) -> None:
-        found = program("mosquitto")
-        if found is None:
-            raise FileNotFoundError("mosquitto is not installed: apt-get install mosquitto")
-        self._program = found
-        self.folder = folder
-        self.port = free_port()
-        self.config = folder / "mosquitto.conf"
+        self.folder, self.port = folder, free_port()
+        self.config = folder / f"{self.name}.conf"
+        self.config.write_text(f"{self._configuration(anonymous)}{lines}\n")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def _configuration(self, anonymous: bool) -> str:
         # Started by root, Mosquitto becomes the user that it is told to be.
         user = pwd.getpwuid(os.getuid()).pw_name
-        self.config.write_text(
+        return (
             f"user {user}\nlistener {self.port} 127.0.0.1\nset_tcp_nodelay true\n"
             f"allow_anonymous {'true' if anonymous else 'false'}\nmax_connections -1\n"
-            f"max_queued_messages 100000\n{lines}\n"
+            "max_queued_messages 100000\n"
         )
-        self.process: subprocess.Popen[bytes] | None = None
+
+    def _program(self) -> str | None:
+        return program("mosquitto")
 
     @property
     def url(self) -> str:
@@ -90,10 +86,11 @@ class Mosquitto:
 
     def start(self) -> None:
         """Start and wait until it listens."""
-        with (self.folder / "mosquitto.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [self._program, "-c", str(self.config)], stdout=log, stderr=log
-            )
+        found = self._program()
+        if found is None:
+            raise FileNotFoundError(self.missing)
+        with (self.folder / "broker.log").open("ab") as log:
+            self.process = subprocess.Popen([found, "-c", str(self.config)], stdout=log, stderr=log)
         wait_for_port(self.port, self.process)
 
     def stop(self) -> None:
@@ -109,24 +106,18 @@ class Amqtt(Mosquitto):
 
     name = "amqtt"
     mqtt_version = "3.1.1"
+    missing = "neither Mosquitto nor amqtt is installed: run make setup-demo"
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = free_port()
-        self.config = folder / "amqtt.yaml"
-        self.config.write_text(
+    def _configuration(self, anonymous: bool) -> str:
+        return (
             f"listeners:\n  default:\n    type: tcp\n    bind: 127.0.0.1:{self.port}\n"
             "plugins:\n  amqtt.plugins.authentication.AnonymousAuthPlugin:\n"
-            "    allow_anonymous: true\n"
+            f"    allow_anonymous: {'true' if anonymous else 'false'}\n"
         )
-        self._program = str(Path(sys.executable).with_name("amqtt"))
-        self.process = None
 
-    def start(self) -> None:
-        """Start and wait until it listens."""
-        if not Path(self._program).exists():
-            raise FileNotFoundError("neither Mosquitto nor amqtt is installed: run make setup-demo")
-        super().start()
+    def _program(self) -> str | None:
+        beside = Path(sys.executable).with_name("amqtt")
+        return str(beside) if beside.exists() else None
 
 
 class Nats(Mosquitto):
@@ -134,23 +125,19 @@ class Nats(Mosquitto):
 
     name = "nats-server"
     mqtt_version = "3.1.1"
+    missing = "nats-server is not installed: apt-get install nats-server"
 
-    def __init__(self, folder: Path, lines: str = "") -> None:
-        found = program("nats-server")
-        if found is None:
-            raise FileNotFoundError("nats-server is not installed: apt-get install nats-server")
-        self._program = found
-        self.folder = folder
-        self.port = free_port()
-        self.config = folder / "nats.conf"
+    def _configuration(self, anonymous: bool) -> str:
         # MQTT sessions live in JetStream, which wants a named server; no port for NATS's own
         # protocol (-1: any free one).
-        self.config.write_text(
+        return (
             "server_name: mqtick\nhost: 127.0.0.1\nport: -1\n"
-            f'jetstream {{ store_dir: "{folder / "jetstream"}" }}\n'
-            f"mqtt {{ host: 127.0.0.1, port: {self.port} }}\n{lines}\n"
+            f'jetstream {{ store_dir: "{self.folder / "jetstream"}" }}\n'
+            f"mqtt {{ host: 127.0.0.1, port: {self.port} }}\n"
         )
-        self.process = None
+
+    def _program(self) -> str | None:
+        return program("nats-server")
 
 
 @contextlib.contextmanager

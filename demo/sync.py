@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import getpass
 import os
-import pwd
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.local_broker import Amqtt, Mosquitto, program, running
+from demo.local_programs import Chronyd, time_client, time_server, true_error_ns
 from mqtick.client.chrony import refclock_lines
 from mqtick.client.interval import Now, NowError, now_from
-from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
-from mqtick.service import ChronydError, Status, StatusError, chronyd, read_status
+from mqtick.protocol.clocks import VirtualClockSettings
+from mqtick.service import Status, StatusError, chronyd, read_status
 
 CLOCKS = {
     "c1": ("3 ms behind", {"offset_ns": -3_000_000}),
@@ -51,15 +49,10 @@ class Client:
     def look(self) -> None:
         """Read its status, and compare with this host's clock, which is the server's."""
         self.now = self.true_error_ns = None
-        try:
+        with contextlib.suppress(StatusError, NowError):
             self.status = read_status(self.folder / "status.json")
             self.now = now_from(self.status)
-        except (StatusError, NowError):
-            return
-        # The virtual clock tells at which CLOCK_MONOTONIC_RAW it was read.
-        kernel = read_kernel_time(10)
-        raw_ns = VirtualClock(self.clock).monotonic_raw_ns(self.now.clock_ns)
-        self.true_error_ns = self.now.estimate_ns - (raw_ns + kernel.realtime_ns - kernel.raw_ns)
+            self.true_error_ns = true_error_ns(self.now, self.clock)
 
     @property
     def inside(self) -> bool:
@@ -94,53 +87,24 @@ def _us(value_ns: int | None) -> str:
     return "-" if value_ns is None else f"{value_ns / 1000:.1f} us"
 
 
-class Chronyd:
-    """A private chronyd that listens to one client and steers nothing."""
+def chronyd_for(folder: Path) -> Chronyd:
+    """Start a private chronyd that listens to one client and steers nothing."""
+    lines = refclock_lines(
+        chronyd.version(), [0], delay_ns=1_000_000, poll=1, run_folder=str(folder)
+    )
+    return Chronyd(folder, lines)
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        user = "nobody" if os.geteuid() == 0 else getpass.getuser()
-        entry = pwd.getpwnam(user)
-        os.chmod(folder, 0o700)
-        if os.geteuid() == 0:
-            os.chown(folder, entry.pw_uid, entry.pw_gid)
-        lines = refclock_lines(
-            chronyd.version(), [0], delay_ns=1_000_000, poll=1, run_folder=str(folder)
-        )
-        config = folder.parent / "chrony.conf"
-        config.write_text(
-            "\n".join(lines) + f"\nport 0\ncmdport 0\nbindcmdaddress {folder}/chronyd.sock\n"
-            f"pidfile {folder}/chronyd.pid\ndriftfile {folder}/drift\n"
-        )
-        os.chmod(config, 0o644)
-        command = [str(program("chronyd")), "-U", "-x", "-d", "-u", user, "-f", str(config)]
-        if os.geteuid() == 0:
-            command = [
-                *("setpriv", "--reuid", str(entry.pw_uid), "--regid", str(entry.pw_gid)),
-                *("--clear-groups", *command),
-            ]
-        with (folder.parent / "chronyd.log").open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
-    def says(self) -> str:
-        """Return what it believes, in a line."""
-        try:
-            tracking = chronyd.tracking(host=f"{self.folder}/chronyd.sock")
-        except ChronydError as error:
-            return f"chronyd: {error}"
-        if tracking.stratum == 0 or not tracking.name:
-            return "chronyd: waits for samples"
-        offset_ms = tracking.offset_reference_minus_local_ns / 1e6
-        return (
-            f"chronyd -x, fed by {FED}: selected {tracking.name}, "
-            f"says the clock is off by {offset_ms:+.4f} ms"
-        )
-
-    def close(self) -> None:
-        """End it."""
-        self.process.terminate()
-        self.process.wait(10)
+def says(watcher: Chronyd) -> str:
+    """Return what chronyd believes, in a line."""
+    tracking = watcher.tracking()
+    if tracking is None or tracking.stratum == 0 or not tracking.name:
+        return "chronyd: waits for samples"
+    offset_ms = tracking.offset_reference_minus_local_ns / 1e6
+    return (
+        f"chronyd -x, fed by {FED}: selected {tracking.name}, "
+        f"says the clock is off by {offset_ms:+.4f} ms"
+    )
 
 
 @contextlib.contextmanager
@@ -148,45 +112,26 @@ def started(
     folder: Path, broker: Mosquitto, with_chronyd: bool
 ) -> Iterator[tuple[list[Client], Chronyd | None]]:
     """Run server, chronyd and clients for the length of a with block."""
-    tools = Path(sys.executable).parent
-    where = ("--broker", broker.url, "--mqtt-version", broker.mqtt_version)
-    processes: list[subprocess.Popen[bytes]] = []
-    watcher: Chronyd | None = None
-
-    def start(name: str, *arguments: str) -> None:
-        with (folder / f"{name}.log").open("wb") as log:
-            processes.append(subprocess.Popen([*arguments], stderr=log))
-
-    try:
-        start(
-            "server",
-            *(str(tools / "mqtick-timeserver"), *where, "--trust-system-clock"),
-            *("--state-folder", str(folder / "server")),
-        )
+    version = ("--mqtt-version", broker.mqtt_version)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(time_server(broker.url, folder, *version))
+        watcher = None
         if with_chronyd:
-            watcher = Chronyd(folder / "chronyd")
+            watcher = stack.enter_context(chronyd_for(folder / "chronyd"))
         clients = []
         for name, (wrong, error) in CLOCKS.items():
             clock = VirtualClockSettings.starting_now(**error)  # type: ignore[arg-type]
             arguments = [
-                *(str(tools / "mqtick-client"), *where, "--name", name, "--fast"),
-                *("--exchange-interval-s", "2", "--virtual-clock", clock.to_text()),
-                *("--state-folder", str(folder / name)),
+                *(*version, "--fast", "--exchange-interval-s", "2"),
+                *("--virtual-clock", clock.to_text()),
             ]
             if watcher is not None and name == FED:
                 socket = f"{watcher.folder}/chrony.mqtick{{server}}.sock"
                 arguments += ["--discipline", "chrony", "--chrony-socket", socket]
-                arguments += ["--chrony-host", f"{watcher.folder}/chronyd.sock"]
-            start(name, *arguments)
+                arguments += ["--chrony-host", watcher.command_socket]
+            stack.enter_context(time_client(broker.url, folder, name, *arguments))
             clients.append(Client(name, wrong, folder / name, clock))
         yield clients, watcher
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(10)
-        if watcher is not None:
-            watcher.close()
 
 
 def show(lines: list[str], again: bool) -> None:
@@ -238,7 +183,7 @@ def watch(clients: list[Client], watcher: Chronyd | None, seconds: float) -> boo
         left = seconds - (time.monotonic() - began)
         lines = [HEAD, *(client.line() for client in clients)]
         if watcher is not None:
-            lines.append(watcher.says())
+            lines.append(says(watcher))
         # Not on a terminal: a table every five seconds is enough.
         if sys.stdout.isatty() or count % 5 == 0 or left <= 0:
             show(lines, again=count > 0)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wheelhouse_index import WheelhouseError, read_index, sha256_of
+from wheelhouse_index import FIELDS, WheelhouseError, read_index, sha256_of
 
 # With what each of them needs, down to the C library: a host takes what it lacks.
 PACKAGES = ["chrony", "mosquitto", "systemd-timesyncd", "ethtool", "iw"]
@@ -24,7 +24,6 @@ PACKAGES = ["chrony", "mosquitto", "systemd-timesyncd", "ethtool", "iw"]
 PACKAGES += ["libnss-systemd", "libpam-systemd", "systemd-resolved", "systemd-sysv", "udev"]
 # sigrok-cli needs a library of Python's, to whose version the Python of the host is bound.
 BENCH_PACKAGES = ["sigrok-cli", "sigrok-firmware-fx2lafw", "python3", "prometheus"]
-FIELDS = ("Package", "Version", "Architecture", "Pre-Depends", "Depends", "Provides")
 INSTALL = ("-qq", "--yes", "--no-install-recommends", "install")
 DISTRIBUTION = {"bookworm": "debian", "trixie": "debian", "noble": "ubuntu"}
 KEYRING = "/usr/share/keyrings/{}-archive-keyring.gpg"

@@ -32,7 +32,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path[:0] = [str(HERE), str(ROOT / "ansible/plugins/module_utils")]
+sys.path += [str(HERE), str(ROOT / "ansible/plugins/module_utils")]
 # ruff: noqa: E402
 import deb_cache
 from wheelhouse_index import FORMAT, INDEX, WheelhouseError, check, check_all, read_index, sha256_of
@@ -150,9 +150,9 @@ def fetch_wheels(target: str, sets: dict[str, str], program: Path) -> dict[str, 
 
 # ---- the whole ----------------------------------------------------------------------------------
 def build(folder: Path, targets: list[str], required: bool, bench: bool, before: Path) -> None:
-    """Fill an empty folder with a wheelhouse; Debian packages that ``before`` has are not fetched.
+    """Fill an empty folder with a wheelhouse; Debian packages that `before` has are not fetched.
 
-    ``required`` makes it a failure that a target has no Debian packages; else the index says why.
+    `required` makes it a failure that a target has no Debian packages; else the index says why.
     """
     wheels = folder / "wheels"
     wheels.mkdir()
@@ -190,7 +190,7 @@ def old(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder that replaces ``folder`` when all went well."""
+    """Give a temporary folder that replaces `folder` when all went well."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if old(folder).exists() and not folder.exists():  # an earlier run was killed in that moment
         old(folder).rename(folder)

@@ -1,8 +1,8 @@
 """Set keys in a commented example: the example on standard input, the result on standard output.
 
 Usage: mqtick-client run --example-config | write_config.py KEY=VALUE... [TABLE.KEY=VALUE...]
-A value is text, except true, false and whole numbers.  The example says what each key means, so the
-comments stay.  Exit code 1 with a sentence if the example does not know a key.
+A value is text, except true, false and whole numbers. The example says what each key means, so the
+comments stay. Exit code 1 with a sentence if the example does not know a key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def toml(value: str) -> str:
 
 
 def with_values(example: Iterable[str], values: dict[str, str]) -> Iterator[str]:
-    """Yield the example's lines with the keys set; takes what it has used out of ``values``."""
+    """Yield the example's lines with the keys set; takes what it has used out of `values`."""
     table = ""
     for line in example:
         if found := re.match(r"\[(.+)\]", line):

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,9 +16,10 @@ from typing import Any, TypeVar
 import pytest
 
 from demo.local_broker import Mosquitto, program
+from demo.local_programs import true_error_ns, wait_until
 from mqtick.client.interval import Now, NowError, now_from
 from mqtick.protocol.auth import derive_broadcast_key, derive_client_key
-from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
+from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service import StatusError, read_status
 
 T = TypeVar("T")
@@ -32,15 +32,6 @@ needs_mosquitto = pytest.mark.skipif(
 needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl is not installed: it makes certificates"
 )
-
-
-def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 10.0) -> T:
-    """Return what the condition gave as soon as it is true; AssertionError after the time-out."""
-    end = time.monotonic() + timeout_s
-    while not (outcome := condition()):
-        assert time.monotonic() < end, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.05)
-    return outcome
 
 
 class Program:
@@ -95,6 +86,10 @@ class Program:
         assert found is not None
         return found
 
+    def refused(self, reason: str) -> int:
+        """How many messages it refused for that reason."""
+        return int(self.status().get("refused", {}).get(reason, 0))
+
     def stop(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
         """End it; returns the exit code."""
         if self.process is None:
@@ -117,10 +112,6 @@ class Server(Program):
         """Wait until it serves time."""
         self.wait_for(lambda values: values["done"].get("times", 0) >= 1, "the server publishes")
 
-    def refused(self, reason: str) -> int:
-        """How many messages it refused for that reason."""
-        return int(self.status().get("refused", {}).get(reason, 0))
-
 
 class Client(Program):
     """A client with a virtual clock, so that its true error is known."""
@@ -141,13 +132,8 @@ class Client(Program):
 
     def look(self) -> tuple[int, int]:
         """Return (true error of its estimate, its stated bound) now, ns."""
-        now, kernel = self.now(), read_kernel_time(10)
-        raw_ns = VirtualClock(self.clock).monotonic_raw_ns(now.clock_ns)
-        if self.reference is not None:
-            truth_ns = self.reference.at_monotonic_raw_ns(raw_ns)
-        else:
-            truth_ns = raw_ns + kernel.realtime_ns - kernel.raw_ns
-        return now.estimate_ns - truth_ns, now.bound_ns
+        now = self.now()
+        return true_error_ns(now, self.clock, self.reference), now.bound_ns
 
     def is_right(self, within_ns: int | None = None) -> bool:
         """Whether it is synchronised, and the truth inside its bound (and within a limit)."""
@@ -165,10 +151,6 @@ class Client(Program):
             lambda values: values["state"] == "synchronised", "the client synchronises", timeout_s
         )
         assert self.is_right(), self.look()
-
-    def refused(self, reason: str) -> int:
-        """How many messages it refused for that reason."""
-        return int(self.status().get("refused", {}).get(reason, 0))
 
     def row(self, server: int = 0) -> dict[str, Any]:
         """What it says about one server; empty while it does not know it."""
@@ -250,6 +232,15 @@ class Rig:
             clock or VirtualClockSettings.starting_now(offset_ns=offset_ns, frequency_ppb=20_000.0)
         )
         return client
+
+    def synchronised(self) -> tuple[Mosquitto, Server, Client]:
+        """Start a broker, a server and a client, and wait until the client is synchronised."""
+        broker = self.broker()
+        server = self.server(broker.url)
+        server.wait_ready()
+        client = self.client(broker.url)
+        client.wait_synchronised()
+        return broker, server, client
 
     def keys(self, *lines: str) -> str:
         """Write a key file; returns its path."""

@@ -15,15 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
-
-from demo.local_broker import free_port
-from mqtick.protocol.clocks import VirtualClockSettings
-from mqtick.protocol.topics import TopicTree, acl
-
-sys.path.insert(0, str(Path(__file__).parent))
 from rig import (
     FLEET,
     MS,
@@ -42,30 +34,18 @@ from rig import (
     wait_until,
 )
 
+from demo.local_broker import free_port
+from mqtick.protocol.clocks import VirtualClockSettings
+from mqtick.protocol.topics import TopicTree, acl
+
 ROOT = Path(__file__).parent.parent
 
 pytestmark = [needs_mosquitto, pytest.mark.slow]
 
 
-def retained(url: str, topic: str) -> bytes | None:
-    """What the broker keeps on a topic."""
-    found: list[bytes] = []
-    port = int(url.rpartition(":")[2])
-    client = paho.Client(CallbackAPIVersion.VERSION2)
-    client.on_message = lambda _client, _data, message: found.append(message.payload)
-    client.connect("127.0.0.1", port)
-    client.subscribe(topic)
-    end = time.monotonic() + 0.5
-    while not found and time.monotonic() < end:
-        client.loop(0.05)
-    client.disconnect()
-    return found[0] if found else None
-
-
 # ---- the demo -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broker", "arguments"), [("Mosquitto", []), ("amqtt", ["--broker", "amqtt"])]
 )
@@ -189,7 +169,6 @@ class Watch:
         self._thread.join()
 
 
-@pytest.mark.slow
 def test_keys_are_rotated_without_a_gap(rig: Rig) -> None:
     broker = rig.broker()
 
@@ -243,7 +222,6 @@ def test_keys_are_rotated_without_a_gap(rig: Rig) -> None:
 # ---- several servers ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_client_follows_every_server_of_the_broker(rig: Rig) -> None:
     broker = rig.broker()
     servers = [rig.server(broker.url, number=number) for number in (0, 7)]
@@ -333,37 +311,8 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def test_a_server_that_is_told_to_end_says_goodbye(rig: Rig) -> None:
-    broker = rig.broker()
-    server = rig.server(broker.url)
-    wait_until(
-        lambda: b"synchronised" in (retained(broker.url, "mqtick/s/0") or b""),
-        "the status is retained",
-    )
-    assert server.stop() == 0
-    assert retained(broker.url, "mqtick/s/0") == b'{"state":"gone"}'
-    assert retained(broker.url, "mqtick/t/0") is None
-    assert "Traceback" not in server.log
-
-
-def test_a_server_that_is_killed_has_left_its_will(rig: Rig) -> None:
-    broker = rig.broker()
-    server = rig.server(broker.url)
-    wait_until(
-        lambda: b"synchronised" in (retained(broker.url, "mqtick/s/0") or b""),
-        "the status is retained",
-    )
-    server.stop(signal.SIGKILL)
-    wait_until(
-        lambda: retained(broker.url, "mqtick/s/0") == b'{"state":"gone"}', "the will is published"
-    )
-
-
 def test_a_client_that_was_ended_leaves_a_time_that_is_still_right(rig: Rig) -> None:
-    broker = rig.broker()
-    rig.server(broker.url).wait_ready()
-    client = rig.client(broker.url)
-    client.wait_synchronised()
+    _, _, client = rig.synchronised()
     _, bound_ns = client.look()
     assert client.stop() == 0
     assert "Traceback" not in client.log
@@ -373,13 +322,8 @@ def test_a_client_that_was_ended_leaves_a_time_that_is_still_right(rig: Rig) -> 
     assert grown_ns > bound_ns
 
 
-@pytest.mark.slow
 def test_a_broker_that_restarts_is_found_again(rig: Rig) -> None:
-    broker = rig.broker()
-    server = rig.server(broker.url)
-    server.wait_ready()
-    client = rig.client(broker.url)
-    client.wait_synchronised()
+    broker, server, client = rig.synchronised()
     client.wait_for(lambda _: client.samples("echo", "used"), "the echo is used")
     with Watch(client) as watch:
         for count in (2, 3, 4):
@@ -413,11 +357,7 @@ def test_both_programs_wait_for_a_broker_that_is_not_there_yet(rig: Rig) -> None
 
 
 def test_everything_ends_at_once_while_the_broker_hangs(rig: Rig) -> None:
-    broker = rig.broker()
-    server = rig.server(broker.url)
-    server.wait_ready()
-    client = rig.client(broker.url)
-    client.wait_synchronised()
+    broker, server, client = rig.synchronised()
     assert broker.process is not None
     broker.process.send_signal(signal.SIGSTOP)
     try:

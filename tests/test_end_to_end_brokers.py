@@ -6,16 +6,13 @@ import contextlib
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from rig import US, Rig, needs_mosquitto, wait_until
 
 from demo.local_broker import Mosquitto, Nats, program, running
 from demo.simulated_bench import bench, experiment_text
-from mqtick.analysis.runs.run_folder import load_run
-
-sys.path.insert(0, str(Path(__file__).parent))
-from rig import US, Rig, needs_mosquitto, wait_until
+from mqtick.recording.run_folder import load_run
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -199,17 +199,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     password.write_text("secret\n")
     done = install(place, "server", *BROKER, "--keys", str(keys), "--number", "3")
     assert done.returncode == 0, done.stdout + done.stderr
+    account = ("--username", "kitchen-1", "--password-file", str(password))
     done = install(
-        place,
-        "client",
-        "--broker",
-        "mqtts://broker.lan:8884",
-        "--username",
-        "kitchen-1",
-        "--password-file",
-        str(password),
-        "--number",
-        "3,4",
+        place, "client", "--broker", "mqtts://broker.lan:8884", "--number", "3,4", *account
     )
     assert done.returncode == 0, done.stdout + done.stderr
     yield place
@@ -217,19 +209,22 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(place)
 
 
+def installed(test: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Mark a test of a whole installation."""
+    return pytest.mark.slow(needs_chronyd(test))
+
+
 def values(machine: Path, name: str) -> dict[str, object]:
     return tomllib.loads((machine / "etc/mqtick" / name).read_text())
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_every_file_is_at_its_place_and_nothing_else(machine: Path) -> None:
     saved = {"/opt/mqtick/saved/etc/chrony/conf.d/mqtick.conf"}
     assert files(machine) == PROGRAMS | SERVER | CLIENT | saved
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_both_programs_run(machine: Path) -> None:
     for program in ("mqtick-timeserver", "mqtick-client"):
         link = machine / "usr/local/bin" / program
@@ -243,8 +238,7 @@ def test_both_programs_run(machine: Path) -> None:
         assert done.stdout.startswith(program)
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_the_configuration_is_the_commented_example_with_the_given_values(machine: Path) -> None:
     assert values(machine, "timeserver.toml") == {
         "broker": "mqtt://broker.lan",
@@ -269,8 +263,7 @@ def test_the_configuration_is_the_commented_example_with_the_given_values(machin
     assert '#formats = ["precise"]' in (machine / "etc/mqtick/timeserver.toml").read_text()
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_secrets_are_closed_to_others_and_the_rest_is_open(machine: Path) -> None:
     assert mode(machine / "etc/mqtick/timeserver.keys") == 0o640
     assert mode(machine / "etc/mqtick/client.password") == 0o640
@@ -282,8 +275,7 @@ def test_secrets_are_closed_to_others_and_the_rest_is_open(machine: Path) -> Non
             assert mode(path) & 0o555 == 0o555, path
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_chrony_is_told_of_each_server_in_words_it_takes(machine: Path) -> None:
     lines = machine / "etc/chrony/conf.d/mqtick.conf"
     assert lines.read_text().count("refclock SOCK ") == 2
@@ -292,8 +284,7 @@ def test_chrony_is_told_of_each_server_in_words_it_takes(machine: Path) -> None:
     subprocess.run([CHRONYD, "-p", "-f", lines], check=True, stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_an_upgrade_needs_no_values_and_keeps_an_edited_configuration(machine: Path) -> None:
     config = machine / "etc/mqtick/client.toml"
     config.write_text(config.read_text() + "\n# mine\n")
@@ -311,8 +302,7 @@ def test_an_upgrade_needs_no_values_and_keeps_an_edited_configuration(machine: P
     assert (machine / "etc/chrony/conf.d/mqtick.conf").read_text() == chrony
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_an_upgrade_does_not_bring_in_chrony_where_it_was_left_alone(machine: Path) -> None:
     config = machine / "etc/mqtick/client.toml"
     lines = machine / "etc/chrony/conf.d/mqtick.conf"
@@ -326,8 +316,7 @@ def test_an_upgrade_does_not_bring_in_chrony_where_it_was_left_alone(machine: Pa
     lines.write_text(kept[1])
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_other_values_are_put_beside_an_existing_configuration(machine: Path) -> None:
     done = install(machine, "client", "--broker", "mqtt://elsewhere")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -336,8 +325,7 @@ def test_other_values_are_put_beside_an_existing_configuration(machine: Path) ->
     assert values(machine, "client.toml.new")["broker"] == "mqtt://elsewhere"
 
 
-@pytest.mark.slow
-@needs_chronyd
+@installed
 def test_uninstalling_takes_everything_away_and_brings_back_what_was_there(machine: Path) -> None:
     script = machine / "opt/mqtick/scripts/install.sh"
     done = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 import shutil
@@ -29,7 +28,6 @@ INDEX_HOSTS = (
 INDEX_OPTION = re.compile("index" + r"-url|INDEX" + "_URL")
 LOCK_FILE = re.compile(r"(^|/)[^/]*(\.lock|[-.]lock\.\w+)$")
 HOME = re.compile("/ho" + r"me/\w|/Us" + r"ers/\w")
-MAKE_IN_TEXT = re.compile(r"(?:^|`|\$ |sudo )make ([a-zA-Z][\w-]*(?: [a-z][\w-]*)*)", re.MULTILINE)
 
 
 def tracked() -> list[str]:
@@ -179,42 +177,6 @@ def dry_run(*arguments: str, **environment: str) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
-
-
-def targets() -> list[str]:
-    lines = (ROOT / "Makefile").read_text().splitlines()
-    rules = [re.match(r"([a-z][\w% -]*):(?!=)", line) for line in lines]
-    return [name.replace("%", "*") for rule in rules if rule for name in rule[1].split()]
-
-
-def test_every_target_that_a_document_names_exists() -> None:
-    documents = [(name, text) for name, text in texts() if name.endswith(".md")]
-    named = {
-        (name, word)
-        for name, text in documents
-        for words in MAKE_IN_TEXT.findall(text)
-        for word in words.split()
-    }
-    assert {word for _, word in named} & {"demo", "test"}  # it has looked
-    known = targets()
-    unknown = {(name, word) for name, word in named if word not in known}
-    unknown = {
-        (name, word)
-        for name, word in unknown
-        if not any(fnmatch.fnmatch(word, pattern) for pattern in known if "*" in pattern)
-    }
-    assert sorted(unknown) == []
-
-
-def test_every_benchmark_that_a_document_names_exists() -> None:
-    programs = {path.stem.replace("_", "-") for path in (ROOT / "bench").glob("[a-z]*.py")}
-    named = {
-        (name, found)
-        for name, text in texts()
-        if name.endswith(".md")
-        for found in re.findall(r"make bench-([a-z][a-z0-9-]*)", text)
-    }
-    assert [pair for pair in sorted(named) if pair[1] not in programs] == []
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

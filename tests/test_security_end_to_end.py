@@ -16,8 +16,6 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
-
-sys.path.insert(0, str(Path(__file__).parent))
 from rig import (
     FLEET,
     MODULES,
@@ -38,7 +36,7 @@ from rig import (
 )
 
 from demo.local_broker import free_port
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keys, derive_broadcast_key, derive_client_key
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.protocol.precise import TAG_OCTETS, FollowUp, Leap, Reply, Request, Time
@@ -106,6 +104,20 @@ def secured_client(rig: Rig, url: str, name: str = "c1", *arguments: str) -> Cli
     return rig.client(url, name, "--keys-file", keys, *arguments)
 
 
+def secured(rig: Rig, *server_arguments: str) -> tuple[str, Client]:
+    """Start a server with keys and a client that has synchronised to it; return the broker too."""
+    url = rig.broker().url
+    secured_server(rig, url, *server_arguments)
+    client = secured_client(rig, url)
+    client.wait_synchronised()
+    return url, client
+
+
+def heard(attacker: Attacker) -> bytes:
+    """Return the last broadcast that an attacker hears."""
+    return wait_until(lambda: attacker.of("mqtick/t/0"), "a broadcast is heard")[-1]
+
+
 def an_hour_ahead(last: bytes, steps: int, *, server: int = 0) -> bytes:
     """The body of the time message that would come after `last`, an hour wrong."""
     message = Time.decode(last)
@@ -117,7 +129,7 @@ def an_hour_ahead(last: bytes, steps: int, *, server: int = 0) -> bytes:
         0,
         1,
         Leap.NONE,
-        Source.KERNEL,
+        StampSource.KERNEL,
         message.generation,
     ).body()
 
@@ -140,12 +152,9 @@ def stays_right(client: Client, seconds: float = 1.0) -> None:
 def test_a_forged_broadcast_is_refused_and_counted(
     rig: Rig, attackers: Attackers, key: Keys, reason: str
 ) -> None:
-    broker = rig.broker()
-    secured_server(rig, broker.url)
-    client = secured_client(rig, broker.url)
-    client.wait_synchronised()
-    attacker = attackers(broker.url)
-    last = wait_until(lambda: attacker.of("mqtick/t/0"), "a broadcast is heard")[-1]
+    url, client = secured(rig)
+    attacker = attackers(url)
+    last = heard(attacker)
     for steps in range(1, 31):
         attacker.say("mqtick/t/0", key.sign(an_hour_ahead(last, steps), "mqtick/t/0"))
     client.wait_for(lambda _: client.refused(reason) == 30, "all of them are refused")
@@ -171,7 +180,6 @@ def test_a_recorded_broadcast_is_refused_and_counted(rig: Rig, attackers: Attack
     stays_right(client)
 
 
-@pytest.mark.slow
 def test_a_broadcast_of_an_hour_ahead_moves_nothing_even_with_the_right_key(
     rig: Rig, attackers: Attackers
 ) -> None:
@@ -182,7 +190,7 @@ def test_a_broadcast_of_an_hour_ahead_moves_nothing_even_with_the_right_key(
     client.wait_synchronised()
     attacker = attackers(broker.url)
     key = Keys((derive_broadcast_key(FLEET),))
-    last = wait_until(lambda: attacker.of("mqtick/t/0"), "a broadcast is heard")[-1]
+    last = heard(attacker)
     for steps in range(1, 31):
         attacker.say("mqtick/t/0", key.sign(an_hour_ahead(last, 1000 + steps), "mqtick/t/0"))
         time.sleep(0.02)
@@ -197,7 +205,7 @@ def test_a_retained_broadcast_is_refused(rig: Rig, attackers: Attackers) -> None
     broker = rig.broker()
     attacker = attackers(broker.url)
     secured_server(rig, broker.url)
-    recorded = wait_until(lambda: attacker.of("mqtick/t/0"), "a broadcast is heard")[-1]
+    recorded = heard(attacker)
     attacker.say("mqtick/t/0", recorded, retain=True)
     wait_until(lambda: recorded in attacker.of("mqtick/t/0")[1:], "it is retained")
     client = secured_client(rig, broker.url, "c1", "--mqtt-version", "3.1.1")
@@ -209,7 +217,6 @@ def test_a_retained_broadcast_is_refused(rig: Rig, attackers: Attackers) -> None
 # ---- the boot -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_replayed_session_does_not_set_the_time_of_a_client_that_boots(
     rig: Rig, attackers: Attackers
 ) -> None:
@@ -261,7 +268,6 @@ def test_a_replayed_session_does_not_set_the_time_of_a_client_that_boots(
 # ---- exchanges ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_client_with_anothers_key_gets_no_answer(rig: Rig) -> None:
     broker = rig.broker()
     server = secured_server(rig, broker.url)
@@ -276,13 +282,9 @@ def test_a_client_with_anothers_key_gets_no_answer(rig: Rig) -> None:
     stays_right(honest)
 
 
-@pytest.mark.slow
 def test_replies_signed_with_anothers_key_are_refused(rig: Rig, attackers: Attackers) -> None:
-    broker = rig.broker()
-    secured_server(rig, broker.url)
-    client = secured_client(rig, broker.url)
-    client.wait_synchronised()
-    attacker = attackers(broker.url)
+    url, client = secured(rig)
+    attacker = attackers(url)
     keys = Keys((derive_client_key(FLEET, "mallory"),))
     forged = 0
 
@@ -294,9 +296,9 @@ def test_replies_signed_with_anothers_key_are_refused(rig: Rig, attackers: Attac
         request = Request.decode(payload)
         reply = Reply(
             *(0, request.sequence, time.time_ns() + HOUR, 50_000, 0, 1),
-            *(Leap.NONE, Source.KERNEL, 7),
+            *(Leap.NONE, StampSource.KERNEL, 7),
         )
-        follow_up = FollowUp(0, request.sequence, 0, Source.KERNEL, 7)
+        follow_up = FollowUp(0, request.sequence, 0, StampSource.KERNEL, 7)
         context = request.nonce
         for where, message in (("r", reply), ("f", follow_up)):
             place = f"mqtick/{where}/0/c1"
@@ -316,7 +318,6 @@ def test_replies_signed_with_anothers_key_are_refused(rig: Rig, attackers: Attac
     assert client.samples("two-way", "refused") == 0
 
 
-@pytest.mark.slow
 def test_a_server_without_the_keys_is_not_followed(rig: Rig) -> None:
     broker = rig.broker()
     secured_server(rig, broker.url)
@@ -480,20 +481,16 @@ def test_a_secret_that_everybody_may_read_is_refused(rig: Rig, program: str, fla
 # ---- too much -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_ten_thousand_messages_a_second_cost_neither_time_nor_memory(
     rig: Rig, attackers: Attackers
 ) -> None:
-    broker = rig.broker()
-    secured_server(rig, broker.url)
-    client = secured_client(rig, broker.url)
-    client.wait_synchronised()
+    url, client = secured(rig)
     client.wait_for(lambda _: client.samples("echo", "used") >= 8, "it has settled")
     assert client.process is not None
     statm = Path(f"/proc/{client.process.pid}/statm")
     before = int(statm.read_text().split()[1])
-    attacker = attackers(broker.url)
-    last = wait_until(lambda: attacker.of("mqtick/t/0"), "a broadcast is heard")[-1]
+    attacker = attackers(url)
+    last = heard(attacker)
     payload = NO_KEYS.sign(an_hour_ahead(last, 1), "mqtick/t/0")
     ended = threading.Event()
 

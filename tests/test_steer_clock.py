@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from rig import US, Program, Rig, needs_mosquitto
 
 from bench.clock_keeper import (
@@ -28,7 +26,9 @@ from bench.clock_keeper import (
     may_set_the_clock,
     other_daemons,
 )
+from bench.steered import generated_lines
 from demo.local_broker import program
+from demo.local_programs import Chronyd
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import chronyd
 
@@ -62,32 +62,6 @@ def clock_keeper() -> Iterator[ClockKeeper]:
         print(keeper.put_back())
 
 
-def start_chronyd(folder: Path) -> subprocess.Popen[bytes]:
-    """Start a chronyd that steers: its files are all here, and it knows no RTC."""
-    printed = subprocess.run(
-        [
-            *(sys.executable, "-m", "mqtick.client.cli", "chrony-config", "--poll", "0"),
-            *("--delay-us", "1000", "--run-folder", str(folder)),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    config = folder / "chrony.conf"
-    config.write_text(
-        f"{printed.stdout}makestep 0.001 3\nport 0\ncmdport 0\n"
-        f"bindcmdaddress {folder}/command.sock\npidfile {folder}/pid\ndriftfile {folder}/drift\n"
-    )
-    folder.chmod(0o700)
-    with (folder / "log").open("wb") as log:
-        return subprocess.Popen(
-            [str(program("chronyd")), "-d", "-u", "root", "-f", str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-
-
 def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
     rig: Rig, clock_keeper: ClockKeeper
 ) -> None:
@@ -102,16 +76,17 @@ def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
     )
     server.wait_ready()
     folder = rig.new_folder("chronyd")
-    daemon = start_chronyd(folder)
-    clock_keeper.end_first(daemon.pid)
-    rig.on_close(daemon.wait)
+    lines = generated_lines(folder, "--poll", "0", "--delay-us", "1000")
+    daemon = Chronyd(folder, [*lines, "makestep 0.001 3"], steers=True)
+    clock_keeper.end_first(daemon.process.pid)
+    rig.on_close(daemon.process.wait)
     client = Program(
         rig.new_folder("client"),
         "mqtick-client",
         *("--broker", broker.url, "--name", "c1", "--fast", "--discipline", "chrony"),
         *("--exchange-interval-s", "0.25", "--exchange-burst", "2"),
         *("--chrony-socket", f"{folder}/chrony.mqtick{{server}}.sock"),
-        *("--chrony-host", f"{folder}/command.sock", "--chrony-check-interval-s", "1"),
+        *("--chrony-host", daemon.command_socket, "--chrony-check-interval-s", "1"),
     )
     rig.on_close(client.stop)
     client.start()
@@ -125,7 +100,7 @@ def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
     errors: list[tuple[float, int]] = []
     outside_s = time.monotonic()
     while (now_s := time.monotonic()) - outside_s < HELD_S:
-        assert daemon.poll() is None, (folder / "log").read_text()
+        assert daemon.process.poll() is None, daemon.log.read_text()
         errors.append((now_s, error_ns()))
         if abs(errors[-1][1]) >= LIMIT_NS:
             outside_s = now_s
@@ -134,7 +109,7 @@ def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
             pytest.fail(f"not within {LIMIT_NS // US} us for {HELD_S} s; errors in us: {last}")
         time.sleep(0.02)
     held = [abs(error) / US for at_s, error in errors if at_s > outside_s]
-    tracking = chronyd.tracking(host=f"{folder}/command.sock")
+    tracking = chronyd.tracking(host=daemon.command_socket)
     learned_ppm = tracking.frequency_reference_minus_local_ppm - before_ppm
     print(
         f"\nthe clock was within {LIMIT_NS // US} us from {outside_s - began:.1f} s on: median "
@@ -143,7 +118,7 @@ def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
     )
     assert max(held) < LIMIT_NS / US
     assert learned_ppm == pytest.approx(20.0, abs=5.0)
-    assert chronyd.sources(host=f"{folder}/command.sock")[0].state == "*"
+    assert chronyd.sources(host=daemon.command_socket)[0].state == "*"
     client.wait_for(
         lambda values: "takes the samples" in values["chrony"]["0"]["says"],
         "the client has verified that its samples arrive",

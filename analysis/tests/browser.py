@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import socket
@@ -81,10 +80,6 @@ class Browser:
             for message in messages
             if message["method"] == "Network.requestWillBeSent"
         ]
-
-    def photograph(self, path: Path, *, whole: bool = False) -> None:
-        taken = self.command("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(taken["data"]))
 
 
 @contextmanager

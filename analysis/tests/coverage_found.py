@@ -5,22 +5,23 @@ Prints the table of docs/statistics.md.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from math import e, exp, log, sqrt
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
+from analysis.tests.known import known
 from mqtick.analysis.statistics.describe import describe
+from mqtick.recording.units import Floats
 
-Floats = npt.NDArray[np.float64]
 Generator = np.random.Generator
 
 STATISTICS: Final = ("mean", "deviation", "median", "p5", "p95", "p99")
 BOUNDED: Final = ("mean", "deviation")
+COLUMNS: Final = ("mean", "mean below", "deviation", "deviation below", *STATISTICS[2:])
 _Z95: Final = 1.6448536269514722
 _Z99: Final = 2.3263478740408408
 _NORMAL: Final = (0.0, 1.0, 0.0, -_Z95, _Z95, _Z99)
@@ -95,18 +96,16 @@ def coverage(kind: str, n: int, records: int, seed: int = 1) -> dict[str, float]
     has one.
     """
     make, truth = KINDS[kind]
-    known = dict(zip(STATISTICS, truth, strict=False))
+    truths = dict(zip(STATISTICS, truth, strict=False))
     chance = np.random.default_rng(seed)
     held: dict[str, list[bool]] = {
-        name: [] for name in (*known, *(f"{name} below" for name in BOUNDED))
+        name: [] for name in (*truths, *(f"{name} below" for name in BOUNDED))
     }
     for _ in range(records):
         values = make(chance, n)
         # The upper end of a two-sided interval of 90 % is the one-sided bound of 95 %.
-        found, bounds = describe(values), describe(values, 0.9)
-        assert found is not None
-        assert bounds is not None
-        for name, true in known.items():
+        found, bounds = known(describe(values)), known(describe(values, 0.9))
+        for name, true in truths.items():
             low, high = (getattr(getattr(found, name), end) for end in ("low", "high"))
             if low is not None or high is not None:
                 below, above = -np.inf if low is None else low, np.inf if high is None else high
@@ -114,32 +113,17 @@ def coverage(kind: str, n: int, records: int, seed: int = 1) -> dict[str, float]
         for name in BOUNDED:
             high = getattr(bounds, name).high
             if high is not None:
-                held[f"{name} below"].append(known[name] <= high)
-    return {name: float(np.mean(each)) if each else math.nan for name, each in held.items()}
+                held[f"{name} below"].append(truths[name] <= high)
+    return {name: float(np.mean(each)) if each else np.nan for name, each in held.items()}
 
 
 def main() -> None:
     records = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     print(f"share of {records} records whose 95 % interval holds the true value, in %;")
     print("below: whose one-sided 95 % bound is not below it")
-    columns = [each for name in STATISTICS for each in (name, f"{name} below")]
-    columns = [each for each in columns if each.split(" ")[0] in BOUNDED or " " not in each]
-    print(
-        f"{'values':<12}{'n':>6}" + "".join(f"{name:>{max(len(name) + 2, 8)}}" for name in columns)
-    )
-    for kind in KINDS:
-        for n in (5, 10, 20, 100):
-            found = coverage(kind, n, records)
-            shares = [found.get(name, math.nan) for name in columns]
-            cells = ["-" if math.isnan(share) else f"{100 * share:.1f}" for share in shares]
-            print(
-                f"{kind:<12}{n:>6}"
-                + "".join(
-                    f"{cell:>{max(len(name) + 2, 8)}}"
-                    for name, cell in zip(columns, cells, strict=True)
-                ),
-                flush=True,
-            )
+    rows = {(kind, n): coverage(kind, n, records) for kind in KINDS for n in (5, 10, 20, 100)}
+    table = (100 * pd.DataFrame(rows).T[list(COLUMNS)]).rename_axis(["values", "n"]).reset_index()
+    print(table.to_string(index=False, float_format="{:.1f}".format, na_rep="-"))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.tests.wave_parts import US
-from mqtick.analysis.signals.waveform import Waveform, femtoseconds
+from mqtick.recording.waveform import Waveform, femtoseconds
+from recording.tests.wave_parts import US
 
 
 def levels(edge_us: float, points: int = 1000, span_us: float = 1000.0) -> Waveform:

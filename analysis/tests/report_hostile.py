@@ -30,7 +30,7 @@ ODD: Final = [
 
 def hostile_result() -> Result:
     """Return skew, latency, pairs and clocks; every name, reason and note is an attack."""
-    skew, clock = skew_result(nodes=NODES, pairs=True), clock_result(40, clocks=("$<b>",), gap=None)
+    skew, clock = skew_result(nodes=NODES), clock_result(40, clocks=("$<b>",), gap=None)
     result = replace(skew, quantities=skew.quantities + clock.quantities, clocks=clock.clocks)
     measurement = replace(
         result.measurement,
@@ -41,7 +41,7 @@ def hostile_result() -> Result:
                 shot,
                 reason=FORMULA if shot.reason else "",
                 source=FORMULA,
-                marks={f"{SCRIPT}{name}": mark for name, mark in shot.marks.items()},
+                edges={f"{SCRIPT}{name}": mark for name, mark in shot.edges.items()},
             )
             for shot in result.measurement.shots
         ],

@@ -1,4 +1,4 @@
-"""Results for tests of figures and pages: built by hand, with a seed, never measured."""
+"""Results for tests of figures and pages: of values made up with a seed, never measured."""
 
 from __future__ import annotations
 
@@ -8,32 +8,27 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from analysis.tests.report_parts import (
-    FS,
-    STARTED_NS,
-    Array,
-    made_clock_summary,
-    made_example,
-    made_pairs,
-    made_quantity,
-    made_result,
-    made_shots,
-)
 from mqtick.analysis.measurement import (
+    CAPTURED,
     CLOCK,
     LATENCY,
     MISSED,
     SKEW,
-    Mark,
+    Example,
     Measurement,
     Shot,
     TimeErrors,
 )
-from mqtick.analysis.results.published import PUBLISHED
-from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
+from mqtick.analysis.results.analyse import analyse
+from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import Limit
+from mqtick.recording.edges import Edge
 
+Array = npt.NDArray[np.float64]
+STARTED_NS: Final = 1_795_000_000_000_000_000
+FS: Final = 1_000_000_000
 SKEW_LIMIT: Final = Limit("published-skew", SKEW, "mean", 52.0, "IEEJ Trans. 17(2), 2022")
 LATENCY_LIMIT: Final = Limit("published-latency", LATENCY, "mean", 300.0, "IEEJ Trans. 17(2), 2022")
 CLOCK_LIMIT: Final = Limit("c37.118-60", CLOCK, "p99", 26.53, "IEEE C37.118.1")
@@ -53,6 +48,63 @@ SOFTWARE: Final = Broker()
 HARDWARE: Final = Broker(13.0, 0.063, 6.0, 88.0)
 
 
+def made_shots(
+    values: Array,
+    numbers: npt.NDArray[np.int64],
+    seconds: Array,
+    latencies: Array | None,
+    missed: int,
+    nodes: Sequence[str],
+) -> list[Shot]:
+    shots = []
+    every = max(len(values) // (missed + 1), 1)
+    lost = 0
+    for index, value in enumerate(values):
+        started = None if np.isnan(seconds[index]) else STARTED_NS + int(seconds[index] * 1e9)
+        latency = 300.0 if latencies is None else float(latencies[index])
+        marks = {nodes[0]: Edge(0, True, 20_000)}
+        for place, name in enumerate(nodes[1:]):
+            share = place / max(len(nodes) - 2, 1)
+            instant = latency + float(value) * share
+            marks[name] = Edge(int(instant * FS), True, 4_000_000)
+        shots.append(
+            Shot(
+                len(shots) + 1,
+                int(numbers[index]),
+                started_ns=started,
+                edges=marks,
+                latency_fs=None if latencies is None else int(latency * FS),
+                skew_fs=int(value * FS),
+            )
+        )
+        if lost < missed and (index + 1) % every == 0:
+            lost += 1
+            shots.append(
+                Shot(
+                    len(shots) + 1,
+                    int(numbers[index]),
+                    MISSED,
+                    "no edge of last in its window",
+                    None if started is None else started + 700_000_000,
+                )
+            )
+    return shots
+
+
+def made_example(shots: Sequence[Shot], chance: np.random.Generator) -> Example:
+    shot = next(shot for shot in shots if shot.outcome == CAPTURED)
+    instants = [mark.instant_fs / FS for mark in shot.edges.values()]
+    width = max(max(instants) - min(instants), 1.0)
+    traces = {}
+    for name, mark in shot.edges.items():
+        at = mark.instant_fs / FS
+        coarse = np.linspace(min(instants) - 0.2 * width, max(instants) + 0.2 * width, 700)
+        us = np.unique(np.concatenate([coarse, at + np.linspace(-0.05, 0.05, 300)]))
+        volts = 3.3 / (1 + np.exp(-np.clip((us - at) / 0.004, -60, 60)))
+        traces[name] = (us, volts + 0.03 * chance.standard_normal(len(us)))
+    return Example(shot.number, traces, shot.edges)
+
+
 def skew_result(
     n: int = 40,
     subscribers: Sequence[int] = (2, 10, 50, 100),
@@ -67,7 +119,6 @@ def skew_result(
     missed: int = 2,
     latency: bool = True,
     example: bool = True,
-    pairs: bool = False,
     limits: Sequence[Limit] = (SKEW_LIMIT, LATENCY_LIMIT),
 ) -> Result:
     """Return a run of `n` shots at each N; `values_us` and `seconds` replace the made-up ones."""
@@ -81,9 +132,6 @@ def skew_result(
         seconds = np.arange(len(numbers)) * 1.5
     latencies = broker.latency_us + broker.spread_us * chance.standard_normal(len(numbers))
     shots = made_shots(values_us, numbers, seconds, latencies if latency else None, missed, nodes)
-    quantities = [made_quantity(SKEW, "", values_us, numbers, seconds, missed)]
-    if latency:
-        quantities.append(made_quantity(LATENCY, "", latencies, numbers, seconds, missed))
     measurement = Measurement(
         title,
         SKEW,
@@ -100,9 +148,7 @@ def skew_result(
             ("command", "mqtick-lab run --subscribers 2,10,50,100 --shots 40"),
         ],
     )
-    return made_result(
-        measurement, quantities, limits, pairs=made_pairs(nodes, chance) if pairs else None
-    )
+    return analyse(measurement, limits)
 
 
 def latency_result(
@@ -121,22 +167,20 @@ def latency_result(
         values_us = 92.0 + chance.gamma(3, 5.0, n)
     if seconds is None:
         seconds = np.arange(len(values_us)) * 1.0
-    numbers = np.full(len(values_us), subscribers, np.int64)
     shots = [
         Shot(
             index + 1,
             subscribers,
             started_ns=None if np.isnan(second) else STARTED_NS + int(second * 1e9),
             latency_fs=int(value * FS),
-            marks={"publisher": Mark(0, True), "rpi1": Mark(int(value * FS), True)},
+            edges={"publisher": Edge(0, True), "rpi1": Edge(int(value * FS), True)},
         )
         for index, (value, second) in enumerate(zip(values_us, seconds, strict=True))
     ]
     measurement = Measurement(
         title, LATENCY, simulated, ("publisher", "rpi1"), "publisher", "rpi1", "", shots
     )
-    quantity = made_quantity(LATENCY, "", values_us, numbers, seconds, 0)
-    return made_result(measurement, [quantity], (LATENCY_LIMIT,))
+    return analyse(measurement, (LATENCY_LIMIT,))
 
 
 def clock_result(
@@ -155,8 +199,7 @@ def clock_result(
     """Return clocks that converge, hold over a gap, and carry stated intervals."""
     chance = np.random.default_rng(seed)
     gap = gap if gap is not None and gap[1] < (n - 1) * interval_s else None
-    summaries = []
-    quantities = []
+    time_errors = []
     for index, name in enumerate(clocks):
         seconds = np.arange(n) * interval_s
         noise = chance.standard_normal(n) * spread_us
@@ -171,26 +214,15 @@ def clock_result(
             kept = (seconds <= gap[0]) | after
             seconds, error = seconds[kept], error[kept]
         half = 1000.0 * spread_us * (2.5 + 40.0 * np.exp(-seconds / (50 * interval_s)))
-        errors = TimeErrors(
-            name,
-            seconds,
-            error,
-            error - half if intervals else None,
-            error + half if intervals else None,
-            STARTED_NS,
-            "samples of the client",
-        )
-        summary = made_clock_summary(errors, interval_s, gap)
-        summaries.append(summary)
-        quantities.append(
-            made_quantity(
-                CLOCK,
+        time_errors.append(
+            TimeErrors(
                 name,
-                error / 1000.0,
-                np.zeros(len(error), np.int64),
                 seconds,
-                0,
-                growth=False,
+                error,
+                error - half if intervals else None,
+                error + half if intervals else None,
+                STARTED_NS,
+                "samples of the client",
             )
         )
     measurement = Measurement(
@@ -199,10 +231,9 @@ def clock_result(
         simulated,
         ("reference", *clocks),
         "reference",
-        time_errors=[summary.errors for summary in summaries],
+        time_errors=time_errors,
     )
-    result = made_result(measurement, quantities, (CLOCK_LIMIT,))
-    return replace(result, clocks=tuple(summaries))
+    return analyse(measurement, (CLOCK_LIMIT,))
 
 
 def compare_results() -> list[Result]:
@@ -220,15 +251,10 @@ def compare_results() -> list[Result]:
 
 def mixed_result() -> Result:
     """Return skew over N of a group of nodes with pairs, and clocks as well."""
-    skew = skew_result(nodes=("publisher", "rpi1", "rpi2", "rpi3", "rpi4"), pairs=True)
-    clock = clock_result(clocks=("rpi1", "rpi2"))
-    measurement = replace(skew.measurement, time_errors=clock.measurement.time_errors)
-    return replace(
-        skew,
-        measurement=measurement,
-        quantities=skew.quantities + clock.quantities,
-        clocks=clock.clocks,
-        verdicts=skew.verdicts + clock.verdicts,
+    skew = skew_result(nodes=("publisher", "rpi1", "rpi2", "rpi3", "rpi4")).measurement
+    clocks = clock_result(clocks=("rpi1", "rpi2")).measurement
+    return analyse(
+        replace(skew, time_errors=clocks.time_errors), (SKEW_LIMIT, LATENCY_LIMIT, CLOCK_LIMIT)
     )
 
 
@@ -247,14 +273,8 @@ def same_n(values: Sequence[float] | Array, **options: Any) -> Result:
 
 def _nothing() -> Result:
     shots = [Shot(i + 1, 2, MISSED, "no edge of last in its window") for i in range(5)]
-    row = Row(2, 5, None, None, PUBLISHED[SKEW, 2])
-    none = np.array([], np.float64)
-    whole = np.array([], np.int64)
-    quantity = QuantityResult(SKEW, "", (row,), None, None, 0.0, none, whole, none, whole)
-    measurement = Measurement(
-        "Nothing came", SKEW, True, ("publisher", "rpi1", "rpi2"), shots=shots
-    )
-    return Result(measurement, 0.95, Counts(5, 0, 5), (quantity,), None, (), ())
+    nodes = ("publisher", "rpi1", "rpi2")
+    return analyse(Measurement("Nothing came", SKEW, True, nodes, *nodes, shots), ())
 
 
 _PATHOLOGICAL: Final[dict[str, Callable[[], Result]]] = {
@@ -277,7 +297,7 @@ _PATHOLOGICAL: Final[dict[str, Callable[[], Result]]] = {
     "many shots": lambda: skew_result(4000, (2, 10, 50, 100, 600)),
     "many N": lambda: skew_result(5, tuple(range(2, 62))),
     "neighbouring N": lambda: skew_result(8, (2, 3, 4, 5, 6, 7, 8, 9, 10, 600)),
-    "many nodes": lambda: skew_result(nodes=_RACK, pairs=True),
+    "many nodes": lambda: skew_result(nodes=_RACK),
     "nothing captured": _nothing,
     "limits of their own": lambda: skew_result(
         limits=[Limit(f"skew.p99<{b}us", SKEW, "p99", b) for b in (52.0, 53.0, 54.0, 100.0)]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from analysis.tests.known import ends, known
 from mqtick.analysis.measurement import (
     CAPTURED,
     CLOCK,
@@ -15,17 +16,17 @@ from mqtick.analysis.measurement import (
     MISSED,
     REFUSED,
     SKEW,
-    Mark,
     Measurement,
     Shot,
     TimeErrors,
 )
 from mqtick.analysis.results.analyse import analyse
-from mqtick.analysis.results.published import PUBLISHED
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.growth import time_within
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 from mqtick.analysis.statistics.limits import parse_limit
+from mqtick.recording.edges import Edge
+from mqtick.recording.published import PUBLISHED
 
 US = 10**9
 NODES = ("pub", "first", "last")
@@ -35,15 +36,15 @@ PLAN = [2, 10, 50, 100]
 def shot(number: int, subscribers: int, latency_us: float, skew_us: float, **more: object) -> Shot:
     latency, skew = round(latency_us * US), round(skew_us * US)
     marks = {
-        "pub": Mark(0, True, 2_000_000),
-        "first": Mark(latency, True, 3_000_000),
-        "last": Mark(latency + skew, True, 5_000_000),
+        "pub": Edge(0, True, 2_000_000),
+        "first": Edge(latency, True, 3_000_000),
+        "last": Edge(latency + skew, True, 5_000_000),
     }
     made = Shot(
         number,
         subscribers,
         started_ns=10**18 + number * 9 * 10**9,
-        marks=marks,
+        edges=marks,
         latency_fs=latency,
         skew_fs=skew,
     )
@@ -96,8 +97,7 @@ def test_there_is_a_row_for_each_n_with_the_published_beside_and_none_that_pools
 def test_where_no_n_is_known_there_is_one_row() -> None:
     (row,) = only(analyse(run([shot(place, 0, 100, 10.0) for place in range(1, 4)])), SKEW).rows
     assert row.subscribers is None
-    assert row.absolute is not None
-    assert row.absolute.n == 3
+    assert known(row.absolute).n == 3
 
 
 def test_a_plan_that_goes_through_n_is_no_dependence(published: Result) -> None:
@@ -109,31 +109,23 @@ def test_a_plan_that_goes_through_n_is_no_dependence(published: Result) -> None:
 
 
 def test_growth_is_the_published_one(published: Result) -> None:
-    growth = only(published, SKEW).growth
-    assert growth is not None
-    assert growth.b.low is not None
-    assert growth.b.high is not None
-    assert growth.b.low < 2.985 < growth.b.high
-    latency = only(published, LATENCY).growth
-    assert latency is not None
-    assert latency.b.value == pytest.approx(0, abs=0.3)
+    low, high = ends(known(only(published, SKEW).growth).b)
+    assert low < 2.985 < high
+    assert known(only(published, LATENCY).growth).b.value == pytest.approx(0, abs=0.3)
 
 
 def test_growth_of_skew_is_of_its_absolute_values() -> None:
     shots = [shot(n, n, 100, (-1) ** n * (40.0 + 3 * n)) for n in range(2, 30)]
-    growth = only(analyse(run(shots)), SKEW).growth
-    assert growth is not None
+    growth = known(only(analyse(run(shots)), SKEW).growth)
     assert (growth.a.value, growth.b.value) == pytest.approx((40, 3))
 
 
 def test_rows_are_of_signed_and_of_absolute_values() -> None:
     shots = [shot(place, 2, 100, 10.0 * (-1) ** place) for place in range(1, 21)]
     (row,) = only(analyse(run(shots)), SKEW).rows
-    assert row.signed is not None
-    assert row.absolute is not None
-    assert row.signed.mean.value == pytest.approx(0)
-    assert row.absolute.mean.value == pytest.approx(10)
-    assert (row.signed.least, row.signed.most) == (-10, 10)
+    signed, absolute = known(row.signed), known(row.absolute)
+    assert (signed.mean.value, absolute.mean.value) == pytest.approx((0, 10))
+    assert (signed.least, signed.most) == (-10, 10)
 
 
 def test_shots_without_a_value_are_counted_by_n_and_by_reason() -> None:
@@ -142,8 +134,8 @@ def test_shots_without_a_value_are_counted_by_n_and_by_reason() -> None:
         Shot(2, 2, MISSED, "No trigger."),
         Shot(3, 100, MISSED, "No trigger."),
         Shot(4, 600, REFUSED, "The crowd is short."),
-        shot(5, 2, 460, 40, marks={"pub": Mark(0, True, found=2)}, skew_fs=None),
-        shot(6, 2, 461, 44, marks={name: Mark(0, True, clipped=True) for name in NODES}),
+        shot(5, 2, 460, 40, edges={"pub": Edge(0, True, found=2)}, skew_fs=None),
+        shot(6, 2, 461, 44, edges={name: Edge(0, True, clipped=True) for name in NODES}),
     ]
     result = analyse(run(shots))
     counts = result.counts
@@ -173,9 +165,7 @@ def test_drift_is_what_moves_at_every_n() -> None:
         dataclasses.replace(each, skew_fs=(each.skew_fs or 0) + round(each.number * 3 * US))
         for each in shots
     ]
-    still, drifting = (only(analyse(run(each)), SKEW).drift for each in (shots, moved))
-    assert still is not None
-    assert drifting is not None
+    still, drifting = (known(only(analyse(run(each)), SKEW).drift) for each in (shots, moved))
     assert not still.significant
     assert drifting.significant
     assert drifting.us_per_hour.value == pytest.approx(3 / 9 * 3600, rel=0.3)
@@ -191,9 +181,9 @@ def test_verdicts_are_for_each_n_and_the_worst_stands_first(published: Result) -
     order = [FAILS, NOT_PROVEN, HOLDS]
     states = [order.index(each.state) for each in published.verdicts]
     assert states == sorted(states)
-    known = {(each.limit.name, each.of): each.state for each in published.verdicts}
-    assert known["published-skew", "N = 100"] == FAILS
-    assert known["published-latency", "N = 2"] == FAILS
+    state_of = {(each.limit.name, each.of): each.state for each in published.verdicts}
+    assert state_of["published-skew", "N = 100"] == FAILS
+    assert state_of["published-latency", "N = 2"] == FAILS
     assert all(each.sentence.startswith(each.of) for each in published.verdicts)
 
 
@@ -242,8 +232,7 @@ def test_shots_of_unknown_n_make_one_row_and_one_verdict() -> None:
 
 
 def test_pairs_are_the_median_of_the_later_name_minus_the_earlier(published: Result) -> None:
-    pairs = published.pairs
-    assert pairs is not None
+    pairs = known(published.pairs)
     assert pairs.nodes == NODES
     latency, skew = only(published, LATENCY).values_us, only(published, SKEW).values_us
     assert pairs.median_us[0, 1] == pytest.approx(np.median(latency))
@@ -253,14 +242,13 @@ def test_pairs_are_the_median_of_the_later_name_minus_the_earlier(published: Res
 
 
 def test_two_nodes_make_no_matrix_and_nodes_that_never_meet_have_no_number() -> None:
-    two = [shot(1, 2, 5, 1, marks={"pub": Mark(0, True), "first": Mark(US, True)})]
+    two = [shot(1, 2, 5, 1, edges={"pub": Edge(0, True), "first": Edge(US, True)})]
     assert analyse(run(two)).pairs is None
     apart = [
-        shot(1, 2, 5, 1, marks={"pub": Mark(0, True), "first": Mark(US, True)}),
-        shot(2, 2, 5, 1, marks={"pub": Mark(0, True), "last": Mark(2 * US, True)}),
+        shot(1, 2, 5, 1, edges={"pub": Edge(0, True), "first": Edge(US, True)}),
+        shot(2, 2, 5, 1, edges={"pub": Edge(0, True), "last": Edge(2 * US, True)}),
     ]
-    pairs = analyse(run(apart)).pairs
-    assert pairs is not None
+    pairs = known(analyse(run(apart)).pairs)
     assert np.isnan(pairs.median_us[1, 2])
     assert pairs.n[1, 2] == 0
 
@@ -271,7 +259,7 @@ def pps(name: str, offset_us: float, n: int = 400) -> list[Shot]:
         Shot(
             place,
             started_ns=10**18 + place * 10**9,
-            marks={"ref": Mark(0, True), name: Mark(0, True)},
+            edges={"ref": Edge(0, True), name: Edge(0, True)},
             clock_fs={name: round(chance.normal(offset_us, 1) * US)},
         )
         for place in range(1, n + 1)
@@ -402,13 +390,13 @@ def test_a_clock_that_never_answered_is_not_proven() -> None:
 def clocked(offsets_us: Sequence[float], **more: float) -> Measurement:
     """Shots of one clock, one a second, None where its edge is missing."""
     made = Measurement("pps", CLOCK, nodes=("ref", "a"), reference="ref", **more)  # type: ignore[arg-type]
-    known = np.isfinite(offsets_us)
+    seen = np.isfinite(offsets_us)
     made.shots = [
         Shot(place, clock_fs={"a": round(each * US)}) if fine else Shot(place, 0, MISSED, "None.")
-        for place, (each, fine) in enumerate(zip(offsets_us, known, strict=True), 1)
+        for place, (each, fine) in enumerate(zip(offsets_us, seen, strict=True), 1)
     ]
-    seconds = np.arange(len(offsets_us), dtype=np.float64)[known]
-    errors_ns = np.asarray(offsets_us)[known] * 1e3
+    seconds = np.arange(len(offsets_us), dtype=np.float64)[seen]
+    errors_ns = np.asarray(offsets_us)[seen] * 1e3
     made.time_errors = [TimeErrors("a", seconds, errors_ns, source="pps edges")]
     return made
 
@@ -461,7 +449,7 @@ def test_numbers_that_no_run_can_have_are_left_out() -> None:
     shots = [
         shot(1, 2, 462, 47),
         shot(2, 2, 462, 47, skew_fs=far, started_ns=far),
-        shot(3, 2, 462, 47, latency_fs=-far, marks={"pub": Mark(far, True), "last": Mark(0, True)}),
+        shot(3, 2, 462, 47, latency_fs=-far, edges={"pub": Edge(far, True), "last": Edge(0, True)}),
     ]
     result = analyse(run(shots))
     assert only(result, SKEW).values_us.tolist() == pytest.approx([47, 47])

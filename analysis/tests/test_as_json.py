@@ -12,9 +12,9 @@ import pytest
 
 from analysis.tests.report_hostile import ODD, hostile_result
 from analysis.tests.report_samples import (
+    HARDWARE,
     PATHOLOGICAL,
     clock_result,
-    compare_results,
     mixed_result,
     skew_result,
 )
@@ -37,7 +37,7 @@ def test_it_says_its_format_and_whether_the_limits_hold() -> None:
 
 
 def test_it_holds_only_when_every_verdict_does() -> None:
-    software, hardware = compare_results()
+    software, hardware = skew_result(), skew_result(broker=HARDWARE, missed=0)
     assert as_json([hardware])["holds"] is True
     assert as_json([software, hardware])["holds"] is False
 

@@ -28,7 +28,7 @@ def test_title_answer_numbers_table_and_verdicts_come_in_this_order() -> None:
 
 def test_shots_of_different_n_are_in_no_row_together() -> None:
     table = as_text([skew_result()]).split("|skew|, us\n")[1].split("\n\n")[0]
-    assert re.findall(r"(?m)^ +(\S+) +40 ", table) == ["2", "10", "50", "100"]
+    assert re.findall(r"(?m)^ *(\S+) +40 ", table) == ["2", "10", "50", "100"]
 
 
 def test_a_negative_skew_is_counted_and_explained() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.tests.known import ends, known
 from mqtick.analysis.clocks.convergence import converged_from
 from mqtick.analysis.clocks.grid import evenly, gaps, median_interval
 from mqtick.analysis.clocks.summary import summarise_clock
@@ -39,9 +42,7 @@ def test_a_clock_that_was_right_from_the_start_converged_at_once() -> None:
 def test_a_clock_that_finds_its_time_converges_when_it_is_near(seed: int) -> None:
     n = 600
     away = 1e7 * np.exp(-np.arange(n) / 10)  # within 3 spreads after 81 samples
-    found = converged_from(away + noise(n, 1000.0, seed))
-    assert found is not None
-    assert 65 <= found <= 90
+    assert 65 <= known(converged_from(away + noise(n, 1000.0, seed))) <= 90
 
 
 def test_one_outlier_is_no_convergence_undone() -> None:
@@ -69,7 +70,9 @@ def test_a_clock_that_drifts_away_never_converged_and_all_of_it_counts() -> None
 
 def test_few_samples_do_not_tell() -> None:
     assert converged_from(noise(19)) is None
-    assert "19 samples do not show" in summarise_clock(errors(noise(19))).notes[0]
+    summary = summarise_clock(errors(noise(19), 7.0 + np.arange(19.0)))
+    assert "19 samples do not show" in summary.notes[0]
+    assert summary.after.error_ns.size == 19
 
 
 def test_a_clock_that_never_moves_converged_at_once() -> None:
@@ -91,7 +94,7 @@ def test_even_samples_stay_as_they_are() -> None:
     assert even.interval_s == 16.0
     assert len(even.parts) == 1
     assert even.parts[0] == pytest.approx(x)
-    assert (even.left_out, even.repeated, even.note) == (0, 0, "")
+    assert even.note == ""
 
 
 def test_a_ramp_stays_a_ramp_however_uneven_its_samples_are() -> None:
@@ -100,16 +103,16 @@ def test_a_ramp_stays_a_ramp_however_uneven_its_samples_are() -> None:
     even = evenly(seconds, 40_000.0 * seconds)
     steps = np.diff(even.parts[0])
     assert steps == pytest.approx(np.full(steps.size, 40_000.0 * even.interval_s))
-    assert even.farthest_s < even.interval_s
     assert f"on a grid of {even.interval_s:.4g} s" in even.note
-    assert f"{even.left_out} samples are nearest to no instant" in even.note
+    assert re.search(r"[0-9]+ samples are nearest to no instant and were left out", even.note)
 
 
 def test_a_lost_sample_is_replaced_by_its_neighbour_and_counted() -> None:
     seconds = np.delete(np.arange(20.0), 7)
     even = evenly(seconds, noise(19))
     assert even.parts[0].size == 20
-    assert (even.left_out, even.repeated) == (0, 1)
+    assert "left out" not in even.note
+    assert "1 of 20 instants share a sample" in even.note
 
 
 def test_a_gap_parts_the_series_and_nothing_is_put_into_it() -> None:
@@ -144,9 +147,8 @@ def test_constant_part_and_spread_are_told_apart() -> None:
     summary = summarise_clock(errors(12_000.0 + noise(2000)))
     constant, spread = summary.constant_us, summary.spread_us
     assert constant.value == pytest.approx(12.0, abs=0.1)
-    assert constant.low is not None
-    assert constant.high is not None
-    assert constant.low < 12.0 < constant.high
+    low, high = ends(constant)
+    assert low < 12.0 < high
     assert spread.value == pytest.approx(1.0, abs=0.1)
     assert summary.most_us == pytest.approx(summary.absolute.most)
     assert summary.interval_s == 2.0
@@ -160,10 +162,8 @@ def test_the_interval_of_the_constant_part_respects_that_errors_hang_together() 
     slow *= white.std() / slow.std()
 
     def width(x: Floats) -> float:
-        constant = summarise_clock(errors(x)).constant_us
-        assert constant.low is not None
-        assert constant.high is not None
-        return constant.high - constant.low
+        low, high = ends(summarise_clock(errors(x)).constant_us)
+        return high - low
 
     assert width(slow) > 4 * width(white)
 
@@ -171,8 +171,7 @@ def test_the_interval_of_the_constant_part_respects_that_errors_hang_together() 
 def test_before_convergence_nothing_counts() -> None:
     x = noise(600) + 1e9 * np.exp(-np.arange(600) / 5)
     summary = summarise_clock(errors(x))
-    assert summary.converged_after_s is not None
-    assert 60 < summary.converged_after_s < 200
+    assert 60 < known(summary.converged_after_s) < 200
     assert summary.most_us < 10
     assert summary.absolute.n < 600
 
@@ -193,23 +192,17 @@ def test_a_clocks_seconds_may_begin_anywhere(begin_s: float, away: int) -> None:
     summary = summarise_clock(errors(x, seconds, reach_ns=1.0))
     assert summary.after.error_ns.tolist() == x[away:].tolist()
     assert summary.after.seconds[0] == seconds[away]
-    assert summary.after.lower_ns is not None
-    assert summary.after.lower_ns.size == 100 - away
+    assert known(summary.after.lower_ns).size == 100 - away
     assert summary.absolute.n == 100 - away
     assert summary.holdovers[0].begin_s == seconds[49]
     assert summary.holdovers[0].end_s == seconds[50]
 
 
-def test_a_clock_that_never_converged_is_all_after_it() -> None:
-    summary = summarise_clock(errors(noise(19), 7.0 + np.arange(19.0)))
-    assert summary.after.error_ns.size == 19
-
-
 def test_masks_are_judged_with_the_uncertainty_after_convergence() -> None:
     x = np.concatenate((np.full(40, 1e6), noise(160, 1.0)))
     off_ns = np.where(np.arange(200) < 40, 1e3, 1.0)
-    known = summarise_clock(errors(x), 0.95, off_ns)
-    assert [each.holds for each in known.masks if each.measure == "max|TE|"] == [True] * 3
+    certain = summarise_clock(errors(x), 0.95, off_ns)
+    assert [each.holds for each in certain.masks if each.measure == "max|TE|"] == [True] * 3
     unknown = summarise_clock(errors(x), 0.95, np.inf)
     assert {each.holds for each in unknown.masks} == {None}
 
@@ -234,16 +227,13 @@ def test_a_missing_bound_leaves_nothing_out() -> None:
     assert summarise_clock(half).outside == 10
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 15])
+@pytest.mark.parametrize("n", [1, 2, 3, 15])
 def test_a_few_samples_are_summarised_without_stability(n: int) -> None:
     summary = summarise_clock(errors(noise(n)))
     assert summary.deviations == ()
     assert summary.absolute.n == n
     assert [each.measure for each in summary.masks] == ["max|TE|"] * 3
     assert "MTIE, TDEV and ADEV need 16 samples" in summary.notes[-1]
-
-
-def test_sixteen_samples_have_a_stability() -> None:
     assert len(summarise_clock(errors(noise(16))).deviations) == 3
 
 

@@ -1,57 +1,43 @@
-"""Exact distributions, against scipy's."""
+"""Exact bounds of shares, ranks and numbers of shots."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.tests.known import known
+from mqtick.analysis.clocks.masks import FEWEST_FOR_MASKS
 from mqtick.analysis.statistics.exact import (
-    beta_quantile,
-    beta_share,
     rank_above,
     rank_below,
     share_at_least,
     share_at_most,
     shots_to_tell,
+    shots_with,
     student_quantile,
 )
-from mqtick.analysis.statistics.shots import shots_with, table
+from mqtick.analysis.statistics.shots import table
 
-VECTORS: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "vectors" / "statistics.json").read_text(encoding="utf-8")
+
+@pytest.mark.parametrize(
+    ("beyond", "n"), [(0, 20), (1, 20), (5, 20), (20, 20), (3, 1000), (10, 100_000)]
 )
+def test_clopper_and_pearsons_interval_is_scipys(beyond: int, n: int) -> None:
+    low, high = scipy.stats.binomtest(beyond, n).proportion_ci(0.95, "exact")
+    assert share_at_least(beyond, n, 0.975) == pytest.approx(low, rel=1e-6, abs=1e-12)
+    assert share_at_most(beyond, n, 0.975) == pytest.approx(high, rel=1e-6)
 
 
-def test_the_beta_function_is_scipys() -> None:
-    for a, b, x, expected in VECTORS["beta_share"]:
-        assert beta_share(a, b, x) == pytest.approx(expected, rel=1e-7, abs=1e-10)
-
-
-def test_students_quantiles_are_scipys() -> None:
-    for share, degrees, expected in VECTORS["student"]:
-        assert student_quantile(share, degrees) == pytest.approx(expected, rel=1e-6)
-
-
-def test_clopper_and_pearsons_interval_is_scipys() -> None:
-    for beyond, n, low, high in VECTORS["clopper_pearson"]:
-        assert share_at_least(beyond, n, 0.975) == pytest.approx(low, rel=1e-6, abs=1e-12)
-        assert share_at_most(beyond, n, 0.975) == pytest.approx(high, rel=1e-6)
-
-
-def test_ranks_that_bound_a_quantile_are_scipys() -> None:
-    for case in VECTORS["quantiles"]:
-        values = sorted(case["values"])
-        n = len(values)
-        low = rank_below(n, n, case["share"], 0.025)
-        high = rank_above(n, n, case["share"], 0.025)
-        assert (None if low is None else values[low - 1]) == case["low"]
-        assert (None if high is None else values[high - 1]) == case["high"]
+@pytest.mark.parametrize(
+    ("degrees", "published"), [(1, 12.706), (2, 4.303), (19, 2.093), (100, 1.984)]
+)
+def test_students_quantiles_are_those_of_the_tables(degrees: float, published: float) -> None:
+    assert round(student_quantile(0.975, degrees), 3) == published
+    assert student_quantile(0.025, degrees) == pytest.approx(-student_quantile(0.975, degrees))
 
 
 @given(st.integers(1, 300), st.floats(0.01, 0.99))
@@ -68,19 +54,18 @@ def test_a_rank_bounds_no_tighter_than_the_binomial_chance_allows(n: int, share:
     else:
         assert chance_below(rank) <= 0.05 * (1 + 1e-6)
         assert rank == 1 or chance_below(rank - 1) > 0.05 * (1 - 1e-6)
-
-
-@given(st.floats(0.5, 500), st.floats(0.5, 500), st.floats(0.001, 0.999))
-@settings(max_examples=40)
-def test_a_quantile_undoes_a_share(a: float, b: float, share: float) -> None:
-    x = beta_quantile(a, b, share)
-    assert x <= 1e-12 or x >= 1 - 1e-12 or beta_share(a, b, x) == pytest.approx(share, abs=1e-6)
+    mirrored = rank_below(n, n, 1 - share, 0.05)
+    assert mirrored == (None if rank is None else n + 1 - rank)
 
 
 @pytest.mark.parametrize(("allowed", "shots"), [(0.5, 5), (0.05, 59), (0.01, 299), (0.001, 2995)])
 def test_so_many_shots_without_one_beyond_prove_a_quantile(allowed: float, shots: int) -> None:
     """The well-known sizes of a sample after Wilks, Annals of Mathematical Statistics 12, 1941."""
-    assert shots_to_tell(allowed, 0.0, 0.95) == shots
+    assert shots_to_tell(allowed, 0.0, 0.95) == shots_with(allowed, 0, 0.95) == shots
+
+
+def test_a_mask_takes_as_many_samples_as_a_maximum() -> None:
+    assert shots_with(0.05, 0, 0.95) == FEWEST_FOR_MASKS
 
 
 @pytest.mark.parametrize(("beyond", "shots"), [(0, 299), (1, 473), (2, 628)])
@@ -106,7 +91,5 @@ def test_what_fails_by_far_takes_few_shots() -> None:
 def test_fewer_effective_values_bound_less() -> None:
     assert rank_above(1000, 1000, 0.99, 0.025) is not None
     assert rank_above(1000, 300, 0.99, 0.025) is None
-    tight, wide = rank_above(1000, 1000, 0.5, 0.025), rank_above(1000, 50, 0.5, 0.025)
-    assert tight is not None
-    assert wide is not None
+    tight, wide = (known(rank_above(1000, worth, 0.5, 0.025)) for worth in (1000, 50))
     assert tight < wide

@@ -24,7 +24,6 @@ from mqtick.analysis.report.numbers import told
 from mqtick.analysis.report.style import drawing
 from mqtick.analysis.report.svg import svg_of
 from mqtick.analysis.results.result import Result
-from mqtick.analysis.statistics.estimate import Estimate
 
 WIDE, PHONE = 7.6, 3.7
 
@@ -49,15 +48,15 @@ def _odd_clock() -> Result:
 
 def _odd_shots() -> Result:
     """Return shots without an edge in the example, with holes in pairs and traces."""
-    result = skew_result(5, nodes=("publisher", *ODD), pairs=True)
+    result = skew_result(5, nodes=("publisher", *ODD))
     example, pairs = result.measurement.example, result.pairs
     assert example is not None
     assert pairs is not None
     traces = dict(example.traces)
     traces["a b"] = (np.array([0.0, np.nan, 2.0]), np.array([1.0, 1.0, np.nan]))
     traces["a/b"] = (np.array([]), np.array([]))
-    marks = {name: mark for name, mark in example.marks.items() if name != "<&>"}
-    example = replace(example, traces=traces, marks=marks)
+    marks = {name: mark for name, mark in example.edges.items() if name != "<&>"}
+    example = replace(example, traces=traces, edges=marks)
     median = pairs.median_us.copy()
     median[0, :], median[2, 1] = np.nan, np.nan
     measurement = replace(result.measurement, example=example)
@@ -111,6 +110,7 @@ def test_a_run_has_the_figures_for_which_it_has_data() -> None:
         "ecdf-latency",
         "over-time-latency",
         "waveforms",
+        "pairs",
     ]
 
 
@@ -162,7 +162,7 @@ def test_shots_without_instants_are_shown_over_their_numbers() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("simulated", [True, False])
 def test_simulated_is_written_in_every_figure_of_a_simulated_run(simulated: bool) -> None:
-    results = [skew_result(simulated=simulated, pairs=True), clock_result(400, simulated=simulated)]
+    results = [skew_result(simulated=simulated), clock_result(400, simulated=simulated)]
     for result in results:
         for picture in pictures_of([result]):
             told = [text.get_text() for text in picture.draw(PHONE).texts]
@@ -271,19 +271,3 @@ def test_the_mean_of_skew_is_that_of_its_size_as_its_line_and_limit_are() -> Non
     mean = result.quantities[0].rows[0].absolute
     assert mean is not None
     assert growth.alt == f"Mean |skew|: {told(mean.mean)} at 2 subscribers."
-
-
-@pytest.mark.parametrize("ends", [(-900.0, 1e6), (1e-9, 50.0)])
-def test_an_interval_that_leaves_the_axis_ends_there_in_an_arrow(ends: tuple[float, float]) -> None:
-    result = skew_result(latency=False)
-    quantity = result.quantities[0]
-    row = quantity.rows[0]
-    assert row.absolute is not None
-    absolute = replace(row.absolute, mean=Estimate(row.absolute.mean.value, *ends))
-    quantity = replace(quantity, rows=(replace(row, absolute=absolute), *quantity.rows[1:]))
-    figure = pictures_of([replace(result, quantities=(quantity,))])[0].draw(PHONE)
-    low, high = figure.axes[0].get_ylim()
-    thick = [line for line in figure.axes[0].lines if line.get_linewidth() == 4]
-    assert len(thick) == 4
-    assert all(low <= y <= high for line in thick for y in np.asarray(line.get_ydata(), float))
-    assert "v" in {line.get_marker() for line in figure.axes[0].lines}

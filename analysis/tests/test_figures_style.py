@@ -5,15 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.analysis.report.figures.labels import spread
 from mqtick.analysis.report.figures.scales import axis_scale
 from mqtick.analysis.report.numbers import short
 from mqtick.analysis.report.style import (
     GRID,
     INKS,
     PAPER,
-    drawing,
-    text_inches,
+    shortened,
     wrapped,
 )
 
@@ -55,32 +53,6 @@ def test_numbers_are_written_as_people_write_them(value: float, text: str) -> No
     assert short(value) == text
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 3)), max_size=12),
-)
-def test_labels_that_are_spread_do_not_overlap_and_keep_their_order(
-    labels: list[tuple[float, float]],
-) -> None:
-    labels.sort()
-    sizes = [size for _, size in labels]
-    placed = spread([place for place, _ in labels], sizes, 0.0, 40.0)
-    for index in range(1, len(placed)):
-        room = placed[index] - placed[index - 1]
-        assert room >= (sizes[index] + sizes[index - 1]) / 2 - 1e-9
-    if placed:
-        assert placed[0] - sizes[0] / 2 >= -1e-9
-        assert placed[-1] + sizes[-1] / 2 <= 40.0 + 1e-9
-
-
-@given(st.text(max_size=30), st.floats(0.3, 3.0), st.integers(1, 3))
-def test_wrapped_text_stays_within_its_width_and_lines(text: str, width: float, lines: int) -> None:
-    with drawing():
-        found = wrapped(text, width, lines=lines)
-        assert found.count("\n") < lines
-        assert text_inches(found) <= width + 1e-9
-    assert all(line.replace("\N{NO-BREAK SPACE}", " ").isprintable() for line in found.split("\n"))
-
-
 @given(st.lists(st.floats(-1e12, 1e12) | st.just(float("nan")), max_size=20))
 def test_every_scale_holds_its_values(values: list[float]) -> None:
     for options in ({}, {"log_ratio": 1.5}, {"from_zero": True}, {"log_ratio": float("inf")}):
@@ -91,3 +63,16 @@ def test_every_scale_holds_its_values(values: list[float]) -> None:
         known = [value for value in values if np.isfinite(value)]
         spare = 1e-12 * max(map(abs, known), default=0.0) + 1e-30
         assert all(scale.low - spare <= value <= scale.high + spare for value in known)
+
+
+@given(st.text(max_size=60), st.floats(0.5, 7.0), st.integers(1, 3))
+def test_text_is_cut_to_its_width_and_lines(text: str, width: float, lines: int) -> None:
+    found = wrapped(text, width, lines).split("\n")
+    assert len(found) <= lines
+    for line in (*found, shortened(text, width)):
+        assert len(line) <= max(width / 0.08, 4)
+        assert line.replace("\N{NO-BREAK SPACE}", " ").isprintable()
+
+
+def test_a_name_that_is_too_long_keeps_its_end() -> None:
+    assert shortened("raspberry-pi-in-rack-23", 1.0) == "raspbe…ck-23"

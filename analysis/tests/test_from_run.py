@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.tests.wave_parts import PPS_LAYOUT, SKEW_LAYOUT, US, channel, record_of, wave
 from mqtick.analysis.measurement import CAPTURED, MISSED, REFUSED, Measurement
 from mqtick.analysis.runs import from_run
-from mqtick.analysis.runs.choose import judge
 from mqtick.analysis.runs.from_run import measurement_from_run
-from mqtick.analysis.runs.layout import Layout, Trigger
-from mqtick.analysis.runs.run_folder import Run, RunFolderError, create_run, load_run, shot_path
-from mqtick.analysis.runs.shot import ShotMeta, write_shot
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.edges import Edge
+from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.layout import Layout, Trigger
+from mqtick.recording.run_folder import Run, RunFolderError, create_run, load_run, shot_path
+from mqtick.recording.shot import Shot, write_shot
+from mqtick.recording.waveform import Waveform
+from recording.tests.wave_parts import PPS_LAYOUT, SKEW_LAYOUT, US, channel, record_of, wave
 
 BEGUN_NS = 1_790_000_000 * 10**9
 
@@ -34,22 +35,10 @@ class Folder:
     def add(self, waves: dict[str, Waveform], keep: bool = True, **changes: Any) -> Path:
         """Write a shot that was judged by the bench; `keep` False: without its waveforms."""
         self.number += 1
-        found = judge(self.layout, waves)
-        meta = ShotMeta(
-            self.number,
-            1,
-            2,
-            MISSED if found.reason else CAPTURED,
-            found.reason,
-            BEGUN_NS + self.number * 10**9,
-            found.latency_fs,
-            found.skew_fs,
-            found.clock_fs,
-            found.edges_fs,
-            found.edges_found,
-        )
+        known = Shot(self.number, 2, started_ns=BEGUN_NS + self.number * 10**9)
+        (shot,) = judge(self.layout, look_at_all(self.layout, waves), known=known)
         path = shot_path(self.path, self.number)
-        write_shot(path, replace(meta, **changes), waves if keep else {})
+        write_shot(path, replace(shot, **changes), waves if keep else {})
         return path
 
     def read(self, **options: Any) -> Measurement:
@@ -79,8 +68,8 @@ def test_edges_are_found_anew_with_their_uncertainty(folder: Folder) -> None:
     ]
     assert found.nodes == ("pub", "near", "far")
     assert (found.reference, found.first, found.last) == ("pub", "near", "far")
-    assert all(0 < mark.uncertainty_fs < US for mark in found.shots[0].marks.values())
-    assert found.shots[0].marks["pub"].instant_fs == 0
+    assert all(0 < mark.uncertainty_fs < US for mark in found.shots[0].edges.values())
+    assert found.shots[0].edges["pub"].instant_fs == 0
     assert (found.title, found.kind, found.simulated) == ("µs", "skew", False)
     assert not found.notes
     assert not found.damaged
@@ -88,7 +77,10 @@ def test_edges_are_found_anew_with_their_uncertainty(folder: Folder) -> None:
 
 def test_what_differs_from_what_the_bench_found_is_said(folder: Folder) -> None:
     folder.add(three())
-    folder.add(three(), edges_fs={"pub": 0, "near": 49 * US, "far": 80 * US})
+    folder.add(
+        three(),
+        edges={"pub": Edge(0, True), "near": Edge(49 * US, True), "far": Edge(80 * US, True)},
+    )
     folder.add(three(), outcome=MISSED, reason="another version")
     found = folder.read()
     assert [each.outcome for each in found.shots] == [CAPTURED] * 3
@@ -120,11 +112,11 @@ def test_a_shot_that_is_missed_when_judged_anew_has_its_reason(folder: Folder) -
 
 def test_a_shot_without_waveforms_has_the_edges_that_the_bench_found(folder: Folder) -> None:
     folder.add(three(), keep=False)
-    folder.add({}, outcome=REFUSED, reason="No crowd.", edges_fs={})
-    folder.add({}, outcome=MISSED, reason="No trigger.", edges_fs={})
+    folder.add({}, outcome=REFUSED, reason="No crowd.", edges={})
+    folder.add({}, outcome=MISSED, reason="No trigger.", edges={})
     found = folder.read()
     assert found.shots[0].skew_fs == pytest.approx(30 * US, abs=US)
-    assert found.shots[0].marks["far"].uncertainty_fs == 0
+    assert found.shots[0].edges["far"].uncertainty_fs == 0
     assert [s.outcome for s in found.shots] == [CAPTURED, REFUSED, MISSED]
     assert [s.reason for s in found.shots[1:]] == ["No crowd.", "No trigger."]
     assert found.notes == [
@@ -167,7 +159,7 @@ def test_the_second_instruments_trigger_is_no_node(tmp_path: Path) -> None:
     folder.add(three() | {"pub2": wave(0), "other": wave(60)})
     found = folder.read()
     assert found.nodes == ("pub", "near", "far", "other")
-    assert set(found.shots[0].marks) == set(found.nodes)
+    assert set(found.shots[0].edges) == set(found.nodes)
 
 
 def test_clocks_have_their_time_errors_on_whole_seconds(clocks: Folder) -> None:
@@ -192,7 +184,7 @@ def test_the_example_is_the_shot_nearest_to_the_medians_of_the_largest_n(folder:
     us, volts = example.traces["far"]
     assert float(np.interp(90, us, volts)) == pytest.approx(0, abs=0.1)
     assert float(np.interp(100, us, volts)) == pytest.approx(3.2, abs=0.1)
-    assert set(example.marks) == set(example.traces) == {"pub", "near", "far"}
+    assert set(example.edges) == set(example.traces) == {"pub", "near", "far"}
 
 
 def test_progress_is_told(folder: Folder) -> None:
@@ -220,7 +212,7 @@ def test_several_processes_find_what_one_does(
 def test_a_process_that_is_killed_is_told(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(40):
         folder.add(three())
-    monkeypatch.setattr(from_run, "read_shot", lambda _path: os._exit(9))
+    monkeypatch.setattr(from_run, "read_whole_shot", lambda _path: os._exit(9))
     with pytest.raises(RunFolderError, match="killed"):
         folder.read(processes=2)
 

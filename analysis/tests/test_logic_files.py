@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mqtick.analysis.readers.bits import transitions_of_bits
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.readers.sigrok import SigrokFileError
 from mqtick.analysis.readers.vcd import VcdError
-from mqtick.analysis.signals.capture import CaptureError
-from mqtick.analysis.signals.transitions import Transitions
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.bits import transitions_of_bits
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.sigrok import SigrokFileError
+from mqtick.recording.transitions import Transitions
+from mqtick.recording.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 HEAD = "$timescale 1 ns $end $scope module top $end $var wire 1 ! D0 $end "

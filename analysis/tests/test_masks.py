@@ -1,4 +1,4 @@
-"""Masks of standards: their values, and what is judged by them."""
+"""Masks of standards: their values, and what is said by them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mqtick.analysis.clocks.deviation import Deviation
-from mqtick.analysis.clocks.masks import MASKS, MAXIMUM, Mask, MaskVerdict, judge_masks
+from mqtick.analysis.clocks.masks import MASKS, MAXIMUM, Mask, MaskVerdict, mask_verdicts
 from mqtick.analysis.clocks.stability import tdev
 
 
@@ -44,8 +44,8 @@ def test_a_mask_has_the_values_of_its_standard(
 
 def test_pieces_meet_where_one_ends_and_the_next_begins() -> None:
     for each in MASKS:
-        for piece in each.pieces[1:]:
-            before, after = each.at([piece.begin_s, piece.begin_s * (1 + 1e-9)])
+        for begin_s, _, _ in each.pieces[1:]:
+            before, after = each.at([begin_s, begin_s * (1 + 1e-9)])
             assert after == pytest.approx(before, rel=0.06), (each.name, each.measure)
 
 
@@ -70,38 +70,38 @@ def only(found: tuple[MaskVerdict, ...]) -> MaskVerdict:
 def test_the_worst_tau_decides() -> None:
     chosen = mask("G.8272 PRTC-A", "MTIE")
     good = deviation("MTIE", [1, 10, 1000], [20.0, 27.0, 99.0])
-    assert judge_masks([good], None, [chosen], samples=2000) == (
+    assert mask_verdicts([good], None, [chosen], samples=2000) == (
         MaskVerdict("G.8272 PRTC-A", "MTIE", True, 0.99, 1000.0, chosen.source),
     )
     bad = deviation("MTIE", [1, 10, 1000], [20.0, 55.5, 120.0])
-    assert judge_masks([bad], None, [chosen], samples=2000) == (
+    assert mask_verdicts([bad], None, [chosen], samples=2000) == (
         MaskVerdict("G.8272 PRTC-A", "MTIE", False, 2.0, 10.0, chosen.source),
     )
 
 
 def test_without_a_common_tau_nothing_is_decided() -> None:
     chosen = mask("G.811 PRC", "TDEV")
-    found = judge_masks([deviation("TDEV", [0.01], [1.0])], None, [chosen], samples=100)
+    found = mask_verdicts([deviation("TDEV", [0.01], [1.0])], None, [chosen], samples=100)
     assert found == (MaskVerdict("G.811 PRC", "TDEV", None, None, None, chosen.source),)
 
 
 def test_the_largest_error_is_judged_without_a_tau() -> None:
-    found = {each.mask: each for each in judge_masks([], 50.0, samples=100)}
+    found = {each.mask: each for each in mask_verdicts([], 50.0, samples=100)}
     assert found["G.8272 PRTC-A"].holds
     assert not found["G.8272 PRTC-B"].holds
     assert found["G.8272 PRTC-B"].worst_ratio == pytest.approx(50 / 40)
     assert all(each.worst_tau_s is None for each in found.values())
-    assert judge_masks([], None, samples=100) == ()
+    assert mask_verdicts([], None, samples=100) == ()
 
 
 def test_a_clock_exactly_on_the_line_holds() -> None:
-    assert only(judge_masks([], 100.0, [mask("G.8272 PRTC-A", MAXIMUM)], samples=59)).holds
+    assert only(mask_verdicts([], 100.0, [mask("G.8272 PRTC-A", MAXIMUM)], samples=59)).holds
 
 
 def test_too_few_samples_keep_no_mask_but_one_breaks_it() -> None:
     chosen = [mask("G.8272 PRTC-A", MAXIMUM)]
-    assert only(judge_masks([], 1.0, chosen, samples=58)).holds is None
-    assert only(judge_masks([], 101.0, chosen, samples=1)).holds is False
+    assert only(mask_verdicts([], 1.0, chosen, samples=58)).holds is None
+    assert only(mask_verdicts([], 101.0, chosen, samples=1)).holds is False
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_the_measurements_uncertainty_leaves_open_is_not_told(
     def holds(value_ns: float, uncertainty_ns: float) -> bool | None:
         given = [] if measure == MAXIMUM else [deviation(measure, [1], [value_ns])]
         most_ns = value_ns if measure == MAXIMUM else None
-        found = judge_masks(given, most_ns, [chosen], samples=99, uncertainty_ns=uncertainty_ns)
+        found = mask_verdicts(given, most_ns, [chosen], samples=99, uncertainty_ns=uncertainty_ns)
         return only(found).holds
 
     for value_ns, known in ((inside_ns, True), (beyond_ns, False)):
@@ -130,5 +130,5 @@ def test_what_the_measurements_uncertainty_leaves_open_is_not_told(
 def test_an_error_of_every_sample_adds_no_more_to_tdev_than_is_allowed_for() -> None:
     """The worst errors of one size alternate: then every second difference is four of them."""
     x = np.tile([1.0, -1.0], 50)
-    (found,) = tdev(x, 1.0, [1]).value
+    (found,) = tdev([x], 1.0, [1]).value
     assert found == pytest.approx(4 / np.sqrt(6))

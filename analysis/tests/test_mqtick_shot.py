@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.tests.wave_parts import US, wave
 from mqtick.analysis import load
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.readers.sigrok import logic_waveform
-from mqtick.analysis.runs.shot import CAPTURED, MISSED, ShotMeta, write_shot
-from mqtick.analysis.signals.capture import CaptureError
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.shot import CAPTURED, MISSED, Shot, write_shot
+from mqtick.recording.sigrok import logic_waveform
+from recording.tests.wave_parts import US, wave
 
 BEGUN_NS = 1_790_000_000 * 10**9
 
 
 def shot(path: Path, simulated: bool = True) -> Path:
     """Write a record of three inputs, as the command does."""
-    meta = ShotMeta(1, 1, 0, CAPTURED, started_ns=BEGUN_NS, simulated=simulated)
+    meta = Shot(1, 0, CAPTURED, started_ns=BEGUN_NS, simulated=simulated)
     write_shot(path, meta, {"1": wave(0), "2": wave(50), "3": wave(80)})
     return path
 
@@ -44,7 +44,7 @@ def test_a_report_is_made_of_it(tmp_path: Path, simulated: bool) -> None:
 
 def test_a_shot_of_a_run_says_that_the_run_knows_more(tmp_path: Path) -> None:
     path = tmp_path / "000001.npz"
-    write_shot(path, ShotMeta(1, 1, 2, CAPTURED), {"publisher": wave(0), "first": wave(50)})
+    write_shot(path, Shot(1, 2, CAPTURED), {"publisher": wave(0), "first": wave(50)})
     found = load(path)
     assert found.shots[0].latency_fs == pytest.approx(50 * US, abs=US)
     assert "name the run's folder" in " ".join(found.notes)
@@ -52,7 +52,7 @@ def test_a_shot_of_a_run_says_that_the_run_knows_more(tmp_path: Path) -> None:
 
 def test_what_holds_no_waveform_or_is_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "missed.npz"
-    write_shot(path, ShotMeta(1, 1, 0, MISSED, "No trigger."), {})
+    write_shot(path, Shot(1, 0, MISSED, "No trigger."), {})
     with pytest.raises(CaptureError, match="No trigger"):
         list(open_capture(path).read())
     octets = shot(path).read_bytes()
@@ -71,7 +71,7 @@ def test_a_shot_of_a_logic_analyser_is_uncertain_by_half_a_sample(tmp_path: Path
         name: logic_waveform((at >= edge).astype(np.uint8), US, -US * 100 - US // 2)
         for name, edge in (("7", 101), ("8", 201))
     }
-    write_shot(path, ShotMeta(1, 1, 0, CAPTURED), waves)
+    write_shot(path, Shot(1, 0, CAPTURED), waves)
     found = load(path, channels={"publisher": "7", "first": "8"}).shots[0]
     assert found.latency_fs == 100 * US
-    assert found.marks["first"].uncertainty_fs == US // 2
+    assert found.edges["first"].uncertainty_fs == US // 2

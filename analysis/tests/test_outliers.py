@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.tests.edge_parts import digitised, gaussian, ringing
 from analysis.tests.text_files import CSV, read_text
 from mqtick.analysis import load
 from mqtick.analysis.captures.propose import propose
-from mqtick.analysis.signals.edges import EdgeError, find_edges, state_levels
-from mqtick.analysis.signals.quantise import waveform_of_volts
-from mqtick.analysis.signals.said import outliers_of
-from mqtick.analysis.signals.units import Floats
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.edges import EdgeError, find_edges, state_levels
+from mqtick.recording.quantise import waveform_of_volts
+from mqtick.recording.said import outliers_of
+from mqtick.recording.units import Floats
+from mqtick.recording.waveform import Waveform
+from recording.tests.edge_parts import digitised, gaussian, ringing
 
 SIZE = 20_000
 US_FS = 10**9
@@ -179,7 +179,7 @@ def test_three_rows_of_garbage_hide_no_edge_of_a_real_oscilloscope(
     tmp_path: Path, name: str, garbage: str
 ) -> None:
     lines = (CSV / f"{name}.csv").read_text().splitlines()
-    first = next(n for n, line in enumerate(lines) if n and line[:1] in "-0123456789")
+    first = next(n for n, line in enumerate(lines) if n and line[:1] in tuple("-0123456789"))
     wrong = [f"{line.split(',')[0]},{garbage}" for line in lines[first : first + 3]]
     path = tmp_path / "wrong.csv"
     path.write_text("\n".join([*lines[:first], *wrong, *lines[first + 3 :], ""]))

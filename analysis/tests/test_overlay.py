@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.analysis.signals.edges import find_edges
-from mqtick.analysis.signals.overlay import DRAWN_HEIGHT, thinned
-from mqtick.analysis.signals.transitions import Transitions
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.analysis.overlay import DRAWN_HEIGHT, thinned
+from mqtick.recording.edges import find_edges
+from mqtick.recording.transitions import Transitions
+from mqtick.recording.waveform import Waveform
 
 
 def waveform(codes: np.ndarray, interval_fs: int = 10**8) -> Waveform:

@@ -28,6 +28,7 @@ from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import in_words, interval_of, number, printed, value_of
 from mqtick.analysis.report.page import Drawn, page_of
 from mqtick.analysis.results.result import Result
+from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.limit import duration
 
@@ -78,7 +79,7 @@ def test_sentence_three_numbers_verdicts_and_figure_come_before_everything_else(
 
 
 def test_the_three_numbers_of_skew_are_mean_tail_and_the_brokers_figure_of_merit() -> None:
-    numbers = headlines_of([skew_result()])[0].numbers
+    numbers = headlines_of([skew_result(400, (2, 100))])[0].numbers
     assert [each.label.replace("\xa0", " ") for each in numbers] == [
         "mean |skew| at N = 100",
         "p99 |skew| at N = 100",
@@ -287,10 +288,12 @@ def test_many_missed_shots_are_told_beside_the_answer_and_marked_in_the_table() 
 
 def test_drift_is_told_over_the_run_and_of_a_long_one_for_each_hour() -> None:
     def told(seconds: float) -> str:
-        values = np.linspace(10.0, 20.0, 50)
-        return outline(
-            latency_result(values_us=values, seconds=np.linspace(0, seconds, 50))
-        ).said.partition("Drift of latency: ")[2]
+        result = latency_result(seconds=np.linspace(0, seconds, 60))
+        rate = 36_000 / seconds
+        drift = Drift(Estimate(rate, rate * 2 / 3, rate * 4 / 3), 10.0, significant=True)
+        quantity = replace(result.quantities[0], drift=drift)
+        said = outline(replace(result, quantities=(quantity,))).said
+        return said.partition("Drift of latency: ")[2]
 
     assert told(25.0).startswith("10.0 µs (95 % interval 6.7 to 13.3) over the run.")
     assert told(7200.0).startswith("5.00 µs (95 % interval 3.33 to 6.67) over an hour.")
@@ -312,9 +315,9 @@ def test_every_channel_says_how_its_edges_were_found() -> None:
     shots = [
         replace(
             shot,
-            marks={
+            edges={
                 name: replace(mark, quality="fitted", samples_in_rise=4.0)
-                for name, mark in shot.marks.items()
+                for name, mark in shot.edges.items()
                 if (name, shot.number) != ("rpi2", 2)
             },
         )

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from mqtick.analysis.readers.registry import FORMATS, open_capture
-from mqtick.analysis.signals.capture import Capture, CaptureError
-from mqtick.analysis.signals.transitions import Transitions
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.capture import Capture, CaptureError
+from mqtick.recording.transitions import Transitions
+from mqtick.recording.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 
@@ -41,7 +41,6 @@ FILES: dict[str, tuple[str, list[dict[str, int]]]] = {
     "tm_digital.wfm": ("Tektronix WFM", [{"d0": 0} | {f"d{bit}": 1 for bit in range(1, 8)}]),
     "rigolwfm_002.wfm": ("Tektronix WFM", [{"TEK-SYNTH": 610}]),
     "saleae_importer_v0.bin": ("Saleae binary", [{"saleae_importer_v0": 200}]),
-    "T0000CH1_cut.isf": ("Tektronix ISF", [{"CH1": 4000}, {"CH1": 1000}]),
 }
 
 
@@ -103,6 +102,7 @@ def archive(*names: str) -> bytes:
         (b"\x1f\x8b\x08\0" + bytes(20), "unpack it first"),
         (archive("meta.json", "digital-0.bin"), "Export Raw Data"),
         (archive("word/document.xml"), "no sigrok session"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(50), "an HDF5 file"),
         (bytes(range(128, 256)), "begins with the octets 80 81 82"),
         (bytes(1000), "of no known format"),
         (b"AG99" + bytes(300), "of no known format"),
@@ -178,6 +178,7 @@ def test_a_damaged_file_raises_nothing_else(name: str, tmp_path: Path) -> None:
     [
         *FILES,
         "lecroy_4.trc",
+        "T0000CH1_cut.isf",
         "SDS814X-zoom-z1.bin",
         "MSO5074-A.bin",
         "rs_rtp_03.bin",

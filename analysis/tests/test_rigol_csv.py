@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.tests.text_files import CSV, open_text, read_text, read_written, wave
-from mqtick.analysis.signals.capture import CaptureError
-from mqtick.analysis.signals.edges import find_edges
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.edges import find_edges
 
 NUMBERED = "X,CH1,CH2,Start,Increment,\r\nSequence,Volt,Volt,-1.0e-03,2.0e-06\r\n"
 

@@ -15,10 +15,16 @@ import pytest
 
 from mqtick.analysis.readers import rigol_wfm
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.signals.capture import CaptureError
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
+
+ISF = (
+    b":WFMOUTPRE:BYT_NR 1;BIT_NR 8;ENCDG BIN;BN_FMT RI;BYT_OR MSB;WFID "
+    b'"Ch2, DC coupling, 1.000V/div";NR_PT 100;PT_FMT Y;XUNIT "s";XINCR 4.0E-9;XZERO -2.0E-7;'
+    b'PT_OFF 5;YUNIT "V";YMULT 0.04;YOFF 10;YZERO 1.5;:CURVE #3100'
+)
 
 
 def only(path: Path) -> tuple[str, Waveform]:
@@ -37,6 +43,7 @@ def only(path: Path) -> tuple[str, Waveform]:
         ("lecroy_4.trc", "LeCroy TRC", "CH2", 502, 10**6, -120_745_007),
         ("trace1.000", "LeCroy TRC", "CH1", 5002, 10**6, -1_570_224_204),
         ("rs_rtp_03.bin", "Rohde & Schwarz binary", "CH1", 4000, 1_250_000_000, -25 * 10**11),
+        ("T0000CH1_cut.isf", "Tektronix ISF", "CH1", 4000, 8_000_000, 34_604_800_000_000),
     ],
 )
 def test_files_of_instruments_are_read(
@@ -55,6 +62,45 @@ def test_volts_of_the_siglent_are_those_that_were_put_in() -> None:
     # Its name says 3.0 V at a probe of 10x.
     _, waveform = only(BIN / "SDS814X-3v0-probe10x.bin")
     assert float(np.median(waveform.volts()[-500:])) == pytest.approx(3.0, abs=0.1)
+
+
+@pytest.mark.slow
+def test_volts_of_the_isf_are_those_that_isfreader_gives() -> None:
+    pytest.importorskip("RigolWFM")
+    file = open_capture(BIN / "T0000CH1_cut.isf")
+    (capture,) = file.read()
+    assert capture.signals["CH1"].volts()[:3] == pytest.approx([0.9] * 3)  # type: ignore[union-attr]
+    assert file.notes == ["Of several records in the file only the first one was read."]
+
+
+@pytest.mark.slow
+def test_an_isf_has_the_name_of_its_label_else_of_its_file(tmp_path: Path) -> None:
+    pytest.importorskip("RigolWFM")
+    path = tmp_path / "T0001CH3.ISF"
+    path.write_bytes(ISF + bytes(50) + b"\x64" * 50)
+    assert only(path)[0] == "CH2"
+    path.write_bytes(ISF.replace(b"WFID", b"NONE") + bytes(50) + b"\x64" * 50)
+    name, waveform = only(path)
+    assert (name, waveform.interval_fs, waveform.start_fs) == ("CH3", 4_000_000, -220_000_000)
+    assert waveform.volts()[[0, -1]] == pytest.approx([1.5 - 10 * 0.04, 1.5 + 90 * 0.04])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"RI", b"RP"),
+        (b"NR 1", b"NR 4"),
+        (b"RI", b"FP"),
+        (b"BIN", b"ASCII"),
+        (b"FMT Y", b"FMT ENV"),
+    ],
+)
+def test_an_isf_of_other_codes_is_refused(old: bytes, new: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("RigolWFM")
+    path = tmp_path / "a.isf"
+    path.write_bytes(ISF.replace(old, new) + bytes(100))
+    with pytest.raises(CaptureError, match=f"saved as .*{new.decode()}.*as CSV"):
+        open_capture(path)
 
 
 @pytest.mark.slow
@@ -96,12 +142,15 @@ def test_what_only_begins_as_a_rigol_file_is_refused(magic: bytes, tmp_path: Pat
             list(open_capture(path).read())
 
 
-@pytest.mark.parametrize("name", ["SDS814X-zoom-z1.bin", "lecroy_4.trc", "rs_rtp_03.bin"])
+@pytest.mark.parametrize(
+    "name",
+    ["SDS814X-zoom-z1.bin", "T0000CH1_cut.isf", "rs_rtp_03.bin", "agilent_1.bin", "tm_int8.wfm"],
+)
 def test_without_rigolwfm_the_way_to_get_it_is_said(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "RigolWFM", None)
-    monkeypatch.setitem(sys.modules, "RigolWFM.wfm", None)
+    for module in ("RigolWFM", *(each for each in sys.modules if each.startswith("RigolWFM."))):
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(CaptureError, match=r"pip install 'mqtick\[captures\]'`, or export"):
         open_capture(BIN / name)
 

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from analysis.tests.known import known
 from analysis.tests.sample_lines import EPOCH, REAL, SECOND, only, sample, written
 from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.client.pending import WallSample
-from mqtick.client.sample import Kind, Sample, Verdict
+from mqtick.client.sample import Kind, Sample, SampleVerdict
 from mqtick.client.sample_log import SampleLog
 
 
@@ -20,14 +21,12 @@ def test_a_line_of_a_real_client_is_recognised_and_read(tmp_path: Path) -> None:
     found = only(written(tmp_path, REAL.encode() + b"\n"))
     assert found.error_ns.tolist() == [1005.0]
     assert (found.seconds.tolist(), found.started_ns) == ([0.0], 1795208084297411627 + 1005)
-    assert found.lower_ns is not None
-    assert found.upper_ns is not None
-    assert (found.lower_ns.tolist(), found.upper_ns.tolist()) == ([-17393.0], [14725.0])
+    assert (known(found.lower_ns).tolist(), known(found.upper_ns).tolist()) == ([-17393], [14725])
     assert (found.name, found.source) == ("node 1", "samples of the client")
 
 
 def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
-    taken = Sample(Kind.ECHO, 7_000, 905, 900, None, 30, verdict=Verdict.USED)
+    taken = Sample(Kind.ECHO, 7_000, 905, 900, None, 30, verdict=SampleVerdict.USED)
     wall = WallSample(taken, -100, EPOCH)
     path = tmp_path / "log"
     log = SampleLog(str(path))
@@ -37,8 +36,7 @@ def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
     found = only(path)
     assert found.error_ns.tolist() == [wall.offset_ns] == [1005]
     assert found.started_ns == EPOCH + 1005
-    assert found.lower_ns is not None
-    assert found.lower_ns.tolist() == [1000]
+    assert known(found.lower_ns).tolist() == [1000]
     assert found.upper_ns is None
 
 
@@ -97,9 +95,7 @@ def test_a_bound_that_nothing_guarantees_is_none(tmp_path: Path) -> None:
     assert found.upper_ns is None
     assert found.lower_ns is not None
     log = open_sample_log(written(tmp_path, one_way, sample(16, 2)))
-    upper_ns = log.errors[0].upper_ns
-    assert upper_ns is not None
-    assert np.isnan(upper_ns).tolist() == [True, False]
+    assert np.isnan(known(log.errors[0].upper_ns)).tolist() == [True, False]
     assert "several kinds, which differ in accuracy: 1 echo, 1 one-way" in log.notes[0]
 
 

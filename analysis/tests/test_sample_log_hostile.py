@@ -16,7 +16,7 @@ from analysis.tests.sample_lines import REAL, sample, written
 from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.clocks.sample_track import Sample as Sampled
 from mqtick.analysis.clocks.sample_track import Track
-from mqtick.analysis.signals.capture import CaptureError
+from mqtick.recording.capture import CaptureError
 
 
 def hostile() -> list[tuple[bytes, str]]:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.fixture(scope="module")
 def drawn() -> list[str]:
-    pictures = pictures_of([skew_result(n=10, latency=False, pairs=True)])
+    pictures = pictures_of([skew_result(n=10, latency=False)])
     return [svg_of(picture.draw(3.7), picture.alt, picture.name) for picture in pictures]
 
 

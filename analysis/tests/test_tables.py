@@ -126,12 +126,12 @@ def test_no_result_is_too_odd_for_tables(name: str) -> None:
 def test_every_edge_has_a_row_that_says_how_it_was_found() -> None:
     result = skew_result(n=3)
     shots = result.measurement.shots
-    mark = replace(shots[0].marks["rpi1"], quality="between samples", samples_in_rise=0.8)
-    shots = [replace(shots[0], marks={**shots[0].marks, "rpi1": mark}), *shots[1:]]
+    mark = replace(shots[0].edges["rpi1"], quality="fitted", samples_in_rise=0.8)
+    shots = [replace(shots[0], edges={**shots[0].edges, "rpi1": mark}), *shots[1:]]
     result = replace(result, measurement=replace(result.measurement, shots=shots))
     rows = rows_of(tables_of([result])["edges.csv"])
-    assert len(rows) == sum(len(shot.marks) for shot in shots)
+    assert len(rows) == sum(len(shot.edges) for shot in shots)
     own = next(row for row in rows if (row["shot"], row["node"]) == ("1", "rpi1"))
-    assert (own["quality"], own["samples_in_rise"]) == ("between samples", "0.8")
+    assert (own["quality"], own["samples_in_rise"]) == ("fitted", "0.8")
     assert float(own["edge_us"]) == pytest.approx(mark.instant_fs / 1e9)
-    assert {row["quality"] for row in rows} == {"between samples", ""}
+    assert {row["quality"] for row in rows} == {"fitted", "between samples"}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.signals.capture import CaptureError
-from mqtick.analysis.signals.edges import find_edges
-from mqtick.analysis.signals.transitions import Transitions
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.edges import find_edges
+from mqtick.recording.transitions import Transitions
+from mqtick.recording.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 WHOLE = (BIN / "tm_fastframe.wfm").read_bytes()
@@ -97,7 +97,7 @@ def test_of_half_a_file_the_complete_frames_are_read(tmp_path: Path) -> None:
     path.write_bytes(WHOLE[: HEADER + 2 * 54 + 2 * 2000 + 17])
     file = open_capture(path)
     assert len(list(file.read())) == 2
-    assert file.notes[0].startswith("Frames from 3 on were left out.")
+    assert file.notes[0].startswith("Frames from 3 on were left out")
     path.write_bytes(WHOLE[: HEADER + 2 * 54 + 500])
     with pytest.raises(CaptureError, match="no complete frame"):
         list(open_capture(path).read())
@@ -114,8 +114,8 @@ def test_a_header_cut_short_is_refused(size: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("at", "put", "says"),
     [
-        (9, b"4", "version"),
-        (72, b"\xff\xff\xff\x7f", "no waveform"),
+        (9, b"4", "of no known format"),
+        (72, b"\xff\xff\xff\x7f", "cannot read it"),
         (78, b"\x09", "set type 9"),
         (122, b"\x03", "data type is 3"),
         (15, b"\x03", "in 3 octets"),
@@ -126,8 +126,8 @@ def test_a_header_cut_short_is_refused(size: int, tmp_path: Path) -> None:
         (488, struct.pack("<d", -1.0), "not a valid interval"),
         (496, struct.pack("<d", float("inf")), "within 9000 s"),
         (826, b"\xff\xff\xff\xff", "at octets"),
-        (16, b"\xff\xff\xff\x7f", "no complete frame"),
-        (16, b"\xff\xff\xff\xff", "no complete frame"),
+        (16, b"\xff\xff\xff\x7f", "cannot read it"),
+        (16, b"\xff\xff\xff\xff", "cannot read it"),
     ],
 )
 def test_headers_that_cannot_be_are_refused(at: int, put: bytes, says: str, tmp_path: Path) -> None:

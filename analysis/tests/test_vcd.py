@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from mqtick.analysis.readers import vcd
 from mqtick.analysis.readers.vcd import VcdError, read_vcd, read_vcd_header
-from mqtick.analysis.signals.capture import CaptureError
-from mqtick.analysis.signals.edges import Edge
-from mqtick.analysis.signals.transitions import Transitions
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.edges import Edge
+from mqtick.recording.transitions import Transitions
 
 HEAD = (
     "$date today $end $timescale 1 ns $end $scope module top $end "

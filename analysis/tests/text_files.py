@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.readers.registry import FORMATS
-from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
-from mqtick.analysis.signals.transitions import Transitions
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.capture import Capture, CaptureError, CaptureFile
+from mqtick.recording.transitions import Transitions
+from mqtick.recording.waveform import Waveform
 
 CSV: Final = Path(__file__).parent / "files" / "csv"
 

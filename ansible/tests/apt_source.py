@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from ansible_collections.mqtick.fleet.plugins.module_utils.wheelhouse_index import (
+    debs,
+    packages_file,
+)
 
 
 class _Silent(SimpleHTTPRequestHandler):
@@ -18,20 +21,14 @@ class _Silent(SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def apt_source(address: str, packages: Path, folder: Path) -> Iterator[str]:
-    """Serve a folder's packages from an address; give the line for sources.list."""
+def apt_source(address: str, house: Path, target: str, folder: Path) -> Iterator[str]:
+    """Serve a wheelhouse's packages from an address; give the line for sources.list."""
     entries = []
-    for number, file in enumerate(sorted(packages.glob("*.deb"))):
-        (folder / f"{number}.deb").symlink_to(file)  # an epoch's %3a would be quoted once more
-        fields = subprocess.run(
-            ["dpkg-deb", "--field", file], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        octets = file.read_bytes()
-        entries.append(
-            f"{fields}\nFilename: ./{number}.deb\nSize: {len(octets)}\n"
-            f"SHA256: {hashlib.sha256(octets).hexdigest()}\n"
-        )
-    (folder / "Packages").write_text("\n".join(entries))
+    for number, deb in enumerate(debs(house, target)):
+        name = f"{number}.deb"  # an epoch's %3a would be quoted once more
+        (folder / name).symlink_to(house / "debs" / target / deb["file"])
+        entries.append(deb | {"file": name})
+    (folder / "Packages").write_text(packages_file(entries))
     handler = functools.partial(_Silent, directory=str(folder))
     with ThreadingHTTPServer((address, 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

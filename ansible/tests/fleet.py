@@ -11,16 +11,16 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from blank_tree import CACHE, RigError
+from blank_tree import CACHE
 from hosts import Host, Rig
 from playbook import ANSIBLE, PROJECT, Run, play, write_inventory
 
-T = TypeVar("T")
+from demo.local_programs import Chronyd
+
 PYTHON = PROJECT / ".venv/bin/python"
 ON_HOST = Path(__file__).parent / "on_host"
 LIMIT_US = 1500
@@ -36,36 +36,13 @@ CLOCKS = {
 }
 
 
-def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 30) -> T:
-    """Return what the condition gave as soon as it is true; AssertionError after the time-out."""
-    end = time.monotonic() + timeout_s
-    while not (outcome := condition()):
-        assert time.monotonic() < end, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.3)
-    return outcome
-
-
 @contextlib.contextmanager
 def ntp_server(rig: Rig, folder: Path) -> Iterator[None]:
     """The upstream of the fleet's time server: this machine's clock, which it cannot touch (-x)."""
-    program = shutil.which("chronyd")
-    if program is None:
-        raise RigError("chronyd is not on the path: `. scripts/env.sh` puts the checkout's there")
-    config, log = folder / "chrony.conf", folder / "log"
-    config.write_text(
-        f"bindaddress {rig.control}\nallow {rig.control}/24\nlocal stratum 2\ncmdport 0\n"
-        f"bindcmdaddress /\npidfile {folder}/pid\n"
-    )
-    command = [program, "-x", "-d", "-u", "root", "-f", str(config)]
-    with (
-        log.open("w") as words,
-        subprocess.Popen(command, stdout=words, stderr=words) as chronyd,
-    ):
-        try:
-            yield
-            assert chronyd.poll() is None, log.read_text()
-        finally:
-            chronyd.terminate()
+    lines = (f"bindaddress {rig.control}", f"allow {rig.control}/24", "local stratum 2")
+    with Chronyd(folder / "chronyd", lines, port=123) as chronyd:
+        yield
+        assert chronyd.process.poll() is None, chronyd.log.read_text()
 
 
 class Fleet:

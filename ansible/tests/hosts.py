@@ -2,9 +2,7 @@
 """Real Debian hosts on this machine: real systemd as PID 1, a network and an sshd of their own.
 
     hosts.py up --name try --subnet 4 --hosts h1,h2     two blank hosts, ready in a few seconds
-    hosts.py list                                       every host, its address, whether it runs
     hosts.py ssh --name try h1 [COMMAND...]             as user pi, who may use sudo
-    hosts.py stop|start|reboot --name try h1
     hosts.py down --name try                            takes them and all they wrote away
 
 Each host is systemd-nspawn on an overlay over one blank Debian tree. Hosts of subnet N have the
@@ -30,7 +28,7 @@ from blank_tree import CACHE, USER, RigError, blank_tree
 from machine import cgroup_root, make_room, what_is_missing
 
 REBOOT = 133  # the exit code of systemd-nspawn when the host asked for a reboot
-ACTIONS = ("up", "down", "list", "ssh", "start", "stop", "reboot", "keep")
+ACTIONS = ("up", "down", "ssh", "keep")
 
 
 class Host:
@@ -237,6 +235,19 @@ class Rig:
             host.make()
             host.start()
 
+    def __enter__(self) -> Rig:
+        self.down()  # an earlier run may have been killed
+        try:
+            self.up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if os.environ.get("MQTICK_FLEET_KEEP") != "1":
+            self.down()
+
     def down(self) -> None:
         """Take the hosts away, and all they wrote."""
         for host in self.hosts:
@@ -248,14 +259,6 @@ class Rig:
 
 def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True)
-
-
-def _list() -> None:
-    for file in sorted((CACHE / "rigs").glob("*/rig.json")):
-        rig = Rig.load(file.parent.name)
-        for host in rig.hosts:
-            state = "running" if host.is_running else "off"
-            print(rig.name, host.name, host.address, state, f"ssh -F {rig.ssh_config}", sep="\t")
 
 
 def main() -> int:
@@ -272,18 +275,17 @@ def main() -> int:
     parser.add_argument("command", nargs="*")
     given = parser.parse_intermixed_args()
     try:
-        if given.action == "list":
-            _list()
-        elif given.action == "up":
-            Rig(given.name, given.subnet, given.hosts.split(","), given.release).up()
-            _list()
+        if given.action == "up":
+            rig = Rig(given.name, given.subnet, given.hosts.split(","), given.release)
+            rig.up()
+            print(f"ssh -F {rig.ssh_config} {rig.hosts[0].name}")
         elif given.action == "down":
             Rig.load(given.name).down()
         else:
             host = Rig.load(given.name).host(given.host or "")
             if given.action == "ssh":
                 return subprocess.run(host.ssh(*given.command), check=False).returncode
-            getattr(host, given.action)()
+            host.keep()
     except RigError as error:
         print(f"hosts.py: {error}", file=sys.stderr)
         return 1

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 from hosts import Rig
+from machine import what_is_missing
 
 PROJECT = Path(__file__).resolve().parents[2]
 ANSIBLE = PROJECT / ".venv-ansible"
+needs_ansible = pytest.mark.skipif(
+    not (ANSIBLE / "bin/ansible-playbook").exists(), reason="Ansible is missing: make setup-ansible"
+)
+needs_hosts = [
+    pytest.mark.fleet,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing() or "-"),
+    needs_ansible,
+]
+"""For tests on the rig's hosts, which need root."""
 RECAP = re.compile(r"^(\S+)\s+: ((?:\w+=\d+\s*)+)$", re.MULTILINE)
 
 
@@ -64,8 +77,11 @@ def play(
     timeout_s: float = 600,
     on_line: Callable[[str], None] = lambda line: None,
     cut_off_at: str = "",
+    environ: Mapping[str, str] | None = None,
 ) -> Run:
     """Run a playbook on the hosts of an inventory, of the checkout's collection or another.
+
+    A playbook with a suffix is a file beside the inventory.
 
     `on_line` gets each line as soon as it is said. A run that takes too long is ended; what it had
     said by then is in the outcome. One that comes to a task called `cut_off_at` is killed there,
@@ -77,10 +93,12 @@ def play(
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_LOCALHOST_WARNING": "0",
+        **(environ or {}),
     }
     command = [
         str(ANSIBLE / "bin/ansible-playbook"),
-        *("-i", str(inventory), f"mqtick.fleet.{playbook}", *arguments),
+        *("-i", str(inventory), playbook if "." in playbook else f"mqtick.fleet.{playbook}"),
+        *arguments,
     ]
     lines = []
     with subprocess.Popen(
@@ -102,3 +120,23 @@ def play(
                 os.killpg(process.pid, signal.SIGKILL)
         end.cancel()
     return Run(process.returncode, "".join(lines))
+
+
+def play_tasks(
+    folder: Path,
+    tasks: list[Any],
+    inventory: dict[str, Any],
+    *arguments: str,
+    then: list[Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Run:
+    """Run tasks of a test, without facts, on all hosts of an inventory (the content of `all`).
+
+    `then`: tasks of a second play.
+    """
+    plays = [
+        {"hosts": "all", "gather_facts": False, "tasks": each} for each in (tasks, then) if each
+    ]
+    (folder / "play.json").write_text(json.dumps(plays))
+    (folder / "inventory.json").write_text(json.dumps({"all": inventory}))
+    return play(folder / "inventory.json", "play.json", *arguments, timeout_s=200, environ=environ)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.mqtick.fleet.plugins.module_utils.accounts import (
     InventoryError,
     access_list,
@@ -192,18 +189,3 @@ def test_names_that_openssl_prints_are_those_it_was_given() -> None:
         "    DNS:broker.lan, IP Address:10.0.0.1, IP Address:FD00:0:0:0:0:0:0:1\n"
     )
     assert printed_names(printed) == given
-
-
-# -- what ansible-doc says -------------------------------------------------------------------------
-
-FILTERS = Path(__file__).parents[1] / "plugins" / "filter"
-SECRETS = re.findall(r'"(\w+)": (\w+)\.(\w+),', (FILTERS / "secrets.py").read_text())
-
-
-@pytest.mark.parametrize(("name", "module", "function"), SECRETS)
-def test_a_filter_is_documented_with_its_parameters(name: str, module: str, function: str) -> None:
-    documented = yaml.safe_load((FILTERS / f"{name}.yml").read_text())["DOCUMENTATION"]
-    home = import_module(f"ansible_collections.mqtick.fleet.plugins.module_utils.{module}")
-    _, *others = inspect.signature(getattr(home, function)).parameters
-    assert documented["name"] == name
-    assert set(documented["options"]) == {"_input", *others}

@@ -6,19 +6,14 @@ import os
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from playbook import ANSIBLE
+from playbook import Run, needs_ansible, play_tasks
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (ANSIBLE / "bin/ansible-playbook").exists(), reason="needs `make setup-ansible`"
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_ansible]
 BROKER = "broker.invalid"
 
 
@@ -35,31 +30,16 @@ CERTIFICATES = [
 ]
 
 
-def begin(folder: Path, *tasks: dict[str, Any], path: Path | None = None) -> subprocess.Popen[str]:
+def run(folder: Path, *tasks: dict[str, Any], path: str = "") -> Run:
     """Let Ansible do tasks for a broker's host that nobody can reach."""
-    groups = {"mqtick_broker": {"hosts": {BROKER: None}}}
-    (folder / "inventory.yml").write_text(yaml.safe_dump({"all": {"children": groups}}))
-    play = {"hosts": BROKER, "gather_facts": False, "tasks": list(tasks)}
-    (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    return subprocess.Popen(
-        [str(ANSIBLE / "bin/ansible-playbook"), "-i", "inventory.yml", "play.yml"],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PATH": f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"],
-            "ANSIBLE_COLLECTIONS_PATH": str(ANSIBLE / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    inventory = {"children": {"mqtick_broker": {"hosts": {BROKER: None}}}}
+    programs = f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"]
+    return play_tasks(folder, list(tasks), inventory, environ={"PATH": programs})
 
 
-def said(run: subprocess.Popen[str]) -> str:
-    words, _ = run.communicate(timeout=200)
-    assert run.returncode == 0, words
-    return words
+def said(done: Run) -> str:
+    assert done.status == 0, done.said
+    return done.said
 
 
 def openssl(folder: Path, *words: str) -> str:
@@ -85,11 +65,14 @@ def test_two_runs_at_once_make_one_authority_and_a_certificate_that_fits_its_key
     tmp_path: Path,
 ) -> None:
     shows = {"name": "Show", "ansible.builtin.debug": {"var": "fleet_secret_ca"}}
-    runs = [
-        begin(tmp_path, *CERTIFICATES, shows, path=slow_openssl(tmp_path / name, seconds))
-        for name, seconds in (("slow", 0.8), ("slower", 1.6))
-    ]
-    given = [re.findall(r'"(-----BEGIN[^"]*)"', said(run)) for run in runs]
+
+    def one(name: str, seconds: float) -> list[str]:
+        programs = slow_openssl(tmp_path / name, seconds)
+        words = said(run(tmp_path, *CERTIFICATES, shows, path=str(programs)))
+        return re.findall(r'"(-----BEGIN[^"]*)"', words)
+
+    with ThreadPoolExecutor() as at_once:
+        given = list(at_once.map(one, ("slow", "slower"), (0.8, 1.6)))
     assert given[0] == given[1] != []
     folder = tmp_path / "secrets/ca"
     for name in ("ca", "broker"):
@@ -100,17 +83,16 @@ def test_two_runs_at_once_make_one_authority_and_a_certificate_that_fits_its_key
 
 def test_the_days_that_the_certificate_lasts_are_read_from_its_file(tmp_path: Path) -> None:
     shows = {"name": "Show", "ansible.builtin.debug": {"var": "broker_certificate_life"}}
-    words = said(begin(tmp_path, *CERTIFICATES, part("broker", "certificate_end"), shows))
+    words = said(run(tmp_path, *CERTIFICATES, part("broker", "certificate_end"), shows))
     assert '"days": "29"' in words or '"days": 29' in words
 
 
 def test_an_authority_that_is_damaged_is_not_replaced(tmp_path: Path) -> None:
-    said(begin(tmp_path, *CERTIFICATES))
+    said(run(tmp_path, *CERTIFICATES))
     key = tmp_path / "secrets/ca/ca.key"
     key.write_text(openssl(tmp_path, "genpkey", "-algorithm", "ED25519"))
     before = (tmp_path / "secrets/ca/ca.pem").read_bytes()
-    run = begin(tmp_path, *CERTIFICATES)
-    words, _ = run.communicate(timeout=200)
-    assert run.returncode != 0
-    assert "Put them back from a backup" in " ".join(words.split())
+    done = run(tmp_path, *CERTIFICATES)
+    assert done.status != 0
+    assert "Put them back from a backup" in done.sentences
     assert (tmp_path / "secrets/ca/ca.pem").read_bytes() == before

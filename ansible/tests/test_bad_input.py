@@ -15,32 +15,19 @@ from typing import Any
 
 import pytest
 from apt_source import apt_source
-from fleet import RELEASE, is_right, look, wheelhouse
+from fleet import RELEASE, is_right, look, snapshot, wheelhouse
 from hosts import Host, Rig
-from machine import what_is_missing
-from playbook import ANSIBLE, Run, play, write_inventory
+from playbook import Run, needs_hosts, play, write_inventory
 
-pytestmark = [
-    pytest.mark.fleet,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing() or "-"),
-    pytest.mark.skipif(
-        not ANSIBLE.exists(), reason="there is no .venv-ansible: make setup-ansible"
-    ),
-]
+pytestmark = needs_hosts
 NOWHERE = "mqtt://10.77.78.200:1883"
 Site = Callable[..., Run]
 
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    rig = Rig("bad", 78, ["one", "two"], RELEASE)
-    rig.down()  # an earlier run may have been killed
-    try:
-        rig.up()
+    with Rig("bad", 78, ["one", "two"], RELEASE) as rig:
         yield rig
-    finally:
-        rig.down()
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +45,6 @@ def site(rig: Rig, tmp_path: Path) -> Site:
         return play(inventory, "site", *arguments, cut_off_at=cut_off_at)
 
     return run
-
-
-def everything_of(host: Host) -> str:
-    """What a run could have changed: packages, users, configuration, programs."""
-    return host.run(
-        "dpkg-query -W; cat /etc/passwd /etc/group; "
-        "find /etc /opt /usr/local /var/lib/mqtick-fleet -printf '%p %s %Ts\\n' 2>/dev/null | sort"
-    )
 
 
 def refused(run: Run, *sentences: str) -> None:
@@ -97,7 +76,7 @@ WRONG_VALUES = {
 def test_a_wrong_value_is_named_before_anything_is_changed(
     group: str, site: Site, one: Host
 ) -> None:
-    before = everything_of(one)
+    before = snapshot(one)
     # One host under many names, each with a mistake of its own.
     hosts: dict[str, Any] = {}
     for number, (name, value, _) in enumerate(WRONG_VALUES[group]):
@@ -107,7 +86,7 @@ def test_a_wrong_value_is_named_before_anything_is_changed(
     run = site(groups, "--limit", "wrong*", fleet_broker_url=NOWHERE)
     refused(run, *(sentence for _, _, sentence in WRONG_VALUES[group]))
     assert {name for name, counts in run.recap.items() if counts["failed"]} == hosts.keys()
-    assert everything_of(one) == before
+    assert snapshot(one) == before
 
 
 def servers(**hosts: dict[str, Any]) -> dict[str, Any]:
@@ -190,17 +169,17 @@ def test_another_operating_system_is_refused(
         f"rm /etc/os-release && printf '{fedora}' >/etc/os-release",
         "ln -sf ../usr/lib/os-release /etc/os-release",
     )
-    before = everything_of(one)
+    before = snapshot(one)
     refused(client(), "Fedora", "Debian 12")
-    assert everything_of(one) == before
+    assert snapshot(one) == before
 
 
 def test_a_broker_that_cannot_be_reached_is_said_before_anything_is_changed(
     client: Site, one: Host
 ) -> None:
-    before = everything_of(one)
+    before = snapshot(one)
     refused(client(), "no route to the broker: 10.77.78.200 port 1883")
-    assert everything_of(one) == before
+    assert snapshot(one) == before
 
 
 def test_a_port_that_another_program_has_is_named(
@@ -258,9 +237,9 @@ def test_after_all_that_and_two_runs_that_were_cut_off_the_next_one_completes_th
         # It fetches its packages itself, and has never heard of any.
         "mqtick_clients": {"one": {"fleet_offline": False}},
     }
-    packages, served = wheelhouse(RELEASE) / f"debs/{RELEASE}-amd64", tmp_path / "served"
+    served = tmp_path / "served"
     served.mkdir()
-    with apt_source(rig.control, packages, served) as line:
+    with apt_source(rig.control, wheelhouse(RELEASE), f"{RELEASE}-amd64", served) as line:
         one.run("rm -rf /var/lib/apt/lists/* /etc/apt/sources.list.d/*")
         one.run(f"echo '{line}' >/etc/apt/sources.list")
         for task in ("Place accounts, certificate and key", "Install the wheels"):

@@ -18,17 +18,9 @@ from typing import Any
 import pytest
 from fleet import RELEASE, snapshot, wheelhouse
 from hosts import Host, Rig
-from machine import what_is_missing
-from playbook import ANSIBLE, PROJECT, Run, play, write_inventory
+from playbook import PROJECT, Run, needs_hosts, play, write_inventory
 
-pytestmark = [
-    pytest.mark.fleet,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing() or "-"),
-    pytest.mark.skipif(
-        not ANSIBLE.exists(), reason="there is no .venv-ansible: make setup-ansible"
-    ),
-]
+pytestmark = needs_hosts
 LAB_WHEELHOUSE = PROJECT / "wheelhouse"
 IN_MEMORY = {"backend": "memory", "line": 17, "mode": "pulse"}
 Play = Callable[..., Run]
@@ -50,13 +42,8 @@ LAB = "pi" if has_lab_packages() else "elsewhere"
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    rig = Rig("lab", 80, ["pi"], RELEASE)
-    rig.down()  # an earlier run may have been killed
-    try:
-        rig.up()
+    with Rig("lab", 80, ["pi"], RELEASE) as rig:
         yield rig
-    finally:
-        rig.down()
 
 
 @pytest.fixture(scope="module")

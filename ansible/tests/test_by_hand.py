@@ -5,23 +5,19 @@ Here, because the hosts are: tests/test_install.py has what can be seen without 
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from blank_tree import CACHE
-from fleet import PROJECT, PYTHON, RELEASE, snapshot
+from fleet import PYTHON, RELEASE, snapshot
 from hosts import Host, Rig
-from machine import what_is_missing
+from playbook import PROJECT, needs_hosts
 
-pytestmark = [
-    pytest.mark.fleet,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing() or "-"),
-]
+from scripts import wheelhouse
+
+pytestmark = needs_hosts
 CHECKOUT = "/root/a checkout"
 
 
@@ -29,14 +25,8 @@ def debian_packages() -> list[Path]:
     """Fetch what people have before they install mqtick; once, as the wheelhouse does."""
     folder = CACHE / f"by-hand-{RELEASE}"
     if not folder.is_dir():
-        sys.path[:0] = [str(PROJECT / "scripts"), str(PROJECT / "ansible/plugins/module_utils")]
-        spec = importlib.util.find_spec("deb_cache")
-        assert spec
-        assert spec.loader
-        deb_cache = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(deb_cache)
-        deb_cache.PACKAGES = ["chrony", "mosquitto", "python3-venv"]
-        deb_cache.fetch(f"{RELEASE}-amd64", folder, False, folder, print)
+        wheelhouse.deb_cache.PACKAGES = ["chrony", "mosquitto", "python3-venv"]
+        wheelhouse.deb_cache.fetch(f"{RELEASE}-amd64", folder, False, folder, print)
     return sorted(folder.iterdir())
 
 
@@ -48,10 +38,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     version = "--python-version=" + {"bookworm": "3.11", "trixie": "3.13"}[RELEASE]
     fetch = [PYTHON, "-m", "pip", "download", "--quiet", "--only-binary=:all:", version]
     subprocess.run([*fetch, f"--dest={wheels}", *lists], check=True)
-    rig = Rig("hand", 81, ["pi"], RELEASE)
-    rig.down()  # an earlier run may have been killed
-    try:
-        rig.up()
+    with Rig("hand", 81, ["pi"], RELEASE) as rig:
         (pi,) = rig.hosts
         copy(pi, "/root/debs", packages[0].parent, *(file.name for file in packages))
         copy(pi, "/root/wheels", wheels, *(file.name for file in wheels.iterdir()))
@@ -63,8 +50,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         apt = "DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends"
         pi.run(f"{apt} -qq /root/debs/*.deb && rm -r /root/debs", timeout_s=300)
         yield pi
-    finally:
-        rig.down()
 
 
 def copy(host: Host, to: str, folder: Path, *names: str) -> None:

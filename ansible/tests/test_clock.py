@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from playbook import ANSIBLE, Run
+from playbook import Run, needs_ansible, play_tasks
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, needs_ansible]
 
 YEARS_S = 6 * 365 * 86400
 WRONG = {"ahead": str(-YEARS_S), "chrony": "", "synchronised": "no", "container": ""}
@@ -21,47 +19,36 @@ CHRONY_FOLLOWS = "4D515430,MQT0,2,1795320000.1,0,0,0,0,0,0,0.002,0.001,16.0,Norm
 CHRONY_FOLLOWS_NOBODY = "7F7F0101,,10,1795320000.1,0,0,0,0,0,0,0.0,0.0,16.0,Normal"
 
 
-@pytest.fixture
-def checked(tmp_path: Path) -> Any:
+def checked(folder: Path, zone: str, **hosts: dict[str, Any]) -> Run:
     """Check the clock of hosts that are all this machine, as from a time zone; nothing is set."""
-    asked = [{"ansible.builtin.include_role": {"name": "mqtick.fleet.fleet", "tasks_from": tasks}}
-             for tasks in ("probe", "clock")]  # fmt: skip
+    asked: list[dict[str, Any]] = [
+        {"ansible.builtin.include_role": {"name": "mqtick.fleet.fleet", "tasks_from": tasks}}
+        for tasks in ("probe", "clock")
+    ]
     asked[0]["when"] = "fleet_host is not defined"
-
-    def check(zone: str, **hosts: dict[str, Any]) -> Run:
-        everywhere = {"ansible_python_interpreter": "{{ ansible_playbook_python }}"}
-        inventory = {"all": {"hosts": hosts, "vars": everywhere}}
-        (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
-        play = {"hosts": "all", "connection": "local", "gather_facts": False, "tasks": asked}
-        (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-        environment = {
-            **os.environ,
-            "TZ": zone,
-            "ANSIBLE_COLLECTIONS_PATH": str(ANSIBLE / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        }
-        done = subprocess.run(
-            [ANSIBLE / "bin/ansible-playbook", "--check", "-v", "-i", "hosts.yml", "play.yml"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
-        return Run(done.returncode, done.stdout + done.stderr)
-
-    return check
+    here = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+    }
+    return play_tasks(
+        folder, asked, {"hosts": hosts, "vars": here}, "--check", "-v", environ={"TZ": zone}
+    )
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
 def test_a_right_clock_stays_whatever_the_time_zone_of_the_control_machine(
-    zone: str, checked: Any
+    zone: str, tmp_path: Path
 ) -> None:
-    run = checked(zone, right={"fleet_clock_tolerance_s": 60})
+    run = checked(tmp_path, zone, right={"fleet_clock_tolerance_s": 60})
     assert run.status == 0, run.said
     assert run.recap["right"]["changed"] == 0, run.said
 
 
-def test_a_clock_is_set_unless_somebody_knows_better(checked: Any, tmp_path: Path) -> None:
+def test_a_clock_is_set_unless_somebody_knows_better(tmp_path: Path) -> None:
     (tmp_path / "index.json").touch()
     os.utime(tmp_path / "index.json", (time.time() + 86400,) * 2)
     run = checked(
+        tmp_path,
         "America/New_York",
         wrong={"fleet_host": WRONG},
         alone={"fleet_host": WRONG | {"chrony": CHRONY_FOLLOWS_NOBODY}},

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from ansible_collections.mqtick.fleet.plugins.module_utils.debian import (
     DebianError,
     Package,
-    cached_packages,
-    compare_versions,
+    files_needed,
     installed_packages,
     only_for_us,
     refusal,
-    relations,
     time_daemons,
-    to_install,
     what_apt_would_do,
     with_transitional,
     words_of_apt,
 )
 from ansible_collections.mqtick.fleet.plugins.module_utils.record import Record
+from ansible_collections.mqtick.fleet.plugins.module_utils.wheelhouse_index import packages_file
+from playbook import needs_ansible, play_tasks
 
 
 def installed(*lines: tuple[str, str, str, str]) -> dict[str, Package]:
@@ -31,79 +35,97 @@ def installed(*lines: tuple[str, str, str, str]) -> dict[str, Package]:
     )
 
 
-def cached(*lines: tuple[str, str, str, str]) -> dict[str, Package]:
-    keys = ("package", "version", "provides", "depends")
-    return cached_packages(
-        dict(zip(keys, line, strict=True)) | {"pre_depends": ""} for line in lines
+needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
+Lines = list[tuple[str, str, str, str]]
+
+
+def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "LC_ALL": "C", **environ}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def chosen(folder: Path, wanted: list[str], host: Lines, cache: Lines) -> list[str]:
+    """What a real apt takes of a wheelhouse for a host that has no more than these packages."""
+    status = folder / "status"
+    status.write_text(
+        "\n".join(
+            f"Package: {name}\nStatus: install ok installed\nVersion: {version}\n"
+            "Architecture: all\nMaintainer: a\nDescription: a\n"
+            + (f"Provides: {provides}\n" if provides else "")
+            + (f"Depends: {depends}\n" if depends else "")
+            for name, version, provides, depends in host
+        )
     )
+    keys = ("package", "version", "provides", "depends")
+    debs = (
+        dict(zip(keys, line, strict=True))
+        | {"architecture": "all", "file": f"{line[0]}.deb", "size": 9, "sha256": "0" * 64}
+        for line in cache
+    )
+    more = f'Dir::State::status "{status}";'
+    files = files_needed(wanted, packages_file(debs), run, more)
+    return sorted(file.partition("_")[0] for file in files)
 
 
-# In rising order, as `dpkg --compare-versions` has them.
-RISING = [
-    "0.9", "1.0~~", "1.0~~a", "1.0~", "1.0~rc1-1", "1.0", "1.0-0+b1", "1.0-1~deb12u1", "1.0-1",
-    "1.0-1+b1", "1.0-1+deb12u2", "1.0-1+deb12u10", "1.0a", "1.0+b1", "1.0.1", "1.2-3-4", "1.10",
-    "1:0.1", "2:0",
-]  # fmt: skip
-
-
-def test_versions_are_ordered_as_dpkg_orders_them() -> None:
-    for left, one in enumerate(RISING):
-        for right, other in enumerate(RISING):
-            assert compare_versions(one, other) == (left > right) - (left < right), (one, other)
-    assert compare_versions("0:1.0", "1.0-0") == 0
-    assert compare_versions("1.00", "1.0") == 0
-
-
-def test_a_field_is_read_with_alternatives_versions_and_architectures() -> None:
-    (first, second) = relations("libc6:any (>= 2.34), default-mta | mail-transport-agent")
-    assert [(one.name, one.operator, one.version) for one in first] == [("libc6", ">=", "2.34")]
-    assert [one.name for one in second] == ["default-mta", "mail-transport-agent"]
-
-
-def test_only_what_the_host_lacks_is_sent() -> None:
-    host = installed(("libc6", "2.36", "", ""), ("debconf", "1.5", "debconf-2.0", ""))
-    cache = cached(
+@needs_apt
+def test_only_what_the_host_lacks_is_sent(tmp_path: Path) -> None:
+    host = [("libc6", "2.36", "", ""), ("debconf", "1.5", "debconf-2.0", "")]
+    cache = [
         ("chrony", "4.3", "time-daemon", "libc6 (>= 2.34), libcap2, debconf | debconf-2.0"),
-        ("libcap2", "2.66", "", "libc6 (>= 2.14)"),
+        ("libcap2", "1:2.66", "", "libc6 (>= 2.14)"),
         ("libc6", "2.36", "", ""),
         ("mosquitto", "2.0", "", ""),
-    )
-    assert [one.name for one in to_install(["chrony"], host, cache)] == ["chrony", "libcap2"]
+    ]
+    assert chosen(tmp_path, ["chrony"], host, cache) == ["chrony", "libcap2"]
 
 
-def test_what_is_there_is_not_sent_again() -> None:
-    host = installed(("chrony", "4.2", "", ""))
-    assert to_install(["chrony"], host, cached(("chrony", "4.3", "", ""))) == []
-
-
-def test_a_library_that_is_too_old_is_replaced_with_all_that_is_bound_to_it() -> None:
-    host = installed(
+@needs_apt
+def test_a_library_that_is_too_old_is_replaced_with_all_that_is_bound_to_it(tmp_path: Path) -> None:
+    host = [
         ("systemd", "252.33", "", "libsystemd-shared (= 252.33)"),
         ("libsystemd-shared", "252.33", "", ""),
         ("udev", "252.33", "", ""),
-    )
-    cache = cached(
+    ]
+    cache = [
         ("systemd-timesyncd", "252.39", "", "libsystemd-shared (= 252.39)"),
         ("libsystemd-shared", "252.39", "", ""),
         ("systemd", "252.39", "", "libsystemd-shared (= 252.39)"),
         ("udev", "252.39", "", ""),
-    )
-    assert [one.name for one in to_install(["systemd-timesyncd"], host, cache)] == [
+    ]
+    assert chosen(tmp_path, ["systemd-timesyncd"], host, cache) == [
         "libsystemd-shared", "systemd", "systemd-timesyncd",
     ]  # fmt: skip
 
 
-def test_a_virtual_package_counts_only_with_the_version_that_is_asked_for() -> None:
-    host = installed(("a", "1", "feature (= 1)", ""), ("b", "1", "feature", ""))
-    cache = cached(("x", "1", "", "feature (>= 2)"), ("c", "1", "feature (= 2)", ""))
-    assert [one.name for one in to_install(["x"], host, cache)] == ["c", "x"]
+@needs_apt
+def test_what_nobody_has_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DebianError, match="Unable to locate package gpsd"):
+        chosen(tmp_path, ["gpsd"], [], [("chrony", "4.3", "", "")])
+    with pytest.raises(DebianError, match=r"chrony : Depends: libc6 \(>= 2\.36\)"):
+        chosen(tmp_path, ["chrony"], [], [("chrony", "4.3", "", "libc6 (>= 2.36)")])
 
 
-def test_what_nobody_has_is_named() -> None:
-    with pytest.raises(DebianError, match="has no Debian package 'gpsd'"):
-        to_install(["gpsd"], {}, cached(("chrony", "4.3", "", "")))
-    with pytest.raises(DebianError, match=r"chrony needs libc6 >= 2\.36, which neither"):
-        to_install(["chrony"], {}, cached(("chrony", "4.3", "", "libc6 (>= 2.36)")))
+@needs_apt
+@needs_ansible
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mqtick-nothing", "mqtick-never"])
+def test_the_host_is_asked_what_it_needs_of_the_wheelhouse(tmp_path: Path, name: str) -> None:
+    deb = {"package": "mqtick-nothing", "version": "1", "architecture": "all", "size": 1}
+    deb |= {"file": "mqtick-nothing_1_all.deb", "sha256": hashlib.sha256(b"a").hexdigest()}
+    house = tmp_path / "debs/t"
+    house.mkdir(parents=True)
+    (house / "mqtick-nothing_1_all.deb").write_bytes(b"a")
+    entry = {"sets": {}, "missing": {}, "debs": [deb]}
+    index = {"format": 1, "pip": "", "wheels": {}, "targets": {"t": entry}}
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    wanted = {"names": [name], "wheelhouse": str(tmp_path), "target": "t"}
+    here = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
+    task = {"mqtick.fleet.packages": {**wanted, "record": str(tmp_path / "record")}}
+    run = play_tasks(tmp_path, [task], {"hosts": {"h": here}}, "--check", "-v")
+    if name == "mqtick-nothing":
+        assert run.recap["h"]["changed"] == 1, run.said
+    else:
+        assert "has not all that mqtick-never needs on this host: E: Unable" in run.sentences
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from playbook import ANSIBLE, Run, play
+from playbook import Run, needs_ansible, play
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (ANSIBLE / "bin/ansible-playbook").exists(), reason="needs `make setup-ansible`"
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_ansible]
 FLEET: dict[str, Any] = {
     "mqtick_timeservers": {"hosts": {"time.invalid": {"timeserver_number": 0}}},
     "mqtick_clients": {"hosts": {"pi-a.invalid": None}},

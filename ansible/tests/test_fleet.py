@@ -8,7 +8,6 @@ limit. The time server follows an NTP server on this machine, as it would follow
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import ssl
@@ -32,11 +31,12 @@ from fleet import (
     other_wheelhouse,
     refused_for_its_tag,
     snapshot,
-    wait_until,
     wheelhouse,
 )
 from hosts import Host, Rig
 from machine import what_is_missing
+
+from demo.local_programs import wait_until
 
 pytestmark = [pytest.mark.fleet, pytest.mark.timeout(600)]
 
@@ -48,14 +48,8 @@ def rig() -> Iterator[Rig]:
         missing = "not installed: chronyd, which is to be the time server's upstream"
     if missing:
         pytest.skip(f"the fleet was not tested: {missing}")
-    rig = Rig("test", 77, ["h1", "h2", "h3", "h4"], RELEASE)
-    rig.down()  # an earlier run may have been killed
-    try:
-        rig.up()
+    with Rig("test", 77, ["h1", "h2", "h3", "h4"], RELEASE) as rig:
         yield rig
-    finally:
-        if os.environ.get("MQTICK_FLEET_KEEP") != "1":
-            rig.down()
 
 
 @pytest.fixture(scope="module")

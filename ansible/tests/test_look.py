@@ -54,21 +54,17 @@ def look(folder: Path, error_ms: int, lower_ms: int, upper_ms: int) -> dict[str,
     return dict(json.loads(done.stdout))
 
 
-def test_a_look_sees_how_wrong_a_client_is_and_what_it_states(tmp_path: Path) -> None:
-    seen = look(tmp_path, 13, -3, 22)
-    assert seen["error_ns"] == pytest.approx(13 * MS, abs=SLEWED_NS)
-    assert seen["bound_ns"] == 16 * MS
-    assert seen["is_inside"]
-    assert seen["clock_error_ns"] == pytest.approx(CLOCK_ERROR_NS, abs=SLEWED_NS)
-
-
-def test_an_estimate_that_is_far_from_the_middle_of_a_right_interval_is_right(
-    tmp_path: Path,
+# The error of the estimate, the ends of the interval about the truth, and whether that is right:
+# also far from the middle, and never outside, however far the interval reaches on the other side.
+@pytest.mark.parametrize(
+    ("error_ms", "lower_ms", "upper_ms", "is_right"),
+    [(13, -3, 22, True), (90, -30, 150, True), (90, 50, 150, False), (90, 50, 500, False)],
+)
+def test_a_look_sees_how_wrong_a_client_is_and_what_it_states(
+    tmp_path: Path, error_ms: int, lower_ms: int, upper_ms: int, is_right: bool
 ) -> None:
-    assert knows_the_time(look(tmp_path, 90, -30, 150))
-
-
-def test_a_truth_outside_the_interval_is_seen(tmp_path: Path) -> None:
-    assert not knows_the_time(look(tmp_path, 90, 50, 150))
-    # However far the interval reaches on the other side.
-    assert not look(tmp_path, 90, 50, 500)["is_inside"]
+    seen = look(tmp_path, error_ms, lower_ms, upper_ms)
+    assert seen["error_ns"] == pytest.approx(error_ms * MS, abs=SLEWED_NS)
+    assert seen["bound_ns"] == max(error_ms - lower_ms, upper_ms - error_ms) * MS
+    assert seen["clock_error_ns"] == pytest.approx(CLOCK_ERROR_NS, abs=SLEWED_NS)
+    assert seen["is_inside"] == knows_the_time(seen) == is_right

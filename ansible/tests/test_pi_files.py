@@ -7,19 +7,13 @@ the change, the same again, and the way back.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from playbook import Run, needs_ansible, play_tasks
 
-CHECKOUT = Path(__file__).parents[2]
-PROGRAM = CHECKOUT / ".venv-ansible/bin/ansible-playbook"
-pytestmark = [
-    pytest.mark.fleet,
-    pytest.mark.skipif(not PROGRAM.exists(), reason="no .venv-ansible (make setup-ansible)"),
-]
+pytestmark = [pytest.mark.fleet, needs_ansible]
 
 CONFIG = """\
 # For more options and information see
@@ -123,30 +117,28 @@ REFUSED = {
         "there is no pigpiod for a host that is no Raspberry Pi",
     ),
 }
-PLAYBOOK = [
+TASKS = [
     {
-        "hosts": "all",
-        "gather_facts": False,
-        "tasks": [
-            {
-                "name": f"{role} {tasks}",
-                "ansible.builtin.include_role": {
-                    "name": f"mqtick.fleet.{role}",
-                    "tasks_from": tasks,
-                },
-                "when": when,
-            }
-            for role, tasks, when in (
-                ("gpio", "check", "not away"),
-                ("gpio", "config", "not away"),
-                ("tuning", "isolate", "not away"),
-                ("gpio", "pigpiod", "gpio_pigpiod | default(false) and not away"),
-                ("gpio", "remove", "away"),
-                ("tuning", "remove", "away"),
-            )
-        ],
+        "name": f"{role} {tasks}",
+        "ansible.builtin.include_role": {"name": f"mqtick.fleet.{role}", "tasks_from": tasks},
+        "when": when,
     }
+    for role, tasks, when in (
+        ("gpio", "check", "not away"),
+        ("gpio", "config", "not away"),
+        ("tuning", "isolate", "not away"),
+        ("gpio", "pigpiod", "gpio_pigpiod | default(false) and not away"),
+        ("gpio", "remove", "away"),
+        ("tuning", "remove", "away"),
+    )
 ]
+HERE = {
+    "ansible_connection": "local",
+    "ansible_python_interpreter": "/usr/bin/python3",
+    "ansible_facts": {"distribution": "Debian", "distribution_major_version": "12"},
+    "fleet_broker_url": "mqtt://broker.lan",
+    "fleet_fix_clock": False,
+}
 
 
 class Bench:
@@ -168,56 +160,22 @@ class Bench:
                     path = boot / f"{file}.txt"
                     path.write_bytes(content)
                     fleet_host[file] = str(path)
-        inventory = {
-            "all": {
-                "hosts": self.hosts,
-                "vars": {
-                    "ansible_connection": "local",
-                    "ansible_python_interpreter": "/usr/bin/python3",
-                    "ansible_facts": {"distribution": "Debian", "distribution_major_version": "12"},
-                    "fleet_broker_url": "mqtt://broker.lan",
-                    "fleet_fix_clock": False,
-                },
-            }
-        }
-        (folder / "inventory.json").write_text(json.dumps(inventory))
-        (folder / "play.json").write_text(json.dumps(PLAYBOOK))
 
-    def play(self, *flags: str, away: bool = False) -> str:
+    def play(self, *flags: str, away: bool = False) -> Run:
         # What lies outside of the boot folder is this machine's own.
         names = ("gpio_rule_file", "gpio_pigpiod_drop_in", "tuning_unit", "tuning_program")
         extra = {"away": away} | {name: str(self.folder / "none" / name) for name in names}
-        done = subprocess.run(
-            [
-                *(PROGRAM, "-i", "inventory.json", "play.json", "-e", json.dumps(extra), *flags),
-            ],
-            cwd=self.folder,
-            env={
-                **os.environ,
-                "ANSIBLE_COLLECTIONS_PATH": str(PROGRAM.parents[1] / "collections"),
-                "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
-                "ANSIBLE_FORKS": "4",
-                "ANSIBLE_PIPELINING": "1",
-                "ANSIBLE_NOCOLOR": "1",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=200,
+        inventory = {"hosts": self.hosts, "vars": HERE}
+        shown = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml", "ANSIBLE_FORKS": "4"}
+        return play_tasks(
+            self.folder, TASKS, inventory, "-e", json.dumps(extra), *flags, environ=shown
         )
-        return done.stdout + done.stderr
 
-    def changed(self, said: str) -> dict[str, int]:
+    def changed(self, run: Run) -> dict[str, int]:
         """Return the count of changes of each host; every one has to be without a failure."""
-        recap = {}
-        for line in said.partition("PLAY RECAP")[2].splitlines()[1:]:
-            name, _, counts = line.partition(":")
-            values = dict(each.split("=") for each in counts.split() if "=" in each)
-            if values:
-                assert (values["failed"], values["unreachable"]) == ("0", "0"), said
-                recap[name.strip()] = int(values["changed"])
-        assert set(recap) == set(self.hosts), said
-        return recap
+        assert run.recap.keys() == self.hosts.keys(), run.said
+        assert not any(each["failed"] or each["unreachable"] for each in run.recap.values())
+        return {name: counts["changed"] for name, counts in run.recap.items()}
 
     def files(self, name: str) -> tuple[bytes | None, bytes | None]:
         return tuple(  # type: ignore[return-value]
@@ -230,24 +188,24 @@ def test_boot_files_are_changed_once_and_given_back_octet_by_octet(tmp_path: Pat
     bench = Bench(tmp_path, TREES)
     before = {name: bench.files(name) for name in TREES}
 
-    said = bench.play("--check", "--diff")
+    run = bench.play("--check", "--diff")
     assert {name: bench.files(name) for name in TREES} == before
     changes = {"pi4": 2, "no_last_line_end": 2, "dos_line_ends": 2}
     untouched = {"nothing_wanted": 0, "no_pi_nothing_wanted": 0}
-    assert bench.changed(said) == changes | untouched
-    assert "+dtoverlay=pps-gpio,gpiopin=18" in said
+    assert bench.changed(run) == changes | untouched
+    assert "+dtoverlay=pps-gpio,gpiopin=18" in run.said
 
-    said = bench.play()
-    assert bench.changed(said) == changes | untouched
+    run = bench.play()
+    assert bench.changed(run) == changes | untouched
     for name in changes:
         config, cmdline = before[name]
         assert bench.files(name) == (
             OUR_LINES.encode() + config,
             b"isolcpus=1 nohz_full=1 rcu_nocbs=1 " + cmdline,
         )
-    assert "pi4: config.txt has changed, which takes effect at the next boot." in said
-    assert "pi4: cmdline.txt has changed, which takes effect at the next boot." in said
-    assert "no_pi_nothing_wanted has no cmdline.txt in" in said
+    assert "pi4: config.txt has changed, which takes effect at the next boot." in run.said
+    assert "pi4: cmdline.txt has changed, which takes effect at the next boot." in run.said
+    assert "no_pi_nothing_wanted has no cmdline.txt in" in run.said
     for name in untouched:
         assert bench.files(name) == before[name]
 
@@ -259,7 +217,7 @@ def test_boot_files_are_changed_once_and_given_back_octet_by_octet(tmp_path: Pat
 def test_what_cannot_be_done_is_a_sentence_and_changes_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {name: tree for name, (tree, _) in REFUSED.items()})
     before = {name: bench.files(name) for name in REFUSED}
-    said = " ".join(bench.play().split())
+    said = " ".join(bench.play().said.split())
     for name, (_, sentence) in REFUSED.items():
         assert sentence in said, name
         assert bench.files(name) == before[name], name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from playbook import ANSIBLE
+from playbook import needs_ansible, play_tasks
 
 ROLE = Path(__file__).parent.parent / "roles/timeserver"
-PROGRAM = ANSIBLE / "bin/ansible-playbook"
 CHRONYD = shutil.which("chronyd")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PROGRAM.exists(), reason="needs `make setup-ansible`"),
+    needs_ansible,
     pytest.mark.skipif(CHRONYD is None, reason="chronyd is not installed"),
 ]
 
@@ -106,38 +104,16 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("upstream")
     (folder / "templates").symlink_to(ROLE / "templates")
     tasks = yaml.safe_load((ROLE / "tasks/chrony.yml").read_text())
-    play = {
-        "hosts": "all",
-        "gather_facts": False,
-        "tasks": [
-            {
-                "mqtick.fleet.show": {
-                    "text": "{{ lines | to_json }}",
-                    "file": "{{ playbook_dir }}/{{ inventory_hostname }}.json",
-                },
-                "vars": {"lines": tasks[0]["vars"]["fleet_chrony_lines"]},
-            }
-        ],
+    show = {
+        "text": "{{ lines | to_json }}",
+        "file": "{{ playbook_dir }}/{{ inventory_hostname }}.json",
     }
-    nothing_else: dict[str, list[str]] = {
-        "timeserver_allow": [],
-        "timeserver_chrony_directives": [],
-    }
+    lines = {"lines": tasks[0]["vars"]["fleet_chrony_lines"]}
     hosts = {name: variables for name, (variables, _) in CASES.items()}
-    (folder / "play.json").write_text(json.dumps([play]))
-    (folder / "inventory.json").write_text(
-        json.dumps({"all": {"hosts": hosts, "vars": nothing_else}})
-    )
-    done = subprocess.run(
-        [PROGRAM, "-i", "inventory.json", "play.json"],
-        cwd=folder,
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ANSIBLE / "collections")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    nothing_else = {"timeserver_allow": [], "timeserver_chrony_directives": []}
+    inventory = {"hosts": hosts, "vars": nothing_else}
+    done = play_tasks(folder, [{"mqtick.fleet.show": show, "vars": lines}], inventory)
+    assert done.status == 0, done.said
     return {name: json.loads((folder / f"{name}.json").read_text()) for name in CASES}
 
 

@@ -5,7 +5,7 @@
         rig.wait_until(lambda: rig.source("MQT0").reach)
 
 `chronyd -U -x -d -u USER`: -x never touches the clock (it only tracks), -U skips the check for
-root.  USER must be who runs it, so where the tests run as root chronyd runs as nobody.
+root. USER must be who runs it, so where the tests run as root chronyd runs as nobody.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import getpass
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -68,7 +67,7 @@ class ChronydRig:
         return file.read_text() if file.exists() else ""
 
     def configure(self, *lines: str) -> Path:
-        """Write the configuration; ``{folder}`` in a line stands for the rig's folder."""
+        """Write the configuration; `{folder}` in a line stands for the rig's folder."""
         own = (
             "port 0",
             "cmdport 0",
@@ -116,10 +115,9 @@ class ChronydRig:
         return True
 
     def stop(self) -> None:
-        """End it, also if it is paused."""
+        """End it."""
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
         try:
             self._process.wait(5)
@@ -134,16 +132,6 @@ class ChronydRig:
         self._process.kill()
         self._process.wait()
         self._process = None
-
-    def pause(self) -> None:
-        """Let it stop reading, as a process does that waits for a disk."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on after :meth:`pause`."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
     def tracking(self) -> Tracking:
         """Ask it for its tracking state."""

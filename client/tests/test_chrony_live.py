@@ -19,7 +19,7 @@ from mqtick.client.chrony import (
     refid_for,
     socket_path,
 )
-from mqtick.service import ChronyVersion, Leap, chronyd, is_synchronised, why_not_synchronised
+from mqtick.service import ChronyVersion, Leap, chronyd, why_not_synchronised
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chronyd_rig import ChronydRig, chronyds, needs_chronyd
@@ -34,16 +34,11 @@ MS = 1_000_000
 US = 1_000
 
 
-def start(rig: ChronydRig, *servers: int, poll: int = -2, **options: object) -> None:
+def start(rig: ChronydRig, *servers: int, more: str = "") -> None:
     lines = refclock_lines(
-        chronyd.version(),
-        servers or (0,),
-        delay_ns=2 * MS,
-        poll=poll,
-        run_folder=str(rig.folder),
-        **options,  # type: ignore[arg-type]
+        chronyd.version(), servers or (0,), delay_ns=2 * MS, poll=-2, run_folder=str(rig.folder)
     )
-    rig.start(*lines)
+    rig.start(*(line + more for line in lines))
 
 
 def sock_of(rig: ChronydRig, server: int = 0, layout: Layout | None = None) -> ChronySock:
@@ -61,7 +56,7 @@ def feed(
     at_ns: int = 0,
     note: Callable[[Outcome, int], None] = lambda *_: None,
 ) -> None:
-    """Send a sample of now (shifted by ``at_ns``) each 20 ms until something is true."""
+    """Send a sample of now (shifted by `at_ns`) each 20 ms until something is true."""
 
     def step() -> bool:
         outcome = sock.send(time.time_ns() + at_ns, offset_ns, leap)
@@ -107,27 +102,11 @@ def test_chronyd_reports_the_offset_with_the_value_and_the_sign_that_was_sent(
 
 def test_chronyd_reports_the_same_sign_in_its_sources(chronyds: Rigs) -> None:
     rig = chronyds()
-    start(rig, options=["noselect"])  # chronyd does not correct for it, so it stays visible
+    start(rig, more=" noselect")  # chronyd does not correct for it, so it stays visible
     feed(rig, sock_of(rig), lambda: rig.source("MQT0").reach > 1, offset_ns=-5 * MS)
     source = rig.source("MQT0")
     assert source.adjusted_offset_reference_minus_local_ns == pytest.approx(-5 * MS, abs=20 * US)
     assert source.measured_offset_reference_minus_local_ns == pytest.approx(-5 * MS, abs=20 * US)
-
-
-@pytest.mark.slow
-def test_the_last_offset_has_our_sign_too(chronyds: Rigs) -> None:
-    rig = chronyds()
-    start(rig)
-    sock = sock_of(rig)
-    feed(rig, sock, lambda: rig.tracking().leap is Leap.NORMAL)
-    seen: list[int] = []
-
-    def has_jumped() -> bool:
-        seen.append(rig.tracking().last_offset_reference_minus_local_ns)
-        return abs(seen[-1]) > 100 * US
-
-    feed(rig, sock, has_jumped, offset_ns=10 * MS)
-    assert seen[-1] > 0, "the reference moved ahead"
 
 
 @pytest.mark.parametrize(
@@ -150,20 +129,8 @@ def test_a_clock_becomes_synchronised_and_its_root_distance_is_honest(chronyds: 
     rig = chronyds()
     start(rig)
     assert "has selected no source yet" in str(why_not_synchronised(rig.tracking()))
-    feed(rig, sock_of(rig), lambda: is_synchronised(rig.tracking()))
+    feed(rig, sock_of(rig), lambda: why_not_synchronised(rig.tracking()) is None)
     assert rig.tracking().root_distance_ns >= 1 * MS, "at least half of the delay"
-
-
-def test_a_restart_of_chronyd_needs_no_attention(chronyds: Rigs) -> None:
-    rig = chronyds()
-    start(rig)
-    sock = sock_of(rig)
-    feed(rig, sock, lambda: rig.source("MQT0").reach > 0)
-    rig.stop()
-    assert sock.send(time.time_ns(), 0) in {Outcome.MISSING, Outcome.REFUSED}
-    rig.start()
-    assert rig.source("MQT0").reach == 0
-    feed(rig, sock, lambda: rig.source("MQT0").reach > 0)
 
 
 def test_a_crash_of_chronyd_leaves_a_socket_that_refuses_until_the_next_start(
@@ -178,19 +145,6 @@ def test_a_crash_of_chronyd_leaves_a_socket_that_refuses_until_the_next_start(
     (rig.folder / "pid").unlink()
     rig.start()
     assert sock.send(time.time_ns(), 0) is Outcome.SENT
-
-
-def test_a_paused_chronyd_fills_the_queue_and_blocks_nobody(chronyds: Rigs) -> None:
-    rig = chronyds()
-    start(rig)
-    sock = sock_of(rig)
-    rig.pause()
-    began = time.monotonic()
-    outcomes = [sock.send(time.time_ns(), 0) for _ in range(1000)]
-    assert time.monotonic() - began < 1
-    assert outcomes[-1] is Outcome.QUEUE_FULL
-    rig.resume()
-    feed(rig, sock, lambda: rig.source("MQT0").reach > 0)
 
 
 @pytest.mark.slow
@@ -236,23 +190,6 @@ def test_a_sample_of_the_wrong_time_is_dropped_silently(chronyds: Rigs, at_ns: i
     assert rig.source("MQT0").reach == 0
 
 
-def test_several_chronyds_run_at_once_and_each_gets_its_own(chronyds: Rigs) -> None:
-    one, two = chronyds(), chronyds()
-    start(one)
-    start(two)
-    feed(one, sock_of(one), lambda: one.source("MQT0").reach > 1)
-    assert two.source("MQT0").reach == 0
-
-
-def test_a_chronyd_that_is_not_there_is_a_sentence(chronyds: Rigs) -> None:
-    rig = chronyds()
-    start(rig)
-    rig.stop()
-    with pytest.raises(chronyd.ChronydError, match="chronyd does not answer") as caught:
-        rig.tracking()
-    assert caught.value.reason == "not-running"
-
-
 def test_each_server_appears_in_chronyd_under_its_refid(chronyds: Rigs) -> None:
     rig = chronyds()
     servers = (0, 9, 10, 99, 100, 255)
@@ -263,9 +200,7 @@ def test_each_server_appears_in_chronyd_under_its_refid(chronyds: Rigs) -> None:
 @pytest.mark.parametrize("version", [ChronyVersion(4, 3), ChronyVersion(4, 8)])
 def test_generated_lines_pass_chronyds_own_check(chronyds: Rigs, version: ChronyVersion) -> None:
     rig = chronyds()
-    lines = refclock_lines(
-        version, range(256), delay_ns=1, poll=-6, options=["noselect", "prefer", "trust", "require"]
-    )
+    lines = refclock_lines(version, range(256), delay_ns=1, poll=-6)
     check = rig.command("-p", "-f", str(rig.configure(*lines)))
     assert check.wait(10) == 0, rig.log
     assert rig.log.count("refclock SOCK") == 256

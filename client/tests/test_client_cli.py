@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from mqtick.client.cli import EXAMPLES, _parser, main, parse_duration_ns
-from mqtick.client.interval import NowError, boot_id, now, now_from
+from mqtick.client.interval import Now, NowError, boot_id, now, now_from
 from mqtick.client.metrics import metrics
 from mqtick.client.status_text import summary
 from mqtick.protocol.auth import Keyring
@@ -117,32 +117,65 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, values: dict[str, Any], *, age_ns: int = 0, version: int = 1) -> None:
-    content = {
-        "version": version,
-        "program": "mqtick-client",
-        "pid": os.getpid(),
-        "written_boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME) - age_ns,
-        "status": values,
-    }
-    (folder / "status.json").write_text(json.dumps(content))
+class Cli:
+    """The command line beside a folder with what a client wrote."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+
+    def write(self, values: dict[str, Any], *, age_ns: int = 0, version: int = 1) -> None:
+        """Write a status as a client does, or did."""
+        content = {
+            "version": version,
+            "program": "mqtick-client",
+            "pid": os.getpid(),
+            "written_boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME) - age_ns,
+            "status": values,
+        }
+        (self.folder / "status.json").write_text(json.dumps(content))
+
+    def config(self, text: str) -> str:
+        """Write a configuration; returns its path."""
+        file = self.folder / "client.toml"
+        file.write_text(text)
+        return str(file)
+
+    def keys(self, text: str) -> str:
+        """Write a key file; returns its path."""
+        file = self.folder / "keys"
+        file.touch(mode=0o600)
+        file.write_text(text)
+        return str(file)
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run a command; returns what it said, on the one channel where it should."""
+        try:
+            ended = main(words)
+        except SystemExit as left:
+            ended = left.code  # type: ignore[assignment]
+        said = self._capsys.readouterr()
+        assert ended == code, said
+        assert not (said.out and said.err)
+        return said.out + said.err
+
+    def ask(self, *words: str, code: int = 0) -> str:
+        """Run a command that reads the status."""
+        return self.run(*words, "--state-folder", str(self.folder), code=code)
+
+    def wait(self, within: str, timeout: str = "0s", *more: str, code: int = 0) -> str:
+        return self.ask("wait", "--within", within, "--timeout", timeout, *more, code=code)
 
 
-Out = pytest.CaptureFixture[str]
-
-
-def ask(folder: Path, *words: str) -> int:
-    return main([*words, "--state-folder", str(folder)])
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(tmp_path, capsys)
 
 
 # -- help, version, configuration ------------------------------------------------------------------
 
 
-def test_help_shows_examples_and_every_command(capsys: Out) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["--help"])
-    assert left.value.code == 0
-    text = capsys.readouterr().out
+def test_help_shows_examples_and_every_command(cli: Cli) -> None:
+    text = cli.run("--help")
     assert EXAMPLES in text
     for command in ("run", "status", "sources", "now", "wait", "doctor", "chrony-config"):
         assert re.search(rf"^    {command}\s", text, re.MULTILINE)
@@ -158,43 +191,27 @@ def test_every_example_of_the_help_is_accepted() -> None:
         assert _parser().parse_args(words).command == words[0]
 
 
-def test_version_is_the_packages(capsys: Out) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["--version"])
-    assert left.value.code == 0
-    assert re.fullmatch(r"mqtick-client \d+\.\d+\.\d+\n", capsys.readouterr().out)
+def test_version_is_the_packages(cli: Cli) -> None:
+    assert re.fullmatch(r"mqtick-client \d+\.\d+\.\d+\n", cli.run("--version"))
 
 
-def test_a_printed_configuration_reads_back_as_itself(tmp_path: Path, capsys: Out) -> None:
+def test_a_printed_configuration_reads_back_as_itself(cli: Cli) -> None:
     flags = ["--broker", "mqtts://b.lan", "--name", "pi7", "--estimator-late-s", "3.5", "--fast"]
-    assert main([*flags, "--print-config"]) == 0
-    printed = capsys.readouterr().out
-    file = tmp_path / "client.toml"
-    file.write_text(printed)
-    assert main(["--config", str(file), "--print-config"]) == 0
-    assert capsys.readouterr().out == printed
+    printed = cli.run(*flags, "--print-config")
+    assert cli.run("--config", cli.config(printed), "--print-config") == printed
     assert 'name = "pi7"' in printed
 
 
-def test_the_example_configuration_is_the_defaults_commented_out(
-    tmp_path: Path, capsys: Out
-) -> None:
-    assert main(["run", "--example-config"]) == 0
-    example = capsys.readouterr().out
-    assert main(["run", "--print-config", "--config", os.devnull]) == 0
-    defaults = capsys.readouterr().out
+def test_the_example_configuration_is_the_defaults_commented_out(cli: Cli) -> None:
+    example = cli.run("run", "--example-config")
+    defaults = cli.run("run", "--print-config", "--config", os.devnull)
     for text in (example, re.sub(r"^#(\w+ = )", r"\1", example, flags=re.MULTILINE)):
-        file = tmp_path / "client.toml"
-        file.write_text(text)
-        assert main(["--config", str(file), "--print-config"]) == 0
-        assert capsys.readouterr().out == defaults
+        assert cli.run("--config", cli.config(text), "--print-config") == defaults
 
 
-def test_a_good_configuration_is_called_good(tmp_path: Path, capsys: Out) -> None:
-    file = tmp_path / "client.toml"
-    file.write_text('broker = "mqtt://broker.lan"\n[estimator]\nuse_echo = false\n')
-    assert main(["--config", str(file), "--check-config"]) == 0
-    assert f"the configuration is good ({file})" in capsys.readouterr().out
+def test_a_good_configuration_is_called_good(cli: Cli) -> None:
+    file = cli.config('broker = "mqtt://broker.lan"\n[estimator]\nuse_echo = false\n')
+    assert f"the configuration is good ({file})" in cli.run("--config", file, "--check-config")
 
 
 @pytest.mark.parametrize(
@@ -210,113 +227,74 @@ def test_a_good_configuration_is_called_good(tmp_path: Path, capsys: Out) -> Non
         ('draft_location = "a/#"', "wildcard #"),
         ('virtual_clock = "offset=3"', "virtual clock"),
         ('virtual_clock = "offset_s=3"\ndiscipline = "chrony"', "as wrong as the virtual one"),
+        ("[estimator]\nholdover_after_s = 45.0", "in holdover before it uses"),
     ],
 )
-def test_a_bad_configuration_is_wrong_use_with_a_sentence(
-    tmp_path: Path, capsys: Out, line: str, said: str
-) -> None:
-    file = tmp_path / "client.toml"
-    file.write_text(line + "\n")
-    assert main(["--config", str(file), "--check-config"]) == 2
-    error = capsys.readouterr().err
+def test_a_bad_configuration_is_wrong_use_with_a_sentence(cli: Cli, line: str, said: str) -> None:
+    error = cli.run("--config", cli.config(line + "\n"), "--check-config", code=2)
     assert error.startswith("error: ")
     assert said in error
 
 
-def test_a_key_file_that_is_missing_is_named(capsys: Out) -> None:
-    assert main(["--keys-file", "/nowhere/keys", "--check-config"]) == 1
-    assert capsys.readouterr().err == "error: /nowhere/keys: No such file or directory\n"
+def test_a_configuration_that_is_a_pipe_is_refused_and_not_waited_for(cli: Cli) -> None:
+    pipe = cli.folder / "client.toml"
+    os.mkfifo(pipe)
+    assert f"{pipe}: is a pipe" in cli.run("--config", str(pipe), "--check-config", code=2)
 
 
-def test_keys_that_are_not_enough_are_found_before_a_server_is(tmp_path: Path, capsys: Out) -> None:
-    file = tmp_path / "keys"
-    file.write_text(f"broadcast {'ab' * 16}\n")
-    file.chmod(0o600)
-    assert main(["--keys-file", str(file), "--check-config"]) == 2
-    assert "no `client` line" in capsys.readouterr().err
+def test_a_key_file_that_is_missing_is_named(cli: Cli) -> None:
+    error = cli.run("--keys-file", "/nowhere/keys", "--check-config", code=1)
+    assert error == "error: /nowhere/keys: No such file or directory\n"
+
+
+def test_keys_that_are_not_enough_are_found_before_a_server_is(cli: Cli) -> None:
+    keys = cli.keys(f"broadcast {'ab' * 16}\n")
+    assert "no `client` line" in cli.run("--keys-file", keys, "--check-config", code=2)
+
+
+def test_with_keys_and_without_exchanges_nothing_would_ever_be_believed(cli: Cli) -> None:
+    keys = cli.keys(f"broadcast {'ab' * 16}\nclient pi7 {'cd' * 16}\n")
+    flags = ["--name", "pi7", "--keys-file", keys, "--no-estimator-use-two-way"]
+    for more in (["--check-config"], []):
+        assert "never be synchronised" in cli.run(*flags, *more, code=2)
+
+
+def test_a_client_name_with_a_wildcard_is_refused_before_it_connects(cli: Cli) -> None:
+    assert "'kitchen#1' is not a client name" in cli.run("--name", "kitchen#1", code=2)
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "said"),
     [
-        ["--nonsense"],
-        ["frobnicate"],
-        ["status", "--within", "1ms"],
-        ["wait", "--within", "5"],
-        ["wait", "--within", "-1us"],
-        ["wait", "--timeout", "soon"],
-        ["wait", "--of", "moon"],
-        ["run", "--exchange-burst", "many"],
+        (["--nonsense"], "--nonsense"),
+        (["frobnicate"], "frobnicate"),
+        (["status", "--within", "1ms"], "--within"),
+        (["wait", "--within", "5"], "'5' is not a duration"),
+        (["wait", "--within", "-1us"], "'-1us' is negative"),
+        (["wait", "--timeout", "soon"], "'soon' is not a duration"),
+        (["wait", "--of", "moon"], "'moon'"),
+        (["run", "--exchange-burst", "many"], "many"),
+        (
+            ["doctor", "--brokr", "mqtt://b"],
+            "error: unrecognized arguments: --brokr mqtt://b; did you mean --broker",
+        ),
     ],
 )
-def test_wrong_flags_are_wrong_use(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        raise SystemExit(main(words))
-    assert left.value.code == 2
-
-
-def said_by_wrong_use(capsys: Out, *words: str) -> str:
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    assert left.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_a_wrong_flag_is_one_line_that_names_the_right_one(capsys: Out) -> None:
-    error = said_by_wrong_use(capsys, "doctor", "--brokr", "mqtt://b")
+def test_wrong_flags_are_wrong_use_in_one_line(cli: Cli, words: list[str], said: str) -> None:
+    error = cli.run(*words, code=2)
+    assert said in error
     assert error.count("\n") == 1
-    assert error.startswith(
-        "error: unrecognized arguments: --brokr mqtt://b; did you mean --broker"
-    )
-
-
-def test_a_negative_duration_is_called_negative(capsys: Out) -> None:
-    assert "'-1us' is negative" in said_by_wrong_use(capsys, "wait", "--within", "-1us")
 
 
 @pytest.mark.parametrize("command", ["run", "doctor"])
 def test_the_help_of_a_command_fits_a_screen_and_the_settings_are_listed_apart(
-    command: str, capsys: Out
+    command: str, cli: Cli
 ) -> None:
-    for flag, holds in (("-h", False), ("--help-settings", True)):
-        with pytest.raises(SystemExit) as left:
-            main([command, flag])
-        assert left.value.code == 0
-        text = capsys.readouterr().out
-        assert ("--estimator-holdover-after-s" in text) is holds
-        assert holds or text.count("\n") < 30
-        assert holds or "--help-settings" in text
-
-
-def test_with_keys_and_without_exchanges_nothing_would_ever_be_believed(
-    tmp_path: Path, capsys: Out
-) -> None:
-    keys = tmp_path / "keys"
-    keys.touch(mode=0o600)
-    keys.write_text(f"broadcast {'ab' * 16}\nclient pi7 {'cd' * 16}\n")
-    flags = ["--name", "pi7", "--keys-file", str(keys), "--no-estimator-use-two-way"]
-    for more in (["--check-config"], []):
-        assert main([*flags, *more]) == 2
-        assert "never be synchronised" in capsys.readouterr().err
-
-
-def test_holdover_comes_after_broadcasts_had_their_chance(capsys: Out) -> None:
-    assert main(["--estimator-holdover-after-s", "45", "--check-config"]) == 2
-    assert "in holdover before it uses" in capsys.readouterr().err
-
-
-def test_a_configuration_that_is_a_pipe_is_refused_and_not_waited_for(
-    tmp_path: Path, capsys: Out
-) -> None:
-    pipe = tmp_path / "client.toml"
-    os.mkfifo(pipe)
-    assert main(["--config", str(pipe), "--check-config"]) == 2
-    assert f"{pipe}: is a pipe" in capsys.readouterr().err
-
-
-def test_a_client_name_with_a_wildcard_is_refused_with_a_sentence(capsys: Out) -> None:
-    assert main(["--name", "kitchen#1"]) == 2
-    assert "'kitchen#1' is not a client name" in capsys.readouterr().err
+    short, long = cli.run(command, "-h"), cli.run(command, "--help-settings")
+    assert "--estimator-holdover-after-s" in long
+    assert "--estimator-holdover-after-s" not in short
+    assert short.count("\n") < 30
+    assert "--help-settings" in short
 
 
 @pytest.mark.parametrize(
@@ -336,9 +314,9 @@ def test_durations_are_read_with_their_unit(text: str, duration_ns: int) -> None
 @pytest.mark.parametrize(
     ("version", "filter_"), [("4.3", True), ("4.6.1", True), ("4.7", False), ("5", False)]
 )
-def test_chrony_config_fits_the_version(version: str, filter_: bool, capsys: Out) -> None:
-    assert main(["chrony-config", "--chrony-version", version, "--servers", "0,12"]) == 0
-    comment, *lines = capsys.readouterr().out.splitlines()
+def test_chrony_config_fits_the_version(version: str, filter_: bool, cli: Cli) -> None:
+    text = cli.run("chrony-config", "--chrony-version", version, "--servers", "0,12")
+    comment, *lines = text.splitlines()
     assert comment.startswith("# chrony")
     assert [line.split()[4] for line in lines] == ["MQT0", "MQ12"]
     assert all((" filter 1 " in line) is filter_ for line in lines)
@@ -355,176 +333,150 @@ def test_chrony_config_fits_the_version(version: str, filter_: bool, capsys: Out
         ["--chrony-version", "new"],
     ],
 )
-def test_chrony_config_never_prints_what_chronyd_would_not_read(
-    words: list[str], capsys: Out
-) -> None:
-    assert main(["chrony-config", "--chrony-version", "4.3", *words]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("error: ")
+def test_chrony_config_never_prints_what_chronyd_would_not_read(words: list[str], cli: Cli) -> None:
+    error = cli.run("chrony-config", "--chrony-version", "4.3", *words, code=2)
+    assert error.startswith("error: ")
 
 
 # -- status ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["status", "now", "sources"])
-def test_without_a_client_there_is_one_sentence(tmp_path: Path, capsys: Out, command: str) -> None:
-    assert ask(tmp_path, command) == 3
-    assert capsys.readouterr().err == (
-        f"error: {tmp_path}/status.json: there is no status; is the program running?\n"
+def test_without_a_client_there_is_one_sentence(cli: Cli, command: str) -> None:
+    assert cli.ask(command, code=3) == (
+        f"error: {cli.folder}/status.json: there is no status; is the program running?\n"
     )
 
 
-def test_status_tells_how_good_the_time_is(tmp_path: Path, capsys: Out) -> None:
-    write(tmp_path, values_of())
-    assert ask(tmp_path, "status") == 0
-    text = capsys.readouterr().out
-    assert "client            pi7, synchronised" in text
-    assert "offset          +3.0 us (server minus this clock)" in text
-    assert "bound           20.0 us" in text
-    assert "samples         40 used, 160 kept, 2 refused (echo-order 2)" in text
-    assert "refused           replayed 2" in text
+FEED = {"sent": {"sent": 3, "missing": 1}, "says": "the socket is missing"}
+PINS = {"arrival": {"backend": "gpiod", "errors": 2, "last": "no permission"}}
+LOST: dict[str, Any] = {
+    "state": "unsynchronised",
+    "connected": False,
+    "attempts": 7,
+    "last_error": "no route to host",
+}
 
 
-def test_status_tells_what_became_of_the_samples(tmp_path: Path, capsys: Out) -> None:
-    feed = {"sent": {"sent": 3, "missing": 1}, "says": "the socket is missing"}
-    pins = {"arrival": {"backend": "gpiod", "errors": 2, "last": "no permission"}}
-    write(tmp_path, values_of(chrony={"0": feed}, pins=pins))
-    assert ask(tmp_path, "status") == 0
-    text = capsys.readouterr().out
-    assert "chrony            server 0: 3 sent, 1 missing; the socket is missing" in text
-    assert "pin               arrival: gpiod, 2 errors, the last: no permission" in text
+NO_TAGS = {"format": "1451.1.6", "server": None}
+STATUS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    (
+        {},
+        {},
+        [
+            "client            pi7, synchronised\n",
+            "  offset          +3.0 us (server minus this clock)\n",
+            "  bound           20.0 us",
+            "  authenticated   no, without keys\n",
+            "  samples         40 used, 160 kept, 2 refused (echo-order 2)\n",
+            "refused           replayed 2\n",
+        ],
+    ),
+    (
+        {"chrony": {"0": FEED}, "pins": PINS},
+        {},
+        [
+            "chrony            server 0: 3 sent, 1 missing; the socket is missing\n",
+            "pin               arrival: gpiod, 2 errors, the last: no permission\n",
+        ],
+    ),
+    (
+        {"follow_unsigned": True, "trust_broker": True},
+        {"frequency_ppb": None},
+        [
+            "open door         follow_unsigned: any publisher can set this clock",
+            "open door         trust_broker: ",
+            "  frequency       unknown yet\n",
+        ],
+    ),
+    (LOST, {}, ["not connected after 7 attempts: no route to host", "none heard yet"]),
+    ({"keys": ["a1b2"]}, {"authenticated": True}, ["  authenticated   yes\n"]),
+    ({"keys": ["a1b2"]}, {}, ["  authenticated   not yet, no exchange has succeeded\n"]),
+    ({"keys": ["a1b2"]}, NO_TAGS, ["  authenticated   no, this format has no tags\n"]),
+]
 
 
-def test_status_for_machines_holds_everything(tmp_path: Path, capsys: Out) -> None:
+@pytest.mark.parametrize(("values", "row", "said"), STATUS)
+def test_status_tells_it(
+    cli: Cli, values: dict[str, Any], row: dict[str, Any], said: list[str]
+) -> None:
+    given = values_of(**values)
+    if row:
+        given["servers"][0] |= row
+    cli.write(given)
+    text = cli.ask("status", code=3 if values is LOST else 0)
+    assert [line for line in said if line not in text] == []
+
+
+def test_status_for_machines_holds_everything(cli: Cli) -> None:
     values = values_of()
-    write(tmp_path, values)
-    assert ask(tmp_path, "status", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    cli.write(values)
+    found = json.loads(cli.ask("status", "--json"))
     assert found["pid"] == os.getpid()
     assert found["age_ns"] < SECOND
     assert {name: found[name] for name in values} == values
 
 
-def test_a_client_that_is_not_connected_says_why(tmp_path: Path, capsys: Out) -> None:
-    values = values_of(
-        state="unsynchronised", connected=False, attempts=7, last_error="no route to host"
-    )
-    write(tmp_path, values)
-    assert ask(tmp_path, "status") == 3
-    text = capsys.readouterr().out
-    assert "not connected after 7 attempts: no route to host" in text
-    assert "none heard yet" in text
-
-
-def test_an_old_status_begins_with_that_and_never_with_synchronised(
-    tmp_path: Path, capsys: Out
-) -> None:
-    write(tmp_path, values_of(), age_ns=90 * SECOND)
-    assert ask(tmp_path, "status") == 3
-    first, second, *_ = capsys.readouterr().out.splitlines()
+def test_an_old_status_begins_with_that_and_never_with_synchronised(cli: Cli) -> None:
+    cli.write(values_of(), age_ns=90 * SECOND)
+    first, second, *_ = cli.ask("status", code=3).splitlines()
     assert first.startswith("this status is 90 s old: the client is not running")
     assert second == "client            pi7, synchronised 90 s ago"
 
 
-@pytest.mark.parametrize(
-    ("row", "keys", "said"),
-    [
-        ({"authenticated": True}, ["a1b2"], "yes"),
-        ({}, ["a1b2"], "not yet, no exchange has succeeded"),
-        ({}, [], "no, without keys"),
-        ({"format": "1451.1.6", "server": None}, ["a1b2"], "no, this format has no tags"),
-    ],
-)
-def test_status_tells_whether_the_time_is_authenticated(
-    tmp_path: Path, capsys: Out, row: dict[str, Any], keys: list[str], said: str
-) -> None:
-    values = values_of(keys=keys)
-    values["servers"][0] |= row
-    write(tmp_path, values)
-    ask(tmp_path, "status")
-    assert f"\n  authenticated   {said}\n" in capsys.readouterr().out
+APART = [{"servers": ["0", "1"], "gap_ns": SECOND // 2}]
 
 
-def test_sources_are_a_line_each_with_a_mark(tmp_path: Path, capsys: Out) -> None:
-    values = values_of(disagreements=[{"servers": ["0", "1"], "gap_ns": SECOND // 2}])
+def test_sources_are_a_line_each_with_a_mark(cli: Cli) -> None:
+    values = values_of(disagreements=APART)
     row = values["servers"][0]
     unknown = {"age_ns": None, "offset_ns": None, "bound_ns": None, "state": "unsynchronised"}
     values["servers"] += [row | {"server": 1}, row | {"server": 2}, row | unknown | {"server": 3}]
-    write(tmp_path, values)
-    assert ask(tmp_path, "sources") == 0
-    head, *lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    cli.write(values)
+    head, *lines = [line.split() for line in cli.ask("sources").splitlines()]
     assert head[:4] == ["server", "format", "stratum", "state"]
     assert [line[0] for line in lines] == ["*", "x", "+", "?"]
     assert " ".join(lines[0]) == (
         "* 0 precise 1 synchronised 2.0 s +3.0 us 20.0 us - 0.0 us 300.0 us no"
     )
-    write(tmp_path, values, age_ns=90 * SECOND)
-    assert ask(tmp_path, "sources") == 3
-    assert capsys.readouterr().out.startswith("this status is 90 s old")
+    cli.write(values, age_ns=90 * SECOND)
+    assert cli.ask("sources", code=3).startswith("this status is 90 s old")
 
 
-ASSUMED = "us if the broker delivers in order and links are symmetric"
-
-
-def test_what_is_assumed_stands_apart_from_what_is_certain(tmp_path: Path, capsys: Out) -> None:
-    values = values_of(half_ns=200 * US)
-    values["servers"][0]["narrow_bound_ns"] = 30 * US
+def narrowed(half_ns: int, narrow_ns: int) -> dict[str, Any]:
+    """A status with an interval that is narrower if the broker delivers in order."""
+    values = values_of(half_ns=half_ns)
+    values["servers"][0]["narrow_bound_ns"] = narrow_ns
     for one in values["forecast"]:
-        one["narrow_lower_ns"] = one["offset_ns"] - 30 * US
-        one["narrow_upper_ns"] = one["offset_ns"] + 30 * US
-    write(tmp_path, values)
-    ask(tmp_path, "status")
-    text = capsys.readouterr().out
-    assert (
-        f"  bound           200.0 us, root distance 0.0 us\n  assumed         +-30.0 {ASSUMED}\n"
-        in text
-    )
+        one["narrow_lower_ns"] = one["offset_ns"] - narrow_ns
+        one["narrow_upper_ns"] = one["offset_ns"] + narrow_ns
+    return values
+
+
+def test_what_is_assumed_stands_apart_from_what_is_certain(cli: Cli) -> None:
+    values = narrowed(200 * US, 30 * US)
+    cli.write(values)
+    assumed = "+-30.0 us if the broker delivers in order and links are symmetric"
+    certain = "  bound           200.0 us, root distance 0.0 us"
+    assert f"{certain}\n  assumed         {assumed}\n" in cli.ask("status")
     assert summary(values) == "synchronised: offset +3.0 us, bound 200.0 us, assumed 30.0 us"
-    ask(tmp_path, "now")
-    assert capsys.readouterr().out.splitlines()[3] == f"assumed  +-30.0 {ASSUMED}"
+    assert cli.ask("now").splitlines()[3] == f"assumed  {assumed}"
     text = render(metrics(values))
     assert 'mqtick_client_bound_seconds{server="0"} 0.0002' in text
     assert 'mqtick_client_narrow_bound_seconds{server="0"} 3e-05' in text
 
 
-def test_the_guaranteed_bound_decides_what_is_waited_for(tmp_path: Path) -> None:
-    values = values_of(half_ns=2 * MS)
-    for one in values["forecast"]:
-        one["narrow_lower_ns"] = one["narrow_upper_ns"] = one["offset_ns"]
-    write(tmp_path, values)
-    assert wait(tmp_path, "1ms") == 4
+def test_the_guaranteed_bound_decides_what_is_waited_for(cli: Cli) -> None:
+    cli.write(narrowed(2 * MS, 0))
+    cli.wait("1ms", code=4)
 
 
-def test_where_servers_disagree_the_time_is_not_said_to_be_right(
-    tmp_path: Path, capsys: Out
-) -> None:
-    write(tmp_path, values_of(disagreements=[{"servers": ["0", "1"], "gap_ns": SECOND // 2}]))
-    assert wait(tmp_path, "1ms") == 4
+def test_where_servers_disagree_the_time_is_not_said_to_be_right(cli: Cli) -> None:
+    cli.write(values_of(disagreements=APART))
     said = "servers 0 and 1 disagree by at least 500.000 ms: one of them is wrong"
-    assert said in capsys.readouterr().err
-    assert wait(tmp_path, "1s") == 0
-    ask(tmp_path, "now")
-    assert f"but      {said}" in capsys.readouterr().out
-
-
-def test_open_doors_are_said(tmp_path: Path, capsys: Out) -> None:
-    values = values_of(follow_unsigned=True, trust_broker=True)
-    write(tmp_path, values)
-    ask(tmp_path, "status")
-    text = capsys.readouterr().out
-    assert "open door         follow_unsigned: any publisher can set this clock" in text
-    assert "open door         trust_broker: " in text
-    assert "mqtick_client_follow_unsigned 1" in render(metrics(values))
-    assert "mqtick_client_follow_unsigned 0" in render(metrics(values_of()))
-
-
-def test_a_frequency_that_nobody_knows_yet_is_no_number(tmp_path: Path, capsys: Out) -> None:
-    values = values_of()
-    values["servers"][0]["frequency_ppb"] = None
-    write(tmp_path, values)
-    ask(tmp_path, "status")
-    assert "\n  frequency       unknown yet\n" in capsys.readouterr().out
+    assert said in cli.wait("1ms", code=4)
+    cli.wait("1s")
+    assert f"but      {said}" in cli.ask("now")
 
 
 @pytest.mark.parametrize(
@@ -532,31 +484,23 @@ def test_a_frequency_that_nobody_knows_yet_is_no_number(tmp_path: Path, capsys: 
     [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"version": 1}', b"[" * 100_000, b"9" * 5000],
 )
 @pytest.mark.parametrize("command", ["status", "now"])
-def test_a_status_file_that_is_none_is_a_sentence(
-    tmp_path: Path, capsys: Out, content: bytes, command: str
-) -> None:
-    (tmp_path / "status.json").write_bytes(content)
-    assert ask(tmp_path, command) == 3
-    error = capsys.readouterr().err
+def test_a_status_file_that_is_none_is_a_sentence(cli: Cli, content: bytes, command: str) -> None:
+    (cli.folder / "status.json").write_bytes(content)
+    error = cli.ask(command, code=3)
     assert error.startswith("error: ")
     assert "Traceback" not in error
 
 
 @pytest.mark.parametrize("command", ["status", "now"])
-def test_a_status_of_another_version_is_a_sentence(
-    tmp_path: Path, capsys: Out, command: str
-) -> None:
-    write(tmp_path, {"boot_id": boot_id(), "forecast": [{}], "servers": 7})
-    assert ask(tmp_path, command) == 3
-    assert "version" in capsys.readouterr().err
-    write(tmp_path, values_of(), version=2)
-    assert ask(tmp_path, command) == 3
-    assert "version" in capsys.readouterr().err
+def test_a_status_of_another_version_is_a_sentence(cli: Cli, command: str) -> None:
+    cli.write({"boot_id": boot_id(), "forecast": [{}], "servers": 7})
+    assert "version" in cli.ask(command, code=3)
+    cli.write(values_of(), version=2)
+    assert "version" in cli.ask(command, code=3)
 
 
 def test_every_sample_and_every_refusal_is_in_the_metrics() -> None:
-    feed = {"sent": {"sent": 3, "missing": 1}, "says": "the socket is missing"}
-    text = render(metrics(values_of(chrony={"0": feed})))
+    text = render(metrics(values_of(chrony={"0": FEED})))
     for line in (
         "mqtick_client_synchronised 1",
         'mqtick_client_offset_seconds{server="0"} 3e-06',
@@ -569,94 +513,87 @@ def test_every_sample_and_every_refusal_is_in_the_metrics() -> None:
         assert line in text
 
 
+def metric_values(**values: Any) -> dict[str, float | None]:
+    return {metric.name: metric.value for metric in metrics(values_of(**values))}
+
+
 @pytest.mark.parametrize(("early_us", "late_us", "worst_us"), [(-30, 50, 57), (-80, 50, 87)])
 def test_the_clock_error_of_the_metrics_is_the_far_end_and_the_root_distance(
     early_us: int, late_us: int, worst_us: int
 ) -> None:
-    values = values_of()
-    values["servers"][0] |= {
+    row = server_row("synchronised", 20 * US) | {
         "earliest_offset_ns": early_us * US,
         "latest_offset_ns": late_us * US,
         "root_distance_ns": 7 * US,
     }
-    found = {metric.name: metric.value for metric in metrics(values)}
-    assert found["mqtick_client_clock_error_seconds"] == pytest.approx(worst_us / 1e6)
+    error_s = metric_values(servers=[row])["mqtick_client_clock_error_seconds"]
+    assert error_s == pytest.approx(worst_us / 1e6)
 
 
-def test_a_client_in_holdover_says_so_and_one_without_time_states_no_error() -> None:
-    found = {metric.name: metric.value for metric in metrics(values_of(state="holdover"))}
+def test_metrics_tell_holdover_and_open_doors_and_without_time_no_error() -> None:
+    found = metric_values(state="holdover", follow_unsigned=True)
     assert (found["mqtick_client_holdover"], found["mqtick_client_synchronised"]) == (1, 0)
-    lost = {metric.name: metric.value for metric in metrics(values_of(state="unsynchronised"))}
-    assert lost["mqtick_client_holdover"] == 0
+    assert found["mqtick_client_follow_unsigned"] == 1
+    lost = metric_values(state="unsynchronised")
+    assert lost["mqtick_client_holdover"] == lost["mqtick_client_follow_unsigned"] == 0
     assert lost["mqtick_client_clock_error_seconds"] is None
 
 
 # -- now -------------------------------------------------------------------------------------------
 
 
-def status_of(values: dict[str, Any], age_ns: int = 0) -> Status:
-    return Status("mqtick-client", 1, age_ns, values)
+def told(values: dict[str, Any], age_ns: int = 0) -> Now:
+    return now_from(Status("mqtick-client", 1, age_ns, values))
 
 
-def test_now_is_an_interval_that_holds_the_time(tmp_path: Path, capsys: Out) -> None:
-    write(tmp_path, values_of(half_ns=5 * MS))
-    present = now(str(tmp_path))
-    assert present.earliest_ns <= present.estimate_ns <= present.latest_ns
-    assert present.earliest_ns < time.time_ns() < present.latest_ns + SECOND
-    assert present.bound_ns >= 5 * MS
-    assert ask(tmp_path, "now") == 0
-    earliest, latest, state = capsys.readouterr().out.splitlines()
+def test_now_is_an_interval_that_holds_the_time(cli: Cli) -> None:
+    cli.write(values_of(half_ns=5 * MS))
+    found = now(str(cli.folder))
+    assert found.earliest_ns <= found.estimate_ns <= found.latest_ns
+    assert found.earliest_ns < time.time_ns() < found.latest_ns + SECOND
+    assert found.bound_ns >= 5 * MS
+    earliest, latest, state = cli.ask("now").splitlines()
     assert earliest < latest.replace("latest  ", "earliest")
     assert re.fullmatch(r"state    synchronised, give or take [0-9]+\.[0-9] us", state)
 
 
-def test_now_for_machines(tmp_path: Path, capsys: Out) -> None:
-    write(tmp_path, values_of())
-    assert ask(tmp_path, "now", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_now_for_machines(cli: Cli) -> None:
+    cli.write(values_of())
+    found = json.loads(cli.ask("now", "--json"))
     assert found["earliest_ns"] < found["estimate_ns"] < found["latest_ns"]
     assert abs(found["clock_ns"] - found["estimate_ns"]) < MS
     assert found["state"] == "synchronised"
+    assert found["narrow_earliest_ns"] is found["narrow_latest_ns"] is None
+    assert len(found) == 7
 
 
-def test_between_two_rows_of_the_forecast_the_interval_is_drawn_straight() -> None:
+def test_between_two_rows_the_interval_is_drawn_straight_and_the_state_is_the_laters() -> None:
     written_ns = raw_ns() - 5 * SECOND
-    values = values_of()
-    values["forecast"] = [row(written_ns, 100 * US), row(written_ns + 10 * SECOND, 300 * US)]
-    present = now_from(status_of(values, 5 * SECOND))
-    assert present.bound_ns == pytest.approx(200 * US, rel=0.01)
+    later = row(written_ns + 10 * SECOND, 300 * US, "holdover")
+    found = told(values_of(forecast=[row(written_ns, 100 * US), later]), 5 * SECOND)
+    assert found.bound_ns == pytest.approx(200 * US, rel=0.01)
+    assert found.state == "holdover"
 
 
 def test_the_bound_counts_from_the_estimate_and_not_from_the_middle_of_the_interval() -> None:
     values = values_of(half_ns=100 * US)
     for one in values["forecast"]:
         one["offset_ns"] += 80 * US
-    present = now_from(status_of(values))
-    assert present.bound_ns == pytest.approx(180 * US, rel=0.02)
-    assert present.estimate_ns - present.bound_ns <= present.earliest_ns
-    assert present.estimate_ns + present.bound_ns >= present.latest_ns
-
-
-def test_the_state_is_that_of_the_later_row() -> None:
-    written_ns = raw_ns() - 5 * SECOND
-    values = values_of()
-    values["forecast"] = [
-        row(written_ns, 100 * US),
-        row(written_ns + 10 * SECOND, 300 * US, "holdover"),
-    ]
-    assert now_from(status_of(values, 5 * SECOND)).state == "holdover"
+    found = told(values)
+    assert found.bound_ns == pytest.approx(180 * US, rel=0.02)
+    assert found.estimate_ns - found.bound_ns <= found.earliest_ns
+    assert found.estimate_ns + found.bound_ns >= found.latest_ns
 
 
 def test_the_interval_of_a_client_that_died_only_grows() -> None:
-    fresh = now_from(status_of(values_of()))
-    old = now_from(status_of(values_of(age_ns=100 * SECOND), 100 * SECOND))
-    assert old.bound_ns > 50 * fresh.bound_ns
+    old = told(values_of(age_ns=100 * SECOND), 100 * SECOND)
+    assert old.bound_ns > 50 * told(values_of()).bound_ns
 
 
 def test_the_error_of_the_clock_counts_its_offset_and_the_bound() -> None:
-    present = now_from(status_of(values_of(half_ns=20 * US, offset_ns=-3 * MS)))
-    assert present.clock_error_ns == pytest.approx(3 * MS + 20 * US, rel=0.02)
-    assert present.bound_ns == pytest.approx(20 * US, rel=0.1)
+    found = told(values_of(half_ns=20 * US, offset_ns=-3 * MS))
+    assert found.clock_error_ns == pytest.approx(3 * MS + 20 * US, rel=0.02)
+    assert found.bound_ns == pytest.approx(20 * US, rel=0.1)
 
 
 def test_a_reader_that_is_held_up_between_two_clocks_reads_them_again(
@@ -671,23 +608,13 @@ def test_a_reader_that_is_held_up_between_two_clocks_reads_them_again(
         return read(clock)
 
     values = values_of(half_ns=20 * US)
-    status = status_of(values)
     monkeypatch.setattr("mqtick.client.interval.time.clock_gettime_ns", interrupted)
-    assert now_from(status).clock_error_ns < 1 * MS
+    assert told(values).clock_error_ns < 1 * MS
 
 
-def failure(values: dict[str, Any], age_ns: int = 0) -> str:
-    with pytest.raises(NowError) as caught:
-        now_from(status_of(values, age_ns))
-    return str(caught.value)
-
-
-def test_a_status_of_another_boot_tells_no_time(tmp_path: Path, capsys: Out) -> None:
-    values = values_of(boot_id="00000000-0000-0000-0000-000000000000")
-    assert "an earlier boot" in failure(values)
-    write(tmp_path, values)
-    assert ask(tmp_path, "now") == 3
-    assert "an earlier boot" in capsys.readouterr().err
+def test_a_status_of_another_boot_tells_no_time(cli: Cli) -> None:
+    cli.write(values_of(boot_id="00000000-0000-0000-0000-000000000000"))
+    assert "an earlier boot" in cli.ask("now", code=3)
 
 
 def test_the_boot_is_the_one_that_systemd_tells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -697,112 +624,90 @@ def test_the_boot_is_the_one_that_systemd_tells(monkeypatch: pytest.MonkeyPatch)
     assert boot_id.__wrapped__() == "0" * 32
 
 
-def test_a_status_from_before_the_host_slept_tells_no_time() -> None:
-    """The raw timeline stands still in sleep, so the forecast would be as late as the sleep was."""
-    assert "has slept" in failure(values_of(age_ns=1 * SECOND), age_ns=3600 * SECOND)
-
-
-def test_an_estimate_beyond_the_forecast_tells_no_time() -> None:
-    assert "too old" in failure(values_of(age_ns=300 * SECOND), age_ns=300 * SECOND)
-
-
-def test_a_client_that_knows_no_time_tells_none() -> None:
-    assert "not synchronised" in failure(values_of(state="unsynchronised"))
-
-
 @pytest.mark.parametrize(
-    "damage",
+    ("values", "written_s", "age_s", "said"),
     [
-        {"forecast": 7},
-        {"forecast": [{"local_ns": "x"}]},
-        {"forecast": None},
-        {"virtual_clock": 7},
-        {"virtual_clock": "nonsense"},
+        # The raw timeline stands still in sleep: the forecast would be as late as the sleep was.
+        ({}, 1, 3600, "has slept"),
+        ({}, 300, 300, "too old"),
+        ({"state": "unsynchronised"}, 0, 0, "not synchronised"),
+        ({"forecast": 7}, 0, 0, "not this version's"),
+        ({"forecast": [{"local_ns": "x"}]}, 0, 0, "not this version's"),
+        ({"forecast": None}, 0, 0, "not this version's"),
+        ({"virtual_clock": 7}, 0, 0, "not this version's"),
+        ({"virtual_clock": "nonsense"}, 0, 0, "not this version's"),
     ],
 )
-def test_a_damaged_status_tells_no_time(damage: dict[str, Any]) -> None:
-    assert "not this version's" in failure(values_of(**damage))
+def test_what_tells_no_time_is_a_sentence(
+    values: dict[str, Any], written_s: int, age_s: int, said: str
+) -> None:
+    with pytest.raises(NowError, match=said):
+        told(values_of(age_ns=written_s * SECOND, **values), age_s * SECOND)
 
 
 def test_two_rows_of_the_same_instant_tell_no_time() -> None:
-    later_ns = raw_ns() + SECOND // 5
-    values = values_of()
-    values["forecast"] = [row(later_ns, US), row(later_ns, US)]
-    assert "not this version's" in failure(values)
+    later = row(raw_ns() + SECOND // 5, US)
+    with pytest.raises(NowError, match="not this version's"):
+        told(values_of(forecast=[later, later]))
 
 
-def test_in_holdover_now_tells_the_time_and_the_exit_code_says_so(
-    tmp_path: Path, capsys: Out
-) -> None:
-    write(tmp_path, values_of(state="holdover"))
-    assert ask(tmp_path, "now") == 3
-    assert "state    holdover" in capsys.readouterr().out
+def test_in_holdover_now_tells_the_time_and_the_exit_code_says_so(cli: Cli) -> None:
+    cli.write(values_of(state="holdover"))
+    assert "state    holdover" in cli.ask("now", code=3)
 
 
 # -- wait ------------------------------------------------------------------------------------------
 
 
-def wait(folder: Path, within: str, timeout: str = "0s", *more: str) -> int:
-    return ask(folder, "wait", "--within", within, "--timeout", timeout, *more)
-
-
-def test_wait_ends_at_once_when_the_time_is_good(tmp_path: Path, capsys: Out) -> None:
-    write(tmp_path, values_of(half_ns=200 * US))
-    assert wait(tmp_path, "1ms", "60s") == 0
-    assert "the time is right within 2" in capsys.readouterr().out
-
-
-def test_wait_tells_not_good_enough_from_not_synchronised(tmp_path: Path, capsys: Out) -> None:
-    write(tmp_path, values_of(half_ns=2 * MS))
-    assert wait(tmp_path, "1ms") == 4
-    assert (
-        "not within 1000 us after 0 s: the time is only right within 2" in capsys.readouterr().err
-    )
-    write(tmp_path, values_of(state="holdover"))
-    assert wait(tmp_path, "1ms") == 3
-    assert "in holdover" in capsys.readouterr().err
-    write(tmp_path, values_of(state="unsynchronised"))
-    assert wait(tmp_path, "1ms") == 3
-
-
-def test_wait_without_a_client_or_with_a_dead_one_is_not_synchronised(
-    tmp_path: Path, capsys: Out
+@pytest.mark.parametrize(
+    ("within", "values", "code", "said"),
+    [
+        ("1ms", {"half_ns": 200 * US}, 0, "the time is right within 2"),
+        ("1ms", {"half_ns": 2 * MS}, 4, "not within 1000 us after 0 s: the time is only right wi"),
+        ("1ms", {"state": "holdover"}, 3, "in holdover"),
+        ("1ms", {"state": "unsynchronised"}, 3, "not synchronised"),
+        ("1ms", None, 3, "there is no status"),
+        ("1s", {"age_ns": 60 * SECOND}, 3, "is not running any more"),
+    ],
+)
+def test_wait_tells_not_good_enough_from_not_synchronised(
+    cli: Cli, within: str, values: dict[str, Any] | None, code: int, said: str
 ) -> None:
-    assert wait(tmp_path, "1ms") == 3
-    assert "there is no status" in capsys.readouterr().err
-    write(tmp_path, values_of(age_ns=60 * SECOND), age_ns=60 * SECOND)
-    assert wait(tmp_path, "1s") == 3
-    assert "is not running any more" in capsys.readouterr().err
+    if values is not None:
+        cli.write(values_of(**values), age_ns=values.get("age_ns", 0))
+    assert said in cli.wait(within, "0s" if code else "60s", code=code)
 
 
-def test_wait_gives_up_when_its_time_is_up(tmp_path: Path) -> None:
+def test_wait_gives_up_when_its_time_is_up(cli: Cli) -> None:
     began_s = time.monotonic()
-    assert wait(tmp_path, "1ms", "300ms") == 3
+    cli.wait("1ms", "300ms", code=3)
     assert 0.3 <= time.monotonic() - began_s < 2.0
 
 
-def test_wait_notices_when_the_time_becomes_good(tmp_path: Path) -> None:
-    write(tmp_path, values_of(half_ns=900 * MS))
-    late = threading.Timer(0.3, lambda: write(tmp_path, values_of()))
+def test_wait_notices_when_the_time_becomes_good(cli: Cli) -> None:
+    cli.write(values_of(half_ns=900 * MS))
+    late = threading.Timer(0.3, lambda: cli.write(values_of()))
     late.start()
     began_s = time.monotonic()
-    assert wait(tmp_path, "1ms", "10s") == 0
+    cli.wait("1ms", "10s")
     assert time.monotonic() - began_s < 5.0
     late.join()
 
 
-def test_wait_asks_for_the_system_clock_unless_told_otherwise(tmp_path: Path) -> None:
+def test_wait_asks_for_the_system_clock_unless_told_otherwise(cli: Cli) -> None:
     """An application that reads the system clock is not helped by a good estimate beside it."""
-    write(tmp_path, values_of(half_ns=20 * US, offset_ns=5 * MS))
-    assert wait(tmp_path, "1ms") == 4
-    assert wait(tmp_path, "1ms", "0s", "--of", "estimate") == 0
+    cli.write(values_of(half_ns=20 * US, offset_ns=5 * MS))
+    cli.wait("1ms", code=4)
+    cli.wait("1ms", "0s", "--of", "estimate")
 
 
 # -- the process -----------------------------------------------------------------------------------
 
+Start = Callable[..., subprocess.Popen[str]]
+
 
 @pytest.fixture
-def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+def start(tmp_path: Path) -> Start:
     def made(*words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*PROGRAM, *words, "--state-folder", str(tmp_path)],
@@ -825,7 +730,7 @@ def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> tuple[i
 
 
 def test_control_c_ends_a_wait_without_a_traceback(
-    start: Callable[..., subprocess.Popen[str]],
+    start: Start,
 ) -> None:
     process = start("wait", "--timeout", "60s")
     deadline_s = time.monotonic() + 20
@@ -839,13 +744,11 @@ def test_control_c_ends_a_wait_without_a_traceback(
 
 
 @pytest.mark.slow
-def test_watch_goes_on_while_the_client_comes_and_goes(
-    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
+def test_watch_goes_on_while_the_client_comes_and_goes(start: Start, cli: Cli) -> None:
     process = start("status", "--watch")
     assert process.stderr is not None
     assert "there is no status" in process.stderr.readline()
-    write(tmp_path, values_of())
+    cli.write(values_of())
     assert process.stdout is not None
     assert "pi7, synchronised" in process.stdout.readline()
     code, said = interrupt(process, signal.SIGINT)
@@ -861,7 +764,7 @@ def _sleeps(pid: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_client_cleanly_even_while_no_broker_answers(
-    start: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: signal.Signals
+    start: Start, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start("run", "--broker", "mqtt://127.0.0.1:1")
     deadline_s = time.monotonic() + 10
@@ -875,18 +778,13 @@ def test_a_signal_ends_the_client_cleanly_even_while_no_broker_answers(
 
 
 @pytest.mark.slow
-def test_hung_up_on_the_client_reads_its_keys_again(
-    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    keys = tmp_path / "keys"
-    keys.touch(mode=0o600)
-
+def test_hung_up_on_the_client_reads_its_keys_again(start: Start, cli: Cli) -> None:
     def names_of(*fleet: bytes) -> list[str]:
-        keys.write_text("".join(f"fleet {key.hex()}\n" for key in fleet))
+        cli.keys("".join(f"fleet {key.hex()}\n" for key in fleet))
         return Keyring(fleet).broadcast().names
 
     def shown() -> object:
-        path = tmp_path / "status.json"
+        path = cli.folder / "status.json"
         return json.loads(path.read_text())["status"]["keys"] if path.exists() else None
 
     def wait_until_shown(names: list[str]) -> None:
@@ -896,7 +794,9 @@ def test_hung_up_on_the_client_reads_its_keys_again(
         assert shown() == names
 
     before = names_of(b"1" * 32)
-    process = start("run", "--broker", "mqtt://127.0.0.1:1", "--keys-file", str(keys))
+    process = start(
+        "run", "--broker", "mqtt://127.0.0.1:1", "--keys-file", str(cli.folder / "keys")
+    )
     wait_until_shown(before)
     after = names_of(b"2" * 32, b"1" * 32)
     process.send_signal(signal.SIGHUP)
@@ -904,12 +804,12 @@ def test_hung_up_on_the_client_reads_its_keys_again(
     assert interrupt(process, signal.SIGTERM)[0] == 0
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
-    write(tmp_path, values_of())
+def test_a_reader_that_has_seen_enough_is_no_error(cli: Cli) -> None:
+    cli.write(values_of())
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [*PROGRAM, "status", "--json", "--state-folder", str(tmp_path)],
+        [*PROGRAM, "status", "--json", "--state-folder", str(cli.folder)],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,8 +6,8 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,25 +15,19 @@ import pytest
 from mqtick.client import experiments as experiments_module
 from mqtick.client.experiments import Experiments
 from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.pins import Edge
+from mqtick.protocol.topics import TopicTree
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live_world import HAS_BROKER, Client, World
+from live_world import Client, World, needs_broker, world
 
-pytestmark = pytest.mark.skipif(
-    not HAS_BROKER, reason="mosquitto is not installed; install it with: apt install mosquitto"
-)
+__all__ = ["world"]  # a fixture
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    made.mosquitto.start()
-    yield made
-    made.close()
+pytestmark = needs_broker
 
 
-class Obeying:
+class Commanded:
     """A client that obeys, and what it and the runner said, in the order of the connection."""
 
     def __init__(self, world: World, **settings: Any) -> None:
@@ -76,13 +70,13 @@ class Obeying:
 
 
 def test_join_unsubscribes_first_so_that_it_goes_to_the_end_of_the_order(world: World) -> None:
-    node = Obeying(world)
+    node = Commanded(world)
     assert node.ask("join") == {"id": "00000001", "ok": True}
     assert node.said == [("unsubscribe", ["mqtick/t/+"]), ("subscribe", ["mqtick/t/+"])]
 
 
 def test_after_a_new_connection_it_has_joined(world: World) -> None:
-    node = Obeying(world)
+    node = Commanded(world)
     agent = node.client.agent
     assert node.ask("leave")["ok"]
     assert not agent.joined
@@ -97,7 +91,7 @@ def test_after_a_new_connection_it_has_joined(world: World) -> None:
 
 
 def test_who_is_forgotten_joins_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Obeying(world)
+    node = Commanded(world)
     agent = node.client.agent
     node.ask("leave")
     agent.tick()
@@ -111,7 +105,7 @@ def test_who_is_forgotten_joins_by_itself(world: World, monkeypatch: pytest.Monk
 
 
 def test_a_client_of_another_format_says_that_it_cannot_leave(world: World) -> None:
-    node = Obeying(world, name="pi7")
+    node = Commanded(world, name="pi7")
     object.__setattr__(node.client.agent.settings, "format", "1451.1.6")
     answer = node.ask("leave")
     assert "set its format to precise" in answer["error"]
@@ -123,3 +117,25 @@ def test_without_the_setting_it_does_not_listen(world: World) -> None:
     world.run(lambda: agent.connection.connected)
     assert agent.experiments is None
     assert not any("/x/" in topic for topic in agent._servers.topics())
+
+
+def test_the_last_edges_name_the_message_that_made_them_if_it_has_a_name() -> None:
+    """A pin is driven before the message is read, whatever it turns out to be."""
+    said: list[bytes] = []
+    agent = SimpleNamespace(name="pi7", tree=TopicTree(), refuse=said.append)
+    agent.connection = SimpleNamespace(
+        connects=1, publish_unstamped=lambda _topic, payload: said.append(payload)
+    )
+    edges = deque[Edge]()
+    node = Experiments(agent, edges, None, dict)  # type: ignore[arg-type]
+    for number, payload in enumerate((b"\x11\x07\x00\x00\x01\x02\xff", b"\x11\x07")):
+        edges.append(Edge(number, number + 1, True))
+        node.on_time(Arrival("mqtick/t/7", payload, Stamp(0, StampSource.KERNEL), False, b""))
+    command = Arrival(
+        "", b'{"id": "00000001", "do": "edges"}', Stamp(0, StampSource.USER), False, b""
+    )
+    node.on_command(command)
+    (answer,) = map(json.loads, said)
+    first, second = answer["edges"]
+    assert (first["server"], first["sequence"]) == (7, 0x102)
+    assert "server" not in second

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqtick.client.disagreement import Claim, Disagreement, claim_of, disagreements
+from mqtick.client.disagreement import Disagreement, disagreements
 from mqtick.client.doctor import broker as doctor_broker
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.metrics import metrics
@@ -18,36 +17,38 @@ from mqtick.client.status_text import status_lines, summary
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live_world import HAS_BROKER, MS, SECOND, US, World
-from test_doctor_live import in_background, listen
+from live_world import MS, SECOND, US, World, needs_broker, world
+from test_doctor_live import examined, in_background
+
+__all__ = ["world"]  # a fixture
+
+
+def claim(lower_ns: int, upper_ns: int | None, root_ns: int = 0, known: bool = True) -> Estimate:
+    state = State.HOLDOVER if known else State.UNSYNCHRONISED
+    return Estimate(0, state, 0, lower_ns, upper_ns, root_distance_ns=root_ns)
 
 
 def test_intervals_that_meet_agree_and_others_are_told_with_their_gap() -> None:
-    claims = [Claim("0", -5, 5), Claim("1", 5, 9), Claim("2", 30, 40), None]
+    claims = {
+        "0": claim(-5, 5),
+        "1": claim(5, 9),
+        "2": claim(37, 40, root_ns=7),  # on both sides
+        "3": claim(70, None),
+        "4": claim(80, 90, known=False),
+    }
     assert disagreements(claims) == [
         Disagreement(("0", "2"), 25),
         Disagreement(("1", "2"), 21),
     ]
 
 
-def test_a_server_claims_its_interval_and_its_root_distance_on_both_sides() -> None:
-    known = Estimate(0, State.HOLDOVER, 0, -10, 20, root_distance_ns=7)
-    assert claim_of("3", known) == Claim("3", -17, 27)
-    assert claim_of("3", Estimate(0, State.SYNCHRONISED, 0, -10, None)) is None
-    assert claim_of("3", Estimate(0, State.UNSYNCHRONISED, 0, -10, 20)) is None
-
-
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    if not HAS_BROKER:
-        pytest.skip("mosquitto is not installed; install it with: apt install mosquitto")
-    made = World(tmp_path)
-    made.mosquitto.start()
-    made.serve(number=3)
+def servers(world: World) -> World:
+    """Two of them, half a second apart."""
+    world.serve(number=3)
     ahead = VirtualClock(VirtualClockSettings.starting_now(offset_ns=SECOND // 2))
-    made.serve(number=5, clock=ahead)
-    yield made
-    made.close()
+    world.serve(number=5, clock=ahead)
+    return world
 
 
 def values_of(world: World) -> dict[str, Any]:
@@ -63,8 +64,11 @@ def values_of(world: World) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_servers_half_a_second_apart_are_named_in_status_summary_and_metrics(world: World) -> None:
-    values = values_of(world)
+@needs_broker
+def test_servers_half_a_second_apart_are_named_in_status_summary_and_metrics(
+    servers: World,
+) -> None:
+    values = values_of(servers)
     (found,) = values["disagreements"]
     assert found["servers"] == ("3", "5")
     assert SECOND // 2 - 50 * MS < found["gap_ns"] < SECOND // 2
@@ -80,12 +84,11 @@ def test_servers_half_a_second_apart_are_named_in_status_summary_and_metrics(wor
 
 
 @pytest.mark.slow
-def test_the_doctor_names_servers_that_disagree(world: World) -> None:
-    with in_background(world):
-        heard = listen(world.mosquitto.port, listen_s=3.0)
-    (check,) = doctor_broker.check_agreement(heard.disagreements)
+@needs_broker
+def test_the_doctor_names_servers_that_disagree(servers: World, tmp_path: Path) -> None:
+    with in_background(servers):
+        check = examined(tmp_path, servers.mosquitto.port, listen_s=3.0)["servers 3 and 5"]
     assert check.result == "FAIL"
-    assert check.name == "servers 3 and 5"
     assert "ms apart" in check.value
 
 

@@ -4,6 +4,9 @@ Whatever the errors inside the guaranteed intervals are, and however they follow
 answer must hold the truth from the first sample on.
 """
 
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -11,13 +14,10 @@ from hypothesis import strategies as st
 from mqtick.client.estimate import Estimate
 from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.sample import Kind, Reading, Sample, Verdict
+from mqtick.client.sample import Kind, Sample, SampleVerdict
 
-SECOND = 1_000_000_000
-TRUSTING = EstimatorSettings(trust_broker=True)
-"""Echoes then count like any exchange, which lets one sample stand for one."""
-EPOCH = 1_790_000_000 * SECOND
-US = 1000
+sys.path.insert(0, str(Path(__file__).parent))
+from samples import EPOCH, SECOND, US, exchange, holds
 
 START_BURST = [0.06 * number for number in range(8)]
 BURSTS = [at + 0.06 * number for at in range(16, 160, 16) for number in range(4)]
@@ -31,28 +31,14 @@ def sample(
     at_s: float, ppm: float, share: float, half_us: float = 30.0, kind: Kind = Kind.ECHO
 ) -> Sample:
     """A sample off by `share` (-1 to 1) of half its interval; the truth lies inside."""
-    local_ns, half_ns = round(at_s * SECOND), half_us * US
-    offset_ns = truth(at_s, ppm) + round(share * half_ns)
-    return Sample(
-        kind=kind,
-        local_ns=local_ns,
-        offset_ns=offset_ns,
-        lower_ns=round(offset_ns - half_ns),
-        upper_ns=round(offset_ns + half_ns),
-        delay_ns=round(2 * half_ns),
-        sequence=round(at_s * 1000),
-        readings=(("t1", Reading(local_ns)),),
-    )
+    half_ns = round(half_us * US)
+    error_ns = round(share * half_ns)
+    centre_ns = truth(at_s, ppm) + error_ns
+    return exchange(at_s, centre_ns, half_ns, kind)
 
 
-def holds(estimate: Estimate, ppm: float) -> bool:
-    assert estimate.lower_ns is not None
-    assert estimate.upper_ns is not None
-    assert estimate.offset_ns is not None
-    assert estimate.bound_ns is not None
-    here = truth(estimate.local_ns / SECOND, ppm)
-    inside = estimate.lower_ns <= here <= estimate.upper_ns
-    return inside and abs(estimate.offset_ns - here) <= estimate.bound_ns
+def is_right(estimate: Estimate, ppm: float) -> bool:
+    return holds(estimate, truth(estimate.local_ns / SECOND, ppm))
 
 
 def follow(
@@ -63,7 +49,7 @@ def follow(
     for second in range(1, until_s):
         while waiting and waiting[0].local_ns <= second * SECOND:
             judged.append(estimator.add(waiting.pop(0)))
-        if judged and not holds(estimator.at(second * SECOND), ppm):
+        if judged and not is_right(estimator.at(second * SECOND), ppm):
             outside.append(second)
     return judged, outside
 
@@ -78,7 +64,7 @@ def test_errors_that_drift_within_the_first_burst_are_not_taken_for_frequency(pp
         estimator, [*drifting, *(sample(at, ppm, 0.0) for at in BURSTS)], ppm, 160
     )
     assert outside == []
-    assert all(one.verdict is not Verdict.REFUSED for one in judged)
+    assert all(one.verdict is not SampleVerdict.REFUSED for one in judged)
     estimate = estimator.at(160 * SECOND)
     assert estimate.offset_ns == pytest.approx(truth(160, ppm), abs=10 * US)
     assert estimate.half_width_ns is not None
@@ -106,7 +92,7 @@ def test_no_errors_inside_the_intervals_put_the_truth_outside(ppm, first, later,
     samples = [sample(at, ppm, share, kind=kind) for at, share in errors]
     judged, outside = follow(estimator, samples, ppm, 160)
     assert outside == []
-    assert all(one.verdict is not Verdict.REFUSED for one in judged)
+    assert all(one.verdict is not SampleVerdict.REFUSED for one in judged)
 
 
 @given(ppms, st.floats(-99, 99), st.floats(0.01, 60.0), st.booleans())
@@ -123,7 +109,7 @@ def test_a_frequency_that_was_wrong_does_not_keep_the_new_time_from_being_confir
     for number in range(12):
         at_s = begin + number * max(apart_s, 4.0)
         estimator.add(sample(at_s, ppm, 0.0))
-    assert holds(estimator.at(round((at_s + 1) * SECOND)), ppm)
+    assert is_right(estimator.at(round((at_s + 1) * SECOND)), ppm)
 
 
 def test_without_a_second_burst_the_bound_grows_by_the_worst_frequency():
@@ -131,5 +117,5 @@ def test_without_a_second_burst_the_bound_grows_by_the_worst_frequency():
     for at in START_BURST:
         estimator.add(sample(at, 40.0, 0.0, half_us=60.0))
     for second in (1, 10, 100, 1000):  # every interval holds the second line, too
-        assert holds(estimator.at(second * SECOND), 40.0)
-        assert holds(estimator.at(second * SECOND), -60.0)
+        assert is_right(estimator.at(second * SECOND), 40.0)
+        assert is_right(estimator.at(second * SECOND), -60.0)

@@ -13,12 +13,12 @@ from mqtick.client.config import Settings
 from mqtick.client.doctor import broker as doctor_broker
 from mqtick.client.estimate import State
 from mqtick.client.estimator import Estimator
-from mqtick.client.first_time import FirstTime
-from mqtick.client.sample import Kind, Reason, Sample, Verdict
+from mqtick.client.first_time import FirstTime, Trouble
+from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_foreign_track import DRAFT_SYN, OFFSET_NS, SYN, Bench
-from track_bench import KEYS, MS, SECOND
+from track_bench import KEYS, MS, SECOND, TrackBench
 from track_bench import Bench as PreciseBench
 
 HOUR = 3600
@@ -37,8 +37,13 @@ def hear(bench: Bench, ahead_s: float, count: int = 1) -> None:
         bench.hear(DRAFT_SYN, b"SYN", [("timestamp", instant.replace(tzinfo=None).isoformat())])
 
 
-def state(bench: Bench) -> State:
-    return bench.track.estimator.at(bench.clock.now_ns).state
+def state(bench: TrackBench) -> State:
+    return bench.estimate.state
+
+
+def trouble_of(bench: TrackBench) -> Trouble:
+    assert bench.track.first.trouble is not None
+    return bench.track.first.trouble
 
 
 @pytest.mark.parametrize("hours", [9, -5, 5.75, 0.25, 14, -12])
@@ -47,15 +52,14 @@ def test_a_peer_in_another_timezone_is_refused_however_often_it_says_so(hours: f
     hear(bench, hours * HOUR, 60)
     assert state(bench) is State.UNSYNCHRONISED
     counters = bench.track.estimator.counters
-    assert counters.of(verdict=Verdict.REFUSED, reason=Reason.TIMEZONE) == 60
+    assert counters.of(verdict=SampleVerdict.REFUSED, reason=Reason.TIMEZONE) == 60
     assert {wall.sample.reason for wall in bench.samples} == {Reason.TIMEZONE}
 
 
 def test_a_timezone_is_said_to_be_one_with_the_remedy() -> None:
     bench = Bench("draft-2021")
     hear(bench, 9 * HOUR)
-    trouble = bench.track.first.trouble
-    assert trouble is not None
+    trouble = trouble_of(bench)
     assert "9 h ahead of this host's clock (+32400.0" in trouble.says
     assert "this looks like a timezone" in trouble.says
     assert "set draft_utc_offset_s to 32400" in trouble.remedy
@@ -76,12 +80,11 @@ def test_a_peer_that_changes_to_summer_time_is_refused_and_what_was_known_stays(
     bench = Bench("draft-2021")
     hear(bench, 0, 12)
     hear(bench, HOUR, 30)
-    known = bench.track.estimator.at(bench.clock.now_ns)
+    known = bench.estimate
     assert known.state is State.SYNCHRONISED
     assert known.offset_ns is not None
     assert abs(known.offset_ns - OFFSET_NS) < 10 * MS
-    trouble = bench.track.first.trouble
-    assert trouble is not None
+    trouble = trouble_of(bench)
     assert "1 h ahead of the time as it was" in trouble.says
 
 
@@ -107,8 +110,7 @@ def test_a_first_time_far_from_the_hosts_clock_is_believed_only_when_it_stays(
     hear(bench, 400_007, 10)  # nine seconds from the first to the last
     assert state(bench) is State.UNSYNCHRONISED
     assert {wall.sample.reason for wall in bench.samples} == {Reason.UNCONFIRMED}
-    trouble = bench.track.first.trouble
-    assert trouble is not None
+    trouble = trouble_of(bench)
     assert "+400007.0" in trouble.says
     assert "time_tolerance_s (3600 s)" in trouble.says
     (check,) = doctor_broker.check_belief({format_: trouble})
@@ -128,13 +130,13 @@ def test_far_times_that_contradict_each_other_are_never_believed() -> None:
 def test_a_first_time_near_the_hosts_clock_is_believed_at_once() -> None:
     bench = Bench("1451.1.6")
     hear(bench, 3599)
-    assert bench.samples[0].sample.verdict is Verdict.USED
+    assert bench.samples[0].sample.verdict is SampleVerdict.USED
 
 
 def test_after_a_reset_the_next_time_is_a_first_one_again() -> None:
     bench = Bench("1451.1.6")
     hear(bench, 0, 8)
-    bench.track.reset("suspend")
+    bench.track.reset()
     hear(bench, 86_400)
     assert bench.samples[-1].sample.reason is Reason.UNCONFIRMED
 
@@ -152,7 +154,7 @@ def test_an_authenticated_time_needs_no_clock_that_agrees() -> None:
     first = FirstTime(estimator, HOUR * SECOND)
     far_ns = 86_400 * SECOND
     sample = Sample(Kind.TWO_WAY, 0, far_ns, far_ns - MS, far_ns + MS, authenticated=True)
-    assert first.add(sample, 0).verdict is Verdict.USED
+    assert first.add(sample, 0).verdict is SampleVerdict.USED
 
 
 def test_a_precise_server_without_keys_is_confirmed_too_where_this_hosts_clock_is_far_off() -> None:

@@ -7,24 +7,23 @@ westlab/IES-TCSTD-Plugfest (TimeSync).
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mqtick.client.config import Settings
 from mqtick.client.foreign import ForeignTrack
-from mqtick.client.pending import WallSample
-from mqtick.client.sample import Kind, Verdict
+from mqtick.client.sample import Kind, SampleVerdict
 from mqtick.client.status import frequency_ppb
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.properties import decode_properties, encode_properties
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.protocol.errors import DecodeError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from track_bench import MS, NAME, SECOND, US, StillClock
+from track_bench import MS, NAME, SECOND, US, TrackBench, is_inside
 
 # `'%.9f' % time.time()` of NCAP.py, line 331.
 TEXT_PAYLOAD, TEXT_NS = b"1781234567.123456717", 1_781_234_567_123_456_717
@@ -33,31 +32,15 @@ OFFSET_NS = 8 * MS
 SERVER = "PTTEST/ncap0"
 
 
-class Bench:
-    """A foreign track, its clock, and what it sent."""
+class Bench(TrackBench):
+    """A foreign track and what its server says."""
+
+    track: ForeignTrack
 
     def __init__(self, format_: str, settings: Settings | None = None) -> None:
-        self.clock = StillClock()
+        super().__init__(settings)
         self.clock.now_ns = TEXT_NS - OFFSET_NS
-        self.sent: list[tuple[str, bytes, bytes]] = []
-        self.samples: list[WallSample] = []
-        self.refused: Counter[str] = Counter()
-        self.track = ForeignTrack(
-            format_,
-            settings or Settings(),
-            NAME,
-            self.clock,
-            publish=self._publish,
-            collect_stamps=lambda: None,
-            on_sample=lambda _track, wall: self.samples.append(wall),
-            refuse=lambda reason: self.refused.update([reason]),
-        )
-
-    def _publish(self, topic: str, payload: bytes, properties: bytes) -> Transmit:
-        self.sent.append((topic, payload, properties))
-        transmit = Transmit(self.clock.time_ns())
-        transmit.kernel_ns = self.clock.time_ns()
-        return transmit
+        self.track = ForeignTrack(self.context, format_)
 
     def hear(
         self,
@@ -68,7 +51,7 @@ class Bench:
         retain: bool = False,
     ) -> None:
         self.clock.now_ns += WAY_NS
-        stamp = Stamp(self.clock.time_ns(), Source.KERNEL)
+        stamp = Stamp(self.clock.time_ns(), StampSource.KERNEL)
         properties = encode_properties(user) if user else b""
         self.track.on_publish(Arrival(topic, payload, stamp, retain, properties))
 
@@ -76,9 +59,6 @@ class Bench:
         with pytest.raises(DecodeError) as caught:
             self.hear(topic, payload, user)
         return caught.value.reason
-
-    def of(self, kind: Kind) -> list[WallSample]:
-        return [wall for wall in self.samples if wall.sample.kind is kind]
 
     def text_reply(self, t1: bytes | None = None, server: str = SERVER) -> bytes:
         """Answer the last request as NCAP.py does: t1 as it came, t2 and t3 with `%.9f`."""
@@ -93,66 +73,82 @@ SYN = "_1451.1.6/BRSU/SYN"
 RES = f"_1451.1.6/RRS/mqtick/{NAME}/RES"
 
 
+def heard(settings: Settings | None = None) -> Bench:
+    """A track that has heard a broadcast of the text format, and has asked."""
+    bench = Bench("1451.1.6", settings)
+    bench.hear(SYN, TEXT_PAYLOAD)
+    return bench
+
+
+@pytest.fixture
+def text() -> Bench:
+    return Bench("1451.1.6")
+
+
+@pytest.fixture
+def asked() -> Bench:
+    return heard()
+
+
+@pytest.fixture
+def draft() -> Bench:
+    return Bench("draft-2021")
+
+
 def test_text_is_heard_on_the_topics_of_the_open_implementation() -> None:
     track = Bench("1451.1.6").track
     assert track.time_topic == SYN
     assert track.topics() == [SYN, RES]
 
 
-def test_a_text_broadcast_becomes_a_one_way_sample() -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    (wall,) = bench.of(Kind.ONE_WAY)
+def test_a_text_broadcast_becomes_a_one_way_sample(asked: Bench) -> None:
+    (wall,) = asked.of(Kind.ONE_WAY)
     assert wall.offset_ns == OFFSET_NS - WAY_NS
-    assert bench.track.heard_raw_ns == bench.clock.now_ns
+    assert asked.track.heard_raw_ns == asked.clock.now_ns
 
 
-def test_a_text_server_is_asked_when_it_is_heard_and_its_reply_bounds_the_offset() -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    topic, payload, _ = bench.sent[0]
+def test_a_text_server_is_asked_when_it_is_heard_and_its_reply_bounds_the_offset(
+    asked: Bench,
+) -> None:
+    topic, payload, _ = asked.sent[0]
     assert topic == "_1451.1.6/RRS/REQ"
     assert payload.startswith(f"mqtick/{NAME},17812345".encode())
-    bench.hear(RES, bench.text_reply())
-    (wall,) = bench.of(Kind.TWO_WAY)
+    asked.hear(RES, asked.text_reply())
+    (wall,) = asked.of(Kind.TWO_WAY)
     assert wall.offset_ns == OFFSET_NS
     assert wall.sample.delay_ns == 2 * WAY_NS
-    estimate = bench.track.estimator.at(bench.clock.now_ns)
+    estimate = asked.estimate
     assert not estimate.assumed
     assert estimate.offset_ns == OFFSET_NS
 
 
 @pytest.mark.parametrize("slewed_ns", [-2 * MS, 2 * MS])
 def test_the_offset_is_in_the_interval_though_the_judged_clock_is_slewed_meanwhile(
+    asked: Bench,
     slewed_ns: int,
 ) -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    bench.clock.slewed_ns += slewed_ns
-    bench.hear(RES, bench.text_reply())
-    (wall,) = bench.of(Kind.TWO_WAY)
-    assert wall.sample.lower_ns is not None
-    assert wall.sample.upper_ns is not None
-    assert wall.sample.lower_ns <= OFFSET_NS <= wall.sample.upper_ns
+    asked.clock.slewed_ns += slewed_ns
+    asked.hear(RES, asked.text_reply())
+    (wall,) = asked.of(Kind.TWO_WAY)
+    assert is_inside(OFFSET_NS, wall.sample)
 
 
-def test_the_limit_of_any_clocks_frequency_is_not_said_to_be_this_ones() -> None:
+def test_the_limit_of_any_clocks_frequency_is_not_said_to_be_this_ones(text: Bench) -> None:
     """Two exchanges, a second apart and each delayed one way: 600 us a second is no frequency."""
-    bench = Bench("1451.1.6")
-    settings = bench.track.estimator.settings
+    settings = text.track.estimator.settings
     for late_ns in (0, 1200 * US):
-        bench.track.ask()
-        reply = bench.text_reply()
-        bench.clock.now_ns += late_ns
-        bench.hear(RES, reply)
-        bench.clock.now_ns += 3 * SECOND
-    estimate = bench.track.estimator.at(bench.clock.now_ns)
+        text.track.ask()
+        reply = text.text_reply()
+        text.clock.now_ns += late_ns
+        text.hear(RES, reply)
+        text.clock.now_ns += 3 * SECOND
+    estimate = text.estimate
     assert frequency_ppb(estimate, settings) is None
     for _ in range(20):
-        bench.track.ask()
-        bench.hear(RES, bench.text_reply())
-        bench.clock.now_ns += 16 * SECOND
-    known = frequency_ppb(bench.track.estimator.at(bench.clock.now_ns), settings)
+        text.track.ask()
+        text.hear(RES, text.text_reply())
+        text.clock.now_ns += 16 * SECOND
+    known = frequency_ppb(text.estimate, settings)
     assert known == pytest.approx(0, abs=2000)
 
 
@@ -165,105 +161,64 @@ def test_a_server_is_not_asked_more_often_than_configured() -> None:
     assert len(bench.sent) == 4  # at once, a second later, then every 16 s
 
 
-def test_no_two_requests_state_the_same_t1() -> None:
-    bench = Bench("1451.1.6")
+def test_no_two_requests_state_the_same_t1(text: Bench) -> None:
     for _ in range(20):
-        bench.track.ask()
-    assert len({payload for _, payload, _ in bench.sent}) > 15
+        text.track.ask()
+    assert len({payload for _, payload, _ in text.sent}) > 15
 
 
 @pytest.mark.parametrize(
     ("payload", "reason"),
+    [(b"NaN", "format"), (b"4323283200.0", "range"), (b"", "format"), (b"\xff\xfe", "encoding")],
+)
+def test_a_text_time_that_is_none_is_refused_and_moves_nothing(
+    text: Bench, payload: bytes, reason: str
+) -> None:
+    assert text.refusal(SYN, payload) == reason
+    assert text.samples == []
+    assert text.track.heard_raw_ns is None
+
+
+def test_a_retained_text_time_is_refused(text: Bench) -> None:
+    with pytest.raises(DecodeError, match="retained"):
+        text.hear(SYN, TEXT_PAYLOAD, retain=True)
+
+
+def test_the_same_text_time_twice_is_refused(asked: Bench) -> None:
+    assert asked.refusal(SYN, TEXT_PAYLOAD) == "replayed"
+
+
+@pytest.mark.parametrize(
+    ("topic", "reply", "reason"),
     [
-        (b"NaN", "format"),
-        (b"nan", "format"),
-        (b"inf", "format"),
-        (b"-inf", "format"),
-        (b"-1.0", "format"),  # 1969
-        (b"-0.000000001", "format"),
-        (b"4323283200.0", "range"),  # 2107
-        (b"99999999999.0", "format"),
-        (b"1e9", "format"),
-        (b"1781234567,5", "format"),
-        (b" 1781234567.5", "format"),
-        ("١٧٨١٢٣٤٥٦٧".encode(), "format"),
-        (b"", "format"),
-        (b"1781234567.5\0", "format"),
-        (b"\xff\xfe", "encoding"),
-        (b"1" * 300, "length"),
+        (RES, {"t1": b""}, "unasked"),
+        (RES, {"t1": b"1781234567.000000001"}, "unasked"),
+        (RES, {"server": "PTTEST/rogue"}, "server"),
+        ("_1451.1.6/RRS/PTTEST/app/RES", {}, "topic"),
     ],
 )
-def test_a_text_time_that_is_none_is_refused_and_moves_nothing(payload: bytes, reason: str) -> None:
-    bench = Bench("1451.1.6")
-    assert bench.refusal(SYN, payload) == reason
-    assert bench.samples == []
-    assert bench.track.heard_raw_ns is None
-
-
-def test_a_retained_text_time_is_refused() -> None:
-    bench = Bench("1451.1.6")
-    with pytest.raises(DecodeError, match="retained"):
-        bench.hear(SYN, TEXT_PAYLOAD, retain=True)
-
-
-def test_the_same_text_time_twice_is_refused() -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    assert bench.refusal(SYN, TEXT_PAYLOAD) == "replayed"
-
-
-@pytest.mark.parametrize(
-    "t1",
-    [b"", b"1781234567.000000001", b"NaN", b"x" * 32],
-)
-def test_a_text_reply_to_another_request_is_ignored(t1: bytes) -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    assert bench.refusal(RES, bench.text_reply(t1)) == "unasked"
+def test_a_text_reply_that_is_not_for_us_is_ignored_and_the_true_one_counts_once(
+    topic: str, reply: dict[str, Any], reason: str
+) -> None:
+    bench = heard(Settings(server_name=SERVER))
+    assert bench.refusal(topic, bench.text_reply(**reply)) == reason
     assert bench.of(Kind.TWO_WAY) == []
-
-
-def test_a_text_reply_counts_once() -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    reply = bench.text_reply()
-    bench.hear(RES, reply)
-    assert bench.refusal(RES, reply) == "unasked"
+    true = bench.text_reply()
+    bench.hear(RES, true)
+    assert bench.refusal(RES, true) == "unasked"
     assert len(bench.of(Kind.TWO_WAY)) == 1
 
 
-def test_the_reply_of_another_server_than_the_configured_one_is_ignored() -> None:
-    bench = Bench("1451.1.6", Settings(server_name=SERVER))
-    bench.hear(SYN, TEXT_PAYLOAD)
-    assert bench.refusal(RES, bench.text_reply(server="PTTEST/rogue")) == "server"
-    bench.hear(RES, bench.text_reply())
-    assert len(bench.of(Kind.TWO_WAY)) == 1
+def test_a_text_reply_with_impossible_columns_is_refused(asked: Bench) -> None:
+    t1 = asked.sent[-1][1].split(b",")[1]
+    assert asked.refusal(RES, b"%s,2.0,1.0,S" % t1) == "order"
+    assert asked.of(Kind.TWO_WAY) == []
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [b"%s,NaN,inf,S", b"%s,1,2", b"%s,2.0,1.0,S", b"%s,-1,2,S", b"%s,1.0,4323283200.0,S"],
-)
-def test_a_text_reply_with_impossible_columns_is_refused(columns: bytes) -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    t1 = bench.sent[-1][1].split(b",")[1]
-    assert bench.refusal(RES, columns % t1) in ("format", "order", "range")
-    assert bench.of(Kind.TWO_WAY) == []
-
-
-def test_a_reply_on_somebody_elses_topic_is_refused() -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    assert bench.refusal("_1451.1.6/RRS/PTTEST/app/RES", bench.text_reply()) == "topic"
-
-
-def test_requests_that_nobody_answers_are_counted() -> None:
-    bench = Bench("1451.1.6")
-    bench.hear(SYN, TEXT_PAYLOAD)
-    bench.clock.now_ns += 4 * SECOND
-    bench.track.expire()
-    assert bench.refused == {"no-reply": 1}
+def test_requests_that_nobody_answers_are_counted(asked: Bench) -> None:
+    asked.clock.now_ns += 4 * SECOND
+    asked.track.expire()
+    assert asked.refused == {"no-reply": 1}
 
 
 # -- the draft of 2021 -----------------------------------------------------------------------------
@@ -283,70 +238,49 @@ def draft_reply(bench: Bench, t1: str) -> list[tuple[str, str]]:
     return [("T1", t1), ("t2", "2026-06-12T03:22:47.124000"), ("t3", "2026-06-12T03:22:47.124")]
 
 
-def test_a_draft_broadcast_becomes_a_one_way_sample() -> None:
-    bench = Bench("draft-2021")
-    bench.hear(DRAFT_SYN, b"SYN", [("timestamp", DRAFT_TIME)])
+@pytest.mark.parametrize(("offset_s", "hour"), [(0, "03"), (9 * 3600, "12")])
+def test_a_draft_broadcast_in_local_time_becomes_a_one_way_sample(offset_s: int, hour: str) -> None:
+    bench = Bench("draft-2021", Settings(draft_utc_offset_s=offset_s))
+    bench.hear(DRAFT_SYN, b"SYN", [("timestamp", f"2026-06-12T{hour}:22:47.123456")])
     (wall,) = bench.of(Kind.ONE_WAY)
     assert wall.offset_ns == OFFSET_NS - WAY_NS - TEXT_NS % 1000
 
 
-def test_a_draft_time_without_a_fraction_is_a_whole_second() -> None:
-    bench = Bench("draft-2021")
-    bench.hear(DRAFT_SYN, b"SYN", [("timestamp", "2026-06-12T03:22:47")])
-    sent = dict(bench.samples[0].sample.readings)["transmit"]
-    assert sent.instant_ns == 1_781_234_567 * SECOND
-
-
-def test_the_draft_servers_local_time_is_converted_by_the_configured_offset() -> None:
-    bench = Bench("draft-2021", Settings(draft_utc_offset_s=9 * 3600))
-    bench.hear(DRAFT_SYN, b"SYN", [("timestamp", "2026-06-12T12:22:47.123456")])
-    assert bench.samples[0].offset_ns == OFFSET_NS - WAY_NS - TEXT_NS % 1000
-
-
-def test_a_draft_server_is_asked_in_its_own_way_and_its_reply_bounds_the_offset() -> None:
-    bench = Bench("draft-2021")
-    bench.hear(DRAFT_SYN, b"SYN", [("timestamp", DRAFT_TIME)])
-    topic, payload, _ = bench.sent[0]
+def test_a_draft_server_is_asked_in_its_own_way_and_its_reply_bounds_the_offset(
+    draft: Bench,
+) -> None:
+    draft.hear(DRAFT_SYN, b"SYN", [("timestamp", DRAFT_TIME)])
+    topic, payload, _ = draft.sent[0]
     assert (topic, payload) == ("location/TIME/SRQ", b"SRQ")
-    bench.clock.now_ns += WAY_NS
-    bench.hear(DRAFT_SRS, b"SRS", draft_reply(bench, draft_t1(bench)))
-    (wall,) = bench.of(Kind.TWO_WAY)
+    draft.clock.now_ns += WAY_NS
+    draft.hear(DRAFT_SRS, b"SRS", draft_reply(draft, draft_t1(draft)))
+    (wall,) = draft.of(Kind.TWO_WAY)
     assert wall.sample.delay_ns == 2 * WAY_NS
-    assert wall.sample.verdict is not Verdict.REFUSED
+    assert wall.sample.verdict is not SampleVerdict.REFUSED
 
 
-def test_draft_replies_to_others_come_too_and_are_ignored() -> None:
-    bench = Bench("draft-2021")
-    bench.hear(DRAFT_SYN, b"SYN", [("timestamp", DRAFT_TIME)])
-    others = draft_reply(bench, "2026-06-12T03:22:47.100000")
-    assert bench.refusal(DRAFT_SRS, b"SRS", others) == "unasked"
-    assert bench.of(Kind.TWO_WAY) == []
+def test_draft_replies_to_others_come_too_and_are_ignored(draft: Bench) -> None:
+    draft.hear(DRAFT_SYN, b"SYN", [("timestamp", DRAFT_TIME)])
+    others = draft_reply(draft, "2026-06-12T03:22:47.100000")
+    assert draft.refusal(DRAFT_SRS, b"SRS", others) == "unasked"
+    assert draft.of(Kind.TWO_WAY) == []
 
 
 @pytest.mark.parametrize(
     ("user", "reason"),
-    [
-        ([], "properties"),
-        ([("time", DRAFT_TIME)], "properties"),
-        ([("timestamp", DRAFT_TIME), ("timestamp", DRAFT_TIME)], "properties"),
-        ([("timestamp", "NaN")], "format"),
-        ([("timestamp", "1969-12-31T23:59:59")], "range"),
-        ([("timestamp", "2107-01-01T00:00:00")], "range"),
-        ([("timestamp", "2026-02-30T00:00:00")], "format"),
-        ([("timestamp", "2026-06-12 03:22:47")], "format"),
-    ],
+    [([], "properties"), ([("timestamp", "NaN")], "format")],
 )
-def test_a_draft_time_that_is_none_is_refused(user: list[tuple[str, str]], reason: str) -> None:
-    bench = Bench("draft-2021")
-    assert bench.refusal(DRAFT_SYN, b"SYN", user) == reason
-    assert bench.samples == []
+def test_a_draft_time_that_is_none_is_refused(
+    draft: Bench, user: list[tuple[str, str]], reason: str
+) -> None:
+    assert draft.refusal(DRAFT_SYN, b"SYN", user) == reason
+    assert draft.samples == []
 
 
-def test_malformed_properties_are_refused() -> None:
-    bench = Bench("draft-2021")
-    stamp = Stamp(bench.clock.now_ns, Source.KERNEL)
+def test_malformed_properties_are_refused(draft: Bench) -> None:
+    stamp = Stamp(draft.clock.now_ns, StampSource.KERNEL)
     with pytest.raises(DecodeError) as caught:
-        bench.track.on_publish(Arrival(DRAFT_SYN, b"SYN", stamp, False, b"\x26\x00\xff"))
+        draft.track.on_publish(Arrival(DRAFT_SYN, b"SYN", stamp, False, b"\x26\x00\xff"))
     assert caught.value.reason == "properties"
 
 

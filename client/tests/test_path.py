@@ -16,7 +16,7 @@ def learned(*delays: int, samples: int = 16) -> PathDelay:
 
 def test_nothing_is_known_before_four_delays():
     path = learned(1, 2, 3)
-    assert (path.delay_ns, path.spread_ns, path.quantile_ns(0.5)) == (None, None, None)
+    assert (path.delay_ns, path.spread_ns) == (None, None)
     path.add(4)
     assert path.delay_ns is not None
 
@@ -32,11 +32,9 @@ def test_the_window_forgets_the_oldest():
     assert (path.delay_ns, len(path)) == (50, 8)
 
 
-def test_a_quantile_is_a_delay_that_was_seen():
-    path = learned(*range(100), samples=100)
-    assert path.quantile_ns(0.1) == 10
-    assert path.quantile_ns(0) == 0
-    assert path.quantile_ns(1) == 99
+def test_the_least_is_told_from_the_first_delay_on():
+    assert learned().least_ns == 0
+    assert learned(30, 20).least_ns == 20
 
 
 def test_spread_is_the_standard_deviation_of_normal_delays():
@@ -46,14 +44,14 @@ def test_spread_is_the_standard_deviation_of_normal_delays():
 
 
 def test_of_a_group_only_the_least_delay_is_learned_once_the_group_is_over():
-    path = PathDelay(16, least_samples=1, group_ns=8 * SECOND)
+    path = PathDelay(16, group_ns=8 * SECOND)
     for second in range(9):
         path.add(500 - second, second * SECOND)
     assert len(path) == 0
     path.add(900, 9 * SECOND)
-    assert path.delay_ns == 492
+    assert (len(path), path.least_ns) == (1, 492)
     path.add(800, 30 * SECOND)
-    assert sorted((path.quantile_ns(0), path.quantile_ns(1))) == [492, 900]
+    assert (len(path), path.least_ns) == (2, 492)
 
 
 def test_clearing_forgets_all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -11,19 +12,43 @@ from hypothesis import strategies as st
 
 from mqtick.client.estimate import State
 from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.sample import Kind, Reason, Verdict
-from mqtick.mqtt.stamps import Source
+from mqtick.client.sample import Kind, Reason, SampleVerdict
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Leap
 
 sys.path.insert(0, str(Path(__file__).parent))
-from track_bench import KEYS, MS, NAME, OFFSET_NS, OTHER_KEYS, SECOND, TREE, US, WAY_NS, Bench
+from track_bench import (
+    KEYS,
+    MS,
+    NAME,
+    OFFSET_NS,
+    OTHER_KEYS,
+    SECOND,
+    TREE,
+    US,
+    WAY_NS,
+    Bench,
+    is_inside,
+)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def keyed() -> Bench:
+    return Bench(KEYS)
+
 
 # -- broadcasts ------------------------------------------------------------------------------------
 
 
-def test_a_time_message_becomes_a_sample_when_its_follow_up_comes_with_the_next() -> None:
-    bench = Bench()
+def test_a_time_message_becomes_a_sample_when_its_follow_up_comes_with_the_next(
+    bench: Bench,
+) -> None:
     bench.hear(bench.time(1))
     assert bench.samples == []
     bench.clock.now_ns += SECOND
@@ -40,8 +65,7 @@ def test_a_time_message_counts_at_once_where_follow_ups_are_switched_off() -> No
     assert [wall.offset_ns for wall in bench.samples] == [OFFSET_NS - WAY_NS]
 
 
-def test_a_lost_message_costs_the_one_before_it_and_is_counted() -> None:
-    bench = Bench()
+def test_a_lost_message_costs_the_one_before_it_and_is_counted(bench: Bench) -> None:
     for sequence in (1, 3, 4):
         bench.hear(bench.time(sequence))
         bench.clock.now_ns += SECOND
@@ -49,76 +73,64 @@ def test_a_lost_message_costs_the_one_before_it_and_is_counted() -> None:
     assert bench.refused == {"no-follow-up": 1}
 
 
-def test_sequences_wrap() -> None:
-    bench = Bench()
+def test_sequences_wrap(bench: Bench) -> None:
     bench.hear_times(2**32 - 2, 4)
     assert [wall.sample.sequence for wall in bench.samples] == [2**32 - 2, 2**32 - 1, 0]
     assert not bench.refused
 
 
-def test_a_retained_message_is_refused_however_good_it_looks() -> None:
-    bench = Bench()
+def test_a_retained_message_is_refused_however_good_it_looks(bench: Bench) -> None:
     bench.hear(bench.time(1), retain=True)
     bench.hear(bench.time(2))
     assert bench.samples == []
     assert bench.refused == {"retained": 1}
 
 
-def test_a_message_under_another_servers_number_is_refused() -> None:
-    bench = Bench()
-    bench.hear(bench.time(1, number=1))
-    assert bench.refused == {"server": 1}
-
-
-@pytest.mark.parametrize("payload", [b"", b"\x11", b"\x11" * 31, b"\x12" * 32, b"\xff" * 32])
-def test_what_is_no_time_message_is_counted_and_ignored(payload: bytes) -> None:
-    bench = Bench()
+@pytest.mark.parametrize("payload", [b"", b"\x11" * 31, b"\x12" * 32])
+def test_what_is_no_time_message_is_counted_and_ignored(bench: Bench, payload: bytes) -> None:
     bench.hear(payload)
     assert bench.samples == []
     assert sum(bench.refused.values()) == 1
 
 
-def test_with_keys_a_broadcast_before_an_authenticated_exchange_is_refused() -> None:
-    bench = Bench(KEYS)
-    bench.hear_times(1, 3)
-    assert bench.samples == []
-    assert bench.refused == {"before-exchange": 3}
-    bench.exchange()
-    bench.hear_times(4, 2)
-    assert len(bench.used(Kind.ONE_WAY)) == 1
+def test_with_keys_a_broadcast_before_an_authenticated_exchange_is_refused(keyed: Bench) -> None:
+    keyed.hear(keyed.time(0))
+    assert keyed.track.heard_raw_ns == keyed.clock.now_ns, "it is still a sign of life"
+    keyed.hear_times(1, 2)
+    assert keyed.samples == []
+    assert keyed.refused == {"before-exchange": 3}
+    keyed.exchange()
+    keyed.hear_times(4, 2)
+    assert len(keyed.used(Kind.ONE_WAY)) == 1
 
 
-def test_a_broadcast_that_is_refused_is_still_a_sign_of_life() -> None:
-    bench = Bench(KEYS)
-    bench.hear(bench.time(1))
-    assert bench.track.heard_raw_ns == bench.clock.now_ns
-
-
-@pytest.mark.parametrize("keys", [OTHER_KEYS, None])
-def test_a_broadcast_with_a_forged_tag_is_refused_and_is_no_sign_of_life(keys: object) -> None:
-    bench = Bench(KEYS)
-    forger = Bench(keys)  # type: ignore[arg-type]
-    bench.hear(forger.time(1))
-    assert bench.refused == {"tag" if keys else "unsigned": 1}
+@pytest.mark.parametrize(
+    ("keys", "forger", "number", "reason"),
+    [
+        (KEYS, Bench(OTHER_KEYS), 0, "tag"),
+        (KEYS, Bench(), 0, "unsigned"),
+        (KEYS, Bench(KEYS, number=1), 0, "tag"),  # signed for another server's topic
+        (None, Bench(), 1, "server"),
+    ],
+)
+def test_a_broadcast_of_somebody_else_is_refused_and_is_no_sign_of_life(
+    keys: Keyring | None, forger: Bench, number: int, reason: str
+) -> None:
+    bench = Bench(keys)
+    bench.hear(forger.time(1, number=number))
+    assert bench.refused == {reason: 1}
     assert bench.track.heard_raw_ns is None
 
 
-def test_a_broadcast_tag_does_not_hold_on_another_servers_topic() -> None:
-    bench, other = Bench(KEYS), Bench(KEYS, number=1)
-    bench.hear(other.time(1, number=0))
-    assert bench.refused == {"tag": 1}
-
-
-def test_a_replayed_broadcast_is_refused() -> None:
-    bench = Bench(KEYS)
-    bench.exchange()
-    old = bench.time(1)
-    bench.hear(old)
-    bench.hear_times(2, 3)
-    before = len(bench.samples)
-    bench.hear(old)
-    assert bench.refused == {"replayed": 1}
-    assert len(bench.samples) == before
+def test_a_replayed_broadcast_is_refused(keyed: Bench) -> None:
+    keyed.exchange()
+    old = keyed.time(1)
+    keyed.hear(old)
+    keyed.hear_times(2, 3)
+    before = len(keyed.samples)
+    keyed.hear(old)
+    assert keyed.refused == {"replayed": 1}
+    assert len(keyed.samples) == before
 
 
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["no keys", "keys"])
@@ -136,22 +148,21 @@ def test_a_stray_sequence_silences_a_server_until_the_next_exchange_only(
     assert bench.refused["replayed"] == 2
 
 
-def test_a_server_that_starts_again_under_its_old_generation_is_heard_and_gone_behind() -> None:
-    bench = Bench(KEYS)
-    bench.echo_exchange()
-    bench.placing[0](True)
-    bench.hear_times(1000, 2)
-    bench.hear_times(1, 3)
-    assert bench.refused["replayed"] == 3
-    bench.echo_exchange()
-    assert bench.of(Kind.ECHO) == [], "its first echo subscribed after us"
-    assert len(bench.placing) == 2
-    bench.hear_times(4, 2)
-    assert bench.refused["replayed"] == 3
+def test_a_server_that_starts_again_under_its_old_generation_is_heard_and_gone_behind(
+    keyed: Bench,
+) -> None:
+    keyed.go_behind_first_echo()
+    keyed.hear_times(1000, 2)
+    keyed.hear_times(1, 3)
+    assert keyed.refused["replayed"] == 3
+    keyed.echo_exchange()
+    assert keyed.of(Kind.ECHO) == [], "its first echo subscribed after us"
+    assert len(keyed.placing) == 2
+    keyed.hear_times(4, 2)
+    assert keyed.refused["replayed"] == 3
 
 
-def test_a_time_an_hour_off_is_refused_and_moves_nothing() -> None:
-    bench = Bench()
+def test_a_time_an_hour_off_is_refused_and_moves_nothing(bench: Bench) -> None:
     bench.exchange()
     bench.hear_times(1, 3)
     before = bench.offset_ns
@@ -161,8 +172,7 @@ def test_a_time_an_hour_off_is_refused_and_moves_nothing() -> None:
     assert bench.offset_ns == before
 
 
-def test_a_smaller_jump_contradicts_the_interval_and_moves_nothing() -> None:
-    bench = Bench()
+def test_a_smaller_jump_contradicts_the_interval_and_moves_nothing(bench: Bench) -> None:
     bench.exchange()
     bench.hear(bench.time(1, jump_ns=60 * SECOND))
     bench.hear(bench.time(2, jump_ns=60 * SECOND))
@@ -174,8 +184,7 @@ def test_a_smaller_jump_contradicts_the_interval_and_moves_nothing() -> None:
 # -- generations -----------------------------------------------------------------------------------
 
 
-def test_another_generation_in_a_broadcast_only_makes_the_client_ask() -> None:
-    bench = Bench()
+def test_another_generation_in_a_broadcast_only_makes_the_client_ask(bench: Bench) -> None:
     bench.exchange()
     bench.hear_times(1, 2)
     before, resets = bench.offset_ns, bench.track.estimator.resets
@@ -187,19 +196,18 @@ def test_another_generation_in_a_broadcast_only_makes_the_client_ask() -> None:
     assert bench.track.generation == 7
 
 
-def test_another_generation_in_an_exchange_starts_anew() -> None:
-    bench = Bench(KEYS)
-    bench.exchange()
-    resets = bench.track.estimator.resets
-    bench.generation = 8
-    bench.hear(bench.time(1))
-    bench.exchange()
-    assert bench.track.estimator.resets == resets + 1
-    assert bench.track.generation == 8
-    assert not bench.track.wants_exchange
-    assert bench.track.authenticated
-    bench.hear_times(2, 2)
-    assert len(bench.used(Kind.ONE_WAY)) == 1
+def test_another_generation_in_an_exchange_starts_anew(keyed: Bench) -> None:
+    keyed.exchange()
+    resets = keyed.track.estimator.resets
+    keyed.generation = 8
+    keyed.hear(keyed.time(1))
+    keyed.exchange()
+    assert keyed.track.estimator.resets == resets + 1
+    assert keyed.track.generation == 8
+    assert not keyed.track.wants_exchange
+    assert keyed.track.authenticated
+    keyed.hear_times(2, 2)
+    assert len(keyed.used(Kind.ONE_WAY)) == 1
 
 
 def test_where_no_exchange_is_made_a_broadcast_may_change_the_generation() -> None:
@@ -214,8 +222,7 @@ def test_where_no_exchange_is_made_a_broadcast_may_change_the_generation() -> No
 # -- exchanges -------------------------------------------------------------------------------------
 
 
-def test_an_exchange_tells_the_offset_and_its_interval() -> None:
-    bench = Bench()
+def test_an_exchange_tells_the_offset_and_its_interval(bench: Bench) -> None:
     bench.exchange()
     (wall,) = bench.used(Kind.TWO_WAY)
     assert wall.offset_ns == OFFSET_NS
@@ -223,19 +230,17 @@ def test_an_exchange_tells_the_offset_and_its_interval() -> None:
     assert bench.track.last_delay_ns == 2 * WAY_NS
 
 
-def test_a_request_goes_to_the_servers_topic_with_a_nonce_of_its_own() -> None:
-    bench = Bench(KEYS)
+def test_a_request_goes_to_the_servers_topic_with_a_nonce_of_its_own(keyed: Bench) -> None:
     for _ in range(3):
-        bench.track.ask()
-    assert {topic for topic, _ in bench.sent} == {TREE.request(0, NAME)}
-    nonces = {payload[6:14] for _, payload in bench.sent}
-    sequences = [int.from_bytes(payload[2:6], "big") for _, payload in bench.sent]
+        keyed.track.ask()
+    assert {topic for topic, *_ in keyed.sent} == {TREE.request(0, NAME)}
+    nonces = {payload[6:14] for _, payload, _ in keyed.sent}
+    sequences = [int.from_bytes(payload[2:6], "big") for _, payload, _ in keyed.sent]
     assert len(nonces) == 3
     assert sequences[2] - sequences[0] == 2
 
 
-def test_the_sequence_of_requests_wraps() -> None:
-    bench = Bench()
+def test_the_sequence_of_requests_wraps(bench: Bench) -> None:
     bench.track._sequence = 2**32 - 2
     for _ in range(3):
         bench.exchange()
@@ -244,9 +249,8 @@ def test_the_sequence_of_requests_wraps() -> None:
     assert bench.request.sequence == 1
 
 
-def test_a_request_that_cannot_go_is_not_waited_for() -> None:
-    bench = Bench()
-    bench.is_connected = False
+def test_a_request_that_cannot_go_is_not_waited_for(bench: Bench) -> None:
+    bench.connection.connected = False
     assert not bench.track.ask()
     bench.clock.now_ns += 10 * SECOND
     bench.track.expire()
@@ -255,66 +259,51 @@ def test_a_request_that_cannot_go_is_not_waited_for() -> None:
 
 def test_a_reply_to_nobody_is_refused() -> None:
     bench, asker = Bench(), Bench()
-    asker.track.ask()
-    bench.reply(asker.request)
+    bench.reply(asker.ask())
     assert bench.refused == {"unasked": 1}
     assert bench.samples == []
 
 
-def test_a_reply_with_the_wrong_nonce_is_refused() -> None:
-    bench = Bench(KEYS)
-    bench.track.ask()
-    bench.reply(bench.request, nonce=bytes(8))
-    assert bench.refused == {"tag": 1}
-    bench.follow_up(bench.request)
-    assert bench.samples == []
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [({"nonce": bytes(8)}, "tag"), ({"keys": OTHER_KEYS}, "tag"), ({"retain": True}, "retained")],
+)
+def test_a_wrong_reply_is_refused_and_the_true_one_still_counts(
+    keyed: Bench, wrong: dict[str, Any], reason: str
+) -> None:
+    request = keyed.ask()
+    keyed.reply(request, **wrong)
+    assert keyed.refused == {reason: 1}
+    keyed.follow_up(request)
+    assert keyed.samples == []
+    keyed.reply(request)
+    keyed.follow_up(request)
+    assert len(keyed.used(Kind.TWO_WAY)) == 1
 
 
-def test_a_reply_with_a_forged_tag_is_refused_and_the_true_one_still_counts() -> None:
-    bench = Bench(KEYS)
-    bench.track.ask()
-    request = bench.request
-    bench.reply(request, keys=OTHER_KEYS)
-    assert bench.refused == {"tag": 1}
-    bench.reply(request)
-    bench.follow_up(request)
-    assert len(bench.used(Kind.TWO_WAY)) == 1
+def test_a_replayed_exchange_is_refused(keyed: Bench) -> None:
+    keyed.exchange()
+    old = keyed.request
+    keyed.reply(old)
+    keyed.follow_up(old)
+    assert keyed.refused == {"unasked": 2}
+    assert len(keyed.of(Kind.TWO_WAY)) == 1
 
 
-def test_a_second_reply_to_the_same_request_is_refused() -> None:
-    bench = Bench()
-    bench.track.ask()
-    bench.reply(bench.request)
-    bench.reply(bench.request)
-    assert bench.refused == {"unasked": 1}
-
-
-def test_a_replayed_exchange_is_refused() -> None:
-    bench = Bench(KEYS)
-    bench.exchange()
-    old = bench.request
-    bench.reply(old)
-    bench.follow_up(old)
-    assert bench.refused == {"unasked": 2}
-    assert len(bench.of(Kind.TWO_WAY)) == 1
-
-
-def test_a_follow_up_of_another_reply_to_the_same_request_is_refused() -> None:
+def test_a_follow_up_of_another_reply_to_the_same_request_is_refused(keyed: Bench) -> None:
     """A broker had the request answered twice, the second time with a late transmit stamp."""
-    bench = Bench(KEYS)
-    bench.track.ask()
-    request = bench.request
-    bench.clock.now_ns += 600 * MS
-    bench.reply(request)
-    forwarded = bench.reply_tag
-    bench.reply(request)
-    assert bench.refused == {"unasked": 1}
-    bench.follow_up(request, correction_ns=600 * MS)
-    assert bench.refused == {"unasked": 1, "tag": 1}
-    assert bench.samples == []
-    bench.reply_tag = forwarded
-    bench.follow_up(request)
-    assert len(bench.of(Kind.TWO_WAY)) == 1
+    request = keyed.ask()
+    keyed.clock.now_ns += 600 * MS
+    keyed.reply(request)
+    forwarded = keyed.reply_tag
+    keyed.reply(request)
+    assert keyed.refused == {"unasked": 1}
+    keyed.follow_up(request, correction_ns=600 * MS)
+    assert keyed.refused == {"unasked": 1, "tag": 1}
+    assert keyed.samples == []
+    keyed.reply_tag = forwarded
+    keyed.follow_up(request)
+    assert len(keyed.of(Kind.TWO_WAY)) == 1
 
 
 @pytest.mark.parametrize(
@@ -326,141 +315,107 @@ def test_a_follow_up_of_another_reply_to_the_same_request_is_refused() -> None:
     ],
 )
 def test_a_correction_that_the_exchange_does_not_allow_is_refused(
-    correction_ns: int, reason: Reason
+    bench: Bench, correction_ns: int, reason: Reason
 ) -> None:
-    bench = Bench()
-    bench.track.ask()
-    bench.reply(bench.request)
+    bench.reply(bench.ask())
     bench.follow_up(bench.request, correction_ns=correction_ns)
     assert [(wall.sample.verdict, wall.sample.reason) for wall in bench.of(Kind.TWO_WAY)] == [
-        (Verdict.REFUSED, reason)
+        (SampleVerdict.REFUSED, reason)
     ]
+    assert bench.offset_ns is None
 
 
-def test_an_exchange_that_bounds_nothing_does_not_open_the_door_for_broadcasts() -> None:
+def test_an_exchange_that_bounds_nothing_does_not_open_the_door_for_broadcasts(
+    keyed: Bench,
+) -> None:
     """A broker could delay every reply, and then broadcasts by as much as it likes."""
-    bench = Bench(KEYS)
-    bench.exchange(way_ns=2 * SECOND)
-    assert bench.of(Kind.TWO_WAY)[0].sample.reason is Reason.DELAY
-    bench.hear_times(1, 6)
-    assert bench.refused == {"before-exchange": 6}
-    assert bench.track.estimator.at(bench.track.local_ns()).state is State.UNSYNCHRONISED
+    keyed.exchange(way_ns=2 * SECOND)
+    assert keyed.of(Kind.TWO_WAY)[0].sample.reason is Reason.DELAY
+    keyed.hear_times(1, 6)
+    assert keyed.refused == {"before-exchange": 6}
+    assert keyed.estimate.state is State.UNSYNCHRONISED
 
 
 @pytest.mark.parametrize("leap", [Leap.INSERT, Leap.DELETE])
-def test_a_leap_second_is_believed_from_a_reply_only(leap: Leap) -> None:
-    bench = Bench(KEYS)
-    bench.exchange()
-    bench.hear(bench.time(1, leap=leap))
-    bench.hear(bench.time(2, leap=leap))
-    assert bench.of(Kind.ONE_WAY)[-1].sample.leap == Leap.NONE
-    assert bench.track.leap == Leap.NONE
-    bench.track.ask()
-    bench.reply(bench.request, leap=leap)
-    bench.follow_up(bench.request)
-    assert bench.of(Kind.TWO_WAY)[-1].sample.leap == leap
+def test_a_leap_second_is_believed_from_a_reply_only(keyed: Bench, leap: Leap) -> None:
+    keyed.exchange()
+    keyed.hear(keyed.time(1, leap=leap))
+    keyed.hear(keyed.time(2, leap=leap))
+    assert keyed.of(Kind.ONE_WAY)[-1].sample.leap == Leap.NONE
+    assert keyed.track.leap == Leap.NONE
+    keyed.reply(keyed.ask(), leap=leap)
+    keyed.follow_up(keyed.request)
+    assert keyed.of(Kind.TWO_WAY)[-1].sample.leap == leap
 
 
-def test_an_exchange_over_a_connection_that_nobody_vouches_for_counts_for_nothing() -> None:
-    bench = Bench(KEYS)
-    bench.vouched = False
-    bench.exchange()
-    bench.track.ask()
-    bench.reply(bench.request)
-    bench.clock.now_ns += 10 * SECOND
-    bench.track.expire()
-    assert bench.samples == []
-    assert not bench.track.authenticated
+def test_an_exchange_over_a_connection_that_nobody_vouches_for_counts_for_nothing(
+    keyed: Bench,
+) -> None:
+    keyed.vouched = False
+    keyed.exchange()
+    keyed.reply(keyed.ask())
+    keyed.clock.now_ns += 10 * SECOND
+    keyed.track.expire()
+    assert keyed.samples == []
+    assert not keyed.track.authenticated
 
 
-def test_a_retained_reply_is_refused() -> None:
-    bench = Bench()
-    bench.track.ask()
-    bench.reply(bench.request, retain=True)
-    assert bench.refused == {"retained": 1}
+def test_a_forged_follow_up_is_refused_and_the_true_one_still_counts(keyed: Bench) -> None:
+    request = keyed.ask()
+    keyed.reply(request)
+    keyed.follow_up(request, correction_ns=100 * MS, keys=OTHER_KEYS)
+    assert keyed.refused == {"tag": 1}
+    keyed.follow_up(request)
+    assert [wall.offset_ns for wall in keyed.used(Kind.TWO_WAY)] == [OFFSET_NS]
 
 
-def test_a_forged_follow_up_is_refused_and_the_true_one_still_counts() -> None:
-    bench = Bench(KEYS)
-    bench.track.ask()
-    request = bench.request
-    bench.reply(request)
-    bench.follow_up(request, correction_ns=100 * MS, keys=OTHER_KEYS)
-    assert bench.refused == {"tag": 1}
-    bench.follow_up(request)
-    assert [wall.offset_ns for wall in bench.used(Kind.TWO_WAY)] == [OFFSET_NS]
-
-
-def test_a_follow_up_before_its_reply_is_refused() -> None:
-    bench = Bench()
+def test_a_follow_up_before_its_reply_is_refused(bench: Bench) -> None:
     bench.track.ask()
     bench.follow_up(bench.request)
     assert bench.refused == {"unasked": 1}
 
 
-def test_an_exchange_whose_follow_up_is_lost_counts_without_it() -> None:
-    bench = Bench()
-    bench.track.ask()
-    bench.reply(bench.request)
+def test_an_exchange_whose_follow_up_is_lost_counts_without_it(bench: Bench) -> None:
+    bench.reply(bench.ask())
     bench.track.expire()
     assert bench.samples == []
     bench.clock.now_ns += 4 * SECOND
     bench.track.expire()
     (wall,) = bench.used(Kind.TWO_WAY)
     assert wall.offset_ns == OFFSET_NS
-    assert dict(wall.sample.readings)["t3"].source is Source.USER
+    assert dict(wall.sample.readings)["t3"].source is StampSource.USER
     assert not bench.refused
 
 
-def test_a_request_without_a_reply_is_counted_after_a_while() -> None:
-    bench = Bench()
-    bench.track.ask()
+@pytest.mark.parametrize("stepped_ns", [0, -3600 * SECOND])
+def test_a_request_without_a_reply_is_counted_after_a_while_though_the_clock_is_stepped(
+    bench: Bench,
+    stepped_ns: int,
+) -> None:
+    bench.connection.stepped_ns = stepped_ns
+    request = bench.ask()
     bench.clock.now_ns += 4 * SECOND
     bench.track.expire()
     assert bench.refused == {"no-reply": 1}
-    bench.reply(bench.request)
+    bench.reply(request)
     assert bench.refused["unasked"] == 1
 
 
-def test_a_clock_that_is_stepped_back_while_asking_does_not_keep_a_request_for_ever() -> None:
-    bench = Bench()
-    bench.stepped_in_publish_ns = -3600 * SECOND
-    bench.track.ask()
-    bench.clock.now_ns += 4 * SECOND
-    bench.track.expire()
-    assert bench.refused == {"no-reply": 1}
-
-
-def test_requests_that_nobody_answers_do_not_pile_up() -> None:
-    bench = Bench()
+def test_requests_that_nobody_answers_do_not_pile_up(bench: Bench) -> None:
     for _ in range(100):
         bench.track.ask()
     assert bench.refused == {"no-reply": 36}
 
 
-def test_a_reply_that_came_before_it_was_asked_for_is_refused() -> None:
-    bench = Bench()
+def test_a_reply_that_came_before_it_was_asked_for_is_refused(bench: Bench) -> None:
     bench.exchange(way_ns=-WAY_NS)
     (wall,) = bench.of(Kind.TWO_WAY)
     assert bench.used(Kind.TWO_WAY) == []
     assert wall.sample.reason in ("inverted", "negative-delay")
 
 
-def test_a_correction_that_makes_the_delay_negative_is_refused() -> None:
-    bench = Bench()
-    bench.track.ask()
-    request = bench.request
-    bench.reply(request)
-    bench.follow_up(request, correction_ns=3 * WAY_NS)
-    (wall,) = bench.of(Kind.TWO_WAY)
-    assert wall.sample.reason == "negative-delay"
-    assert bench.offset_ns is None
-
-
-def test_the_time_of_a_server_that_is_not_synchronised_is_not_used() -> None:
-    bench = Bench()
-    bench.track.ask()
-    request = bench.request
+def test_the_time_of_a_server_that_is_not_synchronised_is_not_used(bench: Bench) -> None:
+    request = bench.ask()
     bench.reply(request, leap=Leap.UNSYNCHRONISED)
     bench.follow_up(request)
     assert [wall.sample.reason for wall in bench.samples] == ["server-unsynchronised"]
@@ -468,8 +423,7 @@ def test_the_time_of_a_server_that_is_not_synchronised_is_not_used() -> None:
     assert bench.offset_ns is None
 
 
-def test_a_lost_connection_makes_late_answers_unasked() -> None:
-    bench = Bench()
+def test_a_lost_connection_makes_late_answers_unasked(bench: Bench) -> None:
     bench.track.ask()
     bench.track.connection_lost()
     bench.reply(bench.request)
@@ -489,9 +443,8 @@ def test_the_truth_is_in_the_interval_though_the_judged_clock_is_slewed_meanwhil
     under_way = round(before_arrival * slewed_ns)
     unread = slewed_ns - under_way
     bench = Bench()
-    bench.echo_exchange()
-    bench.placing.pop()(True)  # behind the first echo
-    assert bench.track.ask()
+    bench.go_behind_first_echo()
+    bench.ask()
     bench.clock.slewed_ns += under_way
     bench.reply(bench.request, slewed_ns=unread)
     bench.clock.slewed_ns += incomplete
@@ -500,19 +453,15 @@ def test_the_truth_is_in_the_interval_though_the_judged_clock_is_slewed_meanwhil
     else:
         bench.follow_up(bench.request)
     sample = bench.of(Kind.ECHO if bracketed else Kind.TWO_WAY)[-1].sample
-    assert sample.lower_ns is not None
-    assert sample.upper_ns is not None
-    assert sample.lower_ns <= OFFSET_NS <= sample.upper_ns
+    assert is_inside(OFFSET_NS, sample)
     # No wider than that takes: a clock that is not slewed costs nothing.
     assert sample.upper_ns - sample.lower_ns <= 2 * WAY_NS + 3 * abs(slewed_ns)
 
 
-def test_a_slewed_clock_widens_an_echo_no_further_than_its_exchange() -> None:
-    bench = Bench()
-    bench.echo_exchange()
-    bench.placing.pop()(True)  # behind the first echo
-    bench.loopback.loop_ns = None  # so that the exchange alone is the limit
-    assert bench.track.ask()
+def test_a_slewed_clock_widens_an_echo_no_further_than_its_exchange(bench: Bench) -> None:
+    bench.go_behind_first_echo()
+    bench.connection.loop_ns = None  # so that the exchange alone is the limit
+    bench.ask()
     bench.clock.slewed_ns += 100 * US
     bench.reply(bench.request)
     bench.echo(bench.request, first_ns=WAY_NS - 5 * US, span_ns=10 * US, loop_ns=150 * US)
@@ -526,8 +475,7 @@ def test_a_slewed_clock_widens_an_echo_no_further_than_its_exchange() -> None:
 # -- the echo --------------------------------------------------------------------------------------
 
 
-def test_an_echo_counts_only_after_the_client_has_placed_itself_behind_it() -> None:
-    bench = Bench()
+def test_an_echo_counts_only_after_the_client_has_placed_itself_behind_it(bench: Bench) -> None:
     bench.echo_exchange()
     assert bench.of(Kind.ECHO) == []
     assert len(bench.used(Kind.TWO_WAY)) == 1
@@ -542,19 +490,16 @@ def test_an_echo_counts_only_after_the_client_has_placed_itself_behind_it() -> N
     assert wall.offset_ns == pytest.approx(OFFSET_NS, abs=5 * US)
 
 
-def test_a_request_from_before_the_placement_is_not_judged_by_the_echo() -> None:
-    bench = Bench()
+def test_a_request_from_before_the_placement_is_not_judged_by_the_echo(bench: Bench) -> None:
     bench.echo_exchange()
-    bench.track.ask()
-    request = bench.request
+    request = bench.ask()
     bench.placing[0](True)
     bench.reply(request)
     bench.echo(request, first_ns=WAY_NS, span_ns=10 * US, loop_ns=150 * US)
     assert bench.of(Kind.ECHO) == []
 
 
-def test_a_place_that_the_broker_refused_is_asked_for_again() -> None:
-    bench = Bench()
+def test_a_place_that_the_broker_refused_is_asked_for_again(bench: Bench) -> None:
     bench.echo_exchange()
     bench.placing[0](False)
     bench.clock.now_ns += SECOND
@@ -563,10 +508,10 @@ def test_a_place_that_the_broker_refused_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("change", ["placement", "generation", "connection"])
-def test_a_place_is_lost_with_the_echo_the_server_or_the_connection(change: str) -> None:
-    bench = Bench()
-    bench.echo_exchange()
-    bench.placing[0](True)
+def test_a_place_is_lost_with_the_echo_the_server_or_the_connection(
+    bench: Bench, change: str
+) -> None:
+    bench.go_behind_first_echo()
     if change == "connection":
         bench.track.connection_lost()
     else:
@@ -577,42 +522,27 @@ def test_a_place_is_lost_with_the_echo_the_server_or_the_connection(change: str)
     assert len(bench.placing) == 2
 
 
-def test_without_the_servers_loop_an_echo_is_bounded_by_its_exchange() -> None:
-    bench = Bench()
-    bench.echo_exchange()
-    bench.placing[0](True)
-    bench.clock.now_ns += SECOND
-    bench.echo_exchange(server_loop_ns=None)
+@pytest.mark.parametrize("whose", ["the server's", "our own"])
+def test_without_either_loop_an_echo_is_bounded_by_its_exchange(bench: Bench, whose: str) -> None:
+    bench.go_behind_first_echo()
+    if whose == "our own":
+        bench.connection.loop_ns = None
+    bench.echo_exchange(server_loop_ns=150 * US if whose == "our own" else None)
     (wall,) = bench.used(Kind.ECHO)
     assert (wall.sample.lower_ns, wall.sample.upper_ns) == (OFFSET_NS - WAY_NS, OFFSET_NS + WAY_NS)
 
 
-def test_without_our_own_loop_an_echo_is_bounded_by_its_exchange() -> None:
-    bench = Bench()
-    bench.loopback.loop_ns = None
-    bench.echo_exchange()
-    bench.placing[0](True)
-    bench.clock.now_ns += SECOND
-    bench.echo_exchange()
-    (wall,) = bench.used(Kind.ECHO)
-    assert (wall.sample.lower_ns, wall.sample.upper_ns) == (OFFSET_NS - WAY_NS, OFFSET_NS + WAY_NS)
-
-
-def test_a_reply_that_the_broker_may_have_held_back_makes_no_echo() -> None:
-    bench = Bench()
-    bench.echo_exchange()
-    bench.placing[0](True)
-    bench.clock.now_ns += SECOND
+def test_a_reply_that_the_broker_may_have_held_back_makes_no_echo(bench: Bench) -> None:
+    bench.go_behind_first_echo()
     bench.echo_exchange(maybe_held=True)
     assert bench.of(Kind.ECHO) == []
     assert bench.refused == {"held": 1}
     assert len(bench.used(Kind.TWO_WAY)) == 2, "the exchange itself bounds the offset all the same"
 
 
-def test_a_reset_forgets_that_the_server_was_authenticated() -> None:
-    bench = Bench(KEYS)
-    bench.exchange()
-    bench.track.reset("suspend")
-    assert not bench.track.authenticated
-    bench.hear(bench.time(1))
-    assert bench.refused == {"before-exchange": 1}
+def test_a_reset_forgets_that_the_server_was_authenticated(keyed: Bench) -> None:
+    keyed.exchange()
+    keyed.track.reset()
+    assert not keyed.track.authenticated
+    keyed.hear(keyed.time(1))
+    assert keyed.refused == {"before-exchange": 1}

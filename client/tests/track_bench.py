@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from mqtick.client.config import Settings
+from mqtick.client.estimate import Estimate
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.pending import WallSample
-from mqtick.client.sample import Kind, Verdict
-from mqtick.client.track import Track
+from mqtick.client.precise import PreciseTrack
+from mqtick.client.sample import Kind, Sample, SampleVerdict
+from mqtick.client.track import ClientContext, Track
 from mqtick.mqtt.frames import Arrival
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import (
     TAG_OCTETS,
@@ -61,17 +64,53 @@ class StillClock:
         return raw_ns
 
 
+def is_inside(truth_ns: int, sample: Sample) -> bool:
+    """Whether what a sample guarantees on both sides is true."""
+    assert sample.lower_ns is not None
+    assert sample.upper_ns is not None
+    return sample.lower_ns <= truth_ns <= sample.upper_ns
+
+
 def arrival(
-    topic: str, payload: bytes, at_ns: int, source: Source = Source.KERNEL, retain: bool = False
+    topic: str,
+    payload: bytes,
+    at_ns: int,
+    source: StampSource = StampSource.KERNEL,
+    retain: bool = False,
 ) -> Arrival:
     return Arrival(topic, payload, Stamp(at_ns, source), retain, b"")
 
 
-class StillLoop:
-    """What our own way through the broker is said to take."""
+class StillConnection:
+    """A connection that keeps what is sent, and a loop through the broker that takes `loop_ns`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: StillClock) -> None:
+        self.clock = clock
+        self.sent: list[tuple[str, bytes, bytes]] = []
+        self.placing: list[Callable[[bool], None]] = []
+        """What waits for the broker's answer to a subscription."""
+        self.connected = True
+        self.stepped_ns = 0
+        """How far the clock is stepped while something is sent."""
         self.loop_ns: int | None = 150 * US
+
+    def publish(self, topic: str, payload: bytes, properties: bytes = b"") -> Transmit | None:
+        if not self.connected:
+            return None
+        self.sent.append((topic, payload, properties))
+        transmit = Transmit(self.clock.time_ns())
+        transmit.kernel_ns = self.clock.time_ns()
+        self.clock.slewed_ns += self.stepped_ns
+        return transmit
+
+    def collect_stamps(self) -> None:
+        pass
+
+    def subscribe(self, _topics: list[str], done: Callable[[bool], None]) -> None:
+        self.placing.append(done)
+
+    def unsubscribe(self, _topics: list[str]) -> None:
+        pass
 
     def delay_ns(self) -> int | None:
         return self.loop_ns
@@ -80,8 +119,57 @@ class StillLoop:
         return 0
 
 
-class Bench:
-    """A track and everything that it talks to; `keys` is what both sides hold."""
+class TrackBench:
+    """What a track of any format talks to, and what came of it."""
+
+    track: Track
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.clock = StillClock()
+        self.connection = StillConnection(self.clock)
+        self.vouched = True
+        self.refused: Counter[str] = Counter()
+        self.samples: list[WallSample] = []
+        self.context = ClientContext(
+            settings or Settings(),
+            NAME,
+            self.clock,
+            TREE,
+            self.connection,  # type: ignore[arg-type]
+            self.connection,  # type: ignore[arg-type]
+            refuse=lambda reason: self.refused.update([reason]),
+            on_sample=lambda _track, wall: self.samples.append(wall),
+            vouch=lambda _track, _time_ns: self.vouched,
+        )
+
+    @property
+    def sent(self) -> list[tuple[str, bytes, bytes]]:
+        """Topic, payload and properties of each request."""
+        return self.connection.sent
+
+    def of(self, kind: Kind) -> list[WallSample]:
+        """The samples of a kind."""
+        return [wall for wall in self.samples if wall.sample.kind is kind]
+
+    def used(self, kind: Kind) -> list[WallSample]:
+        """The samples of a kind that were not refused."""
+        return [wall for wall in self.of(kind) if wall.sample.verdict is not SampleVerdict.REFUSED]
+
+    @property
+    def estimate(self) -> Estimate:
+        """What the track thinks now."""
+        return self.track.estimator.at(self.clock.now_ns)
+
+    @property
+    def offset_ns(self) -> int | None:
+        """What it thinks of the offset."""
+        return self.estimate.offset_ns
+
+
+class Bench(TrackBench):
+    """A precise track and its server; `keys` is what both sides hold."""
+
+    track: PreciseTrack
 
     def __init__(
         self,
@@ -89,46 +177,15 @@ class Bench:
         settings: EstimatorSettings | None = None,
         number: int = 0,
     ) -> None:
+        super().__init__(Settings(estimator=settings or EstimatorSettings()))
         self.keys = keys or Keyring()
-        self.clock = StillClock()
-        self.loopback = StillLoop()
         self.number = number
         self.generation = 7
         self.placement = 1
-        self.sent: list[tuple[str, bytes]] = []
-        self.is_connected = True
-        self.vouched = True
-        self.stepped_in_publish_ns = 0
         self.reply_tag = b""
         """Of the last reply: what a follow-up or an echo is bound to."""
-        self.refused: Counter[str] = Counter()
-        self.samples: list[WallSample] = []
-        self.placing: list[Callable[[bool], None]] = []
-        self.track = Track(
-            number,
-            NAME,
-            TREE,
-            self.clock,
-            self.keys,
-            settings or EstimatorSettings(),
-            self.loopback,  # type: ignore[arg-type]
-            publish=self._publish,
-            collect_stamps=lambda: None,
-            place_behind=self.placing.append,
-            on_sample=lambda _track, wall: self.samples.append(wall),
-            refuse=lambda reason: self.refused.update([reason]),
-            vouch=lambda _track, _time_ns: self.vouched,
-            time_tolerance_ns=3600 * SECOND,
-        )
-
-    def _publish(self, topic: str, payload: bytes) -> Transmit | None:
-        if not self.is_connected:
-            return None
-        self.sent.append((topic, payload))
-        transmit = Transmit(self.clock.time_ns())
-        transmit.kernel_ns = self.clock.time_ns()
-        self.clock.slewed_ns += self.stepped_in_publish_ns
-        return transmit
+        self.placing = self.connection.placing
+        self.track = PreciseTrack(self.context, number, self.keys)
 
     # -- the server ------------------------------------------------------------------------
 
@@ -156,7 +213,7 @@ class Bench:
             0,
             1,
             leap,
-            Source.KERNEL,
+            StampSource.KERNEL,
             self.generation if generation is None else generation,
         )
         return (keys or self.keys).broadcast().sign(message.body(), TREE.time(self.number))
@@ -199,7 +256,7 @@ class Bench:
         self.clock.now_ns += way_ns
         t3_ns = self.server_ns()
         message = Reply(
-            self.number, request.sequence, t3_ns, 0, 0, 1, leap, Source.KERNEL, self.generation
+            self.number, request.sequence, t3_ns, 0, 0, 1, leap, StampSource.KERNEL, self.generation
         )
         topic = TREE.reply(self.number, NAME)
         signed = (
@@ -214,11 +271,16 @@ class Bench:
         self.track.on_reply(came._replace(maybe_held=maybe_held))
         return t3_ns
 
+    def ask(self) -> Request:
+        """Have the track ask; returns the request."""
+        assert self.track.ask()
+        return self.request
+
     def follow_up(
         self, request: Request, *, correction_ns: int | None = 0, keys: Keyring | None = None
     ) -> None:
         """Let the follow-up arrive."""
-        source = Source.NONE if correction_ns is None else Source.KERNEL
+        source = StampSource.NONE if correction_ns is None else StampSource.KERNEL
         message = FollowUp(self.number, request.sequence, correction_ns, source, self.generation)
         self._complete(message, keys)
 
@@ -230,9 +292,9 @@ class Bench:
             0,
             first_ns,
             span_ns,
-            Source.KERNEL,
-            Source.KERNEL,
-            Source.KERNEL,
+            StampSource.KERNEL,
+            StampSource.KERNEL,
+            StampSource.KERNEL,
             self.generation,
             loop_ns,
             self.placement,
@@ -246,8 +308,7 @@ class Bench:
 
     def exchange(self, *, way_ns: int = WAY_NS) -> None:
         """Make one whole exchange with follow-up."""
-        assert self.track.ask()
-        request = self.request
+        request = self.ask()
         self.reply(request, way_ns=way_ns)
         self.follow_up(request)
 
@@ -255,22 +316,12 @@ class Bench:
         self, *, server_loop_ns: int | None = 150 * US, maybe_held: bool = False
     ) -> None:
         """Make one whole exchange with echo; the client is served amid the two echoes."""
-        assert self.track.ask()
-        request = self.request
+        request = self.ask()
         self.reply(request, maybe_held=maybe_held)
         self.echo(request, first_ns=WAY_NS - 5 * US, span_ns=10 * US, loop_ns=server_loop_ns)
 
-    # -- what came of it -------------------------------------------------------------------
-
-    def of(self, kind: Kind) -> list[WallSample]:
-        """The samples of a kind."""
-        return [wall for wall in self.samples if wall.sample.kind is kind]
-
-    def used(self, kind: Kind) -> list[WallSample]:
-        """The samples of a kind that were not refused."""
-        return [wall for wall in self.of(kind) if wall.sample.verdict is not Verdict.REFUSED]
-
-    @property
-    def offset_ns(self) -> int | None:
-        """What the track thinks of the offset now."""
-        return self.track.estimator.at(self.clock.now_ns).offset_ns
+    def go_behind_first_echo(self) -> None:
+        """Make an exchange with echo, subscribe behind the server's first echo, and wait."""
+        self.echo_exchange()
+        self.placing[-1](True)
+        self.clock.now_ns += SECOND

@@ -3,4 +3,12 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real Rigol needs a moment to begin to run; a simulated one does not."""
+    monkeypatch.setattr("mqtick.lab.scope.dialects.rigol._RUN_S", 0.0)

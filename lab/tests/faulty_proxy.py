@@ -8,140 +8,101 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-_PUBLISH = 0x30
+Send = Callable[[bytes], None]
+_PUBLISH, _TYPE_AND_QUALITY = 0x30, 0xF6
+
+
+def _is_message(packet: bytes) -> bool:
+    return packet[0] & _TYPE_AND_QUALITY == _PUBLISH
 
 
 class Fault:
-    """Passes every packet on at once; a fault overrides one of the two directions.
+    """Passes every packet on at once; a fault overrides what happens to messages.
 
-    `to_broker` and `to_client` take a packet and say how to go on: `send` writes packets now,
-    and may be kept and called later.
+    `send` writes packets now, and may be kept and called later.
     """
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin whatever runs beside the connections."""
+    def __init__(self) -> None:
+        self.chance = random.Random(5)
 
-    def to_broker(self, packet: bytes, send: Callable[[bytes], None]) -> None:
-        send(packet)
+    def to_broker(self, message: bytes, send: Send) -> None:
+        send(message)
 
-    def to_client(self, packet: bytes, send: Callable[[bytes], None]) -> None:
-        send(packet)
+    def to_client(self, message: bytes, send: Send) -> None:
+        send(message)
 
 
 class Steps(Fault):
     """Some messages wait for one or two timers of 40 ms, as delayed acknowledgements make them."""
 
-    def __init__(self) -> None:
-        self._chance = random.Random(40)
-        self._queue: asyncio.Queue[tuple[float, Callable[[bytes], None], bytes]] = asyncio.Queue()
+    _due_s = 0.0
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        async def work() -> None:
-            # In order, as TCP would: nothing overtakes what waits.
-            while True:
-                due_s, send, packet = await self._queue.get()
-                if due_s > loop.time():
-                    await asyncio.sleep(due_s - loop.time())
-                send(packet)
-
-        self._task = loop.create_task(work())
-
-    def to_broker(self, packet: bytes, send: Callable[[bytes], None]) -> None:
-        late_s = self._chance.choice((0.0,) * 6 + (0.040,) * 3 + (0.080,))
-        if packet[0] & 0xF7 != _PUBLISH:
-            late_s = 0.0
-        self._queue.put_nowait((asyncio.get_running_loop().time() + late_s, send, packet))
+    def to_broker(self, message: bytes, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        late_s = self.chance.choice((0.0,) * 6 + (0.040,) * 3 + (0.080,))
+        # In order, as TCP would: nothing overtakes what waits.
+        self._due_s = max(self._due_s + 1e-6, loop.time() + late_s)
+        loop.call_at(self._due_s, send, message)
 
 
 class Flush(Fault):
     """Writes what has come every `period_s`, and never in between."""
 
     def __init__(self, period_s: float) -> None:
+        super().__init__()
         self._period_s = period_s
-        self._waiting: list[tuple[Callable[[bytes], None], bytes]] = []
+        self._waiting: dict[Send, list[bytes]] = {}
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        async def beat() -> None:
-            due_s = loop.time()
-            while True:
-                due_s += self._period_s
-                await asyncio.sleep(max(0.0, due_s - loop.time()))
-                waiting, self._waiting = self._waiting, []
-                for send, packet in waiting:
-                    send(packet)
+    def to_client(self, message: bytes, send: Send) -> None:
+        if not self._waiting:
+            loop = asyncio.get_running_loop()
+            loop.call_at((loop.time() // self._period_s + 1) * self._period_s, self._release)
+        self._waiting.setdefault(send, []).append(message)
 
-        self._task = loop.create_task(beat())
+    def order(self, subscribers: list[Send]) -> list[Send]:
+        return subscribers
 
-    def to_client(self, packet: bytes, send: Callable[[bytes], None]) -> None:
-        if packet[0] & 0xF6 == _PUBLISH:
-            self._waiting.append((send, packet))
-        else:
-            send(packet)
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for send in self.order(list(waiting)):
+            send(b"".join(waiting[send]))
+
+
+class Shuffle(Flush):
+    """Serves the subscribers in another order each time; each one's messages stay in order."""
+
+    def __init__(self) -> None:
+        super().__init__(0.001)
+
+    def order(self, subscribers: list[Send]) -> list[Send]:
+        return self.chance.sample(subscribers, len(subscribers))
 
 
 class Swap(Fault):
     """Now and then a message is overtaken by the next one."""
 
-    def __init__(self) -> None:
-        self._chance = random.Random(5)
-        self._kept: bytes = b""
+    _kept = b""
 
-    def to_broker(self, packet: bytes, send: Callable[[bytes], None]) -> None:
-        if packet[0] & 0xF7 != _PUBLISH:
-            send(packet)
-            return
+    def to_broker(self, message: bytes, send: Send) -> None:
         kept, self._kept = self._kept, b""
-        if kept:
-            send(packet)
-            send(kept)
-        elif self._chance.random() < 0.2:
-            self._kept = packet
-            asyncio.get_running_loop().call_later(0.002, self._release, packet, send)
+        if kept or self.chance.random() > 0.2:
+            send(message + kept)
         else:
-            send(packet)
+            self._kept = message
+            asyncio.get_running_loop().call_later(0.002, self._release, message, send)
 
-    def _release(self, packet: bytes, send: Callable[[bytes], None]) -> None:
-        if self._kept is packet:
+    def _release(self, message: bytes, send: Send) -> None:
+        if self._kept is message:
             self._kept = b""
-            send(packet)
-
-
-class Shuffle(Fault):
-    """Serves the subscribers in another order each time."""
-
-    def __init__(self) -> None:
-        self._chance = random.Random(6)
-        self._waiting: list[tuple[Callable[[bytes], None], bytes]] = []
-
-    def to_client(self, packet: bytes, send: Callable[[bytes], None]) -> None:
-        if packet[0] & 0xF6 != _PUBLISH:
-            send(packet)
-            return
-        if not self._waiting:
-            asyncio.get_running_loop().call_later(0.001, self._release)
-        self._waiting.append((send, packet))
-
-    def _release(self) -> None:
-        # By subscriber, so that the messages of each one stay in order.
-        by_subscriber: dict[Callable[[bytes], None], list[bytes]] = {}
-        for send, packet in self._waiting:
-            by_subscriber.setdefault(send, []).append(packet)
-        self._waiting.clear()
-        everyone = list(by_subscriber.items())
-        self._chance.shuffle(everyone)
-        for send, packets in everyone:
-            send(b"".join(packets))
+            send(message)
 
 
 class Drop(Fault):
     """Loses one message in five."""
 
-    def __init__(self) -> None:
-        self._chance = random.Random(7)
-
-    def to_broker(self, packet: bytes, send: Callable[[bytes], None]) -> None:
-        if packet[0] & 0xF7 != _PUBLISH or self._chance.random() > 0.2:
-            send(packet)
+    def to_broker(self, message: bytes, send: Send) -> None:
+        if self.chance.random() > 0.2:
+            send(message)
 
 
 async def _packets(reader: asyncio.StreamReader, take: Callable[[bytes], None]) -> None:
@@ -184,7 +145,6 @@ class Proxy:
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
-        self._fault.start(self._loop)
         self._server = server
         self._ready.set()
 
@@ -200,15 +160,19 @@ class Proxy:
             if not to_client.is_closing():
                 to_client.write(data)
 
-        async def carry_up() -> None:
-            await _packets(from_client, lambda packet: self._fault.to_broker(packet, up))
-            to_broker.close()
+        async def carry(
+            reader: asyncio.StreamReader,
+            writer: asyncio.StreamWriter,
+            send: Send,
+            fault: Callable[[bytes, Send], None],
+        ) -> None:
+            await _packets(reader, lambda one: fault(one, send) if _is_message(one) else send(one))
+            writer.close()
 
-        async def carry_down() -> None:
-            await _packets(from_broker, lambda packet: self._fault.to_client(packet, down))
-            to_client.close()
-
-        await asyncio.gather(carry_up(), carry_down())
+        await asyncio.gather(
+            carry(from_client, to_broker, up, self._fault.to_broker),
+            carry(from_broker, to_client, down, self._fault.to_client),
+        )
 
     def __enter__(self) -> Proxy:
         self._thread.start()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from mqtick.lab.logic.analyser import LogicAnalyser
-from mqtick.lab.scope.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, Trigger
 
 needs_sigrok = pytest.mark.skipif(
     shutil.which("sigrok-cli") is None, reason="sigrok-cli is not installed"
@@ -49,17 +49,19 @@ Supported configuration options:
 """  # noqa: W291
 
 
-def setup(*channels: int, trigger: int = 1, slope: str = "rising", **more: object) -> Setup:
+def usual(*channels: int, trigger: int = 1, slope: str = "rising", **more: object) -> ScopeSettings:
     options: dict[str, object] = {"span_s": 1e-3, "points": 1000, "before": 0.2} | more
-    return Setup(
-        tuple(Channel(number) for number in channels),
+    return ScopeSettings(
+        tuple(ChannelSettings(number) for number in channels),
         Trigger(trigger, slope=slope),
         **options,  # type: ignore[arg-type]
     )
 
 
 @contextmanager
-def analyser(resource: str, wanted: Setup, program: str = "sigrok-cli") -> Iterator[LogicAnalyser]:
+def analyser(
+    resource: str, wanted: ScopeSettings, program: str = "sigrok-cli"
+) -> Iterator[LogicAnalyser]:
     device = LogicAnalyser(resource, program=program)
     try:
         device.set_up(wanted)

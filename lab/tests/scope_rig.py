@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,9 +14,11 @@ import pytest
 
 from mqtick.lab.scope.conversation import Conversation, Reply, Step
 from mqtick.lab.scope.oscilloscope import Oscilloscope
-from mqtick.lab.scope.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, Trigger
 from mqtick.lab.scope.simulator import EdgeFeed, Faults, Front, InstrumentServer, Model, Physics
 from mqtick.pins.base import monotonic_raw_ns
+from mqtick.recording.edges import Edge, find_edges
+from mqtick.recording.waveform import Waveform
 
 T = TypeVar("T")
 LINES = {1: 1, 2: 2, 3: 3, 4: 4}
@@ -56,7 +58,7 @@ class Simulated:
         return f"TCPIP::127.0.0.1::{self.server.port}::SOCKET"
 
     def clock_by_hand(self) -> Callable[[float], None]:
-        """Stop its clock; what is returned moves it on by so many seconds."""
+        """Stop its clock; what is returned moves it on by that many seconds."""
         self.now_ns = monotonic_raw_ns()
         self.model._now = lambda: self.now_ns
 
@@ -66,7 +68,7 @@ class Simulated:
         return later
 
     def edges(self, *delays_ns: int, rising: bool = True, ahead_ns: int = 1_000_000) -> int:
-        """Make an edge on lines 1, 2, ... after so many ns each; returns the first one's instant.
+        """Make an edge on lines 1, 2, ... after that many ns each; returns the first one's instant.
 
         The edges lie a moment ahead, so that none is in the past of an armed trigger.
         """
@@ -75,16 +77,16 @@ class Simulated:
             self.model.feed.add(line, begin_ns + delay_ns, rising)
         return begin_ns
 
-    def shot(self, scope: Oscilloscope, setup: Setup, *delays_ns: int) -> None:
+    def shot(self, scope: Oscilloscope, settings: ScopeSettings, *delays_ns: int) -> None:
         """Set up, arm, make edges and wait for the end of the acquisition."""
-        scope.set_up(setup)
+        scope.set_up(settings)
         assert scope.arm()
-        for _ in range(setup.segments):
+        for _ in range(settings.segments):
             self.edges(*delays_ns)
-            time.sleep(setup.span_s + 0.005)
+            time.sleep(settings.span_s + 0.005)
             for line in range(1, len(delays_ns) + 2):
                 self.model.feed.add(line, monotonic_raw_ns(), False)
-            time.sleep(setup.span_s + 0.005)
+            time.sleep(settings.span_s + 0.005)
         assert scope.wait(2.0)
 
 
@@ -116,17 +118,79 @@ def simulated(
         loop.close()
 
 
-def setup(
+@contextlib.contextmanager
+def opened(
+    front: type[Front],
+    physics: Physics | None = None,
+    faults: Faults | None = None,
+    timeout_s: float = LONG_S,
+) -> Iterator[tuple[Simulated, Oscilloscope]]:
+    """Serve a front and open it, until the end of the block."""
+    with simulated(front, physics, faults) as instrument:
+        scope = Oscilloscope.open(instrument.resource, timeout_s=timeout_s)
+        try:
+            yield instrument, scope
+        finally:
+            scope.close()
+
+
+class Answering:
+    """A transport whose instrument answers as a function says."""
+
+    name = "scripted"
+
+    def __init__(self, answer: Callable[[Step], Reply]) -> None:
+        self.play = answer
+
+    def reopen(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def first_edges(found: Mapping[int, Waveform]) -> list[Edge]:
+    """Return the first edge of each channel."""
+    return [find_edges(waveform)[0] for waveform in found.values()]
+
+
+def apart_fs(found: Mapping[int, Waveform]) -> int:
+    """Return how much later than the first channel's the second one's first edge is."""
+    first, second = first_edges(found)
+    return second.instant_fs - first.instant_fs
+
+
+def usual(
     span_s: float = 1e-3, points: int = 10_000, channels: int = 2, segments: int = 1
-) -> Setup:
+) -> ScopeSettings:
     """A usual set-up: 3.3 V pins, trigger on channel 1."""
-    return Setup(
-        channels=tuple(Channel(number) for number in range(1, channels + 1)),
+    return ScopeSettings(
+        channels=tuple(ChannelSettings(number) for number in range(1, channels + 1)),
         trigger=Trigger(1),
         span_s=span_s,
         points=points,
         segments=segments,
     )
+
+
+def sent(
+    conversation: Conversation[T], answers: Mapping[str, str | bytes] | None = None
+) -> list[str]:
+    """Play a conversation to its end, and return what was sent.
+
+    A query that is not among the answers is answered by what was set before, or else by 1.
+    """
+    commands: list[str] = []
+    known: dict[str, str | bytes] = {}
+    reply: Reply = None
+    with contextlib.suppress(StopIteration):
+        while True:
+            command = getattr(conversation.send(reply), "command", "")
+            commands += [command] if command else []
+            header, _, value = command.partition(" ")
+            known[f"{header}?"] = value
+            reply = ({**known, **(answers or {})}.get(command, "1")) if "?" in command else None
+    return commands
 
 
 def converse(conversation: Conversation[T], pairs: Sequence[tuple[str, str | bytes | None]]) -> T:

@@ -4,45 +4,47 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from package_rig import provide
 
-from mqtick.lab.scope import dialects
-from mqtick.lab.scope.dialects import base, rigol_series
+from mqtick.lab.scope.dialects import Identity, base, dialect_for
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-oscilloscope.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def block_with(words: str) -> str:
-    (found,) = (block for block in BLOCKS if words in block)
+def example(language: str, words: str) -> str:
+    """Return the only piece of code with these words."""
+    pieces = re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    (found,) = (piece for piece in pieces if words in piece)
     return str(found)
 
 
-def test_the_series_of_the_example_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: dict[str, Any] = dict(vars(rigol_series))
-    exec(block_with("class RigolDho4000"), made)
-    series = made["RigolDho4000"]
-    monkeypatch.setattr(rigol_series, "RigolDho4000", series, raising=False)
-    monkeypatch.setitem(dialects.DIALECTS, series.name, series)
-    tests: dict[str, Any] = {}
-    exec(block_with("def test_a_dho4204"), tests)
-    tests["test_a_dho4204_is_recognised"]()
+def test_the_package_of_the_example_provides_its_series(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, _, entries = example("toml", "mqtick.oscilloscopes").partition("oscilloscopes")
+    entry = re.search(r'^([\w-]+) = "(.*)"$', entries, re.MULTILINE)
+    assert entry is not None
+    source = example("python", "class RigolDho4000")
+    provide(monkeypatch, tmp_path, source, " = ".join(entry.groups()), module="mybench")
+    found = dialect_for(Identity.parse("RIGOL TECHNOLOGIES,DHO4204,DHO4A1,00.02.02"))
+    assert found.name == "rigol-dho4000"
 
 
 @pytest.mark.parametrize(
     ("words", "file"),
     [
         ("def state(", "dialects/keysight.py"),
-        ("_set(", "simulator/keysight.py"),
+        ("_segment(", "simulator/keysight.py"),
     ],
 )
 def test_what_is_quoted_stands_in_the_file(words: str, file: str) -> None:
     source = (ROOT / "lab/mqtick/lab/scope" / file).read_text(encoding="utf-8")
     lines = {line.strip() for line in source.splitlines()}
-    assert [line for line in block_with(words).splitlines() if line.strip() not in lines] == []
+    quoted = example("python", words).splitlines()
+    assert [line for line in quoted if line.strip() not in lines] == []
 
 
 def test_every_method_of_a_dialect_is_told_of() -> None:

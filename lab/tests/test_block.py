@@ -1,4 +1,4 @@
-"""IEEE 488.2 blocks: every payload comes back, and what is none is refused with a sentence."""
+"""IEEE 488.2 blocks: every payload comes back, and anything else is refused with a sentence."""
 
 from __future__ import annotations
 

@@ -216,12 +216,17 @@ def test_ctrl_c_ends_it_without_a_word(mosquitto: Mosquitto) -> None:
         # A background job of a shell ignores SIGINT, and so would its children.
         "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main(sys.argv[1:]))"
     )
+    log = mosquitto.folder / "broker.log"
+    before = log.stat().st_size
     doctor = subprocess.Popen(
         [sys.executable, "-c", command, "doctor", mosquitto.url, "--seconds", "30"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(1.5)
+    end = time.monotonic() + 30
+    while b" as md" not in log.read_bytes()[before:]:  # it has connected
+        assert time.monotonic() < end
+        time.sleep(0.05)
     os.kill(doctor.pid, signal.SIGINT)
     out, err = doctor.communicate(timeout=10)
     assert (doctor.returncode, out, err) == (130, b"", b"")

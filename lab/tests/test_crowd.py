@@ -25,7 +25,6 @@ from demo.local_broker import Mosquitto, Nats, free_port, program, running
 from mqtick.lab.cli import main
 from mqtick.lab.load import crowd as crowd_module
 from mqtick.lab.load.member import Entrance, Member, State
-from mqtick.lab.load.open_files import make_room
 from mqtick.lab.runner.control import Control, NodeError
 from mqtick.mqtt.broker import Broker, parse_broker_url
 from mqtick.mqtt.loop import Loop
@@ -56,13 +55,8 @@ def test_three_hundred_are_up_soon_and_each_counts_each_message(broker: Mosquitt
         assert crowd.ask("leave") == {}
         clock.publish("mqtick/t/0", b"x" * 32)
         time.sleep(0.05)
-        assert crowd.ask("count") == {
-            "members": 0,
-            "messages": 900,
-            "least": 0,
-            "most": 0,
-            "lost": 0,
-        }
+        gone = {"members": 0, "least": 0, "most": 0, "lost": 0}
+        assert crowd.ask("count") == {**gone, "messages": 900}
 
 
 @needs_mosquitto
@@ -175,21 +169,16 @@ def test_subscriptions_that_the_broker_refuses_are_counted(tmp_path: Path) -> No
     plugin = next(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so"), None)
     if plugin is None:
         pytest.skip("Mosquitto's plugin that refuses subscriptions is not installed")
-    acls = [
+    rights = {"publishClientSend": True, "publishClientReceive": True, "unsubscribe": True}
+    allowed = [
         {"acltype": "subscribePattern", "topic": f"mqtick/{letter}/#", "allow": True}
         for letter in "xy"
     ]
     rules = {
-        "defaultACLAccess": {
-            "publishClientSend": True,
-            "publishClientReceive": True,
-            "subscribe": False,
-            "unsubscribe": True,
-        },
+        "defaultACLAccess": {**rights, "subscribe": False},
         "anonymousGroup": "all",
-        "groups": [{"groupname": "all", "clients": [], "roles": [{"rolename": "all"}]}],
-        "roles": [{"rolename": "all", "acls": acls}],
-        "clients": [],
+        "groups": [{"groupname": "all", "roles": [{"rolename": "all"}]}],
+        "roles": [{"rolename": "all", "acls": allowed}],
     }
     (tmp_path / "rules.json").write_text(json.dumps(rules))
     lines = f"plugin {plugin}\nplugin_opt_config_file {tmp_path / 'rules.json'}"
@@ -197,13 +186,9 @@ def test_subscriptions_that_the_broker_refuses_are_counted(tmp_path: Path) -> No
         running(Mosquitto(tmp_path, lines)) as broker,
         Running(parse_broker_url(broker.url)) as crowd,
     ):
-        assert crowd.ask("join", count=70) == {
-            "members": 0,
-            "granted": 0,
-            "refused": 70,
-            "failed": 0,
-            "problem": "the broker refused the subscription to mqtick/t/+",
-        }
+        problem = "the broker refused the subscription to mqtick/t/+"
+        nobody = {"members": 0, "granted": 0, "failed": 0}
+        assert crowd.ask("join", count=70) == {**nobody, "refused": 70, "problem": problem}
         crowd.counted(members=0, lost=0)
 
 
@@ -242,13 +227,9 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up(
         Running(parse_broker_url(broker.url)) as crowd,
     ):
         crowd.crowd.broker = parse_broker_url(f"mqtt://127.0.0.1:{silent.getsockname()[1]}")
-        assert crowd.ask("join", count=3) == {
-            "members": 0,
-            "granted": 0,
-            "refused": 0,
-            "failed": 3,
-            "problem": "the broker did not answer in time",
-        }
+        problem = "the broker did not answer in time"
+        nobody = {"members": 0, "granted": 0, "refused": 0}
+        assert crowd.ask("join", count=3) == {**nobody, "failed": 3, "problem": problem}
         crowd.crowd.broker = parse_broker_url(f"mqtt://127.0.0.1:{free_port()}")
         with pytest.raises(NodeError, match="Connection refused"):
             crowd.ask("join", count=3)
@@ -383,7 +364,7 @@ def test_the_soft_limit_is_raised_to_what_is_needed() -> None:
         try:
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
-            make_room(200)
+            crowd_module.make_room(200)
             os._exit(0 if resource.getrlimit(resource.RLIMIT_NOFILE) == (264, hard) else 1)
         finally:
             os._exit(2)

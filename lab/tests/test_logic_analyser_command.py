@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from logic_analyser_rig import needs_sigrok
 
-from mqtick.analysis.runs.shot import read_meta, read_waveforms
 from mqtick.lab.cli import main
+from mqtick.recording.shot import read_shot, read_waveforms
 
 pytestmark = needs_sigrok
 DEMO = "sigrok:demo:logic_channels=8:pattern=graycode"
@@ -34,7 +34,7 @@ def test_capture_says_where_the_edges_are_and_keeps_the_record(
     assert said["after_reference_ns"] == {"8": 64_000.0}
     first = said["channels"]["7"]["edges"][0]
     assert (first["at_ns"], first["rising"]) == (0.0, True)
-    assert read_meta(out).simulated
+    assert read_shot(out).simulated
     # Of 150 samples 15 are before the trigger, and 64 more before the other pin rises.
     assert read_waveforms(out)["8"].codes.tolist() == [0] * 79 + [1] * 71
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 from run_rig import Bench, FakeNodes, wired
 
-from mqtick.analysis.runs.run_folder import load_run
-from mqtick.analysis.runs.shot import CAPTURED
 from mqtick.lab.runner.experiment import InstrumentKeys
+from mqtick.recording.run_folder import load_run
+from mqtick.recording.shot import CAPTURED
 
 pytestmark = pytest.mark.skipif(
     shutil.which("sigrok-cli") is None, reason="sigrok-cli is not installed"

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from run_rig import Told, bench, wired
 
-from mqtick.analysis.runs.run_folder import RunFolderError, create_run, load_run
-from mqtick.analysis.runs.shot import CAPTURED, REFUSED, ShotMeta, write_shot
 from mqtick.lab import cli
 from mqtick.lab.brokers.matrix import (
     experiments_of,
@@ -26,6 +24,8 @@ from mqtick.lab.commands import run_matrix as command
 from mqtick.lab.runner.experiment import Experiment, flat
 from mqtick.lab.runner.progress import Progress
 from mqtick.lab.runner.run import INTERRUPTED, RunOutcome, run_experiment
+from mqtick.recording.run_folder import RunFolderError, create_run, load_run
+from mqtick.recording.shot import CAPTURED, REFUSED, Shot, write_shot
 from mqtick.service.settings.load import SettingsError, render
 
 TWO = """\
@@ -69,7 +69,7 @@ class FakeRun:
         create_run(folder, {**record, "ended": {"early_because": sentence}})
         for number, count in enumerate(experiment.subscribers, start=1):
             fs = skew_fs(experiment.broker, count)
-            meta = ShotMeta(number, 1, count, self.outcome, skew_fs=fs, simulated=True)
+            meta = Shot(number, count, self.outcome, skew_fs=fs, simulated=True)
             write_shot(folder / "shots" / f"{number:06}.npz", meta, {})
         return RunOutcome(code, sentence, folder, captured=len(experiment.subscribers))
 

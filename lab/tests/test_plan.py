@@ -1,4 +1,4 @@
-"""The order of N: every shot once, drawn anew each round, the same for the same seed."""
+"""The order of N: every shot once, drawn again each round, the same for the same seed."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""The Rigol dialects as pairs of command and reply: recognised, read, asked for their state."""
+"""The Rigol dialects as pairs of command and reply: read, asked for their state."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from rigol_rig import ALL, DEPTH, DHO, DS1000Z, MSO5000, commands, identity
-from scope_rig import converse
+from rigol_rig import ALL, DEPTH, DHO, DS1000Z, MSO5000, identity
+from scope_rig import converse, sent
 
 from mqtick.lab.scope.conversation import InstrumentError
-from mqtick.lab.scope.dialects import dialect_for
 from mqtick.lab.scope.dialects.rigol import Rigol
 from mqtick.lab.scope.dialects.rigol_series import RigolDs1000z
-from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.settings import State
 
 SELECT = [
     (":WAVeform:SOURce CHANnel2", None),
@@ -34,31 +33,6 @@ def page(first: int, last: int, data: bytes) -> list[tuple[str, str | bytes | No
         (f":WAVeform:STOP {last}", None),
         (":WAVeform:DATA?", data),
     ]
-
-
-@pytest.mark.parametrize(
-    ("model", "dialect", "inputs"),
-    [
-        ("DS1054Z", "rigol-ds1000z", 4),
-        ("MSO1104Z-S", "rigol-ds1000z", 4),
-        ("DS1202Z-E", "rigol-ds1000z", 2),
-        ("MSO5072", "rigol-mso5000", 2),
-        ("MSO5354", "rigol-mso5000", 4),
-        ("DS7014", "rigol-mso5000", 4),
-        ("DHO802", "rigol-dho", 2),
-        ("DHO924S", "rigol-dho", 4),
-    ],
-)
-def test_models_are_recognised(model: str, dialect: str, inputs: int) -> None:
-    found = dialect_for(identity(model))
-    assert isinstance(found, Rigol)
-    assert (found.name, found.inputs) == (dialect, inputs)
-
-
-@pytest.mark.parametrize("model", ["DS1102E", "DG4162", "DP832"])
-def test_other_rigols_are_not_taken_for_these(model: str) -> None:
-    with pytest.raises(InstrumentError, match="adding-an-oscilloscope"):
-        dialect_for(identity(model))
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -147,7 +121,7 @@ def test_the_mso5000_that_was_asked_too_early_is_refused_so_that_it_is_read_agai
 def test_a_preamble_without_sense_is_refused(dialect: Rigol, preamble: str) -> None:
     replies: dict[str, str | bytes] = {":WAVeform:PREamble?": preamble, DEPTH: "AUTO"}
     with pytest.raises(InstrumentError):
-        commands(dialect.read(1), replies)
+        sent(dialect.read(1), replies)
 
 
 # -- state --------------------------------------------------------------------------------------
@@ -182,5 +156,5 @@ def test_stop_after_single_is_not_yet_the_end(dialect: Rigol) -> None:
 
 
 def test_an_instrument_that_stays_stopped_is_asked_only_so_often() -> None:
-    sent = commands(DHO.arm(), {":TRIGger:STATus?": "STOP"})
-    assert 1 < len(sent) < 100
+    steps = sent(DHO.arm(), {":TRIGger:STATus?": "STOP"})
+    assert 1 < len(steps) < 100

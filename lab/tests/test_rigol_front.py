@@ -6,28 +6,18 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scope_rig import Simulated, setup, simulated
+from scope_rig import Simulated, opened, simulated, usual
 
-from mqtick.analysis.signals.edges import find_edges
-from mqtick.lab.scope.dialects import rigol
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.dialects import rigol_record
 from mqtick.lab.scope.oscilloscope import Oscilloscope
-from mqtick.lab.scope.simulator import EdgeFeed, Model
 from mqtick.lab.scope.simulator.rigol import RigolFront
 from mqtick.lab.scope.simulator.rigol_series import (
     RigolDhoFront,
     RigolDs1000zFront,
     RigolMso5000Front,
 )
-from mqtick.pins.base import monotonic_raw_ns
-
-
-@pytest.fixture(autouse=True)
-def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real one needs a moment to begin to run."""
-    monkeypatch.setattr(rigol, "_RUN_S", 0.0)
-
+from mqtick.recording.edges import find_edges
 
 FRONTS = [RigolDs1000zFront, RigolMso5000Front, RigolDhoFront]
 all_fronts = pytest.mark.parametrize("front", FRONTS, ids=lambda front: front.name)
@@ -74,11 +64,9 @@ def test_a_deskew_is_refused_with_a_slow_time_base(front: type[RigolFront]) -> N
 
 
 def test_one_read_of_the_ds1000z_gives_no_more_than_a_page() -> None:
-    with simulated(RigolDs1000zFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, setup(points=500_000, channels=1))
+    with opened(RigolDs1000zFront) as (instrument, scope):
+        instrument.shot(scope, usual(points=500_000, channels=1))
         assert scope.read([1])[1].codes.size == 1_200_000
-        scope.close()
         ask(instrument, ":WAV:STAR 1;:WAV:STOP 600000")
         assert blocks_points(instrument) == 250_000
         ask(instrument, ":WAV:FORM WORD")
@@ -86,43 +74,35 @@ def test_one_read_of_the_ds1000z_gives_no_more_than_a_page() -> None:
 
 
 def test_the_dho_goes_on_with_the_old_depth_until_the_mode_was_another_one() -> None:
-    with simulated(RigolDhoFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, setup(points=1000), 0)
+    with opened(RigolDhoFront) as (instrument, scope):
+        instrument.shot(scope, usual(points=1000), 0)
         assert scope.read([1])[1].codes.size == 1000
-        instrument.shot(scope, setup(points=10_000), 0)
+        instrument.shot(scope, usual(points=10_000), 0)
         ask(instrument, ":WAV:STAR 1;:WAV:STOP 10000")
         assert blocks_points(instrument, 2) == 1000
         assert scope.read([1])[1].codes.size == 10_000
-        scope.close()
 
 
 def test_the_preamble_of_the_dho_tells_of_the_page() -> None:
-    with simulated(RigolDhoFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, setup(points=10_000), 0)
+    with opened(RigolDhoFront) as (instrument, scope):
+        instrument.shot(scope, usual(points=10_000), 0)
         scope.read([1])
-        scope.close()
         ask(instrument, ":WAV:STAR 1;:WAV:STOP 300")
         assert ask(instrument, ":WAV:PRE?").split(",")[2] == "300"
 
 
 def test_words_of_the_dho_have_their_low_octet_first_and_twelve_bits() -> None:
-    with simulated(RigolDhoFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, setup(points=1000), 0)
+    with opened(RigolDhoFront) as (instrument, scope):
+        instrument.shot(scope, usual(points=1000), 0)
         codes = scope.read([1])[1].codes
-        scope.close()
     assert codes.dtype == np.uint16
     assert not np.any(codes & 0xF)
     assert np.any(codes & 0xF0)
 
 
 def test_the_time_of_a_frame_comes_later_than_the_frame() -> None:
-    with simulated(RigolDhoFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, setup(segments=2, points=1000), 0)
-        scope.close()
+    with opened(RigolDhoFront) as (instrument, scope):
+        instrument.shot(scope, usual(segments=2, points=1000), 0)
         assert isinstance(instrument.front, RigolFront)
         instrument.front.recorder.refresh_s = 0.05
         ask(instrument, ":REC:WREP:FCUR 2")
@@ -132,13 +112,11 @@ def test_the_time_of_a_frame_comes_later_than_the_frame() -> None:
 
 
 def test_a_scale_that_is_turned_afterwards_leaves_the_volts() -> None:
-    with simulated(RigolDhoFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, setup(points=1000), 0)
+    with opened(RigolDhoFront) as (instrument, scope):
+        instrument.shot(scope, usual(points=1000), 0)
         before = scope.read([1])[1].volts()
         ask(instrument, ":CHAN1:SCAL 2")
         after = scope.read([1])[1].volts()
-        scope.close()
     np.testing.assert_allclose(after, before, atol=0.01)
 
 
@@ -149,11 +127,9 @@ def test_single_is_refused_while_the_recorder_is_on() -> None:
 
 
 def test_the_screen_and_the_memory_agree() -> None:
-    with simulated(RigolDs1000zFront) as instrument:
-        scope = Oscilloscope.open(instrument.resource)
-        instrument.shot(scope, setup(points=10_000, channels=1))
+    with opened(RigolDs1000zFront) as (instrument, scope):
+        instrument.shot(scope, usual(points=10_000, channels=1))
         memory = scope.read([1])[1]
-        scope.close()
         ask(instrument, ":WAV:MODE NORM;:WAV:FORM BYTE")
         fields = [float(field) for field in ask(instrument, ":WAV:PRE?").split(",")]
         data = np.frombuffer(instrument.front.answer(":WAV:DATA?")[11:-1], np.uint8)
@@ -163,49 +139,30 @@ def test_the_screen_and_the_memory_agree() -> None:
     assert rising == pytest.approx(find_edges(memory)[0].instant_fs * 1e-15, abs=1.1e-6)
 
 
-HEADERS = [
-    ":SING",
-    ":RUN",
-    ":STOP",
-    ":TFOR",
-    ":TRIG:STAT?",
-    ":TRIG:EDGE:SOUR",
-    ":TRIG:EDGE:SLOP",
-    ":TRIG:EDGE:LEV",
-    ":ACQ:MDEP",
-    ":TIM:SCAL",
-    ":TIM:OFFS",
-    ":CHAN1:DISP",
-    ":CHAN9:DISP",
-    ":CHAN1:SCAL",
-    ":CHAN1:OFFS",
-    ":CHAN1:TCAL",
-    ":CHAN2:COUP",
-    ":WAV:SOUR",
-    ":WAV:MODE",
-    ":WAV:FORM",
-    ":WAV:STAR",
-    ":WAV:STOP",
-    ":WAV:PRE?",
-    ":WAV:DATA?",
-    ":REC:WREC:ENAB",
-    ":REC:WREC:FRAM",
-    ":REC:WREC:OPER",
-    ":REC:WREP:FCUR",
-    ":REC:WREP:FCUR?",
-    ":REC:WREP:FCUR:TIME?",
-]
-ARGUMENTS = ["", "0", "1", "2", "-1", "1e-6", "5E-9", "1000", "10k", "nan", "inf", "-1e300"]
-ARGUMENTS += ["9" * 400, "ON", "CHAN2", "RAW", "NORM", "WORD", "ASC", "RUN", "POS", "AC", "\xff;"]
+@all_fronts
+def test_what_was_left_on_the_front_panel_as_deskew_is_undone(front: type[RigolFront]) -> None:
+    with simulated(front) as instrument:
+        assert ask(instrument, ":TIM:SCAL 1E-6;:CHAN1:TCAL 5E-8;:SYST:ERR?") == '0,"No error"'
+        scope = Oscilloscope.open(instrument.resource)
+        scope.set_up(usual())
+        scope.close()
+        assert instrument.model.inputs[1].deskew_s == 0
 
 
-@settings(max_examples=150)
-@given(st.lists(st.tuples(st.sampled_from(HEADERS), st.sampled_from(ARGUMENTS)), max_size=30))
-def test_nothing_that_is_sent_breaks_it(lines: list[tuple[str, str]]) -> None:
-    model = Model(EdgeFeed(), {1: 1}, RigolDhoFront.physics)
-    front = RigolDhoFront(model)
-    model.feed.add(1, monotonic_raw_ns() + 1_000_000, True)
-    for header, argument in lines:
-        front.answer(f"{header} {argument}")
-    assert front.answer("*IDN?").startswith(b"RIGOL")
-    assert front.answer(":TRIG:STAT?").strip() in {b"TD", b"WAIT", b"RUN", b"STOP"}
+def test_how_many_segments_fit_is_not_believed_of_the_memory_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rigol_record, "_WORKS_OUT_S", 0.0)
+    with opened(RigolDhoFront) as (_, scope):
+        scope.set_up(usual(points=1_000_000, segments=50))
+        with pytest.raises(InstrumentError, match="room for 50 segments"):
+            scope.play(scope.dialect.set_up(usual(points=1_000_000, segments=51)))
+        scope.set_up(usual(points=1000, segments=51))
+
+
+def test_after_segments_a_single_shot_is_one_again() -> None:
+    with opened(RigolDhoFront) as (instrument, scope):
+        instrument.shot(scope, usual(segments=2), 0)
+        instrument.shot(scope, usual(), 0)
+        assert len(instrument.model.frames) == 1
+        assert find_edges(scope.read([1])[1])

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rigol_rig import DEPTH, DHO, DS1000Z, MSO5000, commands, identity
-from scope_rig import converse, setup
+from rigol_rig import DEPTH, DHO, DS1000Z, MSO5000, identity
+from scope_rig import converse, sent, usual
 
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.lab.scope.dialects import dialect_for
 from mqtick.lab.scope.dialects.rigol import Rigol
 from mqtick.lab.scope.dialects.rigol_record import frame_time_s
 from mqtick.lab.scope.dialects.rigol_series import RigolDho, RigolDs1000z, RigolMso5000
-from mqtick.lab.scope.setup import Channel, State
+from mqtick.lab.scope.settings import ChannelSettings, State
 
 # -- setting up ---------------------------------------------------------------------------------
 
@@ -38,8 +38,8 @@ from mqtick.lab.scope.setup import Channel, State
 def test_the_depth_is_the_next_one_that_holds_the_points(
     dialect: Rigol, channels: int, points: int, depth: str
 ) -> None:
-    sent = commands(dialect.set_up(setup(points=points, channels=channels)))
-    assert [command for command in sent if "MDEPth " in command] == [f":ACQuire:MDEPth {depth}"]
+    steps = sent(dialect.set_up(usual(points=points, channels=channels)))
+    assert [command for command in steps if "MDEPth " in command] == [f":ACQuire:MDEPth {depth}"]
 
 
 @pytest.mark.parametrize("answer", ["AUTO", "12000", "6.0000E+03"])
@@ -47,7 +47,7 @@ def test_a_depth_that_is_not_taken_is_refused_since_not_every_instrument_says_so
     answer: str,
 ) -> None:
     with pytest.raises(InstrumentError, match="did not accept a memory of 120000 points"):
-        commands(DS1000Z.set_up(setup(points=50_000, channels=1)), {DEPTH: answer})
+        sent(DS1000Z.set_up(usual(points=50_000, channels=1)), {DEPTH: answer})
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_a_depth_that_is_not_taken_is_refused_since_not_every_instrument_says_so
 def test_the_offset_of_the_time_base_is_the_instant_in_the_middle_of_the_screen(
     dialect: Rigol, scale: str, offset: str
 ) -> None:
-    sent = commands(dialect.set_up(setup(span_s=1e-3)))
-    assert [command for command in sent if ":MAIN:" in command] == [
+    steps = sent(dialect.set_up(usual(span_s=1e-3)))
+    assert [command for command in steps if ":MAIN:" in command] == [
         ":TIMebase:MAIN:SCALe 1E-6",
         f":TIMebase:MAIN:SCALe {scale}",
         f":TIMebase:MAIN:OFFSet {offset}",
@@ -66,36 +66,38 @@ def test_the_offset_of_the_time_base_is_the_instant_in_the_middle_of_the_screen(
 
 
 def test_what_is_only_taken_while_running_comes_while_it_runs_and_scale_before_depth() -> None:
-    sent = commands(DHO.set_up(setup()))
+    steps = sent(DHO.set_up(usual()))
     order = [":RUN", ":TIMebase:MAIN:SCALe 0.0001", ":ACQuire:MDEPth 10k", ":STOP"]
-    assert sorted(order, key=sent.index) == order
-    assert sent[-1] == ":STOP"
+    assert sorted(order, key=steps.index) == order
+    assert steps[-1] == ":STOP"
 
 
 def test_an_offset_moves_the_trace_up_so_it_is_the_opposite_of_the_voltage_in_the_middle() -> None:
-    wanted = replace(setup(), channels=(Channel(1, offset_v=1.65, probe=10, deskew_s=5e-9),))
-    sent = commands(RigolDs1000z(identity("DS1054Z")).set_up(wanted))
+    wanted = replace(
+        usual(), channels=(ChannelSettings(1, offset_v=1.65, probe=10, deskew_s=5e-9),)
+    )
+    steps = sent(RigolDs1000z(identity("DS1054Z")).set_up(wanted))
     order = [":CHANnel1:PROBe 10", ":CHANnel1:SCALe 1", ":CHANnel1:OFFSet -1.65"]
-    assert sorted(order, key=sent.index) == order
-    assert [f":CHANnel{channel}:DISPlay 0" in sent for channel in (1, 2, 3, 4)] == [False] + [
+    assert sorted(order, key=steps.index) == order
+    assert [f":CHANnel{channel}:DISPlay 0" in steps for channel in (1, 2, 3, 4)] == [False] + [
         True
     ] * 3
 
 
 def test_a_model_with_two_inputs_is_not_told_of_four() -> None:
     dialect = RigolMso5000(identity("MSO5072"))
-    assert not [command for command in commands(dialect.set_up(setup())) if "CHANnel3" in command]
+    assert not [command for command in sent(dialect.set_up(usual())) if "CHANnel3" in command]
     with pytest.raises(InstrumentError, match="has 2 inputs, but channel 3"):
-        commands(dialect.set_up(setup(channels=3)))
+        sent(dialect.set_up(usual(channels=3)))
 
 
 @pytest.mark.parametrize(
     ("slope", "word"), [("rising", "POSitive"), ("falling", "NEGative"), ("either", "RFALl")]
 )
 def test_the_slopes(slope: str, word: str) -> None:
-    wanted = setup()
+    wanted = usual()
     wanted = replace(wanted, trigger=replace(wanted.trigger, slope=slope))
-    assert f":TRIGger:EDGE:SLOPe {word}" in commands(MSO5000.set_up(wanted))
+    assert f":TRIGger:EDGE:SLOPe {word}" in sent(MSO5000.set_up(wanted))
 
 
 def test_errors_are_read_until_there_is_none() -> None:
@@ -111,7 +113,7 @@ def recording(model: str, frames: str = "5") -> Rigol:
     dialect = dialect_for(identity(model))
     assert isinstance(dialect, Rigol)
     replies: dict[str, str | bytes] = {f"{dialect.record}:WRECord:{dialect.frames}?": frames}
-    commands(dialect.set_up(setup(segments=5)), replies)
+    sent(dialect.set_up(usual(segments=5)), replies)
     return dialect
 
 
@@ -123,11 +125,11 @@ def test_more_segments_than_fit_are_refused() -> None:
 def test_while_it_records_single_is_not_said() -> None:
     dialect = recording("DHO924S")
     replies: dict[str, str | bytes] = {":TRIGger:STATus?": "RUN"}
-    assert commands(dialect.arm(), replies)[0] == ":RECord:WRECord:OPERate RUN"
-    assert commands(dialect.stop()) == [":RECord:WRECord:OPERate STOP"]
-    sent = commands(recording("DS1054Z").arm(), replies)
-    assert sent[0] == ":FUNCtion:WRECord:OPERate RUN"
-    assert ":SINGle" not in sent
+    assert sent(dialect.arm(), replies)[0] == ":RECord:WRECord:OPERate RUN"
+    assert sent(dialect.stop()) == [":RECord:WRECord:OPERate STOP"]
+    steps = sent(recording("DS1054Z").arm(), replies)
+    assert steps[0] == ":FUNCtion:WRECord:OPERate RUN"
+    assert ":SINGle" not in steps
 
 
 @pytest.mark.parametrize(("current", "state"), [("0", State.PREPARING), ("1", State.ARMED)])

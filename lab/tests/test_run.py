@@ -17,9 +17,6 @@ import pytest
 from run_rig import EACH_NS, LATENCY_NS, Bench, bench, scheduled, wired
 from scope_rig import Simulated, simulated
 
-from mqtick.analysis.runs.run_folder import RunFolderError, load_run
-from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, read_waveforms
-from mqtick.analysis.runs.summary import summarise
 from mqtick.lab.runner import loop as run_loop
 from mqtick.lab.runner import subscribers as run_subscribers
 from mqtick.lab.runner.control import NodeError
@@ -27,10 +24,13 @@ from mqtick.lab.runner.experiment import Experiment, OrderKeys, TimeoutKeys
 from mqtick.lab.runner.instrument import Instrument, open_instrument
 from mqtick.lab.runner.lock import lock, lock_of
 from mqtick.lab.runner.run import run_experiment
+from mqtick.lab.runner.summary import summarise
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.lab.scope.oscilloscope import Oscilloscope
 from mqtick.lab.scope.simulator import FRONTS
 from mqtick.lab.scope.simulator.keysight import KeysightFront
+from mqtick.recording.run_folder import RunFolderError, load_run
+from mqtick.recording.shot import CAPTURED, MISSED, REFUSED, read_waveforms
 from mqtick.service import chronyd
 from mqtick.service.chronyd_csv import ChronydError
 
@@ -68,7 +68,7 @@ def test_a_run_finds_latency_and_skew_of_each_n(rig: Bench) -> None:
         behind_ns = EACH_NS * (shot.subscribers - 1)
         assert shot.skew_fs == pytest.approx(behind_ns * 10**6, abs=2e9)
         assert shot.simulated
-        assert set(shot.edges_fs) == {"pub", "near", "far"}
+        assert set(shot.edges) == {"pub", "near", "far"}
     assert {shot.subscribers for shot in shots} == {2, 5}
     waves = read_waveforms(rig.folder / "shots" / "000001.npz")
     assert set(waves) == {"pub", "near", "far"}
@@ -310,7 +310,7 @@ def test_an_instrument_that_stays_away_ends_the_run_and_resume_goes_on(rig: Benc
     assert len(load_run(rig.folder).record["sessions"]) == 2
 
 
-def test_a_broker_that_comes_back_has_everybody_brought_up_anew(rig: Bench) -> None:
+def test_a_broker_that_comes_back_has_everybody_brought_up_again(rig: Bench) -> None:
     def away() -> None:
         rig.nodes.broker_away = 2
         rig.nodes.connections += 1

@@ -18,8 +18,8 @@ import pytest
 
 from demo.local_broker import Mosquitto, program, running
 from demo.simulated_bench import bench, experiment_text
-from mqtick.analysis.runs.run_folder import load_run
-from mqtick.analysis.runs.shot import CAPTURED
+from mqtick.recording.run_folder import load_run
+from mqtick.recording.shot import CAPTURED
 
 pytestmark = [
     pytest.mark.slow,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,16 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_rig import wired
 
-from mqtick.analysis.runs.run_folder import create_run
-from mqtick.analysis.runs.shot import CAPTURED, MISSED, ShotMeta
 from mqtick.lab.cli import main
 from mqtick.lab.runner.bring_up import share
 from mqtick.lab.runner.experiment import CrowdKeys, example
 from mqtick.lab.runner.local_crowd import CrowdStartError, crowd_command, local_crowd
 from mqtick.lab.runner.lock import BusyError, lock, lock_of
 from mqtick.lab.runner.progress import Watch
-from mqtick.lab.runner.running_spread import Live
 from mqtick.lab.runner.subscribers import pauses_s
+from mqtick.recording.run_folder import create_run
+from mqtick.recording.shot import CAPTURED, MISSED, Shot
 
 
 @given(st.integers(0, 1000), st.integers(1, 12))
@@ -34,16 +32,6 @@ def test_a_crowd_is_shared_evenly_and_whole(count: int, processes: int) -> None:
     assert sum(shares.values()) == count
     assert len(shares) == processes
     assert max(shares.values()) - min(shares.values()) <= 1
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=100))
-def test_live_statistics_are_those_of_the_standard_library(values: list[float]) -> None:
-    live = Live()
-    for value in values:
-        live.add(value)
-    assert live.n == len(values)
-    assert live.mean == pytest.approx(statistics.fmean(values), abs=1e-6)
-    assert live.deviation == pytest.approx(statistics.stdev(values), rel=1e-6, abs=1e-4)
 
 
 def test_pauses_grow_and_come_to_an_end() -> None:
@@ -131,10 +119,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def shot(number: int, value_us: int | None, subscribers: int = 50) -> ShotMeta:
+def shot(number: int, value_us: int | None, subscribers: int = 50) -> Shot:
     if value_us is None:
-        return ShotMeta(number, 1, subscribers, MISSED, "No trigger.")
-    return ShotMeta(number, 1, subscribers, CAPTURED, skew_fs=value_us * 10**9)
+        return Shot(number, subscribers, MISSED, "No trigger.")
+    return Shot(number, subscribers, CAPTURED, skew_fs=value_us * 10**9)
 
 
 def test_a_terminal_has_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:

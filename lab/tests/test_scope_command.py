@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from scope_rig import Simulated, simulated
 
-from mqtick.analysis.runs.shot import read_meta, read_waveforms
-from mqtick.analysis.signals.edges import find_edges
 from mqtick.lab.cli import main
-from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator.keysight import KeysightFront
+from mqtick.recording.edges import find_edges
+from mqtick.recording.shot import read_shot, read_waveforms
 
 APART_NS = 123_456
 
@@ -100,7 +100,7 @@ def test_capture_writes_raw_codes_and_volts_and_reads_what_is_there(
     assert said["simulated"] is True
     assert said["after_reference_ns"]["2"] == pytest.approx(APART_NS, abs=60)
     waveforms = read_waveforms(raw)
-    assert read_meta(raw).simulated
+    assert read_shot(raw).simulated
     edges = {name: find_edges(waveform)[0] for name, waveform in waveforms.items()}
     assert (edges["2"].instant_fs - edges["1"].instant_fs) / 1e6 == pytest.approx(APART_NS, abs=60)
     with table.open() as file:

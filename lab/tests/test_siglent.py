@@ -1,4 +1,4 @@
-"""The dialect of Siglent's :WAVeform set: pairs of command and reply.
+"""Siglent's :WAVeform set: pairs of command and reply, and what its simulated SDS824X HD does.
 
 Values from the programming guide EN11F, from what an SDS814X HD was seen to do
 (github.com/vindavs/siglent-bin, SPEC.md), and from drivers of others.
@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scope_rig import converse
+from scope_rig import converse, opened, sent, simulated, usual
 
+from mqtick.lab.scope.contributed.siglent.descriptor import Descriptor
+from mqtick.lab.scope.contributed.siglent.dialect import Siglent
+from mqtick.lab.scope.contributed.siglent.front import SiglentFront
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.lab.scope.dialects import Identity
-from mqtick.lab.scope.dialects.siglent import Siglent
-from mqtick.lab.scope.dialects.siglent_descriptor import Descriptor
 
 IDENTITY = Identity.parse("Siglent Technologies,SDS814X HD,SDS1,4.8.12.1.1.6.5")
 SELECT = [
@@ -54,13 +55,30 @@ def described(
     return bytes(data)
 
 
-def horizontal(scale: str, delay: str, percent: str = "50", rate: str = "1.00E+09") -> Pairs:
+def reading(
+    *answers: tuple[str, str | bytes | None],
+    descriptor: bytes = b"",
+    scale: str = "1.00E-07",
+    delay: str = "0",
+    percent: str = "50",
+    rate: str = "1.00E+09",
+    page: str = "5.00E+06",
+) -> Pairs:
+    """Return what is asked and answered until the data, which are in `answers`."""
     return [
+        *SELECT,
+        (":WAVeform:PREamble?", descriptor or described()),
         (":TIMebase:SCALe?", scale),
         (":TIMebase:DELay?", delay),
         (":TIMebase:REFerence:POSition?", percent),
         (":ACQuire:SRATe?", rate),
+        (":WAVeform:MAXPoint?", page),
+        *answers,
     ]
+
+
+def data(octets: bytes) -> tuple[str, bytes]:
+    return ":WAVeform:DATA?", octets
 
 
 def words(values: Sequence[int]) -> bytes:
@@ -68,13 +86,7 @@ def words(values: Sequence[int]) -> bytes:
 
 
 def test_volts_are_codes_of_a_division_less_the_offset_both_times_the_probe() -> None:
-    pairs: Pairs = [
-        *SELECT,
-        (":WAVeform:PREamble?", described()),
-        *horizontal("1.00E-07", "2.00E-09"),
-        (":WAVeform:MAXPoint?", "5.00E+06"),
-        (":WAVeform:DATA?", words([-7680, 0, 7680, 2570, 0x2020])),
-    ]
+    pairs = reading(data(words([-7680, 0, 7680, 2570, 0x2020])), delay="2.00E-09")
     waveform = converse(Siglent(IDENTITY).read(2), pairs)
     # 2 V a division at the tip; samples that are line feeds (0x0A0A) and blanks (0x2020) count.
     expected = [-3.0, -1.0, 1.0, 2570 / 7680 * 2 - 1, 0x2020 / 7680 * 2 - 1]
@@ -99,13 +111,14 @@ def test_volts_are_codes_of_a_division_less_the_offset_both_times_the_probe() ->
 def test_the_delay_adds_to_the_reference_position(
     percent: str, scale: str, delay: str, rate: str, sample: int
 ) -> None:
-    pairs: Pairs = [
-        *SELECT,
-        (":WAVeform:PREamble?", described(interval_s=1 / float(rate))),
-        *horizontal(scale, delay, percent, rate),
-        (":WAVeform:MAXPoint?", "5.00E+06"),
-        (":WAVeform:DATA?", words([0] * 5)),
-    ]
+    pairs = reading(
+        data(words([0] * 5)),
+        descriptor=described(interval_s=1 / float(rate)),
+        scale=scale,
+        delay=delay,
+        percent=percent,
+        rate=rate,
+    )
     waveform = converse(Siglent(IDENTITY).read(2), pairs)
     assert abs(waveform.instant_fs(sample)) < waveform.interval_fs / 1000
 
@@ -115,13 +128,8 @@ def test_the_sample_rate_has_more_digits_than_the_descriptors_interval() -> None
     assert short != 1e-7
 
     def interval_fs(rate: str) -> int:
-        pairs: Pairs = [
-            *SELECT,
-            (":WAVeform:PREamble?", described(interval_s=1e-7)),
-            *horizontal("1.00E-03", "0", rate=rate),
-            (":WAVeform:MAXPoint?", "5.00E+06"),
-            (":WAVeform:DATA?", words([0] * 5)),
-        ]
+        head = described(interval_s=1e-7)
+        pairs = reading(data(words([0] * 5)), descriptor=head, scale="1.00E-03", rate=rate)
         return converse(Siglent(IDENTITY).read(2), pairs).interval_fs
 
     assert interval_fs("1.00E+07") == 100_000_000
@@ -129,59 +137,37 @@ def test_the_sample_rate_has_more_digits_than_the_descriptors_interval() -> None
 
 
 def test_a_record_longer_than_a_page_is_read_in_pages() -> None:
-    data = words([-25, 0, 25, -1, 0x0A00])
-    pairs: Pairs = [
-        *SELECT,
-        (":WAVeform:PREamble?", described()),
-        *horizontal("1.00E-07", "0"),
-        (":WAVeform:MAXPoint?", "2"),
+    octets = words([-25, 0, 25, -1, 0x0A00])
+    pairs = reading(
         (":WAVeform:POINt 2", None),
         (":WAVeform:STARt 0", None),
-        (":WAVeform:DATA?", data[:4]),
+        data(octets[:4]),
         (":WAVeform:POINt 2", None),
         (":WAVeform:STARt 2", None),
-        (":WAVeform:DATA?", data[4:8]),
+        data(octets[4:8]),
         (":WAVeform:POINt 1", None),
         (":WAVeform:STARt 4", None),
-        (":WAVeform:DATA?", data[8:]),
-    ]
+        data(octets[8:]),
+        page="2",
+    )
     waveform = converse(Siglent(IDENTITY).read(2), pairs)
     np.testing.assert_array_equal(waveform.codes, [-25, 0, 25, -1, 0x0A00])
 
 
 @pytest.mark.parametrize("length", [0, 2, 8, 9, 11, 12])
 def test_a_block_of_another_length_is_refused(length: int) -> None:
-    pairs: Pairs = [
-        *SELECT,
-        (":WAVeform:PREamble?", described()),
-        *horizontal("1.00E-07", "0"),
-        (":WAVeform:MAXPoint?", "5.00E+06"),
-        (":WAVeform:DATA?", bytes(length)),
-    ]
     with pytest.raises(InstrumentError, match=f"{length} octets"):
-        converse(Siglent(IDENTITY).read(2), pairs)
+        converse(Siglent(IDENTITY).read(2), reading(data(bytes(length))))
 
 
 def test_firmware_that_counts_samples_is_read_by_octets_the_next_time() -> None:
     dialect = Siglent(Identity.parse("Siglent Technologies,SDS2104X Plus,SDS2,1.3.9R6"))
-    pairs: Pairs = [
-        *SELECT,
-        (":WAVeform:PREamble?", described(codes_per_division=30, bits=10)),
-        *horizontal("1.00E-07", "0"),
-        (":WAVeform:MAXPoint?", "5.00E+06"),
-        (":WAVeform:DATA?", bytes(5)),
-    ]
+    head = described(codes_per_division=30, bits=10)
     with pytest.raises(InstrumentError):
-        converse(dialect.read(2), pairs)
-    pairs = [
-        *SELECT,
-        (":WAVeform:PREamble?", described(codes_per_division=30, bits=10)),
-        (":WAVeform:WIDTh BYTE", None),
-        (":WAVeform:PREamble?", described(codes_per_division=30, bits=10, words=False)),
-        *horizontal("1.00E-07", "0"),
-        (":WAVeform:MAXPoint?", "5.00E+06"),
-        (":WAVeform:DATA?", bytes([0, 30, 226, 10, 32])),
-    ]
+        converse(dialect.read(2), reading(data(bytes(5)), descriptor=head))
+    octets = described(codes_per_division=30, bits=10, words=False)
+    pairs = reading(data(bytes([0, 30, 226, 10, 32])), descriptor=octets)
+    pairs[4:4] = [(":WAVeform:PREamble?", head), (":WAVeform:WIDTh BYTE", None)]
     waveform = converse(dialect.read(2), pairs)
     np.testing.assert_allclose(waveform.volts()[:3], [-1, 1, -3], rtol=1e-6)
 
@@ -218,7 +204,7 @@ def test_no_waveform_is_said_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    "descriptor",
     [
         b"",
         described()[:345],
@@ -229,9 +215,9 @@ def test_no_waveform_is_said_in_a_sentence() -> None:
         described(interval_s=0),
     ],
 )
-def test_a_descriptor_out_of_order_is_refused(data: bytes) -> None:
+def test_a_descriptor_out_of_order_is_refused(descriptor: bytes) -> None:
     with pytest.raises(InstrumentError):
-        converse(Siglent(IDENTITY).read(2), [*SELECT, (":WAVeform:PREamble?", data)])
+        converse(Siglent(IDENTITY).read(2), [*SELECT, (":WAVeform:PREamble?", descriptor)])
 
 
 @given(st.binary(min_size=330, max_size=340))
@@ -248,39 +234,46 @@ def test_a_stride_that_stays_is_refused() -> None:
         converse(Siglent(IDENTITY).read(2), pairs)
 
 
-def test_a_sequence_is_read_after_a_stop_one_segment_a_time() -> None:
-    head = described(points=2)
-    one: Pairs = [
-        *SELECT,
-        (":WAVeform:SEQuence 1,1", None),
-        (":WAVeform:PREamble?", head),
-        *horizontal("1.00E-07", "0"),
-        (":WAVeform:MAXPoint?", "5.00E+06"),
-        (":WAVeform:DATA?", words([1, 2])),
-    ]
-    pairs: Pairs = [
-        (":TRIGger:STOP", None),
-        *SELECT,
-        (":WAVeform:PREamble?", head),
-        *one,
-        (":HISTORy ON", None),
-        (":HISTORy:FRAMe 1", None),
-        (":HISTORy:TIME?", "07:48:09.253827"),
-        (":HISTORy OFF", None),
-    ]
-    (segment,) = converse(Siglent(IDENTITY).read_segments([2]), pairs)
-    assert (segment.time_s, segment.resolution_s) == (0.0, 1e-6)
+@pytest.mark.parametrize(
+    ("model", "channels", "points", "depth"),
+    [
+        ("SDS824X HD", 2, 20_000, "10k"),
+        ("SDS2104X Plus", 2, 50_000, "100k"),
+        ("SDS2104X Plus", 1, 50_000, "20k"),
+        ("SDS5034X", 2, 100_000, "125k"),
+        ("SDS5034X", 1, 200_000, "250k"),
+        ("SDS6104A", 4, 200_000, "250k"),
+    ],
+)
+def test_memory_depth_is_one_that_the_model_has_and_set_while_it_runs(
+    model: str, channels: int, points: int, depth: str
+) -> None:
+    dialect = Siglent(Identity("Siglent Technologies", model, "", ""))
+    wanted = sent(dialect.set_up(usual(points=points, channels=channels)))
+    place = wanted.index(f":ACQuire:MDEPth {depth}")
+    assert wanted.index(":TRIGger:MODE AUTO") < place < wanted.index(":TRIGger:STOP")
 
 
-def test_times_of_segments_pass_midnight_and_may_be_absent() -> None:
-    dialect = Siglent(IDENTITY)
+def test_a_set_up_says_volts_at_the_tip_and_the_middle_of_the_screen_as_its_negative() -> None:
+    commands = sent(Siglent(IDENTITY).set_up(usual()))
+    probe, scale = commands.index(":CHANnel1:PROBe VALue,10"), commands.index(":CHANnel1:SCALe 1")
+    assert probe < scale < commands.index(":CHANnel1:OFFSet -1.65")
+    assert ":CHANnel3:SWITch OFF" in commands
+    assert ":TIMebase:DELay 0.0004" in commands
+    assert ":TRIGger:EDGE:SLOPe RISing" in commands
+    assert commands[-1] == ":TRIGger:STOP"
 
-    def history(*answers: str) -> list[float | None]:
-        pairs: Pairs = [(":HISTORy ON", None)]
-        for index, answer in enumerate(answers, start=1):
-            pairs += [(f":HISTORy:FRAMe {index}", None), (":HISTORy:TIME?", answer)]
-        return converse(dialect._history(len(answers)), [*pairs, (":HISTORy OFF", None)])
 
-    assert history("23:59:59.500000", "00:00:00.250001") == pytest.approx([0, 0.750001])
-    assert history("--", "00:00:01.5") == [None, None]
-    assert history("00:00:01.5", "--", "00:00:02.5") == [0, None, 1]
+def test_memory_depth_cannot_be_set_while_it_is_stopped() -> None:
+    with simulated(SiglentFront) as instrument:
+        instrument.front.answer(":TRIGger:STOP;:ACQuire:MDEPth 100k")
+        assert "-224" in instrument.front.scpi.next_error()
+
+
+def test_what_another_user_left_set_does_not_matter() -> None:
+    with opened(SiglentFront) as (instrument, scope):
+        instrument.shot(scope, usual(), 100_000)
+        expected = scope.read([1])[1]
+        instrument.front.answer(":WAV:STAR 100;:WAV:POIN 10;:WAV:INT 7;:WAV:WIDT BYTE;:WAV:SOUR C3")
+        found = scope.read([1])[1]
+    np.testing.assert_array_equal(found.codes, expected.codes)

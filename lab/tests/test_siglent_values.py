@@ -8,36 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.lab.scope.conversation import Block, InstrumentError, Query
-from mqtick.lab.scope.dialects import DIALECTS, Identity, dialect_for
-from mqtick.lab.scope.dialects.siglent_values import (
+from mqtick.lab.scope.contributed.siglent.values import (
     interleaved,
     nearest_depth,
     quantity,
     run_state,
-    step_125,
 )
-from mqtick.lab.scope.setup import State
-
-
-@pytest.mark.parametrize(
-    ("answer", "name"),
-    [
-        ("Siglent Technologies,SDS824X HD,SDS08A0C7R0001,4.8.12.1.1.3.8", "siglent"),
-        ("SIGLENT TECHNOLOGIES,SDS814X HD,SDS8FAKE,1.1.3.1", "siglent"),
-        ("Siglent Technologies,SDS1202X HD,SDS1FAKE,1.1.0.2", "siglent"),
-        ("Siglent Technologies,SDS2104X Plus,SDS2FAKE,1.3.9R12", "siglent"),
-        ("Siglent Technologies,SDS5034X,SDS5FAKE,0.9.6", "siglent"),
-        ("Siglent Technologies,SDS6104A,SDS6FAKE,1.1.7.0", "siglent"),
-        ("Siglent Technologies,SDS1104X-E,SDSMMFAKE,8.2.6.1.37R9", "siglent-wf"),
-        ("Siglent Technologies,SDS1202X-E,SDS1ECDQ2R5789,7.1.1.3.23", "siglent-wf"),
-        ("*IDN SIGLENT,SDS2304X,SDS2XJBD1R2754,1.2.2.2 R10", "siglent-wf"),
-        ("SIGLENT,SDS1072CML,SDS100P2151785,5.01.01.32", "siglent-wf"),
-        ("Siglent Technologies,SDS1052DL+,SDS00001,6.01.01.22", "siglent-wf"),
-    ],
-)
-def test_the_model_tells_the_command_set(answer: str, name: str) -> None:
-    assert dialect_for(Identity.parse(answer)).name == name
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.lab.scope.settings import State
 
 
 @pytest.mark.parametrize(
@@ -106,15 +84,6 @@ def test_another_word_is_refused(word: str) -> None:
         run_state(word)
 
 
-def test_a_time_base_is_never_shorter_than_wanted() -> None:
-    assert step_125(1e-4) == 1e-4
-    assert step_125(1e-3 / 14) == 1e-4
-    assert step_125(1.01e-4) == 2e-4
-    assert step_125(3e-9) == 5e-9
-    with pytest.raises(InstrumentError):
-        step_125(1e9)
-
-
 def test_memory_is_the_nearest_that_there_is() -> None:
     depths = ["7K", "70K", "700K", "7M"]
     assert nearest_depth(depths, 10_000) == "7K"
@@ -129,45 +98,3 @@ def test_two_channels_share_a_converter() -> None:
     assert interleaved([2, 3])
     assert not interleaved([1, 2])
     assert not interleaved([1, 3, 4])
-
-
-@given(
-    st.sampled_from(["siglent", "siglent-wf"]),
-    st.lists(
-        st.one_of(
-            st.text(max_size=12),
-            st.floats().map(str),
-            st.sampled_from(["1.00E+09", "1V", "0", "8E37", "1E-300", "50"]),
-        ),
-        min_size=12,
-        max_size=12,
-    ),
-    st.lists(
-        st.one_of(
-            st.binary(max_size=8),
-            st.binary(min_size=338, max_size=338).map(lambda tail: b"WAVEDESC" + tail),
-        ),
-        min_size=12,
-        max_size=12,
-    ),
-)
-def test_whatever_is_answered_it_is_a_waveform_or_refused(
-    name: str, lines: list[str], blocks: list[bytes]
-) -> None:
-    dialect = DIALECTS[name](Identity("Siglent", "SDS", "", ""))
-    conversation = dialect.read(1)
-    reply: str | bytes | None = None
-    try:
-        while True:
-            match conversation.send(reply):
-                case Query():
-                    reply = lines.pop()
-                case Block():
-                    reply = blocks.pop()
-                case _:
-                    reply = None
-    except (InstrumentError, IndexError):
-        return  # refused, or all answers were used up
-    except StopIteration as end:
-        waveform = end.value
-    assert waveform.interval_fs > 0

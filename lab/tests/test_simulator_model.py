@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator import EdgeFeed, Model, Physics
 from mqtick.pins.memory import PinRecord, encode_record
 

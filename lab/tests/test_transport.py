@@ -13,7 +13,7 @@ import pytest
 import pyvisa
 from pyvisa.constants import InterfaceType, StatusCode
 from pyvisa.errors import VisaIOError
-from scope_rig import setup, simulated
+from scope_rig import simulated, usual
 
 from mqtick.lab.scope import transport as transport_module
 from mqtick.lab.scope.block import definite_block
@@ -23,6 +23,7 @@ from mqtick.lab.scope.simulator.keysight import KeysightFront
 from mqtick.lab.scope.transport import VisaTransport
 
 QUICK_S = 0.2
+WHOLE = definite_block(bytes(range(200)))
 
 
 @contextlib.contextmanager
@@ -85,7 +86,7 @@ def test_commands_are_not_held_back_until_the_one_before_is_acknowledged() -> No
         took_s = []
         for _ in range(5):
             began_s = time.perf_counter()
-            scope.set_up(setup())  # dozens of writes
+            scope.set_up(usual())  # dozens of writes
             took_s.append(time.perf_counter() - began_s)
         scope.close()
     assert min(took_s) < 0.03  # the least that delayed acknowledgements cost is 40 ms
@@ -191,14 +192,6 @@ def test_another_back_end_reads_the_same_without_our_short_cut(
         transport.close()
 
 
-def test_several_blocks_are_joined() -> None:
-    answer = b";".join(definite_block(part) for part in (b";1\n", b"", b"#3")) + b"\n"
-    with host(answering(answer)) as resource:
-        transport = opened(resource)
-        assert transport.play(Block("CURVE?", count=3)) == b";1\n#3"
-        transport.close()
-
-
 def test_a_short_block_is_a_sentence_and_the_next_answer_is_right() -> None:
     first = iter([b"#9000001000too short", b"5\n"])
 
@@ -265,24 +258,21 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> MessageResource:
     return resource
 
 
-def test_a_message_ends_where_the_connection_says_so(messages: MessageResource) -> None:
+@pytest.mark.parametrize(
+    ("answers", "octets"),
+    [
+        ([definite_block(b"\n#\n") + b"\n"], b"\n#\n"),
+        ([WHOLE[:5], WHOLE[5:100], WHOLE[100:] + b"\n"], bytes(range(200))),
+        ([b"#0abc\n"], b"abc"),  # without a length
+    ],
+)
+def test_a_block_ends_where_it_or_its_message_says_so(
+    messages: MessageResource, answers: list[bytes], octets: bytes
+) -> None:
     transport = opened("USB0::1::2::3::INSTR")
-    messages.messages = [definite_block(b"\n#\n") + b"\n", b"next\n"]
-    assert transport.play(Block("DATA?")) == b"\n#\n"
+    messages.messages = [*answers, b"next\n"]
+    assert transport.play(Block("DATA?")) == octets
     assert transport.play(Query("NEXT?")) == "next\n"
-
-
-def test_a_block_may_come_in_several_messages(messages: MessageResource) -> None:
-    transport = opened("USB0::1::2::3::INSTR")
-    whole = definite_block(bytes(range(200)))
-    messages.messages = [whole[:5], whole[5:100], whole[100:] + b"\n"]
-    assert transport.play(Block("DATA?")) == bytes(range(200))
-
-
-def test_a_block_without_a_length_ends_with_its_message(messages: MessageResource) -> None:
-    transport = opened("USB0::1::2::3::INSTR")
-    messages.messages = [b"#0abc\n"]
-    assert transport.play(Block("DATA?")) == b"abc"
 
 
 def test_a_short_message_is_a_sentence_and_the_device_is_cleared(messages: MessageResource) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import pytest
 
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.connection import Connection
@@ -21,26 +26,50 @@ from local_broker import Amqtt, Mosquitto, Nats, free_port, program, running
 
 __all__ = [
     "Amqtt",
+    "House",
     "Mosquitto",
     "Nats",
     "Node",
     "certificate",
     "free_port",
+    "house",
     "openssl",
     "program",
     "running",
-    "turn_until",
+    "scripted",
 ]
 
 
-def turn_until(loop: Loop, condition: Callable[[], object], timeout_s: float = 30.0) -> bool:
-    """Turn the loop until something is true; returns whether it became so."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        loop.turn(0.02)
-    return True
+@contextlib.contextmanager
+def scripted(answer: Callable[[bytes], bytes | None]) -> Iterator[str]:
+    """Be a broker that answers what each connection says first; gives its host and port.
+
+    Of what `answer(first)` gives, b"" hangs up and None says nothing.
+    """
+    kept: list[socket.socket] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                kept.append(server.accept()[0])
+                kept[-1].settimeout(1)
+                with contextlib.suppress(OSError):
+                    said = answer(kept[-1].recv(4096))
+                    if said:
+                        kept[-1].sendall(said)
+                    if said == b"":
+                        kept[-1].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)  # which ends the thread
+            thread.join()
+            for connection in kept:
+                connection.close()
 
 
 class Node:
@@ -76,7 +105,7 @@ class Node:
 
     def until(self, condition: Callable[[], object], timeout_s: float = 30.0) -> None:
         """Run until something is true; fails with what the connection said last."""
-        done = turn_until(self.loop, condition, timeout_s)
+        done = self.loop.turn_until(condition, timeout_s)
         assert done, f"not within {timeout_s} s; last error: {self.connection.last_error!r}"
 
     def up(self) -> Node:
@@ -151,3 +180,50 @@ def certificate(
         *("-startdate", start, "-enddate", end, "-notext"),
     )
     return folder / f"{name}.pem", folder / f"{name}.key"
+
+
+class House:
+    """One Mosquitto that listens in every way, and with certificates of every kind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._lines = folder, list[str]()
+        self.urls: dict[str, str] = {}
+        authority(folder, "lax-authority", extensions=())
+        certificate(folder, "stranger", signed_by="strangers")
+        certificate(folder, "kitchen")
+        good = self._tls("mqtts")
+        self._listen("mqtts", good)
+        self._listen("ws", "protocol websockets")
+        self._listen("wss", "protocol websockets", good)
+        self._listen("other", self._tls("other", names="DNS:other.lan"))
+        self._listen("expired", self._tls("expired", days=(-20, -10)))
+        self._listen("future", self._tls("future", days=(10, 20)))
+        self._listen("lax", self._tls("lax", signed_by="lax-authority"))
+        self._listen("private", self._tls("private"), "require_certificate true")
+        self._lines.append(f"listener 0 {folder}/broker.sock")
+        self.broker = Mosquitto(folder, "\n".join(self._lines))
+        self.urls |= {"mqtt": self.broker.url, "unix": f"unix://{folder}/broker.sock"}
+
+    def _tls(self, name: str, **made: Any) -> str:
+        pem, key = certificate(self.folder, name, **made)
+        return f"cafile {self.folder}/authority.pem\ncertfile {pem}\nkeyfile {key}"
+
+    def _listen(self, name: str, *lines: str) -> None:
+        port = free_port()
+        scheme = name if name.startswith("ws") else "mqtts"
+        self.urls[name] = f"{scheme}://127.0.0.1:{port}"
+        self._lines += [f"listener {port} 127.0.0.1", *lines]
+
+    def node(self, name: str = "mqtt", *, authority: str = "authority", **broker: Any) -> Node:
+        """Return a node for one of the listeners; `authority` is whom it believes."""
+        url = self.urls[name]
+        if url.startswith(("mqtts", "wss")) and authority:
+            broker["ca_file"] = f"{self.folder}/{authority}.pem"
+        return Node(url, **broker)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    made = House(tmp_path_factory.mktemp("b"))
+    with running(made.broker):
+        yield made

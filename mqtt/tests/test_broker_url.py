@@ -1,4 +1,4 @@
-"""Broker addresses: what people write, and a sentence for everything that is none."""
+"""Broker addresses: what people write, and a sentence for everything else."""
 
 from __future__ import annotations
 

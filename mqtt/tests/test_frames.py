@@ -14,10 +14,10 @@ from paho.mqtt.client import _WebsocketWrapper
 from mqtick.mqtt.frames import Arrival, FrameSocket
 from mqtick.mqtt.packets import encode_publish
 from mqtick.mqtt.properties import decode_properties, encode_properties
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 
-KERNEL = Stamp(1_781_234_567_000_000_000, Source.KERNEL)
-USER = Stamp(KERNEL.realtime_ns, Source.USER)
+KERNEL = Stamp(1_781_234_567_000_000_000, StampSource.KERNEL)
+USER = Stamp(KERNEL.realtime_ns, StampSource.USER)
 CONNACK, SUBACK, PINGRESP = b"\x20\x02\x00\x00", b"\x90\x03\x00\x07\x00", b"\xd0\x00"
 LIMIT = 256 * 1024
 
@@ -30,6 +30,7 @@ class Stream:
         self.room = room
         self.sent = bytearray()
         self.received = KERNEL
+        self.kernel = self
         self.transmit: Transmit | None = None
         self.transmits: list[Transmit | None] = []
         self.buffered = 0
@@ -158,7 +159,8 @@ def test_nothing_is_read_behind_what_is_no_mqtt_however_it_is_cut() -> None:
         read = Read(*pieces)
         read.frames.pump()
         assert read.arrivals == []
-        assert read.frames.has_ended
+        assert read.frames.has_packets
+        assert read.frames.recv(1) == b""
 
 
 def test_a_websocket_frame_without_end_does_not_fill_the_memory() -> None:
@@ -179,20 +181,6 @@ def test_a_websocket_frame_without_end_does_not_fill_the_memory() -> None:
     assert len(stream._readbuffer) < 2 << 20
 
 
-@pytest.mark.parametrize("at", range(1, len(publish()) + len(SUBACK)))
-def test_two_frames_survive_a_cut_at_every_octet(at: int) -> None:
-    stream = publish() + SUBACK
-    read = Read(stream[:at], stream[at:]).all()
-    assert [one.payload for one in read.arrivals] == [b"now"]
-    assert read.for_paho == SUBACK
-
-
-def test_a_publish_of_quality_1_is_paho_mqtts() -> None:
-    read = Read(qos1(b"status") + publish()).all()
-    assert read.for_paho == qos1(b"status")
-    assert len(read.arrivals) == 1
-
-
 def test_paho_mqtt_gets_nothing_to_read_while_only_time_comes() -> None:
     read = Read(publish(), publish()).all()
     assert not read.frames.has_packets
@@ -201,27 +189,22 @@ def test_paho_mqtt_gets_nothing_to_read_while_only_time_comes() -> None:
         read.frames.recv(1)
 
 
-def test_a_retained_message_says_so() -> None:
-    read = Read(publish(retain=True) + publish()).all()
-    assert [one.retain for one in read.arrivals] == [True, False]
-
-
 # -- stamps ----------------------------------------------------------------------------------------
 
 
-def test_only_the_frame_that_ends_a_read_has_the_kernels_stamp() -> None:
-    read = Read(publish(payload=b"1") + publish(payload=b"2"), publish(payload=b"3")).all()
-    assert [one.stamp for one in read.arrivals] == [USER, KERNEL, KERNEL]
-
-
-def test_a_frame_with_a_beginning_of_the_next_behind_it_has_no_kernel_stamp() -> None:
-    read = Read(publish() + b"\x30", publish()[1:]).all()
-    assert [one.stamp.source for one in read.arrivals] == [Source.USER, Source.KERNEL]
-
-
-def test_a_frame_before_another_packet_has_no_kernel_stamp() -> None:
-    read = Read(publish() + PINGRESP).all()
-    assert read.arrivals[0].stamp == USER
+@pytest.mark.parametrize(
+    ("chunks", "stamps"),
+    [
+        ([publish() + publish(), publish()], [USER, KERNEL, KERNEL]),
+        ([publish() + b"\x30", publish()[1:]], [USER, KERNEL]),
+        ([publish() + PINGRESP], [USER]),
+    ],
+    ids=["before another frame", "before the beginning of one", "before a packet"],
+)
+def test_only_the_frame_that_ends_a_read_has_the_kernels_stamp(
+    chunks: list[bytes], stamps: list[Stamp]
+) -> None:
+    assert [one.stamp for one in Read(*chunks).all().arrivals] == stamps
 
 
 def test_a_frame_has_no_kernel_stamp_while_more_of_the_same_read_waits_below() -> None:
@@ -244,18 +227,12 @@ def test_a_hook_is_called_before_its_frame_is_decoded() -> None:
 
 
 def test_a_hook_comes_before_the_message_and_once_for_each() -> None:
-    order: list[str] = []
-    stream = Stream(publish() + publish("other"), publish())
-    below: Any = stream
-    frames = FrameSocket(
-        stream,
-        below,
-        lambda arrival: order.append(arrival.topic),
-        {b"mqtick/t/0": lambda: order.append("pin")},
-        version_5=False,
-    )
-    frames.pump()
-    assert order == ["pin", "mqtick/t/0", "other", "pin", "mqtick/t/0"]
+    read = Read(publish() + publish("other"), publish())
+    order: list[int] = []
+    read.hooks[b"mqtick/t/0"] = lambda: order.append(len(read.arrivals))
+    read.all()
+    assert [one.topic for one in read.arrivals] == ["mqtick/t/0", "other", "mqtick/t/0"]
+    assert order == [0, 2]
 
 
 def test_a_retained_message_moves_no_pin() -> None:
@@ -270,43 +247,32 @@ def test_a_retained_message_moves_no_pin() -> None:
 
 def test_properties_are_cut_off_the_payload_and_handed_on_encoded() -> None:
     encoded = encode_properties([("T1", "x" * 200)], correlation_data=b"\x01")
-    read = Read(publish(payload=b"SRQ", properties=encoded), version_5=True).all()
-    assert read.arrivals[0].payload == b"SRQ"
+    frames = publish(payload=b"SRQ", properties=encoded) + publish(properties=b"")
+    read = Read(frames, version_5=True).all()
+    assert [one.payload for one in read.arrivals] == [b"SRQ", b"now"]
     assert decode_properties(read.arrivals[0].properties).UserProperty == [("T1", "x" * 200)]
-
-
-def test_a_message_without_properties_has_none() -> None:
-    read = Read(publish(properties=b""), version_5=True).all()
-    assert (read.arrivals[0].payload, read.arrivals[0].properties) == (b"now", b"")
-
-
-@pytest.mark.parametrize(
-    "rest", [b"", b"\x05ab", b"\x80", b"\xff\xff\xff\xff\x01"], ids=["none", "long", "cut", "five"]
-)
-def test_properties_that_do_not_fit_are_counted_and_the_next_message_is_read(rest: bytes) -> None:
-    body = b"\x00\x01t" + rest
-    read = Read(bytes((0x30, len(body))) + body + publish(properties=b""), version_5=True).all()
-    assert [one.topic for one in read.arrivals] == ["mqtick/t/0"]
-    assert read.frames.malformed == 1
+    assert read.arrivals[1].properties == b""
 
 
 # -- hostile octets --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"\x00", b"\x00\x05t", b"\xff\xffabc", b"\x00\x02\xff\xfe"], ids=repr
+    ("body", "version_5"),
+    [
+        *((body, False) for body in (b"", b"\0", b"\0\5t", b"\xff\xffabc", b"\0\2\xff\xfe")),
+        # properties: none, too long, cut short, of a length of five octets
+        *((b"\0\1t" + rest, True) for rest in (b"", b"\5ab", b"\x80", b"\xff\xff\xff\xff\1")),
+    ],
+    ids=repr,
 )
-def test_a_topic_that_does_not_fit_is_counted_and_the_next_message_is_read(body: bytes) -> None:
-    read = Read(bytes((0x30, len(body))) + body + publish()).all()
+def test_what_does_not_fit_is_counted_and_the_next_message_is_read(
+    body: bytes, version_5: bool
+) -> None:
+    good = publish(properties=b"" if version_5 else None)
+    read = Read(bytes((0x30, len(body))) + body + good, version_5=version_5).all()
     assert [one.topic for one in read.arrivals] == ["mqtick/t/0"]
     assert read.frames.malformed == 1
-
-
-def test_a_length_of_five_octets_ends_the_stream() -> None:
-    read = Read(b"\x30\xff\xff\xff\xff\x01" + publish()).all()
-    assert read.frames.has_packets
-    assert read.frames.recv(1) == b""
-    assert read.arrivals == []
 
 
 def variable_length(value: int) -> bytes:
@@ -490,6 +456,15 @@ def test_what_was_read_is_acknowledged_after_it_was_handed_on() -> None:
     assert read.stream.acknowledged == [-1, 0]
 
 
+def held_after(before: list[bytes], after_ns: int, last: bytes) -> list[bool]:
+    """Which messages may have waited, of which the last one comes so long after we acknowledged."""
+    read = Read(*before).all()
+    assert read.frames._acknowledged_ns > 0
+    read.stream.received = Stamp(read.frames._acknowledged_ns + after_ns, StampSource.KERNEL)
+    read.stream.chunks.append(last)
+    return [one.maybe_held for one in read.all().arrivals]
+
+
 @pytest.mark.parametrize(
     ("after_ns", "held"),
     [(-50_000_000, True), (-1_000, True), (100_000, True), (1_900_000, True), (30_000_000, False)],
@@ -497,44 +472,25 @@ def test_what_was_read_is_acknowledged_after_it_was_handed_on() -> None:
 def test_a_message_right_after_an_acknowledgement_may_have_waited_for_it(
     after_ns: int, held: bool
 ) -> None:
-    read = Read(publish())
-    read.frames.pump()
-    read.stream.received = Stamp(read.frames._acknowledged_ns + after_ns, Source.KERNEL)
-    read.stream.chunks.append(publish())
-    read.frames.pump()
-    assert [one.maybe_held for one in read.arrivals] == [False, held]
+    assert held_after([publish()], after_ns, publish()) == [False, held]
+    # also for the acknowledgement of its own beginning
+    assert held_after([publish()[:7]], after_ns, publish()[7:]) == [held]
 
 
-@pytest.mark.parametrize("chunks", [[publish() * 2], [publish(), publish()]])
-def test_a_message_that_is_read_together_with_the_one_before_may_have_waited(
-    chunks: list[bytes],
+@pytest.mark.parametrize(
+    ("chunks", "held"),
+    [
+        ([publish() * 2], [False, True]),
+        ([publish(), publish()], [False, True]),
+        ([SUBACK + publish()], [True]),
+        ([publish()[:7], publish()[7:]], [True]),
+    ],
+    ids=["two at once", "one after the other", "any packet", "in parts"],
+)
+def test_a_message_that_is_read_with_what_was_before_may_have_waited(
+    chunks: list[bytes], held: list[bool]
 ) -> None:
-    read = Read(*chunks).all()
-    assert [one.maybe_held for one in read.arrivals] == [False, True]
-
-
-def test_a_message_may_have_waited_for_the_acknowledgement_of_any_packet() -> None:
-    read = Read(SUBACK + publish()).all()
-    assert [one.maybe_held for one in read.arrivals] == [True]
-
-
-@pytest.mark.parametrize(("after_ns", "held"), [(100_000, True), (30_000_000, False)])
-def test_a_message_may_have_waited_for_the_acknowledgement_of_its_own_beginning(
-    after_ns: int, held: bool
-) -> None:
-    whole = publish()
-    read = Read(whole[:7])
-    read.frames.pump()
-    assert read.frames._acknowledged_ns > 0
-    read.stream.received = Stamp(read.frames._acknowledged_ns + after_ns, Source.KERNEL)
-    read.stream.chunks.append(whole[7:])
-    read.frames.pump()
-    assert [one.maybe_held for one in read.arrivals] == [held]
-
-
-def test_a_message_that_came_in_parts_may_have_waited() -> None:
-    read = Read(publish()[:7], publish()[7:]).all()
-    assert [one.maybe_held for one in read.arrivals] == [True]
+    assert [one.maybe_held for one in Read(*chunks).all().arrivals] == held
 
 
 def test_looking_when_nothing_came_acknowledges_nothing() -> None:
@@ -542,7 +498,7 @@ def test_looking_when_nothing_came_acknowledges_nothing() -> None:
     read.frames.pump()
     read.frames._acknowledged_ns -= 30_000_000
     read.frames.pump()
-    read.stream.received = Stamp(read.frames._acknowledged_ns + 30_000_000, Source.KERNEL)
+    read.stream.received = Stamp(read.frames._acknowledged_ns + 30_000_000, StampSource.KERNEL)
     read.stream.chunks.append(publish())
     read.frames.pump()
     assert [one.maybe_held for one in read.arrivals] == [False, False]

@@ -10,7 +10,7 @@ import pytest
 
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loopback import Loopback
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 
 TOPIC = "mqtick/l/0"
 MS = 1_000_000
@@ -50,7 +50,7 @@ class Node:
         self.calls.pop()()
 
     def answer(self, delay_ns: int, payload: bytes | None = None, **values: Any) -> None:
-        fields = {"stamp": Stamp(SENT_NS + delay_ns, Source.KERNEL), "retain": False, **values}
+        fields = {"stamp": Stamp(SENT_NS + delay_ns, StampSource.KERNEL), "retain": False, **values}
         payload = self.sent[-1][1] if payload is None else payload
         self.loopback.on_arrival(Arrival(TOPIC, payload, properties=b"", **fields))
 
@@ -121,8 +121,8 @@ def test_a_message_that_comes_twice_counts_once(node: Node) -> None:
         {"payload": b"somebody"},
         {"payload": b""},
         {"retain": True},
-        {"stamp": Stamp(SENT_NS + 200_000, Source.USER)},
-        {"stamp": Stamp(SENT_NS - 1, Source.KERNEL)},
+        {"stamp": Stamp(SENT_NS + 200_000, StampSource.USER)},
+        {"stamp": Stamp(SENT_NS - 1, StampSource.KERNEL)},
     ],
     ids=["not ours", "empty", "retained", "another sort of stamp", "before it was sent"],
 )

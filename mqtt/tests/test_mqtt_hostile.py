@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,52 +12,16 @@ import pytest
 from mqtick.mqtt.packets import encode_publish
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live import Node
+from live import Node, scripted
 
 CONNACK = b"\x20\x03\x00\x00\x00"  # MQTT 5: no session, success, no properties
 UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\n"
 
 
-class Script:
-    """Accepts connections and says the next line to each, whatever the other side says."""
-
-    def __init__(self, *lines: bytes) -> None:
-        self._lines = list(lines)
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._server.settimeout(0.05)
-        self._ended = threading.Event()
-        self._connections: list[socket.socket] = []
-        self.accepted = 0
-        self.port = self._server.getsockname()[1]
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            with contextlib.suppress(TimeoutError):
-                connection, _ = self._server.accept()
-                self._connections.append(connection)
-                connection.settimeout(1)
-                with contextlib.suppress(OSError):
-                    connection.recv(4096)
-                    line = self._lines[min(self.accepted, len(self._lines) - 1)]
-                    connection.sendall(line)
-                self.accepted += 1
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        for sock in (*self._connections, self._server):
-            sock.close()
-
-
-@contextlib.contextmanager
-def script(*lines: bytes) -> Iterator[Script]:
-    made = Script(*lines)
-    try:
-        yield made
-    finally:
-        made.close()
+def script(*lines: bytes) -> contextlib.AbstractContextManager[str]:
+    """Say the next line to each connection, and the last one to all that follow."""
+    left = list(lines)
+    return scripted(lambda _first: left.pop(0) if len(left) > 1 else left[0])
 
 
 def test_a_retained_message_of_a_quality_that_nobody_asked_for_is_taken() -> None:
@@ -71,7 +32,7 @@ def test_a_retained_message_of_a_quality_that_nobody_asked_for_is_taken() -> Non
     )
     with (
         script(CONNACK + status + time_1) as broker,
-        Node(f"mqtt://127.0.0.1:{broker.port}") as node,
+        Node(f"mqtt://{broker}") as node,
     ):
         node.until(lambda: node.arrivals)
         (arrival,) = node.arrivals
@@ -81,10 +42,10 @@ def test_a_retained_message_of_a_quality_that_nobody_asked_for_is_taken() -> Non
 HOSTILE = {
     "CONNACK with broken properties": b"\x20\x05\x00\x00\x02\xff\xff",
     "CONNACK that is too short": b"\x20\x01\x00",
-    "CONNACK with a reason that is none": b"\x20\x03\x00\x7f\x00",
+    "CONNACK with an unknown reason": b"\x20\x03\x00\x7f\x00",
     "SUBACK for nobody": CONNACK + b"\x90\x03\x00\x07\x00",
     "SUBACK that is too short": CONNACK + b"\x90\x01\x00",
-    "SUBACK with a reason that is none": CONNACK + b"\x90\x04\x00\x01\x00\x7e",
+    "SUBACK with an unknown reason": CONNACK + b"\x90\x04\x00\x01\x00\x7e",
     "PUBLISH of quality 1 without a topic": CONNACK + b"\x32\x01\x00",
     "PUBLISH of quality 3": CONNACK + b"\x36\x06\x00\x01t\x00\x01\x00",
     "PUBREL from nowhere": CONNACK + b"\x62\x02\x00\x01",
@@ -100,14 +61,14 @@ HOSTILE = {
 @pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_packet_ends_the_connection_at_most(said: bytes) -> None:
     good = CONNACK + encode_publish(b"mqtick/t/0", b"good", b"")
-    with script(said + good, good) as broker, Node(f"mqtt://127.0.0.1:{broker.port}") as node:
+    with script(said + good, good) as broker, Node(f"mqtt://{broker}") as node:
         node.until(lambda: node.arrivals and node.connection.connected)
         assert node.arrivals[-1].payload == b"good"
 
 
 def test_a_hostile_packet_is_what_the_status_shows() -> None:
     with script(b"\x20\x05\x00\x00\x02\xff\xff") as broker:
-        url = f"mqtt://127.0.0.1:{broker.port}"
+        url = f"mqtt://{broker}"
         with Node(url) as node:
             assert node.error() == f"the connection to {url} was lost (Protocol error)"
             assert node.downs == [node.connection.last_error]
@@ -118,7 +79,7 @@ def test_random_octets_end_no_program() -> None:
     randomly = random.Random(7)
     for _ in range(15):
         noise = CONNACK + randomly.randbytes(randomly.randrange(1, 60))
-        with script(noise) as broker, Node(f"mqtt://127.0.0.1:{broker.port}") as node:
+        with script(noise) as broker, Node(f"mqtt://{broker}") as node:
             node.until(lambda node=node: node.connection.connects)  # type: ignore[misc]
             for _ in range(5):
                 node.loop.turn(0.01)
@@ -126,7 +87,7 @@ def test_random_octets_end_no_program() -> None:
 
 def test_an_mqtt_5_broker_says_why_it_hangs_up() -> None:
     with script(CONNACK + b"\xe0\x01\x8e") as broker:
-        url = f"mqtt://127.0.0.1:{broker.port}"
+        url = f"mqtt://{broker}"
         with Node(url) as node:
             node.until(lambda: node.downs)
         assert node.downs == [f"the connection to {url} was lost (Session taken over)"]
@@ -146,7 +107,7 @@ def test_an_mqtt_5_broker_says_why_it_hangs_up() -> None:
 )
 def test_what_is_no_websocket_is_refused_and_tried_again(answer: bytes) -> None:
     with script(answer) as broker:
-        url = f"ws://127.0.0.1:{broker.port}"
+        url = f"ws://{broker}"
         with Node(url, connect_timeout_s=0.3) as node:
             node.until(lambda: node.connection.attempts >= 2)
             assert node.connection.last_error.startswith(f"cannot connect to {url}/mqtt: ")
@@ -154,7 +115,7 @@ def test_what_is_no_websocket_is_refused_and_tried_again(answer: bytes) -> None:
 
 def test_what_is_no_tls_is_refused_and_tried_again() -> None:
     with script(CONNACK) as broker:
-        url = f"mqtts://127.0.0.1:{broker.port}"
+        url = f"mqtts://{broker}"
         with Node(url, connect_timeout_s=0.3) as node:
             node.until(lambda: node.connection.attempts >= 2)
             assert node.connection.last_error.startswith(f"cannot connect to {url}: ")

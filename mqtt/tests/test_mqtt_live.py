@@ -8,51 +8,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
 
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.causes import Cause
+from mqtick.mqtt.stamps import StampSource
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live import Mosquitto, Node, certificate, free_port, program, running
+from live import House, Mosquitto, Node, free_port, house, program, running
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 
+__all__ = ["house"]  # a fixture
+
 TRANSPORTS = ["mqtt", "mqtts", "ws", "wss", "unix"]
 TOPIC = "mqtick/l/0"
-
-
-class House:
-    """One Mosquitto that listens in every way."""
-
-    def __init__(self, folder: Path) -> None:
-        pem, key = certificate(folder, "broker")
-        self.ca_file = str(folder / "authority.pem")
-        tls = f"cafile {self.ca_file}\ncertfile {pem}\nkeyfile {key}"
-        ports = {name: free_port() for name in ("mqtts", "ws", "wss")}
-        self.broker = Mosquitto(
-            folder,
-            f"listener {ports['mqtts']} 127.0.0.1\n{tls}\n"
-            f"listener {ports['ws']} 127.0.0.1\nprotocol websockets\n"
-            f"listener {ports['wss']} 127.0.0.1\nprotocol websockets\n{tls}\n"
-            f"listener 0 {folder}/broker.sock",
-        )
-        self.urls = {name: f"{name}://127.0.0.1:{port}" for name, port in ports.items()}
-        self.urls |= {"mqtt": self.broker.url, "unix": f"unix://{folder}/broker.sock"}
-
-    def node(self, transport: str = "mqtt", version: str = "5", **broker: object) -> Node:
-        ca_file = self.ca_file if transport in ("mqtts", "wss") else None
-        return Node(self.urls[transport], version=version, ca_file=ca_file, **broker)
-
-
-@pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    made = House(tmp_path_factory.mktemp("b"))
-    with running(made.broker):
-        yield made
 
 
 # -- every transport -------------------------------------------------------------------------------
@@ -61,7 +33,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_message_goes_to_the_broker_and_back(house: House, transport: str, version: str) -> None:
-    with house.node(transport, version) as node:
+    with house.node(transport, version=version) as node:
         assert node.up().subscribed(TOPIC)
         before_ns = time.time_ns()
         sent = node.connection.publish(TOPIC, b"\x00there and back\xff")
@@ -71,7 +43,7 @@ def test_a_message_goes_to_the_broker_and_back(house: House, transport: str, ver
     assert sent is not None
     assert (arrival.topic, arrival.payload) == (TOPIC, b"\x00there and back\xff")
     assert not arrival.retain
-    source = Source.USER if transport == "unix" else Source.KERNEL
+    source = StampSource.USER if transport == "unix" else StampSource.KERNEL
     assert (sent.stamp.source, arrival.stamp.source) == (source, source)
     assert before_ns <= sent.stamp.realtime_ns < arrival.stamp.realtime_ns <= time.time_ns()
 
@@ -116,7 +88,10 @@ def test_who_asks_for_user_stamps_gets_them(house: House) -> None:
         sent = node.connection.publish(TOPIC, b"x")
         node.until(lambda: node.arrivals)
         assert sent is not None
-        assert (sent.stamp.source, node.arrivals[0].stamp.source) == (Source.USER, Source.USER)
+        assert (sent.stamp.source, node.arrivals[0].stamp.source) == (
+            StampSource.USER,
+            StampSource.USER,
+        )
 
 
 def test_an_idle_connection_lets_its_loop_sleep(house: House) -> None:
@@ -235,26 +210,28 @@ def test_a_wrong_password_is_reported_and_stays_reported(tmp_path: Path, version
             assert f"{broker.url} refused the connection: Not authorized" in node.error()
             node.until(lambda: node.connection.attempts >= 2)
             assert "Not authorized" in node.connection.last_error
+            assert node.connection.last_cause is Cause.CREDENTIALS
             assert len(node.downs) == 1
         with Node(broker.url, password="right", **account) as node:
             node.up()
 
 
-def test_nobody_listening_is_reported_and_tried_again() -> None:
-    port = free_port()
-    with Node(f"mqtt://127.0.0.1:{port}") as node:
-        assert node.error().startswith(f"cannot connect to mqtt://127.0.0.1:{port}: [Errno 111]")
+@pytest.mark.parametrize(
+    ("address", "says", "cause"),
+    [
+        ("mqtt://127.0.0.1:{port}", "[Errno 111]", Cause.NOBODY_LISTENS),
+        ("unix:///nowhere/broker.sock", "[Errno 2]", Cause.NOBODY_LISTENS),
+        ("mqtt://broker.invalid:1883", "[Errno -", Cause.HOST_UNKNOWN),
+    ],
+)
+def test_where_no_broker_is_the_reason_is_reported_and_it_is_tried_again(
+    address: str, says: str, cause: Cause
+) -> None:
+    address = address.format(port=free_port())
+    with Node(address) as node:
+        assert node.error().startswith(f"cannot connect to {address}: {says}")
+        assert node.connection.last_cause is cause
         node.until(lambda: node.connection.attempts >= 2)
-
-
-def test_a_name_that_nobody_knows_is_reported() -> None:
-    with Node("mqtt://broker.invalid") as node:
-        assert node.error().startswith("cannot connect to mqtt://broker.invalid:1883: ")
-
-
-def test_a_socket_file_that_is_missing_is_reported() -> None:
-    with Node("unix:///nowhere/broker.sock") as node:
-        assert "cannot connect to unix:///nowhere/broker.sock: [Errno 2]" in node.error()
 
 
 @pytest.mark.slow
@@ -266,7 +243,9 @@ def test_a_broker_that_accepts_and_stalls_is_given_up(transport: str) -> None:
             began = time.monotonic()
             said = node.error()
             assert time.monotonic() - began < 3
-            assert ("did not answer within 0.3 s" in said) or ("timed out" in said)
+            silent = transport == "mqtt"
+            assert ("did not answer within 0.3 s" if silent else "timed out") in said
+            assert node.connection.last_cause is (Cause.SILENT if silent else Cause.TIMED_OUT)
             node.until(lambda: node.connection.attempts >= 2)
 
 

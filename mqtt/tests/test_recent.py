@@ -54,12 +54,6 @@ def test_the_spread_is_from_the_tenth_percentile_to_the_median() -> None:
     assert filled([5] * 20).spread(0) == 0
 
 
-def test_all_can_be_forgotten() -> None:
-    recent = filled([1] * 20)
-    recent.clear()
-    assert recent.value(0) is None
-
-
 @given(st.lists(st.integers(0, 10**12), min_size=8, max_size=64))
 def test_the_value_is_one_of_those_added_and_its_rank_a_quarter(values: list[int]) -> None:
     value = filled(values).value(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import select
@@ -14,7 +15,8 @@ from itertools import pairwise
 
 import pytest
 
-from mqtick.mqtt.stamps import KernelSocket, Source, Stamp, Transmit
+from mqtick.mqtt.frames import Arrival, FrameSocket
+from mqtick.mqtt.stamps import KernelSocket, Stamp, StampSource, Transmit
 
 Pair = tuple[KernelSocket, KernelSocket]
 # asm-generic/socket.h and linux/filter.h
@@ -22,22 +24,56 @@ SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 BPF_RETURN = 0x06
 
 
-def pair_of(mode: str, family: int = socket.AF_INET) -> Pair:
+def pair_of(mode: str, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> Pair:
     host = "127.0.0.1" if family == socket.AF_INET else "::1"
-    with socket.create_server((host, 0), family=family) as server:
-        one = socket.create_connection(server.getsockname()[:2])
-        other, _ = server.accept()
-    for sock in (one, other):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if kind == socket.SOCK_STREAM:
+        with socket.create_server((host, 0), family=family) as server:
+            one = socket.create_connection(server.getsockname()[:2])
+            other, _ = server.accept()
+        for sock in (one, other):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    else:
+        one, other = socket.socket(family, kind), socket.socket(family, kind)
+        one.bind((host, 0))
+        other.bind((host, 0))
+        one.connect(other.getsockname())
+        other.connect(one.getsockname())
     return KernelSocket(one, mode), KernelSocket(other, mode)
+
+
+@contextlib.contextmanager
+def closing(pair: Pair) -> Iterator[Pair]:
+    try:
+        yield pair
+    finally:
+        for sock in pair:
+            sock.close()
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    one, other = pair_of("auto")
-    yield one, other
-    one.close()
-    other.close()
+    """A stream, whose octets the kernel counts."""
+    with closing(pair_of("auto")) as made:
+        yield made
+
+
+@pytest.fixture(
+    params=[
+        (socket.AF_INET, socket.SOCK_STREAM),
+        (socket.AF_INET6, socket.SOCK_STREAM),
+        (socket.AF_INET, socket.SOCK_DGRAM),
+        (socket.AF_INET6, socket.SOCK_DGRAM),
+    ],
+    ids=["TCP", "TCP over IPv6", "UDP", "UDP over IPv6"],
+)
+def either(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """A stream, or datagrams, which the kernel counts by the packet."""
+    try:
+        made = pair_of("auto", *request.param)
+    except OSError as error:
+        pytest.skip(f"this machine has no such loopback: {error}")
+    with closing(made):
+        yield made
 
 
 def stamped(sock: KernelSocket, data: bytes) -> Transmit:
@@ -55,36 +91,36 @@ def collect(sock: KernelSocket, *waiting: Transmit) -> int:
     return matched
 
 
-def test_the_kernel_stamps_what_is_received(pair: Pair) -> None:
-    one, other = pair
+def test_the_kernel_stamps_what_is_received(either: Pair) -> None:
+    one, other = either
     before = time.time_ns()
     one.send(b"tick")
     time.sleep(0.02)  # the program comes late
     assert other.read_chunk() == b"tick"
     stamp = other.received
-    assert stamp.source is Source.KERNEL
+    assert stamp.source is StampSource.KERNEL
     assert before <= stamp.realtime_ns < time.time_ns() - 10_000_000
 
 
-def test_the_kernel_stamps_what_is_sent_and_when_it_was_asked(pair: Pair) -> None:
-    one, other = pair
+def test_the_kernel_stamps_what_is_sent_and_when_it_was_asked(either: Pair) -> None:
+    one, other = either
     sent = stamped(one, b"tick")
-    assert sent.stamp == Stamp(sent.user_ns, Source.USER)
+    assert sent.stamp == Stamp(sent.user_ns, StampSource.USER)
     assert collect(one, sent) == 1
     other.read_chunk()
-    assert sent.stamp.source is Source.KERNEL
+    assert sent.stamp.source is StampSource.KERNEL
     assert sent.user_ns <= sent.stamp.realtime_ns <= other.received.realtime_ns
 
 
-def test_nobody_stamps_what_nobody_asked_about(pair: Pair) -> None:
-    one, other = pair
+def test_nobody_stamps_what_nobody_asked_about(either: Pair) -> None:
+    one, other = either
     one.send(b"tick")
     other.read_chunk()
     assert one.drain_error_queue() == 0
 
 
-def test_several_messages_have_each_their_own_stamp(pair: Pair) -> None:
-    one, other = pair
+def test_several_messages_have_each_their_own_stamp(either: Pair) -> None:
+    one, other = either
     sent = []
     for number in range(8):
         sent.append(stamped(one, b"x" * (number + 1)))
@@ -99,13 +135,56 @@ def test_several_messages_have_each_their_own_stamp(pair: Pair) -> None:
     assert other.read_chunk().startswith(b"x")
 
 
-def test_a_stamp_is_matched_by_its_number_though_another_was_lost(pair: Pair) -> None:
-    one, _ = pair
-    lost, kept = stamped(one, b"lost"), stamped(one, b"kept")
+def test_a_stamp_is_matched_by_its_number_though_another_was_lost(either: Pair) -> None:
+    one, _ = either
+    lost = stamped(one, b"lost")
+    one.send(b"not asked about")
+    kept = stamped(one, b"kept")
     one._pending.pop(next(iter(one._pending)))
     assert collect(one, kept) == 1
-    assert kept.stamp.source is Source.KERNEL
-    assert lost.stamp.source is Source.USER
+    assert kept.stamp.source is StampSource.KERNEL
+    assert lost.stamp.source is StampSource.USER
+
+
+def test_octets_are_counted_on_a_stream_and_stamped_packets_among_datagrams() -> None:
+    numbers = {}
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with closing(pair_of("auto", kind=kind)) as (one, _):
+            stamped(one, b"1234567")
+            one.send(b"abc")
+            stamped(one, b"89")
+            numbers[kind] = list(one._pending)
+    assert numbers == {socket.SOCK_STREAM: [6, 11], socket.SOCK_DGRAM: [0, 1]}
+
+
+def test_each_datagram_is_read_by_itself_with_its_own_stamp() -> None:
+    with closing(pair_of("auto", kind=socket.SOCK_DGRAM)) as (one, other):
+        stamps = []
+        for payload in (b"first", b"second"):
+            one.send(payload)
+            time.sleep(0.005)
+        for payload in (b"first", b"second"):
+            assert other.recv(65536) == payload
+            stamps.append(other.received)
+        assert all(stamp.source is StampSource.KERNEL for stamp in stamps)
+        assert stamps[1].realtime_ns - stamps[0].realtime_ns > 4_000_000
+
+
+def test_frames_go_over_datagrams_as_they_do_over_a_stream() -> None:
+    with closing(pair_of("auto", kind=socket.SOCK_DGRAM)) as (one, other):
+        for sock in (one, other):
+            sock.setblocking(False)
+        arrivals: list[Arrival] = []
+        sender = FrameSocket(one, one, print, {}, version_5=True)
+        receiver = FrameSocket(other, other, arrivals.append, {}, version_5=True)
+        sent = [sender.send_publish(b"t", b"%d" % n, b"", time.time_ns()) for n in range(3)]
+        assert collect(one, *filter(None, sent)) == 3
+        receiver.pump()
+        assert [one.payload for one in arrivals] == [b"0", b"1", b"2"]
+        for arrival, left in zip(arrivals, sent, strict=True):
+            assert left is not None
+            assert arrival.stamp.source is left.stamp.source is StampSource.KERNEL
+            assert left.stamp.realtime_ns <= arrival.stamp.realtime_ns
 
 
 def test_the_stamp_of_a_retransmission_is_not_taken_for_the_first_ones(pair: Pair) -> None:
@@ -127,13 +206,13 @@ def test_the_stamp_of_a_retransmission_is_not_taken_for_the_first_ones(pair: Pai
     one.sock.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
     assert select.select([one.sock], [], [], 5)[0], "it comes with the next transmission"
     other.drain_error_queue()
-    assert sent.stamp.source is Source.USER
+    assert sent.stamp.source is StampSource.USER
     sent = stamped(other, b"next")
     assert collect(other, sent) == 1, "what is transmitted once has its stamp"
 
 
-def test_the_error_queue_is_empty_afterwards_and_no_poll_returns_for_it(pair: Pair) -> None:
-    one, _ = pair
+def test_the_error_queue_is_empty_afterwards_and_no_poll_returns_for_it(either: Pair) -> None:
+    one, _ = either
     poll = select.poll()
     poll.register(one.fileno(), 0)
     sent = [stamped(one, b"tick") for _ in range(5)]
@@ -149,7 +228,7 @@ def test_stamps_that_never_come_take_no_memory_without_end(pair: Pair) -> None:
     for _ in range(6000):
         one.transmit = Transmit(0)
         one.send(b"t")
-        if one.bytes_sent % 500 == 0:
+        if one.sent % 500 == 0:
             other.read_chunk()
     assert len(one._pending) == 4096
 
@@ -170,7 +249,7 @@ def test_small_reads_cost_one_system_call_and_keep_the_stamp(pair: Pair) -> None
     one.send(b"abcdef")
     assert [other.recv(1), other.recv(2)] == [b"a", b"bc"]
     assert other.buffered == 3
-    assert other.received.source is Source.KERNEL
+    assert other.received.source is StampSource.KERNEL
     assert other.read_chunk() == b"def"
     assert other.buffered == 0
     one.send(b"gh")
@@ -183,44 +262,23 @@ def test_the_end_of_the_stream_is_empty(pair: Pair) -> None:
     assert other.recv(5) == b""
 
 
-def test_ipv6_has_stamps_too() -> None:
-    if not socket.has_ipv6:
-        pytest.skip("this machine has no IPv6")
-    try:
-        one, other = pair_of("auto", socket.AF_INET6)
-    except OSError as error:
-        pytest.skip(f"this machine has no IPv6 loopback: {error}")
-    sent = stamped(one, b"tick")
-    assert collect(one, sent) == 1
-    other.read_chunk()
-    assert other.received.source is Source.KERNEL
-    one.close()
-    other.close()
-
-
-def test_who_asks_for_user_stamps_gets_them_and_they_say_so() -> None:
-    one, other = pair_of("user")
-    assert not one.kernel_stamps
-    sent = stamped(one, b"tick")
-    assert one.drain_error_queue() == 0
-    before = time.time_ns()
-    other.read_chunk()
-    assert sent.stamp.source is Source.USER
-    assert other.received.source is Source.USER
-    assert before <= other.received.realtime_ns <= time.time_ns()
-    one.close()
-    other.close()
-
-
-def test_a_unix_socket_falls_back_to_user_stamps() -> None:
-    left, right = socket.socketpair(socket.AF_UNIX)
-    one, other = KernelSocket(left), KernelSocket(right)
-    assert not one.kernel_stamps
-    sent = stamped(one, b"tick")
-    other.read_chunk()
-    assert (sent.stamp.source, other.received.source) == (Source.USER, Source.USER)
-    one.close()
-    other.close()
+@pytest.mark.parametrize("unix", [False, True])
+def test_who_asks_for_user_stamps_or_has_a_unix_socket_gets_them_and_they_say_so(
+    unix: bool,
+) -> None:
+    made = pair_of("user")
+    if unix:
+        left, right = socket.socketpair(socket.AF_UNIX)
+        made = KernelSocket(left), KernelSocket(right)
+    with closing(made) as (one, other):
+        assert not one.kernel_stamps
+        sent = stamped(one, b"tick")
+        assert one.drain_error_queue() == 0
+        before = time.time_ns()
+        other.read_chunk()
+        assert sent.stamp.source is StampSource.USER
+        assert other.received.source is StampSource.USER
+        assert before <= other.received.realtime_ns <= time.time_ns()
 
 
 class Kernel5:
@@ -240,14 +298,12 @@ class Kernel5:
         return getattr(self._sock, name)
 
 
-def test_kernels_that_refuse_the_new_option_in_a_message_stamp_transmissions_too() -> None:
-    one, other = pair_of("auto")
-    old = KernelSocket(Kernel5(one.sock))  # type: ignore[arg-type]
-    old.bytes_sent = one.bytes_sent
+def test_kernels_that_refuse_the_new_option_in_a_message_stamp_transmissions_too(
+    pair: Pair,
+) -> None:
+    old = KernelSocket(Kernel5(pair[0].sock))  # type: ignore[arg-type]
     sent = stamped(old, b"tick")
     assert collect(old, sent) == 1
-    one.close()
-    other.close()
 
 
 class Kernel4(Kernel5):
@@ -260,16 +316,14 @@ class Kernel4(Kernel5):
 
 
 def test_kernels_without_the_new_option_are_asked_with_the_old_one() -> None:
-    one, other = pair_of("user")
-    old = KernelSocket(Kernel4(one.sock))  # type: ignore[arg-type]
-    reader = KernelSocket(Kernel4(other.sock))  # type: ignore[arg-type]
-    assert old.kernel_stamps
-    sent = stamped(old, b"tick")
-    assert collect(old, sent) == 1
-    reader.read_chunk()
-    assert reader.received.source is Source.KERNEL
-    one.close()
-    other.close()
+    with closing(pair_of("user")) as (one, other):
+        old = KernelSocket(Kernel4(one.sock))  # type: ignore[arg-type]
+        reader = KernelSocket(Kernel4(other.sock))  # type: ignore[arg-type]
+        assert old.kernel_stamps
+        sent = stamped(old, b"tick")
+        assert collect(old, sent) == 1
+        reader.read_chunk()
+        assert reader.received.source is StampSource.KERNEL
 
 
 def test_a_goodbye_is_read_by_who_was_still_writing(pair: Pair) -> None:

@@ -21,9 +21,7 @@ from mqtick.pins import (
 
 
 def declare(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
-    found = EntryPoints(
-        EntryPoint(name.rstrip("_"), value, discovery.GROUP) for name, value in points.items()
-    )
+    found = EntryPoints(EntryPoint(name, value, discovery.GROUP) for name, value in points.items())
     monkeypatch.setattr(discovery, "entry_points", lambda group: found)
 
 
@@ -61,19 +59,6 @@ def test_a_back_end_that_cannot_be_imported_is_explained(monkeypatch: pytest.Mon
     declare(monkeypatch, broken="no_such_module_anywhere:open_pin")
     with pytest.raises(PinError, match=r"'broken' \(no_such_module_anywhere.* cannot be loaded"):
         open_line(PinSettings(backend="broken"))
-
-
-def test_two_back_ends_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, twin="a:open_pin", twin_="b:open_pin")
-    with pytest.raises(PinError, match=r"Two packages .*'twin' \(a:open_pin and b:open_pin\)"):
-        open_line(PinSettings(backend="twin"))
-
-
-def test_the_same_back_end_seen_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(
-        monkeypatch, memory="mqtick.pins.memory:open_pin", memory_="mqtick.pins.memory:open_pin"
-    )
-    assert isinstance(open_line(PinSettings(backend="memory")), MemoryLine)
 
 
 def test_a_program_that_was_never_installed_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

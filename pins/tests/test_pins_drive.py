@@ -12,10 +12,9 @@ from mqtick.pins import (
     MemoryLine,
     Output,
     PinSettings,
-    Pps,
-    drive,
     monotonic_raw_ns,
     open_output,
+    pps,
 )
 from mqtick.pins.drive import PpsDriver, about_outputs, firing
 
@@ -100,10 +99,8 @@ def test_while_the_clock_is_not_known_it_is_asked_again_and_again() -> None:
 def test_an_edge_is_kept_its_pulse_ended_and_the_next_one_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def often(output: Output, raw_of_time: Callable[[int], int | None]) -> Pps:
-        return Pps(output, raw_of_time, period_ns=20_000_000, late_limit_ns=5_000_000)
-
-    monkeypatch.setattr(drive, "Pps", often)
+    monkeypatch.setattr(pps, "SECOND_NS", 20_000_000)
+    monkeypatch.setattr(pps, "LATE_LIMIT_NS", 5_000_000)
     loop, output = SimulatedLoop(), output_of(mode="pulse", width_us=200)
     driver = PpsDriver(loop, output, lambda time_ns: time_ns)
     driver.start()

@@ -52,7 +52,7 @@ class Registers:
         return self.words()[offset // 4]
 
     def changes(self) -> dict[int, int]:
-        """Offsets whose words differ from before, and what they are now; begins anew."""
+        """Offsets whose words differ from before, and what they are now; begins again."""
         after = self.words()
         found = {
             4 * place: new
@@ -214,36 +214,18 @@ def test_an_output_toggles_the_registers_and_closes_inactive(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("compatible", "octets", "offset"), [(PI_4, BCM_OCTETS, 0x34), (PI_5, RP1_OCTETS, 0x10008)]
+    ("compatible", "octets", "offset", "word", "said"),
+    [
+        *((PI_4, BCM_OCTETS, 0x00, each << 6, f"{each:03b}") for each in (2, 3, 4, 5, 6, 7)),
+        *((PI_5, RP1_OCTETS, 8 * 2 + 4, each, f"{each}") for each in (0, 3, 4, 6, 7, 8, 30)),
+    ],
 )
-def test_the_real_level_is_read_from_the_pin(
-    tmp_path: Path, compatible: bytes, octets: int, offset: int
+def test_the_line_of_a_peripheral_is_left_alone(
+    tmp_path: Path, compatible: bytes, octets: int, offset: int, word: int, said: str
 ) -> None:
     registers = Registers(tmp_path, compatible, octets)
-    registers.put(0x9C, 5)  # RP1: GPIO 19 as SYS_RIO
-    opened = registers.open(19)
-    assert opened.read() is False
-    registers.put(offset, 1 << 19)
-    assert opened.read() is True
-    registers.put(offset, ~(1 << 19) & 0xFFFF_FFFF)
-    assert opened.read() is False
-    opened.close()
-
-
-@pytest.mark.parametrize("alternate", [0b100, 0b101, 0b110, 0b111, 0b011, 0b010])
-def test_bcm2835_leaves_the_line_of_a_peripheral_alone(tmp_path: Path, alternate: int) -> None:
-    registers = Registers(tmp_path, PI_4, BCM_OCTETS)
-    registers.put(0x00, alternate << 6)
-    with pytest.raises(PinError, match="GPIO 2 is neither input nor output but belongs to a"):
-        registers.open(2)
-    assert registers.changes() == {}
-
-
-@pytest.mark.parametrize("function", [0, 3, 4, 6, 7, 8, 30])
-def test_rp1_leaves_the_line_of_a_peripheral_alone(tmp_path: Path, function: int) -> None:
-    registers = Registers(tmp_path, PI_5, RP1_OCTETS)
-    registers.put(8 * 2 + 4, function)
-    with pytest.raises(PinError, match=f"GPIO 2 .* belongs to a .*function select {function}"):
+    registers.put(offset, word)
+    with pytest.raises(PinError, match=f"GPIO 2 .* belongs to a .*function select {said}"):
         registers.open(2)
     assert registers.changes() == {}
 

@@ -136,26 +136,25 @@ def test_a_short_pulse_is_ended_by_fire_and_is_not_too_short() -> None:
     assert output.level is False
 
 
-def test_a_line_that_times_pulses_itself_is_asked_for_short_ones_only() -> None:
-    for width_us, pulses, levels in [(COMPLETE_US, [True], []), (COMPLETE_US + 1, [], [True])]:
-        clock = SteppingClock()
-        line = SelfPulsingLine(clock)
-        output = Output(line, PinSettings(mode="pulse", width_us=width_us), clock)
-        edge = output.fire()
-        assert edge.made
-        assert edge.level is True
-        assert line.pulses == pulses
-        assert line.levels == levels
-        assert (output.release_after_ns == 0) == bool(pulses)
-
-
-def test_a_line_that_times_pulses_itself_toggles_like_any_other() -> None:
+@pytest.mark.parametrize(
+    ("settings", "pulses"),
+    [
+        (PinSettings(mode="pulse", width_us=COMPLETE_US), [True]),
+        (PinSettings(mode="pulse", width_us=COMPLETE_US + 1), []),
+        (PinSettings(mode="toggle"), []),
+    ],
+)
+def test_a_line_that_times_pulses_itself_is_asked_for_short_ones_only(
+    settings: PinSettings, pulses: list[bool]
+) -> None:
     clock = SteppingClock()
     line = SelfPulsingLine(clock)
-    output = Output(line, PinSettings(mode="toggle"), clock)
-    output.fire()
-    assert line.levels == [True]
-    assert line.pulses == []
+    output = Output(line, settings, clock)
+    edge = output.fire()
+    assert edge.made
+    assert edge.level is True
+    assert (line.pulses, line.levels) == (pulses, [] if pulses else [True])
+    assert (output.release_after_ns == 0) == (settings.width_us == COMPLETE_US)
 
 
 def test_a_failed_edge_is_counted_and_tried_again_to_the_same_level() -> None:

@@ -215,7 +215,7 @@ def test_a_daemon_that_misbehaves_is_refused_at_opening(
 
 
 @pytest.mark.parametrize(("misbehave", "sentence"), HOSTILE)
-def test_a_daemon_that_misbehaves_later_costs_one_edge_and_is_connected_anew(
+def test_a_daemon_that_misbehaves_later_costs_one_edge_and_is_connected_again(
     daemon: SimulatedDaemon,
     no_board: Path,
     monkeypatch: pytest.MonkeyPatch,

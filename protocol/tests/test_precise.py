@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol import precise
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Claim, Echo, FollowUp, Leap, Reply, Request, Time
@@ -19,15 +19,15 @@ KINDS: dict[str, type[precise.Message]] = {
     kind.__name__: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim)
 }
 END_NS = (1 << 32) * 10**9
-TIME = Time(0, 0, 0, None, 0, 1, Leap.NONE, Source.NONE, 0)
-REPLY = Reply(0, 0, 0, 0, 0, 1, Leap.NONE, Source.NONE, 0)
-ECHO = Echo(0, 0, None, 0, 0, Source.NONE, Source.NONE, Source.NONE, 0, None)
+TIME = Time(0, 0, 0, None, 0, 1, Leap.NONE, StampSource.NONE, 0)
+REPLY = Reply(0, 0, 0, 0, 0, 1, Leap.NONE, StampSource.NONE, 0)
+ECHO = Echo(0, 0, None, 0, 0, StampSource.NONE, StampSource.NONE, StampSource.NONE, 0, None)
 
 u8, u32 = st.integers(0, 255), st.integers(0, (1 << 32) - 1)
 instants = st.integers(0, END_NS - 1)
 corrections = st.none() | st.integers(1 - (1 << 31), (1 << 31) - 1)
 distances = st.integers(0, 0xFFFF).map(precise.decode_root_distance)
-sources, leaps, strata = st.sampled_from(Source), st.sampled_from(Leap), st.integers(0, 15)
+sources, leaps, strata = st.sampled_from(StampSource), st.sampled_from(Leap), st.integers(0, 15)
 loops = st.none() | st.integers(0, (1 << 32) - 2)
 times = st.builds(
     Time, u8, u32, instants, corrections, distances, strata, leaps, sources, generation=u8
@@ -148,7 +148,7 @@ def test_the_year_2106_and_a_whole_second_of_nanoseconds_are_refused(
 
 
 def test_a_request_that_arrived_before_1970_is_refused() -> None:
-    reply = Reply(0, 1, 1000, 1001, 0, 1, Leap.NONE, Source.USER, 0)
+    reply = Reply(0, 1, 1000, 1001, 0, 1, Leap.NONE, StampSource.USER, 0)
     with pytest.raises(DecodeError, match="before 1970") as refusal:
         precise.decode(reply.body() + bytes(8))
     assert refusal.value.reason == "range"
@@ -162,7 +162,7 @@ def test_a_request_that_arrived_before_1970_is_refused() -> None:
     [
         (Request(0, 0, bytes(8), True), 14, 0xFE),
         (Request(0, 0, bytes(8), False), 15, 0xFF),
-        (FollowUp(0, 0, None, Source.NONE, 0), 10, 0xFC),
+        (FollowUp(0, 0, None, StampSource.NONE, 0), 10, 0xFC),
     ],
     ids=["request flags", "request octet 15", "follow-up source"],
 )

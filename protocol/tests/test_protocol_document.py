@@ -17,9 +17,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "protocol.md").read_text()
 MODULES = [
     ROOT / "protocol" / "mqtick" / "protocol" / f"{name}.py"
-    for name in (
-        *("time_types", "text1451", "draft2021", "precise", "precise_fields", "topics", "auth"),
-    )
+    for name in (*("text1451", "draft2021", "precise", "precise_fields", "topics", "auth"),)
 ]
 KINDS = (Time, Request, Reply, FollowUp, Echo, Claim)
 
@@ -30,13 +28,7 @@ def vectors(name: str) -> Any:
     return json.loads((Path(__file__).parent / "vectors" / f"{name}.json").read_text())
 
 
-PRECISE, TYPES, TEXT = vectors("precise"), vectors("time_types"), vectors("text1451")
-DRAFT = vectors("draft2021")
-TYPE_LAYOUTS: dict[str, Layout] = {
-    "instance": [["seconds", 6], ["nanoseconds", 4]],
-    "duration": [["nanoseconds times 65536", 8]],
-    "time_2007": [["seconds", 4], ["sign, nanoseconds", 4]],
-}
+PRECISE, TEXT, DRAFT = (vectors(name) for name in ("precise", "text1451", "draft2021"))
 
 
 def cell(text: str, width: int) -> str:
@@ -93,7 +85,7 @@ def expected_hex() -> dict[str, str]:
     }
     messages = {message["name"]: message["hex"] for message in PRECISE["messages"]}
     authenticated = {f"{m['name']}-authenticated": m["authenticated"] for m in PRECISE["messages"]}
-    return keys | messages | authenticated | {vector["name"]: vector["hex"] for vector in TYPES}
+    return keys | messages | authenticated
 
 
 @pytest.mark.parametrize(("name", "octets"), hex_blocks())
@@ -137,11 +129,6 @@ def test_the_table_of_a_message_names_each_field_at_its_octets(kind: type[Time])
 def test_the_bits_of_an_octet_are_drawn_as_they_are_laid_out(layout: Layout) -> None:
     assert sum(size for _, size in layout) == 8
     assert f"\n{draw_bits(layout)}\n" in DOCUMENT
-
-
-@pytest.mark.parametrize("layout", TYPE_LAYOUTS.values(), ids=TYPE_LAYOUTS.keys())
-def test_a_time_type_is_drawn(layout: Layout) -> None:
-    assert f"\n{draw_octets(layout)}\n" in DOCUMENT
 
 
 def test_the_root_distances_are_those_of_the_vectors() -> None:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Replay, is_newer
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Leap, Time
 
 NOW_NS = 1_781_234_567 * 10**9
 SECOND = 10**9
-FIRST = Time(0, 100, NOW_NS, None, 0, 1, Leap.NONE, Source.NONE, 3)
+FIRST = Time(0, 100, NOW_NS, None, 0, 1, Leap.NONE, StampSource.NONE, 3)
 
 
 def later(by: int, generation: int = 3) -> Time:

@@ -1,10 +1,7 @@
 """The topic tree and its access list, the latter against a real Mosquitto where there is one."""
 
-import os
 import re
-import shutil
-import socket
-import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.topics import MAX_TOPIC_OCTETS, TopicTree, acl, check_client_name
+from mqtick.protocol.topics import MAX_TOPIC_OCTETS, TopicKind, TopicTree, acl, check_client_name
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
+from local_broker import Mosquitto, program, running
 
 TREE = TopicTree()
 numbers = st.integers(0, 255)
@@ -65,6 +65,12 @@ def test_no_topic_is_taken_for_another(prefix: str, number: int, name: str) -> N
                 with pytest.raises(DecodeError) as refusal:
                     parse(topic)
                 assert refusal.value.reason == "topic"
+    other = TopicTree("other")
+    kinds = [TopicKind(letter) for letter in "tsqrf"]
+    assert [tree.kind_of(topic) for topic in parsers] == kinds
+    assert [other.kind_of(topic) for topic in (*parsers, "other", "other/t", "other/?/0")] == [
+        None
+    ] * 8
 
 
 @pytest.mark.parametrize(
@@ -124,23 +130,11 @@ def test_a_user_name_that_would_change_the_access_list_is_refused(user: str) -> 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[int]:
-    mosquitto = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
-    if mosquitto is None:
+    if program("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    # Mosquitto drops root and must still be able to read the list.
-    tmp_path.chmod(0o755)
     (tmp_path / "acl").write_text(acl(TREE, "mqtick-server"))
-    (tmp_path / "conf").write_text(
-        f"listener {port} 127.0.0.1\nallow_anonymous true\nacl_file {tmp_path / 'acl'}\nuser root\n"
-    )
-    with subprocess.Popen([mosquitto, "-c", tmp_path / "conf"], stderr=subprocess.DEVNULL) as run:
-        try:
-            yield port
-        finally:
-            run.terminate()
+    with running(Mosquitto(tmp_path, f"acl_file {tmp_path / 'acl'}")) as made:
+        yield made.port
 
 
 def connect(port: int, user: str, heard: list[tuple[str, str]], topic: str) -> mqtt.Client:
@@ -150,14 +144,8 @@ def connect(port: int, user: str, heard: list[tuple[str, str]], topic: str) -> m
     client.on_connect = lambda *_: client.subscribe(topic)
     client.on_subscribe = lambda *_: ready.append(True)
     client.on_message = lambda _c, _u, message: heard.append((user, message.topic))
+    client.connect("127.0.0.1", port)
     until = time.monotonic() + 30
-    while True:
-        try:
-            client.connect("127.0.0.1", port)
-            break
-        except ConnectionRefusedError:
-            assert time.monotonic() < until
-            time.sleep(0.02)
     client.loop_start()
     while not ready:
         assert time.monotonic() < until

@@ -59,26 +59,6 @@ def test_series_of_one_name_stand_together_wherever_the_snapshot_has_them() -> N
     assert text.count("# TYPE a ") == 1
 
 
-@pytest.mark.parametrize(
-    ("snapshot", "said"),
-    [
-        ([Metric("a-b", 1, "")], "'a-b' cannot be the name of a metric"),
-        ([Metric("1a", 1, "")], "cannot be the name"),
-        ([Metric("a\n", 1, "")], "cannot be the name"),
-        ([Metric("a", 1, "", labels={"b-c": ""})], "'b-c' cannot be a label of metric a"),
-        ([Metric("a", 1, "", labels={"__a": ""})], "cannot be a label"),
-        ([Metric("a", 1, "", "counter")], "counter a must be named a_total"),
-        ([Metric("a_total", -1, "", "counter")], "counter a_total is -1, but counters only grow"),
-        ([Metric("a_total", math.nan, "", "counter")], "counters only grow"),
-        ([Metric("a", 1, ""), Metric("a", 2, "")], "a is given twice with the same labels"),
-        ([Metric("a", 1, "x"), Metric("a", 2, "y", labels={"b": ""})], "two kinds or two helps"),
-    ],
-)
-def test_what_no_reader_would_accept_is_refused(snapshot: list[Metric], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        render(snapshot)
-
-
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     ["\\n", "\\", '"', "\n", '\\"', "a\\", "}", "} 5", "\r", "# HELP"]
 )

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.service.settings.load import SchemaError, SettingsError, load
-from mqtick.service.settings.schema import key, table
+from mqtick.service.settings.load import load
+from mqtick.service.settings.schema import SchemaError, SettingsError, key, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class Example:
     servers: tuple[int, ...] = key((0,), "Server numbers.", minimum=0, maximum=255)
     words: tuple[str, ...] = key((), "Words.")
     maximum_skew_ppm: float = key(100.0, "Largest skew.", minimum=0)
-    key_file: str | None = key(None, "File with keys.", example="/etc/mqtick/keys")
     chrony: Chrony = table(Chrony, "How samples reach chrony.")
 
     def __post_init__(self) -> None:
@@ -65,14 +64,13 @@ def test_without_a_file_there_are_the_defaults() -> None:
 def test_a_file_sets_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
     settings = load_text(
         tmp_path,
-        'interval_s = 2\nservers = [3, 4]\nwords = ["a,b", "ü"]\nkey_file = "/k"\n'
+        'interval_s = 2\nservers = [3, 4]\nwords = ["a,b", "ü"]\n'
         "is_quiet = true\n[chrony]\npoll = -2\n",
     )
     assert settings == Example(
         interval_s=2.0,
         servers=(3, 4),
         words=("a,b", "ü"),
-        key_file="/k",
         is_quiet=True,
         chrony=Chrony(poll=-2),
     )
@@ -95,8 +93,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     [
         (
             "interval_ms = 250",
-            "unknown key interval_ms; did you mean interval_s? "
-            "(interval_ms = 250 would be interval_s = 0.25)",
+            "unknown key interval_ms; did you mean interval_s?",
         ),
         ("interval = 1.0", "unknown key interval; did you mean interval_s?"),
         ("[chrony]\npol = 3", "unknown key pol in table [chrony]; did you mean poll?"),
@@ -270,12 +267,11 @@ def declared(hint: object, field: object) -> type:
 @pytest.mark.parametrize(
     ("hint", "field", "said"),
     [
-        (int, key(5, "Doc.", maximum=3), "its own default or example is 5, but at most 3"),
+        (int, key(5, "Doc.", maximum=3), "its own default is 5, but at most 3"),
         (int, key(5, " "), "must be declared with key"),
         (int, 5, "must be declared with key"),
         (bytes, key(b"", "Doc."), "cannot be a key"),
-        (str | None, key(None, "Doc."), "needs an example"),
-        (str | None, key("x", "Doc.", example="x"), "must default to None"),
+        (str | None, key(None, "Doc."), "cannot be a key"),
         (float, key(float("inf"), "Doc."), "must be finite"),
     ],
 )

@@ -11,14 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.service.settings.load import (
-    add_flags,
-    commented_example,
-    load,
-    overrides_from,
-    render,
-)
+from mqtick.service.settings.load import load
 from mqtick.service.settings.schema import key, table
+from mqtick.service.settings.text import add_flags, commented_example, overrides_from, render
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20
@@ -54,8 +49,6 @@ class Whole:
     numbers: tuple[int, ...] = key((1,), "Numbers.")
     rates: tuple[float, ...] = key((), "Rates.")
     bits: tuple[bool, ...] = key((True, False), "Bits.")
-    key_file: str | None = key(None, "A file.", example="/etc/mqtick/keys")
-    limit_s: float | None = key(None, "A limit.", example=3.0, maximum=10.0)
     middle: Middle = table(Middle, "Keys in the middle.")
 
 
@@ -67,8 +60,6 @@ WHOLE = st.builds(
     numbers=st.lists(INTEGERS, max_size=3).map(tuple),
     rates=st.lists(FLOATS, max_size=3).map(tuple),
     bits=st.lists(st.booleans(), max_size=3).map(tuple),
-    key_file=st.none() | TEXT,
-    limit_s=st.none() | st.floats(max_value=10, allow_nan=False, allow_infinity=False),
     middle=st.builds(
         Middle,
         poll=st.integers(-6, 1 << 62),
@@ -98,7 +89,6 @@ def test_rendered_settings_are_complete_and_explained() -> None:
         "is_on": True,
         "inner": {"rate_ppm": 0.5, "names": ["a", "b"]},
     }
-    assert "# A limit. (seconds; at most 10.0; not set by default)\n#limit_s = 3.0\n" in text
     assert "# A poll. (at least -6)\npoll = 2\n" in text
     assert '# A mode. (one of: auto, user)\nmode = "auto"\n' in text
     assert "# Keys in the middle.\n[middle]\n" in text
@@ -117,8 +107,8 @@ def test_every_commented_key_of_the_shipped_example_is_real(tmp_path: Path) -> N
     file = tmp_path / "example.toml"
     text, count = re.subn(r"(?m)^#(?=\S)", "", commented_example(Whole))
     file.write_text(text)
-    assert count == 12
-    assert load(Whole, file) == Whole(key_file="/etc/mqtick/keys", limit_s=3.0)
+    assert count == 10
+    assert load(Whole, file) == Whole()
 
 
 def with_flags(command_line: str) -> Whole:
@@ -135,7 +125,7 @@ def test_without_flags_nothing_is_overridden() -> None:
 def test_every_key_has_a_flag_of_its_name() -> None:
     assert with_flags(
         "--interval-s 2.5 --name 'a b' --mode user --numbers 1,-2 --rates 0.5 --bits true,false "
-        "--key-file /k --limit-s 9 --middle-poll -3 --no-middle-is-on --middle-inner-rate-ppm 1e-3 "
+        "--middle-poll -3 --no-middle-is-on --middle-inner-rate-ppm 1e-3 "
         "--middle-inner-names=x,y"
     ) == Whole(
         interval_s=2.5,
@@ -144,8 +134,6 @@ def test_every_key_has_a_flag_of_its_name() -> None:
         numbers=(1, -2),
         rates=(0.5,),
         bits=(True, False),
-        key_file="/k",
-        limit_s=9.0,
         middle=Middle(poll=-3, is_on=False, inner=Inner(rate_ppm=0.001, names=("x", "y"))),
     )
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -28,7 +27,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert status.values == {"offset_ns": -1500, "servers": [0, 1], "name": "ü"}
     assert (status.program, status.pid) == ("mqtick-client", os.getpid())
     assert 0 <= status.age_ns < 10**10
-    assert (file.writes, file.failures) == (1, 0)
 
 
 @given(st.dictionaries(st.text(), SCALARS | st.text() | st.lists(SCALARS), max_size=5))
@@ -68,22 +66,27 @@ def test_a_reader_never_sees_half_a_status(tmp_path: Path) -> None:
     finally:
         stop.set()
         writer.join()
-    assert file.failures == 0
 
 
-def test_a_missing_folder_is_a_sentence_and_counted(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
     file = StatusFile(tmp_path / "no" / "s.json", "p")
     said = file.write({})
     assert said == (
         f"the status could not be written to {tmp_path}/no/s.json: No such file or directory; "
         "the status command shows an old one or none"
     )
-    assert (file.writes, file.failures) == (0, 1)
+
+
+INSIDE_ITSELF: list[object] = []
+INSIDE_ITSELF.append(INSIDE_ITSELF)
 
 
 @pytest.mark.parametrize(
     "values",
-    [{"a": float("nan")}, {"a": object()}, {"a": "x" * MAXIMUM_SIZE}, {"a": 1 << 200_000}],
+    [
+        *({"a": float("nan")}, {"a": object()}, {"a": "x" * MAXIMUM_SIZE}, {"a": 1 << 200_000}),
+        {"a": INSIDE_ITSELF},
+    ],
 )
 def test_what_cannot_be_written_leaves_the_old_status(
     tmp_path: Path, values: dict[str, object]
@@ -95,12 +98,6 @@ def test_what_cannot_be_written_leaves_the_old_status(
     assert os.listdir(tmp_path) == ["s.json"]
 
 
-def test_a_list_inside_itself_is_a_sentence(tmp_path: Path) -> None:
-    loop: list[object] = []
-    loop.append(loop)
-    assert "Circular reference" in str(StatusFile(tmp_path / "s.json", "p").write({"a": loop}))
-
-
 def test_a_leftover_of_a_crash_is_replaced_and_a_link_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -110,37 +107,17 @@ def test_a_leftover_of_a_crash_is_replaced_and_a_link_is_not_followed(tmp_path: 
     assert sorted(os.listdir(tmp_path)) == ["s.json", "victim"]
 
 
-def test_a_full_disk_leaves_the_old_status(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount; the next test limits the size of files instead")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(disk)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let root mount a tmpfs")
-    try:
-        file = StatusFile(disk / "s.json", "p")
-        assert file.write({"good": 1}) is None
-        assert "No space left on device" in str(file.write({"text": "x" * 50_000}))
-        assert read_status(disk / "s.json").values == {"good": 1}
-        assert os.listdir(disk) == ["s.json"]
-        assert file.write({"good": 2}) is None, "and it recovers"
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
 def test_a_file_that_may_not_grow_leaves_the_old_status(tmp_path: Path) -> None:
     program = (
         "import resource\nfrom mqtick.service import StatusFile\n"
         "file = StatusFile('s.json', 'p')\nassert file.write({'good': 1}) is None\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "print(file.write({'text': 'x' * 5000}), file.failures)\n"
+        "print(file.write({'text': 'x' * 5000}))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "could not be written to s.json: File too large" in done.stdout
-    assert done.stdout.endswith("1\n")
     assert read_status(tmp_path / "s.json").values == {"good": 1}
     assert os.listdir(tmp_path) == ["s.json"]
 
@@ -200,7 +177,3 @@ def test_the_age_does_not_follow_the_clock(tmp_path: Path) -> None:
     if then < 0:
         pytest.skip("this machine started less than 40 seconds ago")
     assert 40 * 10**9 <= read_status(tmp_path / "s.json").age_ns < 60 * 10**9
-
-
-def test_the_disk_of_this_test_is_not_full(tmp_path: Path) -> None:
-    assert shutil.disk_usage(tmp_path).free > 10_000

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from mqtick.service.units import (
     microseconds_to_ns,
-    milliseconds_to_ns,
-    same_value,
     seconds_to_ns,
     stem_of,
     suffix_of,
@@ -42,8 +40,7 @@ def test_seconds_to_nanoseconds(seconds: float, nanoseconds: int) -> None:
     assert seconds_to_ns(seconds) == nanoseconds
 
 
-def test_milliseconds_and_microseconds() -> None:
-    assert milliseconds_to_ns(0.3) == 300_000
+def test_microseconds() -> None:
     assert microseconds_to_ns(12.345) == 12_345
 
 
@@ -59,13 +56,3 @@ def test_a_suffix_is_the_unit_of_a_key() -> None:
     assert (stem_of("poll"), suffix_of("poll")) == ("poll", "")
     assert (stem_of("has_gps"), suffix_of("has_gps")) == ("has_gps", "")
     assert suffix_of("_s") == ""
-
-
-def test_the_same_value_in_another_unit() -> None:
-    assert same_value(250, "_ms", "_s") == "0.25"
-    assert same_value(1.5, "_s", "_us") == "1500000"
-    assert same_value(0, "_s", "_ms") == "0"
-    assert same_value(5, "_ppm", "_ppb") == "5000"
-    assert same_value(5, "_ppm", "_s") is None
-    assert same_value(5, "", "_s") is None
-    assert same_value(float("inf"), "_ms", "_s") is None

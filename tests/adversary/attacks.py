@@ -15,7 +15,7 @@ from hostile_broker import Delivery, Message
 from play import FLEET, NAME, Conditions, Play
 from virtual_time import MS, SECOND
 
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Leap, Time
@@ -256,7 +256,7 @@ class Adversary:
             forged.root_distance_ns,
             1,
             forged.leap,
-            Source.KERNEL,
+            StampSource.KERNEL,
             forged.generation,
         )
         keys = Keyring().broadcast() if self._keys is None else self._keys

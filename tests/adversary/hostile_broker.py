@@ -15,7 +15,7 @@ from virtual_time import MS, SECOND, US, HostClock, World
 from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.connection import Will
 from mqtick.mqtt.frames import Arrival
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 
 __all__ = ["Attack", "Delivery", "HostileBroker", "Line", "Message"]
 
@@ -218,7 +218,7 @@ class Line:
             kernel = self.kernel_stamps and chance.random() >= self._hub.shared_reads
             stamp = Stamp(
                 self.host.realtime_at(came_ns if kernel else world.now_ns),
-                Source.KERNEL if kernel else Source.USER,
+                StampSource.KERNEL if kernel else StampSource.USER,
             )
             if hook := self.hooks.get(topic.encode()):
                 hook()

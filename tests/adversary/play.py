@@ -14,13 +14,14 @@ import mqtick.client.discipline as client_discipline
 import mqtick.timeserver.echo as server_echo
 import mqtick.timeserver.server as server_server
 from mqtick.client import agent as client_agent
-from mqtick.client.agent import Agent, AnyTrack
+from mqtick.client.agent import Agent
 from mqtick.client.chrony import Outcome
 from mqtick.client.config import ChronyKeys
 from mqtick.client.config import Settings as ClientSettings
 from mqtick.client.discipline import Discipline
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.pending import WallSample
+from mqtick.client.track import Track
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.protocol.auth import Keyring, derive_broadcast_key, derive_client_key
 from mqtick.timeserver.config import Settings as ServerSettings
@@ -118,7 +119,7 @@ class Play:
         """Errors of what chronyd was handed: offset minus truth."""
         self.judged = 0
         """How many answers were compared with the truth."""
-        self._arrived: dict[int, list[tuple[AnyTrack, WallSample]]] = {}
+        self._arrived: dict[int, list[tuple[Track, WallSample]]] = {}
         self._forecasts: list[tuple[int, int, int]] = []
         self.server: Server
         self.agent: Agent
@@ -126,23 +127,14 @@ class Play:
     @contextlib.contextmanager
     def running(self) -> Iterator[Play]:
         """Start both; the world's time and chance are theirs for as long as this lasts."""
-        given, world = self.conditions, self.world
-        changes: list[tuple[Any, str, Any]] = [
+        with self.world.installed(
             (client_agent, "Connection", self.broker.connection),
             (server_server, "Connection", self.broker.connection),
             (server_echo, "Connection", self.broker.connection),
             (client_discipline, "ChronySock", lambda path, _layout: _Socket(self, path)),
-        ]
-        before = [(where, name, getattr(where, name)) for where, name, _ in changes]
-        with world.installed():
-            try:
-                for change in changes:
-                    setattr(*change)
-                self._start(given)
-                yield self
-            finally:
-                for change in before:
-                    setattr(*change)
+        ):
+            self._start(self.conditions)
+            yield self
 
     def _start(self, given: Conditions) -> None:
         fleet = Keyring(fleet=(FLEET,)) if given.keys else Keyring()
@@ -268,7 +260,7 @@ class Play:
 
         self.world.call_at(true_ns, due)
 
-    def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
+    def _on_sample(self, track: Track, wall: WallSample) -> None:
         self.samples.append(wall)
         self._arrived.setdefault(wall.realtime_ns, []).append((track, wall))
         self.discipline.on_sample(track, wall)

@@ -16,8 +16,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 from attacks import KINDS
@@ -26,19 +26,29 @@ from scenarios import Scenario, of_seed, without
 _CHUNK = 200
 
 
-class Outcome(NamedTuple):
-    """What came of a stretch of seeds."""
+@dataclass
+class Outcome:
+    """What came of a stretch of seeds.
 
-    first: int
-    count: int
-    judged: int
-    """Answers that were compared with the truth."""
-    handed: int
-    """Samples that chronyd was handed."""
-    synchronised: int
-    """Scenarios at whose end the client knew the time."""
-    kinds: Counter[str]
-    failed: dict[int, str]
+    Attributes:
+        judged: Answers that were compared with the truth.
+        handed: Samples that chronyd was handed.
+        synchronised: Scenarios at whose end the client knew the time.
+    """
+
+    count: int = 0
+    judged: int = 0
+    handed: int = 0
+    synchronised: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    failed: dict[int, str] = field(default_factory=dict)
+
+    def add(self, other: Outcome) -> None:
+        """Add another stretch."""
+        for name in ("count", "judged", "handed", "synchronised"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.kinds += other.kinds
+        self.failed |= other.failed
 
 
 def fault_of(scenario: Scenario) -> str:
@@ -52,23 +62,21 @@ def fault_of(scenario: Scenario) -> str:
 
 def stretch(first: int, count: int) -> Outcome:
     """Play the scenarios of these seeds."""
-    judged = handed = synchronised = 0
-    kinds: Counter[str] = Counter()
-    failed: dict[int, str] = {}
+    outcome = Outcome(count)
     for seed in range(first, first + count):
         scenario = of_seed(seed)
-        kinds.update({move.kind for move in scenario.moves})
+        outcome.kinds.update({move.kind for move in scenario.moves})
         try:
             play = scenario.play()
         except Exception:
-            failed[seed] = traceback.format_exc()
+            outcome.failed[seed] = traceback.format_exc()
             continue
         if play.faults:
-            failed[seed] = play.faults[0]
-        judged += play.judged
-        handed += len(play.handed_ns)
-        synchronised += play.state != "unsynchronised"
-    return Outcome(first, count, judged, handed, synchronised, kinds, failed)
+            outcome.failed[seed] = play.faults[0]
+        outcome.judged += play.judged
+        outcome.handed += len(play.handed_ns)
+        outcome.synchronised += play.state != "unsynchronised"
+    return outcome
 
 
 def _one(seed: int) -> int:
@@ -96,31 +104,26 @@ def _many(first: int, count: int, processes: int) -> int:
     stretches = [
         (start, min(_CHUNK, first + count - start)) for start in range(first, first + count, _CHUNK)
     ]
-    done = judged = handed = synchronised = 0
-    kinds: Counter[str] = Counter()
-    failed: dict[int, str] = {}
+    total = Outcome()
     with multiprocessing.Pool(processes) as pool:
         for outcome in pool.imap_unordered(_stretch, stretches):
-            done += outcome.count
-            judged, handed = judged + outcome.judged, handed + outcome.handed
-            synchronised += outcome.synchronised
-            kinds += outcome.kinds
+            total.add(outcome)
             for seed, fault in sorted(outcome.failed.items()):
-                failed[seed] = fault
                 print(f"seed {seed}: {fault.splitlines()[-1]}", flush=True)
             if sys.stderr.isatty():
-                print(f"\r{done} of {count}", end="", file=sys.stderr)
+                print(f"\r{total.count} of {count}", end="", file=sys.stderr)
     took_s = time.monotonic() - began
     print(
-        f"{done} scenarios, seeds {first} to {first + count - 1}, in {took_s:.0f} s "
-        f"({1e3 * took_s * processes / done:.1f} ms each on {processes} processors): "
-        f"{judged} answers and {handed} samples for chronyd judged, "
-        f"{synchronised} scenarios end with a client that knows the time"
+        f"{total.count} scenarios, seeds {first} to {first + count - 1}, in {took_s:.0f} s "
+        f"({1e3 * took_s * processes / total.count:.1f} ms each on {processes} processors): "
+        f"{total.judged} answers and {total.handed} samples for chronyd judged, "
+        f"{total.synchronised} scenarios end with a client that knows the time"
     )
-    print("moves: " + ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS))
-    print(f"{len(failed)} failed" + (f": {sorted(failed)[:20]}" if failed else ""))
+    print("moves: " + ", ".join(f"{kind} {total.kinds[kind]}" for kind in KINDS))
+    failed = sorted(total.failed)
+    print(f"{len(failed)} failed" + (f": {failed[:20]}" if failed else ""))
     if failed:
-        print(f"again: .venv/bin/python tests/adversary/search.py --seed {min(failed)}")
+        print(f"again: .venv/bin/python tests/adversary/search.py --seed {failed[0]}")
     return 1 if failed else 0
 
 

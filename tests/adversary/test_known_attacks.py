@@ -21,7 +21,7 @@ from hostile_broker import Delivery, Honest
 from play import Conditions, Play
 from virtual_time import EPOCH_NS, MS, SECOND, US
 
-from mqtick.client.sample import Kind, Verdict
+from mqtick.client.sample import Kind, SampleVerdict
 from mqtick.protocol.precise import Leap, Reply
 
 DAY_NS = 86_400 * SECOND
@@ -92,10 +92,7 @@ def test_with_keys_the_end_of_another_reply_moves_nothing() -> None:
 
 def test_without_keys_the_broker_makes_any_end_of_a_reply_himself() -> None:
     """Nobody verifies anything: he adds a second to every reply."""
-    play = Play(Conditions(keys=False, duration_s=10.0))
-    play.broker.attack = Lying(SECOND)
-    with play.running():
-        play.run()
+    play = lied_to(Conditions(keys=False, duration_s=10.0))
     assert play.state == "synchronised"
     assert (play.error_ns or 0) == pytest.approx(SECOND, abs=MS)
 
@@ -116,24 +113,24 @@ class Lying(Honest):
                 yield delivery
 
 
-def test_with_keys_a_reply_with_another_time_in_it_is_refused() -> None:
-    play = Play(Conditions(duration_s=10.0))
+def lied_to(conditions: Conditions) -> Play:
+    play = Play(conditions)
     play.broker.attack = Lying(SECOND)
     with play.running():
         play.run()
+    return play
+
+
+def test_with_keys_a_reply_with_another_time_in_it_is_refused() -> None:
+    play = lied_to(Conditions(duration_s=10.0))
     assert play.samples == []
     assert play.agent.refused["tag"] > 5
     assert play.state == "unsynchronised"
 
 
 def test_a_request_is_answered_once_however_often_it_is_sent() -> None:
-    play = Play(Conditions(duration_s=20.0))
-    adversary = Adversary(play, [Move("ask-again")])
-    play.broker.attack = adversary
-    with play.running():
-        play.run()
-    refused = play.server.counters.refused
-    assert refused["replayed"] > 5
+    play = with_attack(Conditions(duration_s=20.0), Move("ask-again"))
+    assert play.server.counters.refused["replayed"] > 5
     assert play.faults == []
 
 
@@ -159,7 +156,7 @@ def with_tls(*, keys: bool, dates_s: tuple[int, int], client_offset_ns: int = 0)
 def test_with_keys_an_expired_certificate_is_refused_although_follow_ups_are_withheld() -> None:
     play = with_tls(keys=True, dates_s=EXPIRED_S)
     assert play.line.connects == 1, "it is connected until the time is known"
-    assert "certificate" in (play.agent.certificate_error or "")
+    assert "certificate" in (play.agent.certificate.error or "")
     assert not play.line.connected
     assert play.state == "unsynchronised"
     assert play.handed_ns == []
@@ -168,7 +165,7 @@ def test_with_keys_an_expired_certificate_is_refused_although_follow_ups_are_wit
 def test_with_keys_a_valid_certificate_is_accepted_though_the_host_thinks_it_is_1970() -> None:
     since_1970_ns = EPOCH_NS - SECOND
     play = with_tls(keys=True, dates_s=(EXPIRED_S[0], 2**32), client_offset_ns=-since_1970_ns)
-    assert play.agent.certificate_error is None
+    assert play.agent.certificate.error is None
     assert play.line.connects == 1
     assert play.state == "synchronised"
     assert play.faults == []
@@ -216,7 +213,7 @@ def one_way_samples(play: Play) -> list[int]:
     return [
         wall.sample.offset_ns
         for wall in play.samples
-        if wall.sample.kind is Kind.ONE_WAY and wall.sample.verdict is Verdict.USED
+        if wall.sample.kind is Kind.ONE_WAY and wall.sample.verdict is SampleVerdict.USED
     ]
 
 

@@ -88,16 +88,17 @@ class World:
     # -- in place of the modules time, random, secrets, threading --------------------------------
 
     @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
-        """Give the programs this world's time and chance for as long as the context lasts."""
+    def installed(self, *more: tuple[Any, str, Any]) -> Iterator[None]:
+        """Give the programs this world's time and chance for as long as the context lasts.
+
+        `more`: module, name and value of what else is replaced.
+        """
         virtual = {
             time: _virtual_time(self),
             random: self.random,
             _secrets: _virtual_secrets(self.random),
         }
-        changes: list[tuple[Any, str, Any]] = [
-            (module, name, virtual[what]) for module, name, what in _uses()
-        ]
+        changes = [*more, *((module, name, virtual[what]) for module, name, what in _uses())]
         steps = lambda: StepDetector(read=lambda _clock: self.now_ns)  # noqa: E731
         no_thread = SimpleNamespace(start=lambda: None, join=lambda _s: None, is_alive=lambda: True)
         changes += [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -19,22 +20,11 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 Target = Callable[[bytes], Any]
-
-
-def protocol_room() -> ModuleType:
-    """Return what throws at the room `protocol`."""
-    path = ROOT / "protocol/tests/fuzz/fuzz_decoders.py"
-    spec = importlib.util.spec_from_file_location("fuzz_decoders", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def of_file(read: Callable[[Path], object], *refusals: type[Exception]) -> Target:
@@ -67,26 +57,26 @@ def of_text(read: Callable[[str], object], *refusals: type[Exception]) -> Target
 
 def http(data: bytes) -> None:
     """A request for metrics."""
-    from mqtick.service.metrics_http import MetricsServer
+    from mqtick.service.metrics_http import _Handler
 
-    server = MetricsServer("127.0.0.1:0", list)
-    answer = server._answer(data)
-    assert answer is None or answer.startswith(b"HTTP/1.1 ")
-    assert not server.failures
-    server.stop()
+    connection: Any = SimpleNamespace(
+        makefile=lambda *_: io.BytesIO(data), settimeout=lambda _: None, sendall=lambda _: None
+    )
+    server: Any = SimpleNamespace(snapshot=list)
+    _Handler(connection, ("", 0), server)
 
 
 def node_answer(data: bytes) -> None:
     """What a node answers to the runner of an experiment."""
     from mqtick.lab.runner.control import Control
     from mqtick.mqtt.frames import Arrival
-    from mqtick.mqtt.stamps import Source, Stamp
+    from mqtick.mqtt.stamps import Stamp, StampSource
     from mqtick.protocol.topics import TopicTree
 
     control = object.__new__(Control)
     control._tree, control._waiting = TopicTree(), {}
     topic = control._tree.answer("client:a")
-    control._on_publish(Arrival(topic, data, Stamp(0, Source.USER), False, b""))
+    control._on_publish(Arrival(topic, data, Stamp(0, StampSource.USER), False, b""))
 
 
 def crowd_member(data: bytes) -> None:
@@ -121,10 +111,10 @@ def capture(path: Path) -> None:
 
 def room_targets() -> list[Target]:
     """Return what takes octets in the other rooms."""
-    from mqtick.analysis.signals.capture import CaptureError
     from mqtick.lab.runner.plan import plan_from_json
+    from mqtick.lab.scope.contributed.siglent.descriptor import Descriptor
     from mqtick.lab.scope.conversation import InstrumentError
-    from mqtick.lab.scope.dialects.siglent_descriptor import Descriptor
+    from mqtick.recording.capture import CaptureError
     from mqtick.service import chronyd_csv
     from mqtick.service.settings.load import SettingsError, load
     from mqtick.service.settings.program import ConnectionSettings
@@ -163,7 +153,9 @@ class Thrower:
 
     def __init__(self) -> None:
         warnings.simplefilter("error", RuntimeWarning)  # of numpy: a user would see it
-        room = protocol_room()
+        sys.path.insert(0, str(ROOT / "protocol/tests/fuzz"))
+        import fuzz_decoders as room
+
         self._throw, ours, others = room.throw, room.targets(), room_targets()
         self.targets = [*ours, *others]
         # what is well formed for one target is a beginning for its neighbours

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from mqtick.mqtt.stamps import Source, Transmit
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.precise import Leap, Time
-from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.broadcast import Broadcast
-from mqtick.timeserver.reference import Reference, unsynchronised
+from mqtick.timeserver.reference import unsynchronised
 
-US = 1_000
-GOOD = Reference(True, 2, 25_000, Leap.NONE, "")
-KEYS = Keyring(fleet=(bytes(range(32)),))
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import KEYS, US, Stage
 
 
-class Server:
+class Server(Stage):
     def __init__(self, keys: Keyring | None = None, *, ahead_ns: int = 0) -> None:
-        self.published: list[tuple[str, bytes]] = []
-        self.transmits: list[Transmit] = []
-        self.takes_data = True
-        clock = VirtualClock(VirtualClockSettings.starting_now(offset_ns=ahead_ns))
-        self.broadcast = Broadcast(
-            7,
-            TopicTree(),
-            clock if ahead_ns else SystemClock(),
-            keys or Keyring(),
-            self._publish,
-        )
+        super().__init__(7, keys, ahead_ns=ahead_ns)
+        self.broadcast = Broadcast(self, self.keys)
 
-    def _publish(self, topic: str, payload: bytes) -> Transmit | None:
-        self.published.append((topic, payload))
-        self.transmits.append(Transmit(time.time_ns()))
-        return self.transmits[-1] if self.takes_data else None
-
-    def send(self, reference: Reference = GOOD, generation: int = 3) -> Time:
-        self.broadcast.send(reference, generation)
+    def send(self) -> Time:
+        self.broadcast.send()
         return Time.decode(self.published[-1][1])
 
     def left(self, after_ns: int) -> None:
@@ -64,13 +49,14 @@ def test_a_message_states_the_clock_and_how_good_it_is(server: Server) -> None:
 
 
 def test_a_clock_that_nobody_vouches_for_says_so(server: Server) -> None:
-    message = server.send(unsynchronised("because"))
+    server.reference = unsynchronised("because")
+    message = server.send()
     assert (message.stratum, message.leap) == (15, Leap.UNSYNCHRONISED)
 
 
 def test_the_first_message_knows_of_none_before_it(server: Server) -> None:
     message = server.send()
-    assert (message.previous_correction_ns, message.correction_source) == (None, Source.NONE)
+    assert (message.previous_correction_ns, message.correction_source) == (None, StampSource.NONE)
 
 
 def test_each_message_says_when_the_one_before_really_left(server: Server) -> None:
@@ -79,14 +65,14 @@ def test_each_message_says_when_the_one_before_really_left(server: Server) -> No
         server.left(late_us * US)
         message = server.send()
         assert message.previous_correction_ns == late_us * US
-        assert message.correction_source == Source.KERNEL
-    assert [Time.decode(payload).sequence for _, payload in server.published] == [1, 2, 3, 4]
+        assert message.correction_source == StampSource.KERNEL
+    assert [Time.decode(payload).sequence for _, payload, _ in server.published] == [1, 2, 3, 4]
 
 
 def test_without_the_kernels_stamp_it_says_when_it_was_handed_over(server: Server) -> None:
     server.send()
     message = server.send()
-    assert message.correction_source == Source.USER
+    assert message.correction_source == StampSource.USER
     assert 0 <= (message.previous_correction_ns or 0) < 50_000 * US
 
 
@@ -95,7 +81,7 @@ def test_a_correction_out_of_range_is_unknown(server: Server, after_ns: int) -> 
     server.send()
     server.left(after_ns)
     message = server.send()
-    assert (message.previous_correction_ns, message.correction_source) == (None, Source.NONE)
+    assert (message.previous_correction_ns, message.correction_source) == (None, StampSource.NONE)
 
 
 @pytest.mark.parametrize("after_ns", [2**31 - 1, 1 - 2**31])
@@ -114,7 +100,7 @@ def test_after_a_step_the_one_before_is_forgotten(server: Server) -> None:
 
 def test_of_a_message_that_could_not_be_sent_nothing_is_said(server: Server) -> None:
     server.takes_data = False
-    assert not server.broadcast.send(GOOD, 3)
+    assert not server.broadcast.send()
     server.takes_data = True
     message = server.send()
     assert (message.sequence, message.previous_correction_ns) == (2, None)
@@ -134,7 +120,7 @@ def test_another_clock_than_the_hosts_is_stated_and_corrected_on_its_own_timelin
 def test_messages_are_signed_with_the_broadcast_key() -> None:
     server = Server(KEYS)
     server.send()
-    topic, payload = server.published[0]
+    topic, payload, _ = server.published[0]
     KEYS.broadcast().verify(payload, topic)
     assert payload == server.broadcast.payload
     with pytest.raises(ValueError, match="tag"):

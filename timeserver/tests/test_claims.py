@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,18 +14,16 @@ from hypothesis import strategies as st
 
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Timer
-from mqtick.mqtt.stamps import Source, Stamp
 from mqtick.protocol.auth import Keyring, Keys
 from mqtick.protocol.precise import Claim
 from mqtick.timeserver.claims import Claims
-from mqtick.timeserver.counters import Counters
 
-S = 1_000_000_000
-MS = 1_000_000
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import KEYS, MS, S, Stage, arrival
+
 TIMEOUT = 4 * S
 TOPIC = "mqtick/o/0/claim"
-RING = Keyring(fleet=(bytes(range(32)),))
-BOTH = pytest.mark.parametrize("keys", [RING.server(), Keys()], ids=["keys", "no keys"])
+BOTH = pytest.mark.parametrize("keys", [KEYS.server(), Keys()], ids=["keys", "no keys"])
 
 
 class World:
@@ -45,13 +45,13 @@ class World:
     def say(self, payload: bytes, *, retain: bool = False) -> None:
         """Publish: everybody hears it who is there when it arrives."""
         self.said.append(payload)
-        arrival = Arrival(TOPIC, payload, Stamp(0, Source.USER), retain, b"")
         if not self.drops(payload):
-            self.later(self.latency_ns, lambda: self._deliver(arrival))
+            came = arrival(TOPIC, payload, retain=retain)
+            self.later(self.latency_ns, lambda: self._deliver(came))
 
-    def _deliver(self, arrival: Arrival) -> None:
+    def _deliver(self, came: Arrival) -> None:
         for side in self.sides:
-            side.claims.on_claim(arrival)
+            side.claims.on_claim(came)
 
     def run(self, duration_ns: int) -> None:
         end_ns = self.now_ns + duration_ns
@@ -70,23 +70,16 @@ class World:
         return [side for side in self.sides if not side.claims.standing_by]
 
 
-class Side:
+class Side(Stage):
     """One server, from its connection to `leave`."""
 
     def __init__(
         self, world: World, since_ns: int | None, keys: Keys, lot: int | None = None
     ) -> None:
-        self.world, self.since_ns, self.counters = world, since_ns, Counters()
-        self.claims = Claims(
-            0,
-            TOPIC,
-            keys,
-            self.counters,
-            TIMEOUT,
-            since=lambda: self.since_ns,
-            publish=self._publish,
-            later=world.later,
-        )
+        super().__init__()
+        self.world, self.since_ns = world, since_ns
+        self.loop.call_later = world.later
+        self.claims = Claims(self, keys, TIMEOUT, since=lambda: self.since_ns)
         if lot is not None:
             self.claims.lot = lot
         self.there = True
@@ -94,7 +87,7 @@ class Side:
         self.claims.connecting()
         self.claims.connected()
 
-    def _publish(self, _topic: str, payload: bytes) -> None:
+    def publish(self, _topic: str, payload: bytes, _properties: bytes = b"") -> None:
         if self.there:
             self.world.say(payload)
 
@@ -130,9 +123,9 @@ def test_of_two_the_one_that_has_served_longer_goes_on(
 
 
 def test_who_comes_later_stands_by_as_soon_as_it_has_its_answer(world: World) -> None:
-    Side(world, 5 * S, RING.server())
+    Side(world, 5 * S, KEYS.server())
     world.run(100 * S)
-    second = Side(world, 9 * S, RING.server())
+    second = Side(world, 9 * S, KEYS.server())
     assert second.claims.silent  # it has said nothing before
     world.run(2 * world.latency_ns)
     assert second.claims.standing_by
@@ -140,7 +133,7 @@ def test_who_comes_later_stands_by_as_soon_as_it_has_its_answer(world: World) ->
 
 
 def test_alone_it_begins_a_fifth_of_a_second_after_it_can_hear(world: World) -> None:
-    server = Side(world, 5 * S, RING.server())
+    server = Side(world, 5 * S, KEYS.server())
     world.run(S // 5 - 1)
     assert server.claims.silent
     world.run(1)
@@ -165,7 +158,7 @@ def test_who_stood_by_goes_on_when_the_other_one_has_left(world: World, keys: Ke
 
 
 def test_who_is_not_synchronised_yields_to_who_is_also_where_it_was_first(world: World) -> None:
-    first, second = Side(world, 5 * S, RING.server()), Side(world, 9 * S, RING.server())
+    first, second = Side(world, 5 * S, KEYS.server()), Side(world, 9 * S, KEYS.server())
     world.run(10 * S)
     assert world.serving == [first]
     first.since_ns = None
@@ -178,7 +171,7 @@ def test_who_is_not_synchronised_yields_to_who_is_also_where_it_was_first(world:
 
 @pytest.mark.parametrize("since_ns", [None, 5 * S])
 def test_lots_decide_between_equals(world: World, since_ns: int | None) -> None:
-    sides = [Side(world, since_ns, RING.server(), lot) for lot in (7, 3)]
+    sides = [Side(world, since_ns, KEYS.server(), lot) for lot in (7, 3)]
     world.run(10 * S)
     assert world.serving == [sides[1]]
 
@@ -202,7 +195,7 @@ def test_however_they_come_one_goes_on_and_it_is_the_oldest(
         world = World()
         patch.setattr(time, "monotonic_ns", lambda: world.now_ns)
         world.latency_ns = latency_ns
-        keys = RING.server() if has_keys else Keys()
+        keys = KEYS.server() if has_keys else Keys()
         for since_ns, lot, at_ns in sorted(those, key=lambda one: one[2]):
             world.run(max(0, 1000 * S + at_ns - world.now_ns))
             Side(world, since_ns, keys, lot)
@@ -236,7 +229,7 @@ def test_time_messages_of_somebody_who_does_not_answer_silence_nobody(
             stranger_every(world, server, S // 10, 1)
             assert not server.claims.standing_by
         stranger_every(world, server, 60 * S, 60)
-    assert server.counters.refused == {"number-in-use": 160}
+    assert server.refused == {"number-in-use": 160}
     assert "160 time messages under the number 0 were not ours" in server.claims.says
     assert ("check the access list, use keys" in server.claims.says) is not bool(keys.keys)
     assert len(caplog.records) == 1  # said once, not each
@@ -245,7 +238,7 @@ def test_time_messages_of_somebody_who_does_not_answer_silence_nobody(
 
 
 def test_what_was_recorded_of_an_older_server_changes_nothing(world: World) -> None:
-    older, server = Side(world, 5 * S, RING.server()), Side(world, 9 * S, RING.server())
+    older, server = Side(world, 5 * S, KEYS.server()), Side(world, 9 * S, KEYS.server())
     world.run(30 * S)
     older.leave()
     recorded = list(world.said)
@@ -259,8 +252,8 @@ def test_what_was_recorded_of_an_older_server_changes_nothing(world: World) -> N
 def test_an_answer_that_is_sent_again_and_again_lasts_no_longer_than_its_question(
     world: World,
 ) -> None:
-    older = Side(world, 5 * S, RING.server())
-    server = Side(world, 9 * S, RING.server())
+    older = Side(world, 5 * S, KEYS.server())
+    server = Side(world, 9 * S, KEYS.server())
     world.run(10 * MS)
     older.leave()
     answers = [one for one in world.said if Claim.decode(one).since_ns == 5 * S]
@@ -275,36 +268,36 @@ def test_an_answer_that_is_sent_again_and_again_lasts_no_longer_than_its_questio
     ("keys", "reason"),
     [
         (Keys(), "unsigned"),
-        (RING.broadcast(), "tag"),
-        (RING.client("kitchen"), "tag"),
+        (KEYS.broadcast(), "tag"),
+        (KEYS.client("kitchen"), "tag"),
         (Keyring(fleet=(bytes(32),)).server(), "tag"),
     ],
     ids=["none", "broadcast", "client", "another fleet"],
 )
 def test_whoever_has_no_fleet_key_cannot_claim(world: World, keys: Keys, reason: str) -> None:
-    server, forger = Side(world, 5 * S, RING.server()), Side(world, S, keys)
+    server, forger = Side(world, 5 * S, KEYS.server()), Side(world, S, keys)
     stranger_every(world, server, S // 10, 200)
     assert not server.claims.standing_by
-    assert set(server.counters.refused) == {"number-in-use", reason}
+    assert set(server.refused) == {"number-in-use", reason}
     assert forger.claims.lot != server.claims.lot
 
 
 def test_a_claim_of_another_number_does_not_count(world: World) -> None:
-    server = Side(world, 5 * S, RING.server())
+    server = Side(world, 5 * S, KEYS.server())
     world.run(MS * 10)
     asked = Claim.decode(world.said[-1])
     forged = Claim(1, 1, 1, asked.nonce)
-    world.say(RING.server().sign(forged.body(), "mqtick/o/1/claim"))
-    world.say(RING.server().sign(forged.body(), TOPIC))
+    world.say(KEYS.server().sign(forged.body(), "mqtick/o/1/claim"))
+    world.say(KEYS.server().sign(forged.body(), TOPIC))
     world.say(world.said[0], retain=True)
     world.say(b"claim")
     world.run(S)
     assert not server.claims.standing_by
-    assert server.counters.refused == {"server": 2, "retained": 1, "version": 1}
+    assert server.refused == {"server": 2, "retained": 1, "version": 1}
 
 
 def test_a_broker_that_keeps_claims_back_leaves_both_serving_and_both_say_so(world: World) -> None:
-    sides = [Side(world, at, RING.server()) for at in (5 * S, 9 * S)]
+    sides = [Side(world, at, KEYS.server()) for at in (5 * S, 9 * S)]
     world.run(TIMEOUT)
     world.drops = lambda _payload: True
     for _ in range(20):
@@ -333,11 +326,11 @@ def test_without_keys_a_stranger_silences_a_server_only_while_he_goes_on_answeri
 
 
 def test_a_question_is_answered_once_and_a_flood_of_them_not_at_all(world: World) -> None:
-    server = Side(world, 5 * S, RING.server())
+    server = Side(world, 5 * S, KEYS.server())
     world.run(S)
     said = len(world.said)
     questions = [
-        RING.server().sign(Claim(0, 1, 1, bytes([n] * 8)).body(), TOPIC) for n in range(200)
+        KEYS.server().sign(Claim(0, 1, 1, bytes([n] * 8)).body(), TOPIC) for n in range(200)
     ]
     for payload in [questions[0]] * 50 + questions:
         world.say(payload)
@@ -345,17 +338,17 @@ def test_a_question_is_answered_once_and_a_flood_of_them_not_at_all(world: World
     ours = [one for one in world.said[said:] if Claim.decode(one).lot == server.claims.lot]
     assert len({Claim.decode(one).nonce for one in ours}) == len(ours)
     assert len(ours) == 8 + 1  # the burst, and a question of its own
-    assert server.counters.refused == {"rate": 192}
+    assert server.refused == {"rate": 192}
 
 
 def test_alone_it_asks_once_for_each_connection(world: World) -> None:
-    server = Side(world, 5 * S, RING.server())
+    server = Side(world, 5 * S, KEYS.server())
     world.run(1000 * S)
     assert len(world.said) == 1
     server.claims.connected()
     world.run(1000 * S)
     assert len(world.said) == 2
-    assert server.counters.refused == {}
+    assert server.refused == {}
 
 
 def test_any_claim_is_told_from_another_by_its_rank() -> None:

@@ -3,85 +3,49 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mqtick.mqtt.frames import Arrival
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, decode
-from mqtick.protocol.topics import TopicTree
-from mqtick.timeserver.counters import Counters
 from mqtick.timeserver.exchange import PreciseResponder
 from mqtick.timeserver.rate import RateLimit
-from mqtick.timeserver.reference import Reference
 
-TREE = TopicTree()
-KEYS = Keyring(fleet=(bytes(range(32)),))
-NONCE = b"\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8"
-MS = 1_000_000
-US = 1_000
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import KEYS, MS, NONCE, TREE, US, Stage, arrival
 
 
-class Server:
-    """A responder, and everything around it that it asks for."""
+class Server(Stage):
+    """A responder, and the echoes that it asks for."""
 
-    def __init__(
-        self,
-        keys: Keyring | None = None,
-        limit: RateLimit | None = None,
-        clock: SystemClock | VirtualClock | None = None,
-    ) -> None:
-        self.keys = keys or Keyring()
-        self.counters = Counters()
-        self.published: list[tuple[str, bytes]] = []
-        self.unstamped: list[tuple[bytes, Transmit]] = []
-        self.later: list[tuple[int, Callable[[], None]]] = []
+    def __init__(self, keys: Keyring | None = None, limit: RateLimit | None = None, **how: Any):
+        super().__init__(0, keys, **how)
         self.echo_ready = False
         self.heard: list[Callable[[], None]] = []
         """Echoes that have arrived and that nobody has asked for."""
         self.tells_at_once = False
-        self.takes_data = True
         self.loop_ns: int | None = 187_000
         self.left_after_ns: int | None = 38_500
         """How long after it was stated a message left, as the kernel says."""
-        self.clock = clock or SystemClock()
-        self.responder = PreciseResponder(
-            0,
-            TREE,
-            self.clock,
-            self.keys,
-            limit or RateLimit(client_rate=4, client_burst=40, total_rate=1000),
-            self.counters,
-            publish=self._publish,
-            publish_unstamped=self._publish,
-            collect_stamps=self._collect,
-            echo_ready=lambda _client: self.echo_ready,
-            hear_echoes=self._hear_echoes,
-            placement=lambda: 1,
-            loop_delay=lambda: self.loop_ns,
-            later=lambda delay, call: self.later.append((delay, call)),
-            reference=lambda: Reference(True, 2, 25_000, Leap.NONE, ""),
-            generation=lambda: 3,
+        self.echo: Any = SimpleNamespace(
+            ready=lambda _client: self.echo_ready, hear=self._hear_echoes, placement=1
         )
+        self.order: Any = SimpleNamespace(trusted=True)
+        self.loopback: Any = SimpleNamespace(delay_ns=lambda: self.loop_ns)
+        self.responder = PreciseResponder(self, self.keys, limit or self.limit)
         self._sequences = itertools.count(41)
 
-    def _publish(self, topic: str, payload: bytes) -> Transmit | None:
-        if not self.takes_data:
-            return None
-        self.published.append((topic, payload))
-        transmit = Transmit(time.time_ns())
-        self.unstamped.append((payload, transmit))
-        return transmit
-
-    def _collect(self) -> None:
-        while self.unstamped:
-            payload, transmit = self.unstamped.pop()
-            message = decode(payload)
+    def collect_stamps(self) -> None:
+        while self.transmits:
+            message = decode(self.published[-len(self.transmits)][1])
+            transmit = self.transmits.pop(0)
             if isinstance(message, Reply) and self.left_after_ns is not None:
                 transmit.kernel_ns = message.transmit_ns + self.left_after_ns
 
@@ -94,10 +58,9 @@ class Server:
         request = Request(changes.pop("server", 0), sequence, nonce, echo)
         topic = TREE.request(0, client)
         payload = self.keys.client(client).sign(request.body(), topic)
-        stamp = Stamp(time.time_ns() - 150 * US, Source.KERNEL)
-        fields = {"topic": topic, "payload": payload, "stamp": stamp, "retain": False, **changes}
-        self.responder.on_request(Arrival(properties=b"", **fields))
-        return request, stamp.realtime_ns
+        came = arrival(**{"topic": topic, "payload": payload, **changes})
+        self.responder.on_request(came)
+        return request, came.stamp.realtime_ns
 
     @property
     def reply(self) -> Reply:
@@ -112,11 +75,10 @@ class Server:
 
     def hear(self, *, last: bool, after_ns: int, **changes: Any) -> None:
         """Let the last reply come back, so long after it was stated."""
-        topic, payload = self.published[-1]
-        stamp = Stamp(self.reply.transmit_ns + after_ns, Source.KERNEL)
-        fields = {"topic": topic, "payload": payload, "stamp": stamp, "retain": False, **changes}
-        arrival = Arrival(properties=b"", **fields)
-        self.heard.append(lambda: self.responder.on_echo(arrival, last=last))
+        topic, payload, _ = self.published[-1]
+        stamp = Stamp(self.reply.transmit_ns + after_ns, StampSource.KERNEL)
+        came = arrival(**{"topic": topic, "payload": payload, "stamp": stamp, **changes})
+        self.heard.append(lambda: self.responder.on_echo(came, last=last))
         if last and self.tells_at_once:
             self._hear_echoes(True)
 
@@ -126,10 +88,6 @@ class Server:
             planned, self.later = sorted(self.later, key=lambda one: one[0]), []
             for _, call in planned:
                 call()
-
-    @property
-    def refused(self) -> dict[str, int]:
-        return dict(self.counters.refused)
 
 
 @pytest.fixture
@@ -142,10 +100,10 @@ def server() -> Server:
 
 def test_a_request_is_answered_on_the_clients_own_topic(server: Server) -> None:
     request, _ = server.ask()
-    assert [topic for topic, _ in server.published] == ["mqtick/r/0/kitchen"]
+    assert [topic for topic, _, _ in server.published] == ["mqtick/r/0/kitchen"]
     reply = server.reply
     assert (reply.server, reply.sequence, reply.generation) == (0, request.sequence, 3)
-    assert (reply.stratum, reply.leap, reply.receive_source) == (2, Leap.NONE, Source.KERNEL)
+    assert (reply.stratum, reply.leap, reply.receive_source) == (2, Leap.NONE, StampSource.KERNEL)
     assert 25_000 <= reply.root_distance_ns <= 25_025
 
 
@@ -159,8 +117,7 @@ def test_the_residence_is_from_the_kernels_stamp_to_the_stated_transmit_time(
 
 
 def test_the_served_clock_is_what_is_stated_not_the_hosts() -> None:
-    ahead = VirtualClock(VirtualClockSettings.starting_now(offset_ns=3600 * 10**9))
-    server = Server(clock=ahead)
+    server = Server(ahead_ns=3600 * 10**9)
     _, received_ns = server.ask()
     off = server.reply.receive_ns - received_ns - 3600 * 10**9
     assert abs(off) < 100 * US  # the conversion of a stamp is a bracketed read
@@ -170,7 +127,7 @@ def test_the_served_clock_is_what_is_stated_not_the_hosts() -> None:
 def test_replies_are_signed_for_the_client_and_this_request() -> None:
     server = Server(KEYS)
     server.ask(nonce=NONCE)
-    topic, payload = server.published[0]
+    topic, payload, _ = server.published[0]
     KEYS.client("kitchen").verify(payload, topic, NONCE)
     with pytest.raises(ValueError, match="tag"):
         KEYS.client("kitchen").verify(payload, topic, bytes(8))
@@ -183,16 +140,16 @@ def test_a_follow_up_says_when_the_reply_really_left(server: Server) -> None:
     request, _ = server.ask()
     assert [delay for delay, _ in server.later] == [3 * MS]
     server.wait()
-    topic, payload = server.published[-1]
+    topic, payload, _ = server.published[-1]
     assert topic == "mqtick/f/0/kitchen"
-    assert decode(payload) == FollowUp(0, request.sequence, 38_500, Source.KERNEL, 3)
+    assert decode(payload) == FollowUp(0, request.sequence, 38_500, StampSource.KERNEL, 3)
 
 
 def test_a_follow_up_is_bound_to_its_reply() -> None:
     server = Server(KEYS)
     server.ask()
     server.wait()
-    (_, reply), (topic, payload) = server.published
+    (_, reply, _), (topic, payload, _) = server.published
     KEYS.client("kitchen").verify(payload, topic, reply[-8:])
 
 
@@ -202,7 +159,7 @@ def test_without_the_kernels_stamp_the_follow_up_says_so(server: Server) -> None
     server.wait()
     message = decode(server.published[-1][1])
     assert isinstance(message, FollowUp)
-    assert message.correction_source == Source.USER
+    assert message.correction_source == StampSource.USER
     assert 0 <= (message.correction_ns or 0) < 50 * MS
 
 
@@ -212,7 +169,7 @@ def test_a_correction_that_does_not_fit_is_unknown(server: Server) -> None:
     server.wait()
     message = decode(server.published[-1][1])
     assert isinstance(message, FollowUp)
-    assert (message.correction_ns, message.correction_source) == (None, Source.NONE)
+    assert (message.correction_ns, message.correction_source) == (None, StampSource.NONE)
 
 
 # -- the echo --------------------------------------------------------------------------------------
@@ -237,9 +194,9 @@ def test_both_echoes_make_an_echo_message_instead_of_the_follow_up(echoing: Serv
         38_500,
         231_000,
         46_000,
-        Source.KERNEL,
-        Source.KERNEL,
-        Source.KERNEL,
+        StampSource.KERNEL,
+        StampSource.KERNEL,
+        StampSource.KERNEL,
         3,
         187_000,
         1,
@@ -284,53 +241,45 @@ def test_where_an_echo_is_missing_a_follow_up_goes_after_half_a_second(
     assert not echoing.tells_at_once
 
 
-def test_echoes_that_are_not_in_place_are_not_waited_for(server: Server) -> None:
-    server.ask(echo=True)
+@pytest.mark.parametrize(("ready", "wanted"), [(False, True), (True, False)])
+def test_echoes_that_are_not_in_place_or_not_wanted_are_not_waited_for(
+    server: Server, ready: bool, wanted: bool
+) -> None:
+    server.echo_ready = ready
+    server.ask(echo=wanted)
     server.hear(last=False, after_ns=231_000)
     server.hear(last=True, after_ns=277_000)
     server.wait()
     assert isinstance(decode(server.published[-1][1]), FollowUp)
 
 
-def test_who_wants_no_echo_gets_none(server: Server) -> None:
-    server.echo_ready = True
-    server.ask(echo=False)
-    server.wait()
-    assert isinstance(decode(server.published[-1][1]), FollowUp)
-
-
-def test_a_first_echo_that_shared_its_read_is_no_lower_bound(echoing: Server) -> None:
-    late = Stamp(echoing.reply.transmit_ns + 231_000, Source.USER)
-    echoing.hear(last=False, after_ns=0, stamp=late)
+@pytest.mark.parametrize(
+    ("first_ns", "source", "held", "reason"),
+    [
+        (231_000, StampSource.KERNEL, True, "echo-held"),
+        (231_000, StampSource.USER, False, "echo-shared-read"),
+        (300_000, StampSource.KERNEL, False, "echo-order"),
+    ],
+)
+def test_a_first_echo_that_is_no_lower_bound_is_counted_and_not_told(
+    echoing: Server, first_ns: int, source: StampSource, held: bool, reason: str
+) -> None:
+    stamp = Stamp(echoing.reply.transmit_ns + first_ns, source)
+    echoing.hear(last=False, after_ns=0, stamp=stamp, maybe_held=held)
     echoing.hear(last=True, after_ns=277_000)
     echoing.wait()
     assert isinstance(decode(echoing.published[-1][1]), FollowUp)
-    assert echoing.refused == {"echo-shared-read": 1}
+    assert echoing.refused == {reason: 1}
 
 
 def test_a_last_echo_that_shared_its_read_is_an_upper_bound_still(echoing: Server) -> None:
-    late = Stamp(echoing.reply.transmit_ns + 277_000, Source.USER)
+    late = Stamp(echoing.reply.transmit_ns + 277_000, StampSource.USER)
     echoing.hear(last=False, after_ns=231_000)
     echoing.hear(last=True, after_ns=0, stamp=late)
     echoing.wait()
     message = decode(echoing.published[-1][1])
     assert isinstance(message, Echo)
-    assert message.last_source == Source.USER
-
-
-def test_a_first_echo_that_may_have_been_held_back_is_no_lower_bound(echoing: Server) -> None:
-    echoing.hear(last=False, after_ns=231_000, maybe_held=True)
-    echoing.hear(last=True, after_ns=277_000)
-    echoing.wait()
-    assert echoing.refused == {"echo-held": 1}
-
-
-def test_a_last_echo_before_the_first_is_counted_and_not_told(echoing: Server) -> None:
-    echoing.hear(last=True, after_ns=231_000)
-    echoing.hear(last=False, after_ns=277_000)
-    echoing.wait()
-    assert isinstance(decode(echoing.published[-1][1]), FollowUp)
-    assert echoing.refused == {"echo-order": 1}
+    assert message.last_source == StampSource.USER
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -465,7 +414,7 @@ def test_all_clients_together_have_a_limit(server: Server) -> None:
 def test_a_request_that_arrived_in_the_future_or_long_ago_is_not_answered(
     server: Server, age_s: int
 ) -> None:
-    server.ask(stamp=Stamp(time.time_ns() - age_s * 10**9, Source.KERNEL))
+    server.ask(stamp=Stamp(time.time_ns() - age_s * 10**9, StampSource.KERNEL))
     assert server.published == []
     assert server.refused == {"residence": 1}
 
@@ -497,7 +446,7 @@ def test_a_request_that_is_replayed_is_answered_once() -> None:
     assert server.refused == {"replayed": 3}
     server.ask("garage", nonce=NONCE)
     server.wait()
-    assert [topic for topic, _ in server.published].count(TREE.reply(0, "kitchen")) == 1
+    assert [topic for topic, _, _ in server.published].count(TREE.reply(0, "kitchen")) == 1
     assert server.counters.done["replies"] == 2
 
 
@@ -507,5 +456,5 @@ def test_a_sequence_that_comes_twice_gets_each_time_a_reply_and_one_follow_up(
     server.ask(sequence=7)
     server.ask(sequence=7, nonce=NONCE)
     server.wait()
-    kinds = [type(decode(payload)) for _, payload in server.published]
+    kinds = [type(decode(payload)) for _, payload, _ in server.published]
     assert kinds == [Reply, Reply, FollowUp]

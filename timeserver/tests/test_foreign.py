@@ -7,60 +7,41 @@ westlab/IES-TCSTD-Plugfest; the payloads here are written by hand as theirs are.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from datetime import UTC, datetime
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.properties import decode_properties, encode_properties
-from mqtick.mqtt.stamps import Source, Stamp
-from mqtick.protocol.clocks import SystemClock
 from mqtick.timeserver.config import Settings
-from mqtick.timeserver.counters import Counters
 from mqtick.timeserver.foreign import ForeignFormats
-from mqtick.timeserver.rate import RateLimit
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import Stage, arrival
 
 REQUEST, SYN = "_1451.1.6/RRS/REQ", "_1451.1.6/BRSU/SYN"
 ALL = ("precise", "1451.1.6", "draft-2021")
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?")
 
 
-class Server:
-    def __init__(self, *, version_5: bool = True, rate: RateLimit | None = None, **keys: Any):
-        self.published: list[tuple[str, bytes, bytes]] = []
+class Server(Stage):
+    def __init__(self, *, version_5: bool = True, **keys: Any):
+        super().__init__()
         self.leading = True
-        self.takes_data = True
-        self.counters = Counters()
-        connection: Any = SimpleNamespace(version_5=version_5, publish=self._publish)
-        self.formats = ForeignFormats(
-            Settings(**{"name": "hall/clock", "formats": ALL, **keys}),
-            SystemClock(),
-            rate or RateLimit(client_rate=4, client_burst=40, total_rate=1000),
-            self.counters,
-            connection,
-            lambda: self.leading,
-        )
-
-    def _publish(self, topic: str, payload: bytes, properties: bytes = b"") -> object:
-        if not self.takes_data:
-            return None
-        self.published.append((topic, payload, properties))
-        return object()
+        self.connection.version_5 = version_5
+        settings = Settings(**{"name": "hall/clock", "formats": ALL, **keys})
+        self.formats = ForeignFormats(self, settings, self.limit, lambda: self.leading)
 
     def ask(
         self, topic: str, payload: bytes, properties: bytes = b"", *, retain: bool = False
     ) -> int:
         """Let a request arrive 150 us ago; returns its kernel stamp."""
-        stamp = Stamp(time.time_ns() - 150_000, Source.KERNEL)
-        self.formats.on_request(Arrival(topic, payload, stamp, retain, properties))
-        return stamp.realtime_ns
-
-    @property
-    def refused(self) -> dict[str, int]:
-        return dict(self.counters.refused)
+        came = arrival(topic, payload, properties=properties, retain=retain)
+        self.formats.on_request(came)
+        return came.stamp.realtime_ns
 
 
 @pytest.fixture

@@ -2,60 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from mqtick.mqtt.frames import Arrival
-from mqtick.mqtt.loop import Timer
-from mqtick.mqtt.stamps import Source, Stamp
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Leap, Time
-from mqtick.protocol.topics import TopicTree
+from mqtick.timeserver.announcement import GONE
 from mqtick.timeserver.claims import Claims
-from mqtick.timeserver.counters import Counters
 from mqtick.timeserver.election import Election
-from mqtick.timeserver.neighbours import GONE, Neighbours
+from mqtick.timeserver.neighbours import Neighbours
 
-TREE = TopicTree()
-KEYS = Keyring(fleet=(bytes(range(32)),))
-S = 1_000_000_000
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import KEYS, TREE, S, Stage, arrival
 
 
-class Server:
+class Server(Stage):
     """Number 5, connected just now."""
 
     def __init__(self, keys: Keyring | None = None) -> None:
-        self.keys = (keys or Keyring()).broadcast()
-        self.counters = Counters()
+        super().__init__(5, keys)
+        self.signs = self.keys.broadcast()
         self.election = Election(5, 3 * S)
-        self.claims = Claims(
-            5,
-            TREE.claim(5),
-            (keys or Keyring()).server(),
-            self.counters,
-            3 * S,
-            since=time.time_ns,
-            publish=lambda _topic, payload: self.asked.append(payload),
-            later=lambda delay_ns, call: Timer(delay_ns, call, precise=False),
-        )
-        self.asked: list[bytes] = []
-        self.neighbours = Neighbours(
-            TREE, self.keys, self.election, self.claims, self.counters, interval_ns=S
-        )
+        self.claims = Claims(self, self.keys.server(), 3 * S, since=time.time_ns)
+        self.neighbours = Neighbours(self, self.signs, self.election, self.claims, interval_ns=S)
 
     def message(self, number: int = 5, sequence: int = 900) -> bytes:
-        message = Time(number, sequence, time.time_ns(), None, 0, 1, Leap.NONE, Source.NONE, 3)
-        return self.keys.sign(message.body(), TREE.time(number))
+        message = Time(number, sequence, time.time_ns(), None, 0, 1, Leap.NONE, StampSource.NONE, 3)
+        return self.signs.sign(message.body(), TREE.time(number))
 
     def hear(self, payload: bytes, number: int = 5, *, retain: bool = False) -> None:
-        stamp = Stamp(time.time_ns(), Source.KERNEL)
-        self.neighbours.on_time(Arrival(TREE.time(number), payload, stamp, retain, b""))
+        self.neighbours.on_time(arrival(TREE.time(number), payload, retain=retain))
 
     def status(self, number: int, payload: bytes, own: bytes = b"ours") -> None:
-        stamp = Stamp(time.time_ns(), Source.KERNEL)
-        arrival = Arrival(TREE.status(number), payload, stamp, True, b"")
-        self.neighbours.on_status(arrival, own)
+        self.neighbours.on_status(arrival(TREE.status(number), payload, retain=True), own)
 
     @property
     def alive(self) -> list[int]:
@@ -78,15 +61,15 @@ def test_our_own_messages_are_known_when_they_come_back(server: Server) -> None:
         payload = server.message(sequence=sequence)
         server.neighbours.sent(payload)
         server.hear(payload)
-    assert (server.claims.strangers, server.asked) == (0, [])
+    assert (server.claims.strangers, server.published) == (0, [])
 
 
 def test_somebody_with_our_number_is_counted_and_asked_who_it_is(server: Server) -> None:
     for _ in range(3):
         server.hear(server.message())
     assert server.claims.strangers == 3
-    assert server.counters.refused == {"number-in-use": 3}
-    assert len(server.asked) == 1
+    assert server.refused == {"number-in-use": 3}
+    assert len(server.published) == 1
     assert not server.claims.standing_by
 
 
@@ -107,29 +90,29 @@ def test_who_has_no_key_is_not_even_asked(keys: Keyring) -> None:
     server, stranger = Server(KEYS), Server(keys)
     for number in (5, 2):
         server.hear(stranger.message(number), number)
-    assert server.asked == []
+    assert server.published == []
     assert server.alive == []
-    assert sum(server.counters.refused.values()) == 2
-    assert set(server.counters.refused) <= {"tag", "unsigned"}
+    assert sum(server.refused.values()) == 2
+    assert set(server.refused) <= {"tag", "unsigned"}
 
 
 def test_a_message_of_another_servers_topic_is_nobodys() -> None:
     server = Server(KEYS)
     server.hear(server.message(2), 5)
     assert server.alive == []
-    assert server.counters.refused == {"server": 1}
+    assert server.refused == {"server": 1}
 
 
 def test_retained_time_is_no_sign_of_life(server: Server) -> None:
     server.hear(server.message(2), 2, retain=True)
     assert server.alive == []
-    assert server.counters.refused == {"retained": 1}
+    assert server.refused == {"retained": 1}
 
 
 @pytest.mark.parametrize("payload", [b"", b"now", b"\x11" + bytes(30), b"\xff" * 32], ids=repr)
 def test_what_is_no_time_message_is_counted(server: Server, payload: bytes) -> None:
     server.hear(payload)
-    assert sum(server.counters.refused.values()) == 1
+    assert sum(server.refused.values()) == 1
 
 
 # -- statuses --------------------------------------------------------------------------------------
@@ -158,6 +141,5 @@ def test_our_own_status_is_noticed_when_somebody_overwrote_it(server: Server) ->
 
 
 def test_a_status_topic_that_is_none_is_counted(server: Server) -> None:
-    stamp = Stamp(0, Source.USER)
-    server.neighbours.on_status(Arrival("mqtick/s/0500", GONE, stamp, True, b""), b"")
-    assert server.counters.refused == {"topic": 1}
+    server.neighbours.on_status(arrival("mqtick/s/0500", GONE, retain=True), b"")
+    assert server.refused == {"topic": 1}

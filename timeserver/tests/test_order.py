@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mqtick.mqtt.frames import Arrival
-from mqtick.mqtt.stamps import Source, Stamp
+from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.timeserver.order import OrderProbe
 
 TOPIC = "mqtick/o/0/order1"
@@ -37,7 +37,9 @@ class Broker:
         self.calls.append(call)
         return SimpleNamespace(cancel=lambda: None)
 
-    def deliver(self, order: Sequence[str], source: Source = Source.KERNEL, held: str = "") -> None:
+    def deliver(
+        self, order: Sequence[str], source: StampSource = StampSource.KERNEL, held: str = ""
+    ) -> None:
         """Deliver the last message in this order, then let the next one be sent."""
         now_ns = time.time_ns()
         for place, who in enumerate(order):
@@ -119,14 +121,14 @@ def test_one_message_out_of_order_now_and_then_is_forgiven(broker: Broker) -> No
 
 def test_stamps_that_are_not_the_kernels_decide_nothing(broker: Broker) -> None:
     for _ in range(20):
-        broker.deliver(RIGHT, Source.USER)
+        broker.deliver(RIGHT, StampSource.USER)
     assert broker.probe.says == "unknown"
 
 
 def test_messages_of_others_and_retained_ones_decide_nothing(broker: Broker) -> None:
     for payload, retain in ((b"forged!!", False), (broker.sent[-1], True)):
         for place, who in enumerate(("own", "first", "last")):
-            stamp = Stamp(place, Source.KERNEL)
+            stamp = Stamp(place, StampSource.KERNEL)
             broker.probe.arrived(who, Arrival(TOPIC, payload, stamp, retain, b""))
     assert broker.probe.says == "unknown"
 

@@ -6,8 +6,10 @@ import contextlib
 import importlib.metadata
 import itertools
 import json
+import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -19,10 +21,11 @@ from typing import Any
 
 import pytest
 
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Leap, Request, Time
+from mqtick.service import StatusFile
 from mqtick.timeserver import Settings, cli
 from mqtick.timeserver.settings_check import open_doors
 
@@ -48,26 +51,19 @@ def states(node: PlainNode, number: int = 0) -> list[str]:
 
 
 @pytest.mark.slow
-def test_terminated_it_says_goodbye_and_ends_well(broker: Mosquitto, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_it_says_goodbye_or_its_last_will_does(
+    broker: Mosquitto, tmp_path: Path, killed: bool
+) -> None:
     with (
         PlainNode(broker.port, "mqtick/#") as node,
         Program(broker.url, tmp_path / "a", "--interval-s", "0.2") as server,
     ):
         node.until(lambda: states(node))
-        assert server.terminate() == 0
-        node.until(lambda: states(node)[-1] == "gone")
-    with PlainNode(broker.port, "mqtick/s/0") as late:
-        late.until(lambda: states(late) == ["gone"])
-
-
-@pytest.mark.slow
-def test_killed_its_last_will_says_that_it_is_gone(broker: Mosquitto, tmp_path: Path) -> None:
-    with (
-        PlainNode(broker.port, "mqtick/#") as node,
-        Program(broker.url, tmp_path / "a", "--interval-s", "0.2") as server,
-    ):
-        node.until(lambda: states(node))
-        server.process.kill()
+        if killed:
+            server.process.kill()
+        else:
+            assert server.terminate() == 0
         node.until(lambda: states(node)[-1] == "gone")
     with PlainNode(broker.port, "mqtick/s/0") as late:
         late.until(lambda: states(late) == ["gone"])
@@ -203,32 +199,35 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
     assert "is the program running?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--number", "3", "--prefix", "a/b/c/d/e/f/g/h/i/j/k/l/m"], "is not a topic prefix"),
-        (["--broker", "mqtt://user:secret@host"], "put it in a file"),
-        (["--broker", "http://host"], "use one of mqtt://"),
-        (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
-        (["--prefix", "a/+"], "is not a topic prefix"),
-        (["--formats", ""], "formats is empty, so nothing would be served"),
-        (
-            ["--metrics-listen", "127.0.0.1:80x"],
-            "metrics_listen: '127.0.0.1:80x' is not an address",
-        ),
-        (["--name", "hall/#", "--formats", "1451.1.6"], "wildcard"),
-        (["--virtual-clock", "offset=1"], "says nothing about a virtual clock"),
-        (["--broker", "mqtts://host", "--ca-file", "/etc/hostname"], "TLS cannot be set up"),
-    ],
-)
-def test_a_wrong_use_is_answered_with_a_sentence(
+WRONG: list[tuple[list[str], str]] = [
+    (["--number", "3", "--prefix", "a/b/c/d/e/f/g/h/i/j/k/l/m"], "is not a topic prefix"),
+    (["--broker", "mqtt://user:secret@host"], "put it in a file"),
+    (["--broker", "http://host"], "use one of mqtt://"),
+    (["--keys-file", "/nowhere/keys"], "/nowhere/keys"),
+    (["--prefix", "a/+"], "is not a topic prefix"),
+    (["--formats", ""], "formats is empty, so nothing would be served"),
+    (
+        ["--metrics-listen", "127.0.0.1:80x"],
+        "metrics_listen: '127.0.0.1:80x' is not an address",
+    ),
+    (["--name", "hall/#", "--formats", "1451.1.6"], "wildcard"),
+    (["--virtual-clock", "offset=1"], "says nothing about a virtual clock"),
+    (["--broker", "mqtts://host", "--ca-file", "/etc/hostname"], "TLS cannot be set up"),
+]
+# The files of TLS, which come last, are read at the start only.
+ASKED = [([], *row) for row in WRONG] + [(["--check-config"], *row) for row in WRONG[:-1]]
+
+
+@pytest.mark.parametrize(("asked", "flags", "sentence"), ASKED)
+def test_a_start_and_the_check_of_the_configuration_refuse_the_same_with_a_sentence(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     flags: list[str],
     sentence: str,
+    asked: list[str],
 ) -> None:
     try:
-        code: object = cli.main([*flags, "--state-folder", str(tmp_path)])
+        code: object = cli.main([*asked, *flags, "--state-folder", str(tmp_path)])
     except SystemExit as ended:  # a flag that is refused when it is read
         code = ended.code
     assert code in (1, 2)
@@ -238,14 +237,22 @@ def test_a_wrong_use_is_answered_with_a_sentence(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    "flags", [["--formats", ""], ["--metrics-listen", "127.0.0.1:80x"], ["--prefix", "a/+"]]
-)
-def test_what_a_start_would_refuse_the_check_of_the_configuration_refuses(
-    flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["--check-config", *flags]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+@pytest.mark.parametrize("words", [["status", "--json"], ["--help-settings"]])
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, words: list[str]) -> None:
+    StatusFile(tmp_path / "status.json", "mqtick-timeserver").write({"state": "synchronised"})
+    folder = ["--state-folder", str(tmp_path)] if words[0] == "status" else []
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "mqtick.timeserver.cli", *words, *folder],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writer)
+    assert (done.stderr, done.returncode) == ("", 0)
 
 
 # -- open doors ------------------------------------------------------------------------------------
@@ -355,7 +362,7 @@ def test_a_forger_with_the_key_of_the_broadcast_does_not_stop_a_server_that_conn
     def forge() -> None:
         for sequence in itertools.count(1_000_000):
             stated_ns = time.time_ns()
-            body = Time(0, sequence, stated_ns, 0, 0, 1, Leap.NONE, Source.KERNEL, 7).body()
+            body = Time(0, sequence, stated_ns, 0, 0, 1, Leap.NONE, StampSource.KERNEL, 7).body()
             node.say("mqtick/t/0", ring.broadcast().sign(body, "mqtick/t/0"))
             if end.wait(0.1):
                 return

@@ -32,7 +32,7 @@ pytestmark = [
 SOCK_SAMPLE = struct.Struct("@qqdiiii")  # struct sock_sample of chrony's refclock_sock.c, 64 bits
 
 
-class Reference:
+class RefClock:
     """A reference clock for chronyd: the host's own clock, said to be right."""
 
     def __init__(self, rig: ChronydRig) -> None:
@@ -61,10 +61,10 @@ class Reference:
 
 
 @pytest.fixture
-def reference(chronyds: Callable[[], ChronydRig]) -> Iterator[Reference]:
+def reference(chronyds: Callable[[], ChronydRig]) -> Iterator[RefClock]:
     if struct.calcsize("l") != 8:
         pytest.skip("the sample's layout here is that of 64-bit machines")
-    made = Reference(chronyds())
+    made = RefClock(chronyds())
     yield made
     made.close()
 
@@ -87,7 +87,7 @@ def test_a_chronyd_that_is_not_there_vouches_for_nothing() -> None:
 
 @pytest.mark.slow
 def test_a_synchronised_chronyd_gives_stratum_leap_and_root_distance(
-    tmp_path: Path, reference: Reference
+    tmp_path: Path, reference: RefClock
 ) -> None:
     command = reference.rig.command_socket
     reference.until(lambda: from_chronyd(command).synchronised)
@@ -115,7 +115,7 @@ def test_a_synchronised_chronyd_gives_stratum_leap_and_root_distance(
 
 @pytest.mark.parametrize("leap", [Leap.NONE, Leap.INSERT, Leap.DELETE])
 def test_a_leap_second_that_chronyd_announces_is_announced(
-    reference: Reference, monkeypatch: pytest.MonkeyPatch, leap: Leap
+    reference: RefClock, monkeypatch: pytest.MonkeyPatch, leap: Leap
 ) -> None:
     # chronyd itself would do so on the last days of June and December only.
     reference.until(lambda: from_chronyd(reference.rig.command_socket).synchronised)

@@ -22,25 +22,6 @@ def test_a_deadline_is_the_next_whole_multiple_of_the_interval(now: int, interva
     assert now < deadline <= now + interval
 
 
-@given(instants, intervals)
-def test_after_a_deadline_comes_the_next_one_and_not_the_same_again(
-    now: int, interval: int
-) -> None:
-    first = next_deadline_ns(now, interval)
-    assert next_deadline_ns(first, interval) == first + interval
-
-
-def test_lateness_never_adds_up() -> None:
-    deadline, late = next_deadline_ns(NOW, S), 300 * MS
-    for _ in range(10):
-        deadline = next_deadline_ns(deadline + late, S)
-    assert deadline == NOW + 11 * S
-
-
-def test_all_servers_with_the_same_interval_speak_at_the_same_time() -> None:
-    assert next_deadline_ns(NOW + 1, S) == next_deadline_ns(NOW + 999 * MS, S)
-
-
 def test_lateness_is_counted_from_the_deadline() -> None:
     lateness = Lateness()
     for late_us in (100, 300, 200):

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.checks import Link
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Claim, Leap, Time
 from mqtick.service import Status, StatusError
@@ -126,7 +127,7 @@ def test_the_running_server_is_judged_by_its_own_status(
 # -- what the broker says --------------------------------------------------------------------------
 
 OURS, THEIRS = Claim(0, 7, 1, bytes(8)), Claim(0, 8, 2, bytes(8))
-TIME = Time(1, 1, 1, None, 0, 2, Leap.UNSYNCHRONISED, Source.NONE, 1)
+TIME = Time(1, 1, 1, None, 0, 2, Leap.UNSYNCHRONISED, StampSource.NONE, 1)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ TIME = Time(1, 1, 1, None, 0, 2, Leap.UNSYNCHRONISED, Source.NONE, 1)
 def test_the_number_is_judged(
     status: dict[str, Any], holders: list[Claim], count: int, expected: list[str]
 ) -> None:
-    heard = Heard("mqtt://b:1883", listened_s=3.0)
+    heard = Heard(Link("mqtt://b:1883"), listened_s=3.0)
     heard.holders = {claim.lot: claim for claim in holders}
     heard.counts[0] = count
     found = list(doctor.check_number(heard, Settings(), status))
@@ -155,7 +156,7 @@ def test_the_number_is_judged(
 
 
 def test_other_servers_are_listed_and_what_was_refused_is_a_remark() -> None:
-    heard = Heard("mqtt://b:1883")
+    heard = Heard(Link("mqtt://b:1883"))
     heard.times = {0: replace(TIME, server=0), 1: TIME}
     (found,) = doctor.check_others(heard, 0)
     assert found.value == "1 (stratum 2, not synchronised)"

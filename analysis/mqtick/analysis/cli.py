@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from mqtick.analysis.captures.naming import NamingError
 from mqtick.analysis.commands import compare, report
 from mqtick.analysis.load import LoadError
-from mqtick.analysis.runs.run_folder import RunFolderError
-from mqtick.analysis.signals.capture import CaptureError
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, carry_out, make_parser
 
 __all__ = ["main"]

@@ -14,8 +14,8 @@ from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
 from mqtick.analysis.readers.registry import HEAD_OCTETS
 from mqtick.analysis.runs.from_run import measurement_from_run
-from mqtick.analysis.runs.run_folder import load_run
-from mqtick.analysis.signals.capture import CaptureError
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.run_folder import load_run
 
 __all__ = ["LoadError", "load"]
 

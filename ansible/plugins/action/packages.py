@@ -1,4 +1,4 @@
-"""Action of ``mqtick.fleet.packages``: for a host without Internet, brings the packages along."""
+"""Action of `mqtick.fleet.packages`: for a host without Internet, brings the packages along."""
 
 from __future__ import annotations
 
@@ -34,35 +34,34 @@ class ActionModule(ActionBase):
         listed = self._module(options | {"state": "listed"}, task_vars)
         if listed.get("failed"):
             return listed
+        restores = options.get("state") == "restored"
+        wanted = listed["to_restore"] if restores else options.get("names") or []
         installed = debian.installed_packages(listed["listing"])
-        wanted = options.get("names") or []
-        if options.get("state") == "restored":
-            wanted = listed["to_restore"]
-        try:
-            files = self._choose(options, wanted, installed)
-        except (debian.DebianError, wheelhouse_index.WheelhouseError) as error:
-            raise AnsibleActionFail(str(error)) from None
-        if self._task.check_mode or not files:
-            return self._module(options, task_vars)
-        folder = self._connection._shell.tmpdir
-        there = [
-            self._transfer_file(str(path), self._connection._shell.join_path(folder, path.name))
-            for path in files
-        ]
-        self._fixup_perms2([folder, *there])
-        return self._module(options | {"files": there}, task_vars)
-
-    def _choose(
-        self, options: dict[str, Any], wanted: list[str], installed: dict[str, debian.Package]
-    ) -> list[Path]:
-        """Return which packages of the wheelhouse the host needs."""
         missing = [name for name in wanted if name not in installed]
         if not missing:
-            return []
+            return self._module(options, task_vars)
         folder, target = Path(options["wheelhouse"]), options["target"]
-        cached = debian.cached_packages(wheelhouse_index.debs(folder, target))
-        chosen = debian.to_install(missing, installed, cached)
-        return [wheelhouse_index.deb_path(folder, target, package.file) for package in chosen]
+        try:
+            debs = {deb["file"]: deb for deb in wheelhouse_index.debs(folder, target)}
+            index = wheelhouse_index.packages_file(debs.values())
+            asked = {"state": "listed", "names": missing, "index": index}
+            chosen = self._module(options | asked, task_vars)
+            if chosen.get("failed"):
+                return chosen
+            files = [wheelhouse_index.deb_path(folder, target, debs[f]) for f in chosen["needed"]]
+        except wheelhouse_index.WheelhouseError as error:
+            raise AnsibleActionFail(str(error)) from None
+        if self._task.check_mode:
+            return self._module(options, task_vars)
+        there_folder = self._connection._shell.tmpdir
+        there = [
+            self._transfer_file(
+                str(path), self._connection._shell.join_path(there_folder, path.name)
+            )
+            for path in files
+        ]
+        self._fixup_perms2([there_folder, *there])
+        return self._module(options | {"files": there}, task_vars)
 
     def _module(self, options: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         result: dict[str, Any] = self._execute_module(

@@ -1,4 +1,4 @@
-"""Action ``mqtick.fleet.show``: text on the terminal exactly as it is, and into a file."""
+"""Action `mqtick.fleet.show`: text on the terminal exactly as it is, and into a file."""
 
 from __future__ import annotations
 

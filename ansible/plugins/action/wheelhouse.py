@@ -1,4 +1,4 @@
-"""Action ``mqtick.fleet.wheelhouse``: choose a host's wheels, and check them before copying."""
+"""Action `mqtick.fleet.wheelhouse`: choose a host's wheels, and check them before copying."""
 
 from __future__ import annotations
 

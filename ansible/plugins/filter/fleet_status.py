@@ -1,4 +1,4 @@
-"""Filters of the playbook ``status``: from what hosts said to a table, as text, JSON and a page."""
+"""Filters of the playbook `status`: from what hosts said to a table, as text, JSON and a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filter ``mqtick.fleet.toml``: a dictionary as the text of a TOML file."""
+"""Filter `mqtick.fleet.toml`: a dictionary as the text of a TOML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters of the playbook ``upgrade``: who goes together, and whether the time became worse."""
+"""Filters of the playbook `upgrade`: who goes together, and whether the time became worse."""
 
 from __future__ import annotations
 

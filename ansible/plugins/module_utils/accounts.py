@@ -157,19 +157,13 @@ _FORMATS_SERVER = {
         "write L/TIME/SRS",
     ),
 }
-_FORMATS_EVERYBODY = {
-    "1451.1.6": (
-        "read _1451.1.6/BRSU/SYN",
-        "write _1451.1.6/RRS/REQ",
-        "read _1451.1.6/RRS/#",
-    ),
-    "draft-2021": (
-        "read L/TIME/SYN",
-        "read L/TIME/FUP",
-        "write L/TIME/SRQ",
-        "read L/TIME/SRS",
-    ),
-}
+_OTHER_SIDE = {"read": "write", "write": "read"}
+
+
+def _for_everybody(rights: Iterable[str]) -> list[str]:
+    """Return what everybody else may do with the topics of a format: the other side of it."""
+    words = (right.split(" ", 1) for right in rights)
+    return [f"{_OTHER_SIDE[access]} {topic}" for access, topic in words]
 
 
 def access_list(
@@ -224,6 +218,6 @@ def access_list(
         lines += ["", f"user {name}", *(f"topic {right}" for right in rights)]
     everybody = [*_EVERYBODY, *(_EXPERIMENTS_EVERYBODY if experiments else ())]
     for name in foreign:
-        everybody += _FORMATS_EVERYBODY[name]
+        everybody += _for_everybody(_FORMATS_SERVER[name])
     lines += ["", *(f"pattern {right}" for right in filled(everybody))]
     return "\n".join(lines).lstrip("\n") + "\n"

@@ -1,4 +1,4 @@
-"""What chronyd itself says of a host's clock, from ``chronyc -c``.
+"""What chronyd itself says of a host's clock, from `chronyc -c`.
 
 Signs: field 5 of tracking, the system time, is positive when the clock is slow, so it is *reference
 minus local* as everywhere here. The fields of `sources` that count the other way are not used.

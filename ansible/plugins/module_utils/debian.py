@@ -1,16 +1,17 @@
-"""Which Debian packages a host without Internet needs: versions, relations, and what follows.
+"""Debian packages of a host: what apt says of them, and which of them are there only for us.
 
-The order of versions and the grammar of relations are those of Debian's policy, sections 5.6.12
-and 7.1. What apt would do is not repeated: apt itself decides on the host, from the files that it
-gets. Here is decided which files that are.
+What apt would do is not repeated: apt itself decides on the host, also which packages of the
+wheelhouse a host without Internet needs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from itertools import zip_longest
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
 
 QUERY = (
     "${db:Status-Status}\t${Package}\t${Version}\t${Architecture}\t${Provides}\t${Pre-Depends}\t"
@@ -18,180 +19,77 @@ QUERY = (
 )
 # What is half done counts as there: the next run finishes it.
 ABSENT = ("not-installed", "config-files")
-RELATION = re.compile(
-    r"\s*(?P<name>[a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*"
-    r"(?:\(\s*(?P<operator><<|<=|=|>=|>>)\s*(?P<version>[^\s)]+)\s*\))?\s*"
-)
-ALLOWED = {"<<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">>": (1,)}
+NAME = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)")
 
 
 class DebianError(Exception):
     """The packages cannot be chosen, and why."""
 
 
-# ---- versions -----------------------------------------------------------------------------------
-def _order(character: str) -> int:
-    """Return the rank of a character that is no digit: ~ before the end, letters before others."""
-    if character == "~":
-        return -1
-    return ord(character) + (0 if character.isalpha() else 256)
-
-
-def _compare_parts(left: str, right: str) -> int:
-    """Compare upstream versions or revisions."""
-    parts = re.compile(r"(\D*)(\d*)")
-    for (text, number), (other_text, other_number) in zip_longest(
-        parts.findall(left), parts.findall(right), fillvalue=("", "")
-    ):
-        for one, other in zip_longest(map(_order, text), map(_order, other_text), fillvalue=0):
-            if one != other:
-                return -1 if one < other else 1
-        if int(number or 0) != int(other_number or 0):
-            return -1 if int(number or 0) < int(other_number or 0) else 1
-    return 0
-
-
-def compare_versions(left: str, right: str) -> int:
-    """Return -1, 0 or 1, as the left version is lower than, equal to or higher than the right."""
-
-    def split(version: str) -> tuple[int, str, str]:
-        epoch, colon, rest = version.partition(":")
-        if not colon:
-            epoch, rest = "0", version
-        upstream, _, revision = rest.rpartition("-") if "-" in rest else (rest, "", "")
-        return int(epoch), upstream, revision
-
-    (epoch, upstream, revision), (other_epoch, other, other_revision) = split(left), split(right)
-    if epoch != other_epoch:
-        return -1 if epoch < other_epoch else 1
-    return _compare_parts(upstream, other) or _compare_parts(revision, other_revision)
-
-
 # ---- packages -----------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Relation:
-    """One alternative of a dependency."""
+def relations(text: str) -> list[list[str]]:
+    """Parse a field such as Depends: all of the list are needed, of each one alternative.
 
-    name: str
-    operator: str = ""
-    version: str = ""
-
-    def allows(self, version: str) -> bool:
-        """Tell whether a version satisfies it."""
-        if not self.operator:
-            return True
-        return compare_versions(version, self.version) in ALLOWED[self.operator]
-
-
-def relations(text: str) -> list[list[Relation]]:
-    """Parse a field such as Depends: all of the list are needed, of each one alternative."""
-    found = []
-    for clause in filter(str.strip, text.split(",")):
-        alternatives = [RELATION.fullmatch(one) for one in clause.split("|")]
-        found.append(
-            [Relation(one["name"], one["operator"] or "", one["version"] or "")
-             for one in alternatives if one]
-        )  # fmt: skip
-    return found
+    Versions are left out: what is installed satisfies what is installed.
+    """
+    clauses = [map(NAME.match, clause.split("|")) for clause in text.split(",")]
+    found = [[one[1] for one in clause if one] for clause in clauses]
+    return [names for names in found if names]
 
 
 @dataclass
 class Package:
-    """An installed package, or one that could be."""
+    """An installed package: what it is called, also by what it provides, and what it needs."""
 
-    name: str
-    version: str
-    provides: list[Relation]
-    needs: list[list[Relation]]
-    file: dict[str, object] = field(default_factory=dict)
+    names: frozenset[str]
+    needs: list[list[str]]
 
-    def satisfies(self, relation: Relation) -> bool:
-        """Tell whether it is what a relation asks for."""
-        if self.name == relation.name and relation.allows(self.version):
-            return True
-        return any(
-            one.name == relation.name
-            and (not relation.operator or (one.version and relation.allows(one.version)))
-            for one in self.provides
-        )
-
-
-def _package(name: str, version: str, provides: str, *needs: str) -> Package:
-    offered = [one for clause in relations(provides) for one in clause]
-    return Package(name, version, offered, [clause for text in needs for clause in relations(text)])
+    def satisfies(self, alternatives: Iterable[str]) -> bool:
+        """Tell whether it is one of the alternatives of a dependency."""
+        return not self.names.isdisjoint(alternatives)
 
 
 def installed_packages(told: str) -> dict[str, Package]:
-    """Read what ``dpkg-query --show --showformat QUERY`` printed."""
+    """Read what `dpkg-query --show --showformat QUERY` printed."""
     found = {}
     for line in told.splitlines():
-        status, name, version, _, provides, *needs = line.split("\t")
+        status, name, _, _, provides, *needs = line.split("\t")
         if status not in ABSENT:
-            found[name] = _package(name, version, provides, *needs)
+            offered = (one for names in relations(provides) for one in names)
+            wanted = [names for text in needs for names in relations(text)]
+            found[name] = Package(frozenset((name, *offered)), wanted)
     return found
 
 
-def cached_packages(debs: Iterable[dict[str, object]]) -> dict[str, Package]:
-    """Read the entries of the wheelhouse's index."""
-    found = {}
-    for deb in debs:
-        text = {key: str(value) for key, value in deb.items()}
-        package = _package(
-            text["package"], text["version"], text["provides"], text["pre_depends"], text["depends"]
+# ---- what a host without Internet needs ---------------------------------------------------------
+def files_needed(
+    wanted: Iterable[str], index: str, run: Callable[..., CompletedProcess[str]], more: str = ""
+) -> list[str]:
+    """Let apt choose which files of an index make this host have the wanted packages.
+
+    Nothing changes: apt gets folders of its own, and `index` is its only source. `run` runs a
+    command with variables of its environment; `more` are lines for apt's configuration. Raises
+    DebianError with apt's words.
+    """
+    with tempfile.TemporaryDirectory(prefix="mqtick-") as name:
+        folder = Path(name)
+        for part in ("lists", "archives"):
+            (folder / part / "partial").mkdir(parents=True)
+        (folder / "Packages").write_text(index)
+        (folder / "sources").write_text(f"deb [trusted=yes] file:{folder} ./\n")
+        (folder / "apt.conf").write_text(
+            'Dir::Etc::main "/dev/null"; Dir::Etc::parts "/dev/null";\n'
+            f'Dir::Etc::sourcelist "{folder}/sources"; Dir::Etc::sourceparts "/dev/null";\n'
+            f'Dir::State::lists "{folder}/lists"; Dir::Cache::archives "{folder}/archives";\n'
+            'Dir::Cache::pkgcache ""; Dir::Cache::srcpkgcache ""; APT::Sandbox::User "root";\n'
+            f'Acquire::Languages "none"; APT::Install-Recommends "false";\n{more}'
         )
-        package.file = deb
-        found[package.name] = package
-    return found
-
-
-def to_install(
-    wanted: Iterable[str], installed: dict[str, Package], cached: dict[str, Package]
-) -> list[Package]:
-    """Return the cached packages that make a host have the wanted ones, and what these need."""
-    host = dict(installed)
-    chosen: dict[str, Package] = {}
-
-    def take(package: Package) -> None:
-        host[package.name] = chosen[package.name] = package
-        waiting.append(package)
-
-    def is_met(alternatives: list[Relation]) -> bool:
-        return any(one.satisfies(relation) for relation in alternatives for one in host.values())
-
-    waiting: list[Package] = []
-    for name in wanted:
-        if name in host:
-            continue
-        if name not in cached:
-            raise DebianError(
-                f"the wheelhouse has no Debian package '{name}' for this kind of host, and the "
-                f"host has none: it has {', '.join(sorted(cached)) or 'none at all'}"
-            )
-        take(cached[name])
-    while waiting:
-        package = waiting.pop()
-        for alternatives in package.needs:
-            if is_met(alternatives):
-                continue
-            offers = [one for relation in alternatives for one in cached.values()
-                      if one.satisfies(relation)]  # fmt: skip
-            if not offers:
-                text = " or ".join(
-                    f"{one.name} {one.operator} {one.version}".strip() for one in alternatives
-                )
-                raise DebianError(
-                    f"{package.name} needs {text}, which neither host nor wheelhouse has"
-                )
-            take(offers[0])
-        # What is bound to the exact version of something that changes has to change with it.
-        for other in list(host.values()):
-            if other.name in installed and other.name not in chosen and other.name in cached:
-                broken = [
-                    one for one in other.needs if any(part.name == package.name for part in one)
-                ]
-                if not all(map(is_met, broken)):
-                    take(cached[other.name])
-    return [chosen[name] for name in sorted(chosen)]
+        for command in (("update",), ("install", "--yes", "--print-uris", *wanted)):
+            done = run("apt-get", "-q", *command, APT_CONFIG=f"{folder}/apt.conf")
+            if done.returncode != 0:
+                words = map(str.strip, (done.stdout + done.stderr).splitlines())
+                raise DebianError(" ".join(x for x in words if "Depends:" in x or x[:2] == "E:"))
+    return [line.split()[1] for line in done.stdout.splitlines() if line.startswith("'")]
 
 
 # ---- what apt says ------------------------------------------------------------------------------
@@ -236,8 +134,7 @@ def words_of_apt(words: str) -> str:
 # ---- what may go, and what to take away again ---------------------------------------------------
 def time_daemons(installed: dict[str, Package]) -> set[str]:
     """Return which packages steer the clock: they exclude each other."""
-    kind = Relation("time-daemon")
-    return {name for name, package in installed.items() if package.satisfies(kind)}
+    return {name for name, package in installed.items() if package.satisfies(["time-daemon"])}
 
 
 def with_transitional(going: set[str], installed: dict[str, Package]) -> set[str]:
@@ -247,9 +144,9 @@ def with_transitional(going: set[str], installed: dict[str, Package]) -> set[str
     """
     going = set(going)
 
-    def is_lost(alternatives: list[Relation]) -> bool:
+    def is_lost(alternatives: list[str]) -> bool:
         def gives(name: str) -> bool:
-            return any(map(installed[name].satisfies, alternatives))
+            return installed[name].satisfies(alternatives)
 
         return any(map(gives, going)) and not any(map(gives, installed.keys() - going))
 
@@ -285,14 +182,13 @@ def only_for_us(added: set[str], installed: dict[str, Package]) -> list[str]:
     unwanted = {name: installed[name] for name in added if name in installed}
     rest = [package for name, package in installed.items() if name not in unwanted]
     while rest:
-        package = rest.pop()
-        for alternatives in package.needs:
+        for alternatives in rest.pop().needs:
             givers = [
-                one
-                for relation in alternatives
-                for one in installed.values()
-                if one.satisfies(relation)
+                name
+                for wanted in alternatives
+                for name, one in installed.items()
+                if one.satisfies([wanted])
             ]
-            if givers and all(one.name in unwanted for one in givers):
-                rest.append(unwanted.pop(givers[0].name))
+            if givers and all(name in unwanted for name in givers):
+                rest.append(unwanted.pop(givers[0]))
     return sorted(unwanted)

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["RefusedError", "replace_file"]
+__all__ = ["RefusedError", "alone_in", "replace_file", "write_whole"]
 
 
 class RefusedError(Exception):
@@ -44,27 +44,41 @@ def alone_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def replace_file(path: Path, octets: bytes, command: str, finish: Callable[[str], object]) -> None:
-    """Put octets in the place of what is at a path.
+def write_whole(
+    path: Path, octets: bytes, finish: Callable[[str], object] = lambda _draft: None
+) -> None:
+    """Put octets in the place of what is at a path; only who is alone in its folder may call it.
 
-    They are written beside it, for nobody else to read; `command`, if there is one, has to take
-    that draft, and `finish` gives it its owner and mode before it gets its name. Raises OSError or
-    RefusedError, and has then changed nothing but folders that were missing. The draft always has
-    the same name, so that one that a killed run has left, which may hold keys, goes with the next.
+    They are written beside it, for nobody else to read; `finish` has to take that draft before it
+    gets its name. The draft always has the same name, so that one that a killed run has left, which
+    may hold keys, goes with the next.
     """
-    make_folder(path.parent)
     draft = path.with_name(f".{path.name}.new")
-    with alone_in(path.parent):
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as writing:
+            writing.write(octets)
+            writing.flush()
+            os.fsync(handle)
+        finish(str(draft))
+        os.replace(draft, path)
+    finally:
         draft.unlink(missing_ok=True)
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as writing:
-                writing.write(octets)
-                writing.flush()
-                os.fsync(handle)
-            if command:
-                check(command, str(draft))
-            finish(str(draft))
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, octets: bytes, command: str, finish: Callable[[str], object]) -> None:
+    """Put octets in the place of what is at a path, whoever else does so at the same time.
+
+    `command`, if there is one, has to take the draft, and `finish` gives it its owner and mode.
+    Raises OSError or RefusedError, and has then changed nothing but folders that were missing.
+    """
+
+    def prepare(draft: str) -> None:
+        if command:
+            check(command, draft)
+        finish(draft)
+
+    make_folder(path.parent)
+    with alone_in(path.parent):
+        write_whole(path, octets, prepare)

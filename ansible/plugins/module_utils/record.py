@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ansible_collections.mqtick.fleet.plugins.module_utils.placing import write_whole
+
 
 class Record:
     """Which packages came and which had to go since the collection has known this host."""
@@ -19,12 +21,8 @@ class Record:
 
     def _write(self, name: str, packages: Iterable[str]) -> None:
         self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        fresh = self.folder / f"{name}.new"
-        with fresh.open("w") as file:
-            file.write("".join(f"{one}\n" for one in sorted(packages)))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.folder / name)
+        text = "".join(f"{one}\n" for one in sorted(packages))
+        write_whole(self.folder / name, text.encode(), lambda draft: os.chmod(draft, 0o644))
 
     @property
     def added(self) -> set[str]:

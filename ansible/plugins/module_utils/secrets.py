@@ -7,15 +7,18 @@ reads one sees the old or the new text, never half of it. Messages hold no secre
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hmac
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from ansible_collections.mqtick.fleet.plugins.module_utils.placing import (
+    alone_in,
+    write_whole,
+)
 
 KEYS_FILE = "fleet.keys"
 PASSWORDS_FILE = "passwords"
@@ -215,6 +218,11 @@ class SecretsFolder:
             if self._dry:
                 yield
                 return
+        with contextlib.ExitStack() as stack:
+            self._enter(stack)
+            yield
+
+    def _enter(self, stack: contextlib.ExitStack) -> None:
         with _sentences(self._path):
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._path.stat().st_mode & 0o077:
@@ -223,12 +231,7 @@ class SecretsFolder:
                     f"{self._path.stat().st_mode & 0o777:04o}). Look who may have read the "
                     f"secrets, then `chmod 0700 {self._path}`."
                 )
-            handle = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+            stack.enter_context(alone_in(self._path))
 
     def keys(self) -> FleetKeys:
         """Return the fleet's keys; one is made if there is none."""
@@ -275,18 +278,8 @@ class SecretsFolder:
         self.changed = True
         if self._dry:
             return
-        path = self._path / name
-        with _sentences(path):
-            handle, new = tempfile.mkstemp(prefix=f".{name}.", dir=self._path)  # mode 0600
-            try:
-                with open(handle, "w", encoding="ascii") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(new, path)
-            except BaseException:
-                os.unlink(new)
-                raise
+        with _sentences(self._path / name):
+            write_whole(self._path / name, text.encode("ascii"))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ FORMAT = 1
 INDEX = "index.json"
 REMEDY = "make it with 'make wheelhouse' in the checkout of mqtick"
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+~%-]*")
+
+# What apt wants to know of a Debian package.
+FIELDS = (
+    *("Package", "Version", "Architecture", "Multi-Arch", "Pre-Depends", "Depends", "Provides"),
+    *("Conflicts", "Breaks", "Replaces"),
+)
 
 
 class WheelhouseError(Exception):
@@ -98,8 +105,8 @@ def wheels(
 ) -> dict[str, Any]:
     """Return the wheels of sets ("program", "gpiod", "lab", "analysis") for a target, all checked.
 
-    ``pip`` is the path of pip's own wheel, ``files`` are the others, ``stamp`` is file name ->
-    SHA-256 of the others, ``left_out`` why there is none of an optional set.
+    `pip` is the path of pip's own wheel, `files` are the others, `stamp` is file name ->
+    SHA-256 of the others, `left_out` why there is none of an optional set.
     """
     index = read_index(folder)
     entry = target_of(index, target)
@@ -137,6 +144,17 @@ def debs(folder: Path, target: str) -> list[dict[str, Any]]:
         raise WheelhouseError(f"{target}: {entry['missing']['debs']}")
     found: list[dict[str, Any]] = entry["debs"]
     return found
+
+
+def packages_file(debs: Iterable[dict[str, Any]]) -> str:
+    """Return entries of the wheelhouse's index as apt reads them."""
+    stanzas = []
+    for deb in debs:
+        lines = [f"{key}: {deb.get(key.lower().replace('-', '_'))}" for key in FIELDS]
+        lines = [line for line in lines if not line.endswith((": ", ": None"))]
+        lines += [f"Filename: ./{deb['file']}", f"Size: {deb['size']}", f"SHA256: {deb['sha256']}"]
+        stanzas.append("".join(f"{line}\n" for line in lines))
+    return "\n".join(stanzas)
 
 
 def deb_path(folder: Path, target: str, deb: dict[str, Any]) -> Path:

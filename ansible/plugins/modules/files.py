@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Module ``mqtick.fleet.files``: several files in one visit, each whole or untouched."""
+"""Module `mqtick.fleet.files`: several files in one visit, each whole or untouched."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Module ``mqtick.fleet.look``: what a host says about its time, in one visit."""
+"""Module `mqtick.fleet.look`: what a host says about its time, in one visit."""
 
 from __future__ import annotations
 

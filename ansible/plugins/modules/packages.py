@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Module ``mqtick.fleet.packages``: Debian packages, with a record of what was there before."""
+"""Module `mqtick.fleet.packages`: Debian packages, with a record of what was there before."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.mqtick.fleet.plugins.module_utils.debian import (
     LOCKED,
     QUERY,
+    DebianError,
+    files_needed,
     installed_packages,
     only_for_us,
     refusal,
@@ -58,6 +60,10 @@ options:
     type: list
     elements: path
     default: []
+  index:
+    description: What the wheelhouse has, as apt reads it. The action sets it.
+    type: str
+    default: ""
   record:
     description: Folder on the host that keeps what was there before.
     type: path
@@ -92,6 +98,10 @@ removed:
   description: Packages that were removed, because they exclude others or were no longer wanted.
   returned: when O(state) is not V(listed)
   type: list
+needed:
+  description: Files of O(index) that the host needs for O(names).
+  returned: when O(state) is V(listed) and O(index) is given
+  type: list
 listing:
   description: What dpkg says about every package.
   returned: when O(state) is V(listed)
@@ -118,10 +128,11 @@ class Host:
         self.module = module
         self.record = Record(Path(module.params["record"]))
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a program without questions, and again while another one installs packages."""
         # In the language whose words are looked for.
         settings = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "l"}
+        settings |= environ
         end = time.monotonic() + LOCK_S
         while True:
             done = subprocess.run(
@@ -250,14 +261,27 @@ def main() -> None:
             "wheelhouse": {"type": "str", "default": ""},
             "target": {"type": "str", "default": ""},
             "files": {"type": "list", "elements": "path", "default": []},
+            # No secret, but long, and the host's log would have all of it.
+            "index": {"type": "str", "default": "", "no_log": True},
             "record": {"type": "path", "default": "/var/lib/mqtick-fleet"},
         },
         supports_check_mode=True,
     )
     host = Host(module)
     if module.params["state"] == "listed":
+        needed = []
+        if index := module.params["index"]:
+            try:
+                needed = files_needed(module.params["names"], index, host.run)
+            except DebianError as error:
+                wanted = ", ".join(module.params["names"])
+                module.fail_json(
+                    msg=f"the wheelhouse has not all that {wanted} needs on this host: {error}. "
+                    "Make it anew with 'make wheelhouse' in the checkout of mqtick."
+                )
+        to_restore = sorted(host.record.removed)
         module.exit_json(
-            changed=False, listing=host.listing(), to_restore=sorted(host.record.removed)
+            changed=False, listing=host.listing(), to_restore=to_restore, needed=needed
         )
     result = {"present": present, "restored": restored}[module.params["state"]](host)
     if result["changed"]:

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from mqtick.client.asking import Asking
+from mqtick.client.certificate import CertificateDates
 from mqtick.client.config import Settings
 from mqtick.client.estimate import Estimate
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.servers import Servers
-from mqtick.client.track import Track
+from mqtick.client.track import ClientContext, Track
 from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
@@ -24,28 +24,26 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock, StepDetector
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.topics import TopicTree
+from mqtick.protocol.time_types import NS_PER_S
+from mqtick.protocol.topics import TopicKind, TopicTree
 
-__all__ = ["Agent", "AnyTrack", "check_settings"]
+__all__ = ["Agent", "check_settings"]
 
-_SECOND = 1_000_000_000
 _LOOP_BURST = 12
-_LOOP_INTERVAL_NS = 16 * _SECOND
-_LISTEN_NS = 3 * _SECOND
+_LOOP_INTERVAL_NS = 16 * NS_PER_S
+_LISTEN_NS = 3 * NS_PER_S
 # The open implementation of 1451.1.6 publishes every 5 s.
-_LISTEN_FOREIGN_NS = 12 * _SECOND
+_LISTEN_FOREIGN_NS = 12 * NS_PER_S
 _UNSIGNED = ("1451.1.6", "draft-2021")
 
-AnyTrack = Track | ForeignTrack
 
-
-class Obeys(Protocol):
-    """Hears the commands of an experiment's runner, if that is enabled."""
+class ExperimentHooks(Protocol):
+    """Hears what concerns an experiment, if that is enabled."""
 
     topic: str
 
     def on_command(self, arrival: Arrival) -> None:
-        """Handle a message on `topic`."""
+        """Obey a message on `topic`."""
 
     def on_time(self, arrival: Arrival) -> None:
         """Take note of a time message, after all other handling."""
@@ -111,29 +109,25 @@ class Agent:
         keyring: Keyring,
         name: str,
         *,
-        on_sample: Callable[[AnyTrack, WallSample], None] = lambda _track, _sample: None,
+        on_sample: Callable[[Track, WallSample], None] = lambda _track, _sample: None,
         on_arrival: Callable[[], None] | None = None,
         before_arrival: Callable[[], None] | None = None,
     ) -> None:
         self.settings, self.clock, self.name = settings, clock, name
-        self.tree = check_settings(settings, keyring, name)
+        self.tree = tree = check_settings(settings, keyring, name)
         self.refused: Counter[str] = Counter()
-        self.certificate_error: str | None = None
         self.steps = 0
         self.suspends = 0
         self.foreign: ForeignTrack | None = None
-        self.experiments: Obeys | None = None
+        self.experiments: ExperimentHooks | None = None
         """To be set before `start`."""
         self.joined = True
         """Whether the time topic is subscribed to while connected."""
-        self._on_sample, self._on_arrival = on_sample, on_arrival
         self._steps = StepDetector()
         self._listening_since_ns = 0
         self._hears_statuses = False
         self._may_follow_unsigned = _may_follow_unsigned(settings, keyring)
-        self._checks_dates_later = _checks_dates_later(broker, keyring)
-        self._dates_checked = False
-        """Whether the dates of this connection's certificate were checked."""
+        later = _checks_dates_later(broker, keyring)
         self.connection = Connection(
             loop,
             broker,
@@ -141,32 +135,29 @@ class Agent:
             on_publish=self._on_publish,
             on_up=self._on_up,
             on_down=self._on_down,
-            check_dates=not self._checks_dates_later,
+            check_dates=not later,
         )
+        self.certificate = CertificateDates(self.connection, later=later)
         self.loopback = Loopback(
             loop,
             self.connection,
-            self.tree.client_loop(name),
+            tree.client_loop(name),
             burst=_LOOP_BURST,
             interval_ns=_LOOP_INTERVAL_NS,
         )
-        self._asking = Asking(settings, loop, self._may_ask)
-        self._servers = Servers(
+        self._context = ClientContext(
             settings,
             name,
-            self.tree,
             clock,
-            keyring,
+            tree,
             self.connection,
             self.loopback,
-            self._asking,
+            refuse=self.refuse,
             on_sample=on_sample,
             on_arrival=on_arrival,
-            before_arrival=before_arrival,
-            refuse=self.refuse,
-            vouch=self._vouch,
-            subscribed=self._subscribed,
+            vouch=self.certificate.vouch,
         )
+        self._servers = Servers(self._context, keyring, before_arrival)
 
     def start(self) -> None:
         """Connect."""
@@ -189,12 +180,12 @@ class Agent:
         return self._servers.broadcast_keys.names
 
     @property
-    def tracks(self) -> list[AnyTrack]:
+    def tracks(self) -> list[Track]:
         """Every server followed, the lowest number first; a foreign one last."""
-        found: list[AnyTrack] = list(self._servers.tracks)
+        found: list[Track] = list(self._servers.tracks)
         return [*found, self.foreign] if self.foreign is not None else found
 
-    def best(self) -> tuple[AnyTrack, Estimate] | None:
+    def best(self) -> tuple[Track, Estimate] | None:
         """The server whose interval, its own root distance included, is the narrowest."""
         now_ns = self.clock.raw_ns()
         known = [
@@ -214,11 +205,12 @@ class Agent:
     def _on_up(self) -> None:
         format_ = self.settings.format
         self._listening_since_ns = time.monotonic_ns()
-        if not self._check_certificate():
+        best = self.best()
+        if not self.certificate.check_new_connection(best[1].reference_ns() if best else None):
             return
         if format_ in ("auto", "precise"):
             self.joined = True
-            self.connection.subscribe(self._servers.topics(), self._subscribed)
+            self.connection.subscribe(self._servers.topics(), self._context.subscribed)
             if self.settings.estimator.use_echo:
                 self.loopback.start()
             # Retained: the servers are known at once, without waiting for the next time message.
@@ -229,7 +221,7 @@ class Agent:
         elif self.foreign is not None:
             self._follow_foreign(self.foreign.format)
         if self.experiments is not None:
-            self.connection.subscribe([self.experiments.topic], self._subscribed)
+            self.connection.subscribe([self.experiments.topic], self._context.subscribed)
 
     def leave(self) -> None:
         """Stop hearing the time until `join` or the next connection."""
@@ -245,41 +237,23 @@ class Agent:
         self.connection.unsubscribe([self.tree.all_times()])
         self.connection.subscribe([self.tree.all_times()], done)
 
-    def _subscribed(self, granted: bool) -> None:
-        if not granted:
-            self.refuse("subscription")
-            self.connection.last_error = (
-                f"{self.connection.address} refused a subscription: compare its access list "
-                "with the one in docs/protocol.md"
-            )
-
     def _on_down(self, _reason: str) -> None:
         for track in self.tracks:
             track.connection_lost()
-        self._asking.stop()
+        self._servers.stop_asking()
 
     def _follow_foreign(self, format_: str) -> None:
         if self.foreign is None or self.foreign.format != format_:
             self._leave_foreign()
-            self.foreign = ForeignTrack(
-                format_,
-                self.settings,
-                self.name,
-                self.clock,
-                publish=self.connection.publish,
-                collect_stamps=self.connection.collect_stamps,
-                on_sample=self._on_sample,
-                refuse=self.refuse,
-            )
+            self.foreign = ForeignTrack(self._context, format_)
         self._listening_since_ns = time.monotonic_ns()
-        self.connection.subscribe(self.foreign.topics(), self._subscribed)
-        if self._on_arrival is not None:
-            self.connection.hooks[self.foreign.time_topic.encode()] = self._on_arrival
+        self.connection.subscribe(self.foreign.topics(), self._context.subscribed)
+        self._context.hook(self.foreign.time_topic)
 
     def _leave_foreign(self) -> None:
         if self.foreign is not None:
             self.connection.unsubscribe(self.foreign.topics())
-            self.connection.hooks.pop(self.foreign.time_topic.encode(), None)
+            self._context.unhook(self.foreign.time_topic)
             self.foreign = None
 
     # -- messages --------------------------------------------------------------------------
@@ -295,27 +269,30 @@ class Agent:
             self.refuse(error.reason)
 
     def _take(self, arrival: Arrival) -> None:
-        kind, servers = arrival.topic.removeprefix(self.tree.prefix)[:3], self._servers
-        if kind == "/t/":
-            servers.on_time(arrival)
-            if self.experiments is not None:
-                self.experiments.on_time(arrival)
-        elif kind == "/c/":
-            self.loopback.on_arrival(arrival)
-        elif kind == "/r/":
-            servers.of(self.tree.parse_reply(arrival.topic)).on_reply(arrival)
-        elif kind == "/f/":
-            servers.of(self.tree.parse_follow_up(arrival.topic)).on_follow_up(arrival)
-        elif kind == "/s/":
-            servers.on_status(arrival)
-        elif kind == "/x/" and self.experiments is not None:
-            self.experiments.on_command(arrival)
-        elif self.foreign is not None:
-            if arrival.topic == self.foreign.time_topic:
-                servers.count_time(self.foreign.number)
-            self.foreign.on_publish(arrival)
-        else:
+        match self.tree.kind_of(arrival.topic):
+            case TopicKind.TIME:
+                self._servers.on_time(arrival)
+                if self.experiments is not None:
+                    self.experiments.on_time(arrival)
+            case TopicKind.CLIENT_LOOP:
+                self.loopback.on_arrival(arrival)
+            case TopicKind.REPLY:
+                self._servers.on_reply(arrival)
+            case TopicKind.FOLLOW_UP:
+                self._servers.on_follow_up(arrival)
+            case TopicKind.STATUS:
+                self._servers.on_status(arrival)
+            case TopicKind.COMMAND if self.experiments is not None:
+                self.experiments.on_command(arrival)
+            case _:
+                self._take_foreign(arrival)
+
+    def _take_foreign(self, arrival: Arrival) -> None:
+        if self.foreign is None:
             raise DecodeError("topic", "Nobody asked for this topic.")
+        if arrival.topic == self.foreign.time_topic:
+            self._servers.count_time(None)
+        self.foreign.on_publish(arrival)
 
     # -- every second ------------------------------------------------------------------------
 
@@ -328,12 +305,11 @@ class Agent:
             self.loopback.forget_pending()
         for track in self.tracks:
             if slept_ns:
-                track.reset("suspend")
+                track.reset()
             elif step_ns:
                 track.connection_lost()  # stamps of two clocks must not meet in one exchange
             track.expire()
-        for track in self._servers.tracks:
-            self._see_to_asking(track, begin=slept_ns != 0)
+        self._servers.see_to_asking(begin=slept_ns != 0)
         self._stop_hearing_statuses()
         if self.experiments is not None:
             self.experiments.tick()
@@ -346,23 +322,6 @@ class Agent:
         if self._hears_statuses and self.connection.connected and listened_ns > _LISTEN_NS:
             self._hears_statuses = False
             self.connection.unsubscribe([self.tree.all_statuses()])
-
-    def _see_to_asking(self, track: Track, *, begin: bool) -> None:
-        if not self._may_ask(track):
-            return
-        if begin or not self._asking.is_planned(track):
-            self._asking.begin(track)
-        elif track.wants_exchange:
-            self._asking.once_soon(track)
-        track.wants_exchange = False
-
-    def _may_ask(self, track: Track) -> bool:
-        """Whether a request makes sense: a server that fell silent could not answer."""
-        if not self.connection.connected or not self.settings.estimator.use_two_way:
-            return False
-        since_ns = track.met_raw_ns if track.heard_raw_ns is None else track.heard_raw_ns
-        silence_ns = self.clock.raw_ns() - since_ns
-        return silence_ns <= self.settings.server_timeout_s * _SECOND
 
     def _look_for_foreign(self) -> None:
         """If nothing precise is heard, try the other formats in turn."""
@@ -381,30 +340,7 @@ class Agent:
             try_draft = self.foreign.format == "1451.1.6" and self.connection.version_5
             self._follow_foreign("draft-2021" if try_draft else "1451.1.6")
 
-    def _check_certificate(self) -> bool:
-        """Check the dates of a new connection's certificate, if the time is known already."""
-        self._dates_checked = not self._checks_dates_later
-        best = self.best()
-        time_ns = best[1].reference_ns() if best is not None else None
-        return time_ns is None or self._is_certificate_valid(time_ns)
-
-    def _vouch(self, track: AnyTrack, time_ns: int) -> bool:
-        """Check the certificate's dates by the first time that is authenticated."""
-        if self._is_certificate_valid(time_ns):
-            return True
-        track.reset("certificate")
-        return False
-
-    def _is_certificate_valid(self, time_ns: int) -> bool:
-        """Check the dates once per connection; drop it if they are wrong."""
-        if not self._dates_checked:
-            self.certificate_error = self.connection.certificate_dates_error(time_ns / _SECOND)
-            self._dates_checked = self.certificate_error is None
-            if self.certificate_error is not None:
-                self.connection.drop(self.certificate_error)
-        return self._dates_checked
-
     def close(self) -> None:
         """Disconnect."""
-        self._asking.stop()
+        self._servers.stop_asking()
         self.connection.close()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 from mqtick.client.config import Settings
-from mqtick.client.track import Track
+from mqtick.client.precise import PreciseTrack
 from mqtick.mqtt.loop import Loop, Timer
+from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = ["Asking"]
-
-_SECOND = 1_000_000_000
 
 
 class Asking:
@@ -21,26 +21,28 @@ class Asking:
     notices that asking makes sense again calls `begin`.
     """
 
-    def __init__(self, settings: Settings, loop: Loop, may_ask: Callable[[Track], bool]) -> None:
+    def __init__(
+        self, settings: Settings, loop: Loop, may_ask: Callable[[PreciseTrack], bool]
+    ) -> None:
         self._settings, self._loop, self._may_ask = settings, loop, may_ask
         self._spacing_ns = int(settings.exchange_spacing_ms * 1e6)
         self._plans: dict[int, Timer] = {}
         self._pauses: dict[int, int] = {}
         """By server, the pause after the last burst, ns: it doubles up to the configured one."""
 
-    def is_planned(self, track: Track) -> bool:
+    def is_planned(self, track: PreciseTrack) -> bool:
         """Whether this server will be asked."""
         return track.number in self._plans
 
-    def begin(self, track: Track) -> None:
+    def begin(self, track: PreciseTrack) -> None:
         """Ask with the long first burst: the server is new, or what was known is gone.
 
         The next ones follow soon, because nothing is known about the frequency either.
         """
-        self._pauses[track.number] = _SECOND
+        self._pauses[track.number] = NS_PER_S
         self._plan(track, self._settings.start_burst, self._spread_ns())
 
-    def once_soon(self, track: Track) -> None:
+    def once_soon(self, track: PreciseTrack) -> None:
         """Ask once, to settle what a broadcast alone cannot."""
         self._plan(track, 1, self._spread_ns())
 
@@ -50,7 +52,7 @@ class Asking:
             timer.cancel()
         self._plans.clear()
 
-    def forget(self, track: Track) -> None:
+    def forget(self, track: PreciseTrack) -> None:
         """Drop the plan of a server that is not followed any more."""
         timer = self._plans.pop(track.number, None)
         if timer is not None:
@@ -58,22 +60,22 @@ class Asking:
 
     def _spread_ns(self) -> int:
         """Clients that all heard the same thing at once must not all ask at once."""
-        return 0 if self._settings.fast else random.randrange(_SECOND)
+        return 0 if self._settings.fast else random.randrange(NS_PER_S)
 
-    def _plan(self, track: Track, count: int, delay_ns: int) -> None:
+    def _plan(self, track: PreciseTrack, count: int, delay_ns: int) -> None:
         self.forget(track)
         self._plans[track.number] = self._loop.call_later(delay_ns, lambda: self._ask(track, count))
 
-    def _begin_burst(self, track: Track) -> None:
+    def _begin_burst(self, track: PreciseTrack) -> None:
         """Begin a burst; if a broadcast is about to get in its way, begin after that."""
         count, spacing_ns = self._settings.exchange_burst, self._spacing_ns
-        wait_ns = track.rhythm.wait_ns(track.local_ns(), (count - 1) * spacing_ns)
+        wait_ns = track.rhythm.wait_ns(time.monotonic_ns(), (count - 1) * spacing_ns)
         if wait_ns:
             self._plan(track, count, wait_ns)
         else:
             self._ask(track, count)
 
-    def _ask(self, track: Track, left: int) -> None:
+    def _ask(self, track: PreciseTrack, left: int) -> None:
         del self._plans[track.number]
         if not self._may_ask(track):
             return
@@ -81,7 +83,7 @@ class Asking:
             self._plan(track, left - 1, self._spacing_ns)
             return
         # Not at equal times, so that clients that started together drift apart.
-        interval_ns = int(self._settings.exchange_interval_s * _SECOND)
+        interval_ns = int(self._settings.exchange_interval_s * NS_PER_S)
         pause_ns = min(2 * self._pauses.get(track.number, interval_ns), interval_ns)
         self._pauses[track.number] = pause_ns
         delay_ns = int(pause_ns * random.uniform(0.8, 1.2))

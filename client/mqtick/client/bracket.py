@@ -39,14 +39,17 @@ class Agreement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How an interval moves and grows with the local time that passes."""
+    """How an interval moves and grows with the local time that passes.
+
+    Attributes:
+        frequency: Change of the offset, in ns per ns: the middle of what it may be.
+        rate: How far the true frequency may be from that, in ns per ns.
+        wander: How far it may wander off, in ns per s**1.5.
+    """
 
     frequency: float = 0.0
-    """Change of the offset, in ns per ns: the middle of what it may be."""
     rate: float = 0.0
-    """How far the true frequency may be from that, in ns per ns."""
     wander: float = 0.0
-    """How far it may wander off, in ns per s**1.5."""
 
     def by_ns(self, duration_ns: int) -> int:
         """How much an interval grows on each side in this time, either way."""
@@ -113,11 +116,6 @@ class Bracket:
 
     def __len__(self) -> int:
         return len(self._intervals)
-
-    @property
-    def minority(self) -> int:
-        """How many of the intervals the others contradict."""
-        return len(self._intervals) - self.agreement.agreeing if self.agreement else 0
 
     def clear(self) -> None:
         """Forget all intervals."""

@@ -1,12 +1,12 @@
 """chrony's SOCK reference clock: how selected measurements reach chronyd.
 
-chronyd steers the clock; it is given measurements, one datagram each.  The offset is *true time
+chronyd steers the clock; it is given measurements, one datagram each. The offset is *true time
 minus system time* (positive: the system clock is slow), which is our reference minus local, and
-the time stamp is always real CLOCK_REALTIME.  Source: chrony, refclock_sock.c, struct sock_sample.
+the time stamp is always real CLOCK_REALTIME. Source: chrony, refclock_sock.c, struct sock_sample.
 
 chronyd silently drops what it cannot use, while sendto() succeeds: a sample of another size,
-one stamped in the future or older than two polls, one of an unsynchronised clock.  So
-:class:`Verify` compares what was sent with what ``chronyc sources`` says was received.
+one stamped in the future or older than two polls, one of an unsynchronised clock. So
+`Verify` compares what was sent with what `chronyc sources` says was received.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from enum import Enum, StrEnum
 from typing import Literal
 
 from mqtick.client.chrony_lines import refclock_lines, refid_for, socket_path
-from mqtick.service.chronyd_csv import ChronyVersion, Source
+from mqtick.service import chronyd_csv
+from mqtick.service.chronyd_csv import ChronyVersion
 
 __all__ = [
     "ChronySock",
+    "FeedState",
     "Layout",
     "Outcome",
-    "Verdict",
     "Verify",
     "encode_sample",
     "layout_for",
@@ -43,7 +44,7 @@ _EITHER_SIZE = ChronyVersion(4, 4)
 
 
 class Layout(Enum):
-    """struct sock_sample, by the size of ``time_t``; native byte order, no padding needed."""
+    """struct sock_sample, by the size of `time_t`; native byte order, no padding needed."""
 
     TIME64 = "=qqd4i"
     TIME32 = "=iid4i"
@@ -57,9 +58,9 @@ class Layout(Enum):
 def layout_for(chrony_version: ChronyVersion, long_size: int = struct.calcsize("l")) -> Layout:
     """Return the layout that this machine's chronyd takes.
 
-    ``long_size`` is that of the C type in the same distribution (8 or 4), by default Python's own;
-    the kernel's word size says nothing, because 32-bit systems run on 64-bit kernels.  On 32-bit
-    systems ``time_t`` may have either size; from 4.4 on chronyd takes both there, and before it
+    `long_size` is that of the C type in the same distribution (8 or 4), by default Python's own;
+    the kernel's word size says nothing, because 32-bit systems run on 64-bit kernels. On 32-bit
+    systems `time_t` may have either size; from 4.4 on chronyd takes both there, and before it
     is that of its own build, which was 32 bits in those days.
     """
     is_time32 = long_size < 8 and chrony_version < _EITHER_SIZE
@@ -71,9 +72,9 @@ def encode_sample(
 ) -> bytes:
     """Return one sample as chronyd reads it.
 
-    ``realtime_ns`` is CLOCK_REALTIME at the measurement (truncated to microseconds, which costs a
-    picosecond for each ppm of drift), ``offset_ns`` reference minus local, ``leap`` 0 none, 1
-    insert, 2 delete.  Raises ValueError, with a sentence, for what chronyd would drop or misread.
+    `realtime_ns` is CLOCK_REALTIME at the measurement (truncated to microseconds, which costs a
+    picosecond for each ppm of drift), `offset_ns` reference minus local, `leap` 0 none, 1
+    insert, 2 delete. Raises ValueError, with a sentence, for what chronyd would drop or misread.
     """
     if leap not in {0, 1, 2}:
         raise ValueError(
@@ -153,9 +154,9 @@ class ChronySock:
         self._reason = ""
 
     def send(self, realtime_ns: int, offset_ns: int, leap: int = 0) -> Outcome:
-        """Send one sample, as :func:`encode_sample` describes it; raises nothing but ValueError.
+        """Send one sample, as `encode_sample` describes it; raises nothing but ValueError.
 
-        SENT means that the kernel took it, not that chronyd can use it: see :class:`Verify`.
+        SENT means that the kernel took it, not that chronyd can use it: see `Verify`.
         """
         sample = encode_sample(realtime_ns, offset_ns, leap, self.layout)
         try:
@@ -192,11 +193,14 @@ class ChronySock:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether samples arrive at chronyd."""
+class FeedState:
+    """Whether samples arrive at chronyd.
+
+    Attributes:
+        state: idle: none was sent; waiting: it is too early to say.
+    """
 
     state: Literal["idle", "waiting", "arriving", "lost"]
-    """idle: none was sent; waiting: it is too early to say."""
     sentence: str
 
 
@@ -207,7 +211,7 @@ class Verify:
     """
 
     def __init__(self, sock: ChronySock, refid: str) -> None:
-        """Watch one reference clock, which chronyd shows under ``refid``."""
+        """Watch one reference clock, which chronyd shows under `refid`."""
         self._sock = sock
         self._refid = refid
         self._pending_ns: list[int] = []  # when samples were sent that are not confirmed yet
@@ -216,7 +220,7 @@ class Verify:
         self._was_received = False
 
     def note(self, outcome: Outcome, monotonic_ns: int) -> None:
-        """Remember what :meth:`ChronySock.send` returned, and when."""
+        """Remember what `ChronySock.send` returned, and when."""
         self._outcome = outcome
         pending = self._pending_ns
         if outcome is not Outcome.SENT:
@@ -229,22 +233,22 @@ class Verify:
             self._spacing_ns = 2 * (pending[-1] - pending[0]) // len(pending)
             del pending[1::2]
 
-    def check(self, sources: Iterable[Source], monotonic_ns: int) -> Verdict:
-        """Say whether chronyd takes the samples; ``sources`` was asked at ``monotonic_ns``."""
+    def check(self, sources: Iterable[chronyd_csv.Source], monotonic_ns: int) -> FeedState:
+        """Say whether chronyd takes the samples; `sources` was asked at `monotonic_ns`."""
         if self._outcome is None:
-            return Verdict("idle", f"no sample was sent to {self._refid} yet")
+            return FeedState("idle", f"no sample was sent to {self._refid} yet")
         if self._outcome is not Outcome.SENT:
-            return Verdict("lost", self._sock.explain(self._outcome))
+            return FeedState("lost", self._sock.explain(self._outcome))
         source = next((each for each in sources if each.name == self._refid), None)
         if source is None:
-            return Verdict(
+            return FeedState(
                 "lost",
                 f"chronyd has no reference clock {self._refid}, although the socket "
                 f"{self._sock.path} is there: check the refid of its refclock line, restart chrony",
             )
         return self._compare(source, monotonic_ns)
 
-    def _compare(self, source: Source, monotonic_ns: int) -> Verdict:
+    def _compare(self, source: chronyd_csv.Source, monotonic_ns: int) -> FeedState:
         poll_ns = int(2.0**source.poll * 1e9)
         if source.last_rx_s is None:
             if self._was_received:  # a new chronyd: what the old one got says nothing
@@ -260,16 +264,16 @@ class Verify:
             self._spacing_ns = 0
         waited_ns = monotonic_ns - self._pending_ns[0] if self._pending_ns else 0
         if waited_ns > 2 * poll_ns + 2 * 10**9:
-            return Verdict("lost", self._complaint(source, waited_ns))
+            return FeedState("lost", self._complaint(source, waited_ns))
         if source.last_rx_s is None:
-            return Verdict("waiting", f"chronyd has not reported a sample of {self._refid} yet")
-        return Verdict(
+            return FeedState("waiting", f"chronyd has not reported a sample of {self._refid} yet")
+        return FeedState(
             "arriving",
             f"chronyd takes the samples of {self._refid}: reach {source.reach:o} (octal), "
             f"last {source.last_rx_s} s ago; {source.state_meaning}",
         )
 
-    def _complaint(self, source: Source, waited_ns: int) -> str:
+    def _complaint(self, source: chronyd_csv.Source, waited_ns: int) -> str:
         last = "never" if source.last_rx_s is None else f"{source.last_rx_s} s ago"
         return (
             f"chronyd takes no sample of {self._refid}: the socket {self._sock.path} has accepted "

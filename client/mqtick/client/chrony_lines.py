@@ -1,11 +1,15 @@
-"""The refclock lines of chrony.conf, right for the chrony that is installed."""
+"""The refclock lines of chrony.conf, right for a version of chrony, and `chrony-config`."""
 
 from __future__ import annotations
 
+import argparse
+import re
 from collections.abc import Iterable
-from typing import Literal
 
-from mqtick.service.chronyd_csv import ChronyVersion
+from mqtick.service import ChronydError, ChronyVersion, chronyd
+from mqtick.service.commandline import Exit, fail
+
+__all__ = ["POLL", "add_flags", "print_lines", "refclock_lines", "refid_for", "socket_path"]
 
 POLL = 2
 """log2 of the seconds of chronyd's poll.
@@ -16,6 +20,8 @@ polls, which reach shows, might have a sample."""
 
 # The first version whose median filter takes fewer than four samples per poll (commit 12237bf).
 _SINGLE_SAMPLE = ChronyVersion(4, 7)
+_PRECISION_S = "0.00001"
+"""The least dispersion of a sample."""
 
 
 def refid_for(server: int) -> str:
@@ -29,9 +35,9 @@ def refid_for(server: int) -> str:
 
 
 def socket_path(server: int, run_folder: str = "/run") -> str:
-    """Return the path of a server's socket: ``/run/chrony.mqtick0.sock``.
+    """Return the path of a server's socket: `/run/chrony.mqtick0.sock`.
 
-    AppArmor lets Debian's chronyd create ``/run/chrony.*.sock`` and nothing else there.
+    AppArmor lets Debian's chronyd create `/run/chrony.*.sock` and nothing else there.
     """
     refid_for(server)
     return f"{run_folder}/chrony.mqtick{server}.sock"
@@ -43,47 +49,90 @@ def refclock_lines(
     *,
     delay_ns: int,
     poll: int = POLL,
-    precision_ns: int = 10_000,
     stratum: int = 1,
-    options: Iterable[Literal["noselect", "prefer", "trust", "require"]] = (),
     run_folder: str = "/run",
 ) -> tuple[str, ...]:
     """Return the lines for chrony.conf, one for each server, right for this version of chrony.
 
-    ``delay_ns`` is the round trip through the broker: half of it is the error that chronyd assumes
+    `delay_ns` is the round trip through the broker: half of it is the error that chronyd assumes
     beyond the noise.  chrony's own default, 1 ns, would make this source overrule good ones, or
-    stop the clock by "no majority"; so there is no default here.  ``poll`` is log2 of seconds,
-    ``precision_ns`` the least dispersion of a sample, ``stratum`` that of the time server (chrony's
-    default 0 would claim that the reference clock is at this machine).
+    stop the clock by "no majority"; so there is no default here. `poll` is log2 of seconds,
+    `stratum` that of the time server (chrony's default 0 would claim that the reference clock is
+    at this machine).
 
     Raises ValueError: chronyd does not start at all with a line that it cannot read.
     """
-    words = tuple(options)
-    if unknown := set(words) - {"noselect", "prefer", "trust", "require"}:
-        raise ValueError(f"{sorted(unknown)} cannot be options of a refclock line here")
     for name, value, minimum, maximum in (
         ("delay_ns", delay_ns, 1, 10**10),
         ("poll", poll, -6, 10),
-        ("precision_ns", precision_ns, 1, 10**9),
         ("stratum", stratum, 0, 15),
     ):
         if not minimum <= value <= maximum:
             raise ValueError(f"{name} is {value}, but must be from {minimum} to {maximum}")
-    median = ("filter 1",) if version < _SINGLE_SAMPLE else ()
+    median = "filter 1 " if version < _SINGLE_SAMPLE else ""
+    delay_s = f"{delay_ns // 10**9}.{delay_ns % 10**9:09d}".rstrip("0").rstrip(".")
     return tuple(
-        " ".join(
-            (
-                f"refclock SOCK {socket_path(server, run_folder)} refid {refid_for(server)}",
-                f"poll {poll}",
-                *median,
-                f"precision {_seconds(precision_ns)} delay {_seconds(delay_ns)}",
-                f"stratum {stratum}",
-                *words,
-            )
-        )
+        f"refclock SOCK {socket_path(server, run_folder)} refid {refid_for(server)} "
+        f"poll {poll} {median}precision {_PRECISION_S} delay {delay_s} stratum {stratum}"
         for server in servers
     )
 
 
-def _seconds(value_ns: int) -> str:
-    return f"{value_ns // 10**9}.{value_ns % 10**9:09d}".rstrip("0").rstrip(".")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the command."""
+    parser.add_argument(
+        "--servers", default="0", metavar="N[,N...]", help="numbers of the time servers (default 0)"
+    )
+    parser.add_argument(
+        "--delay-us",
+        type=float,
+        default=2000.0,
+        metavar="US",
+        help="round trip through the broker; chronyd takes half of it as the greatest error "
+        "(default 2000)",
+    )
+    parser.add_argument(
+        "--poll",
+        type=int,
+        default=POLL,
+        help=f"log2 of chronyd's update interval in s (default {POLL})",
+    )
+    parser.add_argument(
+        "--stratum", type=int, default=1, help="stratum of the time servers (default 1)"
+    )
+    parser.add_argument("--chrony-version", default="", help="another host's, for example 4.3")
+    parser.add_argument("--run-folder", default="/run", help=argparse.SUPPRESS)
+
+
+def print_lines(args: argparse.Namespace) -> int:
+    """Print the lines; exit code 2 for values that chronyd would not accept."""
+    try:
+        version = _version(args.chrony_version) if args.chrony_version else chronyd.version()
+        lines = refclock_lines(
+            version,
+            _numbers(args.servers),
+            delay_ns=round(args.delay_us * 1000),
+            poll=args.poll,
+            stratum=args.stratum,
+            run_folder=args.run_folder,
+        )
+    except ChronydError as error:
+        return fail(f"{error}; or name a version with --chrony-version")
+    except ValueError as error:
+        return fail(str(error), Exit.WRONG_USE)
+    print(f"# chrony {version}: samples of mqtick-client, one reference clock per time server")
+    print("\n".join(lines))
+    return Exit.GOOD
+
+
+def _version(text: str) -> ChronyVersion:
+    parts = re.fullmatch(r"(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?", text, re.ASCII)
+    if parts is None:
+        raise ValueError(f"{text!r} is not a version of chrony: write it as 4.3 or 4.6.1")
+    return ChronyVersion(*(int(part or 0) for part in parts.groups()))
+
+
+def _numbers(text: str) -> list[int]:
+    if not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text, re.ASCII):
+        raise ValueError(f"{text!r} names no servers: write their numbers as 0 or 0,1")
+    return [int(number) for number in text.split(",")]

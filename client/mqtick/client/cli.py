@@ -9,12 +9,13 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 
-from mqtick.client import chrony_config
+from mqtick.client import chrony_lines
 from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.doctor import examine as doctor
-from mqtick.client.interval import PROGRAM, Now, NowError, now_from
+from mqtick.client.interval import PROGRAM, NowError, now_from
 from mqtick.client.run import follow
 from mqtick.client.status_text import (
     ASSUMPTION,
@@ -28,6 +29,7 @@ from mqtick.mqtt.broker import broker_from
 from mqtick.pins import PinError
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.clocks import VirtualClockSettings
+from mqtick.protocol.time_types import NS_PER_S
 from mqtick.service import StatusError, read_status
 from mqtick.service.commandline import (
     Exit,
@@ -43,9 +45,8 @@ from mqtick.service.program import check_metrics_listen, status_path
 __all__ = ["main", "parse_duration_ns"]
 
 CONFIG = "/etc/mqtick/client.toml"
-_SECOND = 1_000_000_000
-_MINUTE = 60 * _SECOND
-_UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": _SECOND, "m": _MINUTE, "min": _MINUTE}
+_MINUTE = 60 * NS_PER_S
+_UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": NS_PER_S, "m": _MINUTE, "min": _MINUTE}
 _COMMANDS = ("run", "status", "sources", "now", "wait", "doctor", "chrony-config")
 
 EXAMPLES = """\
@@ -113,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     wait.add_argument(
         "--timeout",
         type=parse_duration_ns,
-        default=60 * _SECOND,
+        default=60 * NS_PER_S,
         metavar="DURATION",
         help="how long to wait (default 60s)",
     )
@@ -129,8 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     add_run_flags(examine, Settings, CONFIG)
     examine.set_defaults(call=_doctor)
     chrony = commands.add_parser("chrony-config", help="print the lines that chronyd needs")
-    chrony_config.add_flags(chrony)
-    chrony.set_defaults(call=chrony_config.print_lines)
+    chrony_lines.add_flags(chrony)
+    chrony.set_defaults(call=chrony_lines.print_lines)
     return parser
 
 
@@ -206,36 +207,24 @@ def _show_status(args: argparse.Namespace) -> Exit:
 def _now(args: argparse.Namespace) -> int:
     try:
         found = read_status(status_path(PROGRAM, args.state_folder))
-        present = now_from(found)
+        told = now_from(found)
     except (StatusError, NowError) as error:
         return fail(str(error), Exit.NOT_SYNCHRONISED)
     if args.json:
-        print(
-            json.dumps(
-                {
-                    "earliest_ns": present.earliest_ns,
-                    "latest_ns": present.latest_ns,
-                    "estimate_ns": present.estimate_ns,
-                    "clock_ns": present.clock_ns,
-                    "narrow_earliest_ns": present.narrow_earliest_ns,
-                    "narrow_latest_ns": present.narrow_latest_ns,
-                    "state": present.state,
-                }
-            )
-        )
+        print(json.dumps(asdict(told)))
     else:
-        print(f"earliest {_utc(present.earliest_ns)}")
-        print(f"latest   {_utc(present.latest_ns)}")
-        print(f"state    {present.state}, give or take {present.bound_ns / 1000:.1f} us")
-        if present.narrow_bound_ns is not None:
-            print(f"assumed  +-{present.narrow_bound_ns / 1000:.1f} us {ASSUMPTION}")
+        print(f"earliest {_utc(told.earliest_ns)}")
+        print(f"latest   {_utc(told.latest_ns)}")
+        print(f"state    {told.state}, give or take {told.bound_ns / 1000:.1f} us")
+        if told.narrow_bound_ns is not None:
+            print(f"assumed  +-{told.narrow_bound_ns / 1000:.1f} us {ASSUMPTION}")
         for each in found.values.get("disagreements", ()):
             print(f"but      {apart(each)}: one of them is wrong")
-    return Exit.GOOD if present.state == "synchronised" else Exit.NOT_SYNCHRONISED
+    return Exit.GOOD if told.state == "synchronised" else Exit.NOT_SYNCHRONISED
 
 
 def _utc(instant_ns: int) -> str:
-    seconds, fraction = divmod(instant_ns, _SECOND)
+    seconds, fraction = divmod(instant_ns, NS_PER_S)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09d}Z"
 
 
@@ -258,22 +247,18 @@ def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
         found = read_status(status_path(PROGRAM, args.state_folder))
         if found.age_ns > STALE_NS:
             raise NowError("mqtick-client is not running any more")
-        present = now_from(found)
+        told = now_from(found)
     except (StatusError, NowError) as error:
         return Exit.NOT_SYNCHRONISED, str(error)
-    error_ns = _error_ns(present, args.of)
-    if present.state != "synchronised":
-        return Exit.NOT_SYNCHRONISED, f"the time is in {present.state}"
+    error_ns = told.clock_error_ns if args.of == "clock" else told.bound_ns
+    if told.state != "synchronised":
+        return Exit.NOT_SYNCHRONISED, f"the time is in {told.state}"
     gaps = [row for row in found.values.get("disagreements", ()) if row["gap_ns"] > args.within]
     if gaps:
         return Exit.LIMIT_NOT_MET, f"{', '.join(map(apart, gaps))}: one of them is wrong"
     if error_ns > args.within:
         return Exit.LIMIT_NOT_MET, f"the time is only right within {error_ns / 1000:.1f} us"
     return Exit.GOOD, f"the time is right within {error_ns / 1000:.1f} us"
-
-
-def _error_ns(present: Now, of: str) -> int:
-    return present.clock_error_ns if of == "clock" else present.bound_ns
 
 
 def _doctor(args: argparse.Namespace) -> int:

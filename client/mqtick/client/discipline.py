@@ -10,33 +10,39 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mqtick.client.agent import AnyTrack
 from mqtick.client.chrony import ChronySock, Outcome, Verify, layout_for
 from mqtick.client.chrony_lines import POLL, refid_for
 from mqtick.client.config import ChronyKeys
-from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
-from mqtick.client.sample import Kind, Sample, Verdict, best
+from mqtick.client.sample import Kind, Sample, SampleVerdict
+from mqtick.client.track import Track
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.clocks import StepDetector
+from mqtick.protocol.time_types import NS_PER_S
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 
 __all__ = ["Discipline"]
 
-_SECOND = 1_000_000_000
-_FIRST_CHECK_NS = 10 * _SECOND
+_FIRST_CHECK_NS = 10 * NS_PER_S
 # chronyd chooses a source after three polls with a sample, so a new one is fed more often at first.
-_START_NS = 32 * _SECOND
-_START_SPACING_NS = _SECOND // 2
+_START_NS = 32 * NS_PER_S
+_START_SPACING_NS = NS_PER_S // 2
 # chronyd drops what is older than two polls.
-_LONGEST_NS = (2 ** (POLL + 1) - 2) * _SECOND
+_LONGEST_NS = (2 ** (POLL + 1) - 2) * NS_PER_S
 
 
 @dataclass(slots=True)
 class _Feed:
-    """One server's reference clock."""
+    """One server's reference clock.
 
-    track: AnyTrack
+    Attributes:
+        chronyd: Whose socket it was when last checked.
+        first_ns: When this socket took its first sample; `sent_ns`: when anything was last sent
+            there.
+        stepped: Bursts not sent, because the clock was stepped after they were measured.
+    """
+
+    track: Track
     sock: ChronySock
     verify: Verify
     steps: StepDetector
@@ -44,12 +50,9 @@ class _Feed:
     collecting: bool = False
     last_realtime_ns: int = 0
     chronyd: tuple[int, int] | None = None
-    """Whose socket it was when last checked."""
     first_ns: int | None = None
-    """When this socket took its first sample; `sent_ns`: when anything was last sent there."""
     sent_ns: int = 0
     stepped: int = 0
-    """Bursts not sent, because the clock was stepped after they were measured."""
     sentence: str = "no sample was sent yet"
     outcome: Outcome | None = None
 
@@ -73,15 +76,15 @@ class Discipline:
         self._burst_ns, self._broadcasts_ns = burst_ns, min(broadcasts_ns, _LONGEST_NS)
         self._feeds: dict[int, _Feed] = {}
         self._checking = False
-        first_check_ns = min(int(keys.check_interval_s * _SECOND), _FIRST_CHECK_NS)
+        first_check_ns = min(int(keys.check_interval_s * NS_PER_S), _FIRST_CHECK_NS)
         self._check_at_ns = time.monotonic_ns() + first_check_ns
         try:
             self._layout = layout_for(chronyd.version())
         except ChronydError:
             self._layout = layout_for(ChronyVersion(4, 7))
 
-    def _feed(self, track: AnyTrack) -> _Feed:
-        shown = max(track.number, 0)  # a foreign server has no number, and is the only one
+    def _feed(self, track: Track) -> _Feed:
+        shown = track.number or 0  # a server without a number is the only one
         feed = self._feeds.get(shown)
         if feed is None:
             sock = ChronySock(self._keys.socket.replace("{server}", str(shown)), self._layout)
@@ -90,7 +93,7 @@ class Discipline:
         feed.track = track
         return feed
 
-    def on_sample(self, track: AnyTrack, wall: WallSample) -> None:
+    def on_sample(self, track: Track, wall: WallSample) -> None:
         """Take a judged sample; what the estimator refused never reaches chronyd."""
         if not _may_steer(track, wall.sample):
             return
@@ -103,11 +106,10 @@ class Discipline:
             wait_ns = self._burst_ns if is_exchange else self._broadcasts_ns
             self._loop.call_later(wait_ns, lambda: self._send(track, feed))
 
-    def _send(self, track: AnyTrack, feed: _Feed) -> None:
+    def _send(self, track: Track, feed: _Feed) -> None:
         burst, feed.burst, feed.collecting = feed.burst, [], False
-        chosen = best(wall.sample for wall in burst)
-        wall = next((wall for wall in burst if wall.sample is chosen), None)
-        if wall is None or wall.realtime_ns <= feed.last_realtime_ns:
+        wall = min(burst, key=lambda wall: wall.sample.order_in_burst)
+        if wall.realtime_ns <= feed.last_realtime_ns:
             return
         if feed.steps.look()[0]:
             feed.stepped += 1  # chronyd would apply the old clock's offset to the new one
@@ -135,7 +137,7 @@ class Discipline:
         now_ns = time.monotonic_ns()
         for feed in self._feeds.values():
             _see_to_start(feed, now_ns)
-        interval_ns = int(self._keys.check_interval_s * _SECOND)
+        interval_ns = int(self._keys.check_interval_s * NS_PER_S)
         if not interval_ns or self._checking or now_ns < self._check_at_ns:
             return
         self._checking, self._check_at_ns = True, now_ns + interval_ns
@@ -185,12 +187,12 @@ def _see_to_start(feed: _Feed, now_ns: int) -> None:
         feed.chronyd, feed.first_ns = chronyd_now, None
     is_new = feed.first_ns is None or now_ns - feed.first_ns < _START_NS
     is_due = not feed.collecting and now_ns - feed.sent_ns > _START_SPACING_NS
-    if chronyd_now and is_new and is_due and not isinstance(feed.track, ForeignTrack):
+    if chronyd_now and is_new and is_due:
         feed.track.wants_exchange = True
 
 
-def _may_steer(track: AnyTrack, sample: Sample) -> bool:
+def _may_steer(track: Track, sample: Sample) -> bool:
     """Whether the estimator chose this sample itself, and the server's clock is good."""
-    if sample.verdict is not Verdict.USED or sample.leap == 3:
+    if sample.verdict is not SampleVerdict.USED or sample.leap == 3:
         return False
     return sample.kind.is_exchange or track.estimator.at(sample.local_ns).kind is Kind.ONE_WAY

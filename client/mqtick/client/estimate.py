@@ -25,45 +25,42 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The offset at one local instant; reference minus local, integer nanoseconds."""
+    """The offset at one local instant; reference minus local, integer nanoseconds.
+
+    Attributes:
+        offset_ns: Best estimate, always inside the interval; None before the first sample.
+        lower_ns: The offset is at least this; None: no lower limit is known.
+        upper_ns: The offset is at most this; None: no upper limit is known.
+        narrow_lower_ns: Where the echoes see the offset, inside the interval above; None if they do
+            not narrow it. This holds only if the broker delivers in the order that its echoes
+            suppose, and if links are symmetric within `link_asymmetry_us`: nobody can check either
+            against a broker that lies.
+        narrow_upper_ns: The upper end of that.
+        assumed: The upper limit is assumed, not measured: only broadcasts came, and nothing bounds
+            their delay but `assumed_path_delay_us`.
+        frequency_ppb: Change of the offset in ns per s; positive: the local clock is slow.
+        frequency_uncertainty_ppb: One standard deviation of the frequency.
+        age_ns: Local time since the newest sample in use.
+        kind: The kind of samples in use.
+        samples: How many samples the line goes through.
+        root_distance_ns: How far the server's own clock may be wrong, as it last said; the interval
+            is about the server's clock, so add this on both sides for a statement about UTC.
+    """
 
     local_ns: int
     state: State
     offset_ns: int | None = None
-    """Best estimate, always inside the interval; None before the first sample."""
     lower_ns: int | None = None
-    """The offset is at least this; None: no lower limit is known."""
     upper_ns: int | None = None
-    """The offset is at most this; None: no upper limit is known."""
     narrow_lower_ns: int | None = None
     narrow_upper_ns: int | None = None
-    """Where the echoes see the offset, inside the interval above; None if they do not narrow it.
-
-    This holds only if the broker delivers in the order that its echoes suppose, and if links are
-    symmetric within `link_asymmetry_us`: nobody can check either against a broker that lies.
-    """
     assumed: bool = False
-    """The upper limit is assumed, not measured: only broadcasts came, and nothing bounds their
-    delay but `assumed_path_delay_us`."""
     frequency_ppb: float = 0.0
-    """Change of the offset in ns per s; positive: the local clock is slow."""
     frequency_uncertainty_ppb: float = float("inf")
-    """One standard deviation of the frequency."""
     age_ns: int | None = None
-    """Local time since the newest sample in use."""
     kind: Kind | None = None
-    """The kind of samples in use."""
     samples: int = 0
-    """How many samples the line goes through."""
-    outliers: int = 0
-    """How many of them were left out of it."""
-    minority: int = 0
-    """How many guaranteed intervals the majority contradicts; zero if all is well."""
-    time_constant_s: float = 0.0
-    """The time in which the weight of a sample falls to 37 %."""
     root_distance_ns: int = 0
-    """How far the server's own clock may be wrong, as it last said; the interval is about the
-    server's clock, so add this on both sides for a statement about UTC."""
 
     @property
     def half_width_ns(self) -> int | None:

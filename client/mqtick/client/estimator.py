@@ -18,7 +18,7 @@ from mqtick.client.jump import Candidates
 from mqtick.client.path import PathDelay
 from mqtick.client.plausibility import fault, guaranteed
 from mqtick.client.regression import Point
-from mqtick.client.sample import Counters, Kind, Reason, Sample, Verdict
+from mqtick.client.sample import Counters, Kind, Reason, Sample, SampleVerdict
 
 __all__ = ["Estimator"]
 
@@ -34,10 +34,7 @@ class Estimator:
         self.counters = Counters()
         self.jumps = 0
         """How many contradicting times were confirmed and accepted."""
-        self.last_jump_ns: int | None = None
-        """By how much the estimate changed at the last of them; reference minus local."""
         self.resets = 0
-        self.last_reset = ""
         self.path = PathDelay(
             settings.path_samples,
             group_ns=round(settings.lucky_broadcasts_s * 1e9) if settings.use_lucky else 0,
@@ -45,7 +42,7 @@ class Estimator:
         """The delay of broadcasts, learned from exchanges."""
         self.asymmetry = PathDelay(settings.path_samples)
         """How far two-way samples are off, learned from echoes."""
-        self._round_trips = PathDelay(settings.path_samples, least_samples=1)
+        self._round_trips = PathDelay(settings.path_samples)
         self._candidates = Candidates()
         self._restart()
 
@@ -70,14 +67,10 @@ class Estimator:
         self.asymmetry.clear()
         self._round_trips.clear()
 
-    def reset(self, reason: str) -> None:
-        """Forget all samples, for instance because the server announced another time.
-
-        Counters stay. `reason` is kept as `last_reset`, for people.
-        """
+    def reset(self) -> None:
+        """Forget all samples, for instance because the server has another time; counters stay."""
         self._restart()
         self.resets += 1
-        self.last_reset = reason
 
     def add(self, sample: Sample) -> Sample:
         """Judge a sample and, if it is good, use it; returns it with verdict and reason."""
@@ -106,9 +99,6 @@ class Estimator:
             age_ns=age_ns,
             kind=history.kind,
             samples=line.points,
-            outliers=line.outliers,
-            minority=self._bracket.minority,
-            time_constant_s=history.time_constant_s,
             root_distance_ns=self._newest.root_distance_ns,
         )
 
@@ -142,7 +132,7 @@ class Estimator:
         return len(self._bracket) >= self.settings.confirm_samples
 
     def _judge(self, sample: Sample) -> Sample:
-        if sample.verdict is Verdict.REFUSED:
+        if sample.verdict is SampleVerdict.REFUSED:
             return sample  # by the arithmetic of its exchange
         if (reason := fault(sample, self.settings, self._newest)) is not None:
             return sample.refused(reason)
@@ -181,8 +171,8 @@ class Estimator:
         if line is not None and self._history.better_is_fresh(sample.kind, sample.local_ns):
             if self._may_learn(sample.local_ns):
                 self.asymmetry.add(offset_ns - line.at(sample.local_ns))
-            return sample.judged(Verdict.KEPT, Reason.BETTER_KIND)
-        least_ns = self._round_trips.quantile_ns(0.0) or 0
+            return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)
+        least_ns = self._round_trips.least_ns
         sigma_ns = self.settings.two_way_sigma_us * 1e3
         sigma_ns += self.settings.two_way_sigma_share * (sample.delay_ns - least_ns)
         offset_ns -= self.asymmetry.delay_ns or 0
@@ -239,9 +229,9 @@ class Estimator:
         if history.better_is_fresh(sample.kind, sample.local_ns):
             if self._may_learn(sample.local_ns):
                 self.path.add(delay_ns, sample.local_ns)
-            return sample.judged(Verdict.KEPT, Reason.BETTER_KIND)
+            return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)
         if self.path.delay_ns is None:
-            return sample.judged(Verdict.KEPT, Reason.PATH_UNKNOWN)
+            return sample.judged(SampleVerdict.KEPT, Reason.PATH_UNKNOWN)
         sigma_ns = max(self.path.spread_ns or 0.0, self.settings.two_way_sigma_us * 1e3)
         offset_ns = _into((lower_ns, upper_ns), sample.lower_ns + self.path.delay_ns)
         within = Interval(sample.local_ns, lower_ns, upper_ns)
@@ -297,8 +287,8 @@ class Estimator:
             if sample.kind.is_exchange or self._assumed:
                 self._growth = self._limited(self._history.growth, self._bracket)
                 self._narrow_growth = self._limited(self._history.narrow_growth, self._narrow)
-            return sample.judged(Verdict.USED, Reason.SELECTED)
-        return sample.judged(Verdict.KEPT, Reason.NOT_LEAST)
+            return sample.judged(SampleVerdict.USED, Reason.SELECTED)
+        return sample.judged(SampleVerdict.KEPT, Reason.NOT_LEAST)
 
     def _limited(self, growth: Growth, bracket: Bracket) -> Growth:
         """Leave out the frequencies with which no line goes through the bracket's intervals.
@@ -320,12 +310,10 @@ class Estimator:
         confirmed = self._candidates.confirmed(settings.confirm_samples, settings.confirm_s)
         if not confirmed:
             return sample.refused(Reason.CONTRADICTS)
-        before = self.at(sample.local_ns).offset_ns or 0
         self._restart()
         for one in confirmed:
             sample = self._take(one)
         self.jumps += 1
-        self.last_jump_ns = (self.at(sample.local_ns).offset_ns or 0) - before
         return sample.judged(sample.verdict, Reason.JUMP_CONFIRMED)
 
     def _is_of_last_exchange(self, echo: Sample) -> bool:

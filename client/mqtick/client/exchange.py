@@ -11,9 +11,11 @@ one-way and two-way intervals; they never make them wrong.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.stamps import StampSource
 
 __all__ = ["echo", "link_difference", "one_way", "two_way"]
 
@@ -25,27 +27,25 @@ def one_way(
     settings: EstimatorSettings,
     *,
     correction_ns: int | None = None,
-    path_delay_ns: int = 0,
 ) -> Sample:
     """Return the sample of a broadcast.
 
     `transmit`: the transmit time it states, in R. `correction_ns`: real minus stated transmit time,
-    as the next broadcast tells, None if it did not. `arrival` in L. `path_delay_ns`: the delay that
-    is believed; zero if it is not known (the estimator adds what it learns).
+    as the next broadcast tells, None if it did not. `arrival` in L.
 
     Sent at T in R, the message arrives delay later, at R = T + delay. So offset = T + delay -
     arrival. As no delay is negative, offset >= T - arrival; nothing bounds it above.
     """
     sent_ns = transmit.instant_ns + _correction(correction_ns, settings)
     lower_ns = sent_ns - arrival.instant_ns
-    return _sample(
+    return Sample(
         Kind.ONE_WAY,
-        origin,
         arrival.instant_ns,
-        lower_ns + path_delay_ns,
-        (lower_ns, None),
-        path_delay_ns,
-        (("transmit", Reading(sent_ns, transmit.source)), ("arrival", arrival)),
+        lower_ns,
+        lower_ns,
+        None,
+        readings=(("transmit", Reading(sent_ns, transmit.source)), ("arrival", arrival)),
+        **asdict(origin),
     )
 
 
@@ -74,15 +74,16 @@ def two_way(
     upper_ns = t2.instant_ns - t1.instant_ns
     lower_ns = t3.instant_ns - t4.instant_ns
     delay_ns = upper_ns - lower_ns
-    sample = _sample(
+    sample = Sample(
         Kind.TWO_WAY,
-        origin,
         (t1.instant_ns + t4.instant_ns) // 2,
         (lower_ns + upper_ns) // 2,
-        (lower_ns, upper_ns),
+        lower_ns,
+        upper_ns,
         delay_ns,
-        (("t1", t1), ("t2", t2), ("t3", t3), ("t4", t4)),
         t4.instant_ns - t1.instant_ns,
+        (("t1", t1), ("t2", t2), ("t3", t3), ("t4", t4)),
+        **asdict(origin),
     )
     if t4.instant_ns < t1.instant_ns or t3.instant_ns < t2.instant_ns:
         return sample.refused(Reason.INVERTED)
@@ -159,20 +160,21 @@ def echo(
     in_order = lower_ns is None or upper_ns is None or lower_ns <= upper_ns
     if in_order and lower_ns is not None and upper_ns is not None:
         offset_ns = min(max(offset_ns, lower_ns), upper_ns)
-    sample = _sample(
+    sample = Sample(
         Kind.ECHO,
-        origin,
         arrival.instant_ns,
         offset_ns,
-        (lower_ns, upper_ns),
+        lower_ns,
+        upper_ns,
         span_ns,
-        (("first_echo", first_echo), ("arrival", arrival), ("last_echo", last_echo)),
         exchange.duration_ns if exchange is not None else 0,
+        (("first_echo", first_echo), ("arrival", arrival), ("last_echo", last_echo)),
+        **asdict(origin),
     )
     if span_ns < 0 or not in_order:
         return sample.refused(Reason.ECHO_ORDER)
     if settings.echo_needs_kernel_stamps and any(
-        reading.source is Source.USER for reading in (first_echo, last_echo, arrival)
+        reading.source is StampSource.USER for reading in (first_echo, last_echo, arrival)
     ):
         return sample.refused(Reason.USER_STAMP)
     return sample
@@ -182,32 +184,3 @@ def _correction(correction_ns: int | None, settings: EstimatorSettings) -> int:
     if correction_ns is None or not settings.use_follow_up:
         return 0
     return correction_ns
-
-
-def _sample(
-    kind: Kind,
-    origin: Origin,
-    local_ns: int,
-    offset_ns: int,
-    interval: tuple[int | None, int | None],
-    delay_ns: int,
-    readings: tuple[tuple[str, Reading], ...],
-    duration_ns: int = 0,
-) -> Sample:
-    return Sample(
-        kind=kind,
-        local_ns=local_ns,
-        offset_ns=offset_ns,
-        lower_ns=interval[0],
-        upper_ns=interval[1],
-        delay_ns=delay_ns,
-        duration_ns=duration_ns,
-        server=origin.server,
-        sequence=origin.sequence,
-        generation=origin.generation,
-        root_distance_ns=origin.root_distance_ns,
-        stratum=origin.stratum,
-        leap=origin.leap,
-        authenticated=origin.authenticated,
-        readings=readings,
-    )

@@ -12,6 +12,7 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.pins.base import Edge
 from mqtick.pins.drive import PpsDriver
 from mqtick.protocol.experiments import Answer, Command, CommandError, Commands, number_in
+from mqtick.protocol.precise import read_server_and_sequence
 
 __all__ = ["KEPT_EDGES", "Experiments"]
 
@@ -110,8 +111,8 @@ class Experiments:
         rows = []
         for edge in list(self._edges)[-last:]:
             row: dict[str, Any] = {"pin": "arrival", **edge._asdict()}
-            if payload := payloads.get(id(edge)):  # head, server, sequence: docs/protocol.md, 4
-                row |= {"server": payload[1], "sequence": int.from_bytes(payload[2:6], "big")}
+            if found := read_server_and_sequence(payloads.get(id(edge), b"")):
+                row |= {"server": found[0], "sequence": found[1]}
             rows.append(row)
         if self._pps is not None:
             rows += [{"pin": "pps", **edge._asdict()} for edge in list(self._pps.edges)[-last:]]

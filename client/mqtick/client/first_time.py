@@ -15,15 +15,15 @@ from mqtick.client.bracket import Growth
 from mqtick.client.estimator import Estimator
 from mqtick.client.jump import Candidates
 from mqtick.client.plausibility import guaranteed
-from mqtick.client.sample import Reason, Sample, Verdict
+from mqtick.client.sample import Reason, Sample, SampleVerdict
+from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = ["FirstTime", "Trouble"]
 
-_SECOND = 1_000_000_000
-_QUARTER_NS = 900 * _SECOND
+_QUARTER_NS = 900 * NS_PER_S
 # UTC+14 is the farthest (Kiribati); several zones lie at :30 and :45.
-_FARTHEST_NS = 14 * 3600 * _SECOND
-_NEAR_NS = 5 * _SECOND
+_FARTHEST_NS = 14 * 3600 * NS_PER_S
+_NEAR_NS = 5 * NS_PER_S
 """By how much the two clocks may differ besides the time zone."""
 
 
@@ -60,7 +60,7 @@ class FirstTime:
 
     def add(self, sample: Sample, time_minus_raw_ns: int) -> Sample:
         """Judge a sample; `time_minus_raw_ns`: the host's clock minus the local timeline."""
-        if sample.authenticated or sample.verdict is Verdict.REFUSED:
+        if sample.authenticated or sample.verdict is SampleVerdict.REFUSED:
             return self._estimator.add(sample)
         self.trouble = self._zone(sample, time_minus_raw_ns) or self._far(sample, time_minus_raw_ns)
         if self.trouble is not None:
@@ -77,8 +77,8 @@ class FirstTime:
             of, here_ns = "the time as it was", known.offset_ns
         off_ns = sample.offset_ns - here_ns
         zone_s = round(off_ns / _QUARTER_NS) * 900
-        near = abs(off_ns - zone_s * _SECOND) <= _NEAR_NS
-        if zone_s == 0 or not near or abs(zone_s * _SECOND) > _FARTHEST_NS:
+        near = abs(off_ns - zone_s * NS_PER_S) <= _NEAR_NS
+        if zone_s == 0 or not near or abs(zone_s * NS_PER_S) > _FARTHEST_NS:
             return None
         hours = f"{abs(zone_s) / 3600:g} h {'ahead of' if zone_s > 0 else 'behind'} {of}"
         return Trouble(

@@ -45,19 +45,24 @@ class NowError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What is known of the present: UTC lies between earliest and latest (Unix time, ns)."""
+    """What is known of the present: UTC lies between earliest and latest (Unix time, ns).
+
+    Attributes:
+        estimate_ns: The likeliest instant; never outside the interval.
+        state: synchronised, holdover or unsynchronised.
+        clock_ns: What this host's clock read at that moment.
+        narrow_earliest_ns: The interval if the broker delivers in order and links are symmetric;
+            None: no narrower.
+        narrow_latest_ns: The end of that.
+    """
 
     earliest_ns: int
     latest_ns: int
     estimate_ns: int
-    """The likeliest instant; never outside the interval."""
     state: str
-    """synchronised, holdover or unsynchronised."""
     clock_ns: int
-    """What this host's clock read at that moment."""
     narrow_earliest_ns: int | None = None
     narrow_latest_ns: int | None = None
-    """The interval if the broker delivers in order and links are symmetric; None: no narrower."""
 
     @property
     def bound_ns(self) -> int:

@@ -9,6 +9,8 @@ __all__ = ["PathDelay"]
 
 _NORMAL_MAD = 1.4826
 """Standard deviation over median absolute deviation, for normal errors."""
+_ENOUGH = 4
+"""So many delays tell what is usual."""
 
 
 class PathDelay:
@@ -23,11 +25,10 @@ class PathDelay:
     `group_ns`, the least of each stretch of that length counts, once the stretch is over.
     """
 
-    __slots__ = ("_delays", "_group", "_group_ns", "_least", "_summary")
+    __slots__ = ("_delays", "_group", "_group_ns", "_summary")
 
-    def __init__(self, samples: int, least_samples: int = 4, group_ns: int = 0) -> None:
+    def __init__(self, samples: int, group_ns: int = 0) -> None:
         self._delays: deque[int] = deque(maxlen=samples)
-        self._least = least_samples
         self._group_ns = group_ns
         self._group: tuple[int, int] | None = None  # when it began, its least delay
         self._summary: tuple[int, float] | None = None
@@ -59,18 +60,17 @@ class PathDelay:
     @property
     def delay_ns(self) -> int | None:
         """The median; None until there are enough delays."""
-        return self._summarise()[0] if len(self._delays) >= self._least else None
+        return self._summarise()[0] if len(self._delays) >= _ENOUGH else None
 
     @property
     def spread_ns(self) -> float | None:
         """The standard deviation that the median absolute deviation suggests, or None."""
-        return self._summarise()[1] if len(self._delays) >= self._least else None
+        return self._summarise()[1] if len(self._delays) >= _ENOUGH else None
 
-    def quantile_ns(self, share: float) -> int | None:
-        """The delay that `share` (0 to 1) of those remembered do not exceed, or None."""
-        if len(self._delays) < self._least:
-            return None
-        return sorted(self._delays)[min(int(share * len(self._delays)), len(self._delays) - 1)]
+    @property
+    def least_ns(self) -> int:
+        """The least of them; 0 if there is none."""
+        return min(self._delays, default=0)
 
     def _summarise(self) -> tuple[int, float]:
         if self._summary is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from mqtick.client.sample import Reading, Sample
+from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.stamps import Transmit
 from mqtick.protocol.precise import Reply, Request
 
-__all__ = ["ArrivalReading", "Pending", "Placement", "WallSample"]
+__all__ = ["ArrivalReading", "Pending", "Placement", "PrecisePending", "WallSample"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +23,20 @@ class ArrivalReading:
 
 @dataclass(slots=True)
 class Pending:
-    """A request on its way."""
+    """A request on its way.
 
-    request: Request
+    Attributes:
+        transmit: When it went, as far as is known by now.
+        asked_raw_ns: When it was handed over, on the local timeline; a step of the clock meanwhile
+            is in it.
+        time_minus_raw_ns: What turned the local timeline into the judged clock just before.
+        since_raw_ns: When waiting for it began: on the local timeline too, but free of steps.
+    """
+
     transmit: Transmit
     asked_raw_ns: int
-    """When it was handed over, on the local timeline; a step of the clock meanwhile is in it."""
     time_minus_raw_ns: int
-    """What turned the local timeline into the judged clock just before."""
-    place: tuple[int, int] | None
-    """(generation, placement) behind which we were placed when we asked; None if we were not."""
     since_raw_ns: int
-    """When waiting for it began: on the local timeline too, but free of steps."""
-    reply: Reply | None = None
-    reply_tag: bytes = b""
-    """Binds follow-up or echo to this very reply."""
-    arrival: ArrivalReading | None = None
-    maybe_held: bool = False
-    """Whether the broker may have held the reply back (see `Arrival.maybe_held`)."""
 
     @property
     def sent(self) -> Reading:
@@ -54,14 +50,40 @@ class Pending:
         return Reading(went_ns, stamp.source)
 
 
+@dataclass(slots=True)
+class PrecisePending(Pending):
+    """A request of the precise format, and what has come of its answers.
+
+    Attributes:
+        request: What was asked.
+        place: (generation, placement) behind which we were placed when we asked; None if we were
+            not.
+        reply: The answer, once it has come.
+        reply_tag: Binds follow-up or echo to this very reply.
+        arrival: When the reply arrived.
+        maybe_held: Whether the broker may have held the reply back (see `Arrival.maybe_held`).
+    """
+
+    request: Request
+    place: tuple[int, int] | None
+    reply: Reply | None = None
+    reply_tag: bytes = b""
+    arrival: ArrivalReading | None = None
+    maybe_held: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class WallSample:
-    """A sample, and what turned its local timeline into the judged clock when it was taken."""
+    """A sample, and what turned its local timeline into the judged clock when it was taken.
+
+    Attributes:
+        realtime_ns: CLOCK_REALTIME at the arrival (the judged clock too, unless that is a virtual
+            one).
+    """
 
     sample: Sample
     time_minus_raw_ns: int
     realtime_ns: int
-    """CLOCK_REALTIME at the arrival (the judged clock too, unless that is a virtual one)."""
 
     @property
     def offset_ns(self) -> int:
@@ -73,11 +95,11 @@ class Placement:
     """Makes sure that we are subscribed to our reply topic behind the server's first echo.
 
     A place is (generation, placement) of an echo message; a new one means that the first echo
-    subscribed again. `place_behind` makes us do the same and says whether the broker agreed.
+    subscribed again: we must do the same, and the broker must agree.
     """
 
-    def __init__(self, place_behind: Callable[[Callable[[bool], None]], None]) -> None:
-        self._place_behind = place_behind
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection, self._topic = connection, topic
         self.current: tuple[int, int] | None = None
         self._wanted: tuple[int, int] | None = None
 
@@ -96,4 +118,6 @@ class Placement:
                 self.current = place
             self._wanted = None
 
-        self._place_behind(placed)
+        # Only UNSUBSCRIBE moves us behind those who subscribed meanwhile.
+        self._connection.unsubscribe([self._topic])
+        self._connection.subscribe([self._topic], placed)

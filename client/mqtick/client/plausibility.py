@@ -28,7 +28,8 @@ def fault(sample: Sample, settings: EstimatorSettings, newest: Sample | None) ->
         return Reason.SERVER_UNSYNCHRONISED
     if newest is not None and sample.server != newest.server:
         return Reason.OTHER_SERVER
-    return _impossible(sample, settings) or _too_late(sample, settings, newest)
+    is_late = newest is not None and newest.local_ns - sample.local_ns > settings.late_s * 1e9
+    return _impossible(sample, settings) or (Reason.STALE if is_late else None)
 
 
 def _impossible(sample: Sample, settings: EstimatorSettings) -> Reason | None:
@@ -46,12 +47,6 @@ def _impossible(sample: Sample, settings: EstimatorSettings) -> Reason | None:
         return Reason.NEGATIVE_DELAY
     if sample.delay_ns > settings.maximum_delay_us * 1e3:
         return Reason.DELAY
-    return None
-
-
-def _too_late(sample: Sample, settings: EstimatorSettings, newest: Sample | None) -> Reason | None:
-    if newest is not None and newest.local_ns - sample.local_ns > settings.late_s * 1e9:
-        return Reason.STALE
     return None
 
 

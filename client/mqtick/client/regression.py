@@ -56,21 +56,24 @@ class RegressionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A line: the offset at `local_ns`, how it changes, and how sure that is."""
+    """A line: the offset at `local_ns`, how it changes, and how sure that is.
+
+    Attributes:
+        frequency: Change of the offset in ns per ns; positive: the local clock is slow.
+        frequency_sigma: Infinite where neither points nor a prior tell the frequency.
+        frequency_reach: How far the points' errors can have turned the line, however they follow
+            one another.
+        narrow_reach: The same while the broker delivers in order.
+        prior_share: How much of the frequency is the prior's: 0 nothing, 1 all of it.
+    """
 
     local_ns: int
     offset_ns: int
     frequency: float
-    """Change of the offset in ns per ns; positive: the local clock is slow."""
-    offset_sigma_ns: float
     frequency_sigma: float
-    """Infinite where neither points nor a prior tell the frequency."""
     frequency_reach: float
-    """How far the points' errors can have turned the line, however they follow one another."""
     narrow_reach: float
-    """The same while the broker delivers in order."""
     prior_share: float
-    """How much of the frequency is the prior's: 0 nothing, 1 all of it."""
     points: int
     outliers: int
 
@@ -128,7 +131,6 @@ def fit(
         local_ns=local_ns,
         offset_ns=origin_ns + round(line.offset),
         frequency=line.slope * 1e-9,
-        offset_sigma_ns=math.sqrt(line.offset_variance * excess),
         frequency_sigma=math.sqrt(line.slope_variance * excess) * 1e-9,
         frequency_reach=_reach(times, weights, certain, line.slope_variance) * 1e-9,
         narrow_reach=_reach(times, weights, assumed, line.slope_variance) * 1e-9,
@@ -139,11 +141,10 @@ def fit(
 
 
 class _Line(NamedTuple):
-    """Offset at the origin (ns), slope (ns per s), and their variances."""
+    """Offset at the origin (ns), slope (ns per s), and its variance."""
 
     offset: float
     slope: float
-    offset_variance: float
     slope_variance: float
 
 
@@ -181,9 +182,9 @@ def _solve(
         spread += known
         moment += known * prior.frequency * 1e9
     elif spread <= 1e-12 * s_xx or spread == 0.0:
-        return _Line(mean_y, 0.0, 1 / s_w, math.inf)
+        return _Line(mean_y, 0.0, math.inf)
     slope = moment / spread
-    return _Line(mean_y - slope * mean_x, slope, 1 / s_w + mean_x * mean_x / spread, 1 / spread)
+    return _Line(mean_y - slope * mean_x, slope, 1 / spread)
 
 
 def _resistant(times: list[float], values: list[float]) -> _Line:
@@ -197,7 +198,7 @@ def _resistant(times: list[float], values: list[float]) -> _Line:
     last_x, last_y = statistics.median(times[-third:]), statistics.median(values[-third:])
     slope = (last_y - first_y) / (last_x - first_x) if last_x > first_x else 0.0
     offset = statistics.median(y - slope * x for x, y in zip(times, values, strict=True))
-    return _Line(offset, slope, 0.0, 0.0)
+    return _Line(offset, slope, 0.0)
 
 
 def _reach(

@@ -1,4 +1,8 @@
-"""When a broker is busy with the broadcast, and when it is free for exchanges.
+"""When a server's time messages come: to be awake for the next one, and out of its way.
+
+A program that slept since the last message is slow at first: the processor has to wake up, and
+code and data have left its caches. A rehearsal shortly before the next message halves the time from
+arrival to pin (bench/results/arrival.md).
 
 One time message to 600 clients keeps a broker busy for many milliseconds. An exchange that falls
 into that measures the queue, not the path; a moment later nothing is in its way.
@@ -7,43 +11,61 @@ into that measures the queue, not the path; a moment later nothing is in its way
 from __future__ import annotations
 
 import random
+from collections import deque
 
 __all__ = ["Rhythm"]
 
-_BEFORE_NS = 50_000_000
-_AFTER_NS = 150_000_000
-_LONGEST_NS = 65_000_000_000
+_REMEMBERED = 16
+_LEAD_NS = 100_000
+_SHORTEST_NS, _LONGEST_NS = 5_000_000, 70_000_000_000
+_BEFORE_NS, _AFTER_NS = 50_000_000, 150_000_000
 
 
 class Rhythm:
-    """Learns the interval of the broadcast from two messages in a row; times are local raw ns."""
+    """Foretells one server's messages from those that came; instants are CLOCK_MONOTONIC, ns."""
 
-    __slots__ = ("_interval_ns", "_last_ns")
+    __slots__ = ("_interval_ns", "_messages", "due_ns")
 
     def __init__(self) -> None:
-        self._last_ns: int | None = None
-        self._interval_ns: int | None = None
+        self.due_ns: int | None = None
+        """When to be ready for the next message; None if that is not known."""
+        self._interval_ns = 0.0
+        """0 while it is not known."""
+        self._messages: deque[tuple[int, int, int]] = deque(maxlen=_REMEMBERED)
 
-    def note(self, heard_ns: int, *, next_in_row: bool) -> None:
-        """Note a broadcast; `next_in_row`: no other was lost since the last one."""
-        if self._last_ns is not None and next_in_row:
-            gap_ns = heard_ns - self._last_ns
-            self._interval_ns = gap_ns if 0 < gap_ns < _LONGEST_NS else None
-        self._last_ns = heard_ns
+    def note(self, sequence: int, stated_ns: int, came_ns: int) -> None:
+        """Note a message, and foretell the next one.
+
+        `stated_ns`: the transmit time it states, which tells the interval better than arrivals do.
+        """
+        messages, self.due_ns, self._interval_ns = self._messages, None, 0.0
+        if messages and not 0 < sequence - messages[-1][0] < _REMEMBERED:
+            messages.clear()  # another generation, or a long gap
+        messages.append((sequence, stated_ns, came_ns))
+        first_sequence, first_stated_ns, _ = messages[0]
+        if sequence == first_sequence:
+            return
+        interval_ns = (stated_ns - first_stated_ns) / (sequence - first_sequence)
+        if not _SHORTEST_NS <= interval_ns <= _LONGEST_NS:
+            messages.clear()
+            return
+        self._interval_ns = interval_ns
+        # The least delayed of the last ones: anything earlier still finds us asleep.
+        earliest_ns = min(came - round(number * interval_ns) for number, _, came in messages)
+        self.due_ns = earliest_ns + round((sequence + 1) * interval_ns) - _LEAD_NS
 
     def wait_ns(self, now_ns: int, length_ns: int) -> int:
-        """Return how long to wait before something that takes `length_ns` meets no broadcast.
+        """Return how long to wait before something that takes `length_ns` meets no message.
 
         Those who have to wait spread over the whole free time, so that they do not meet each
         other instead. 0 where the interval is not known, or leaves no room.
         """
-        if self._last_ns is None or self._interval_ns is None:
-            return 0
-        free_ns = self._interval_ns - _BEFORE_NS - _AFTER_NS - length_ns
+        interval_ns = round(self._interval_ns)
+        free_ns = interval_ns - _BEFORE_NS - _AFTER_NS - length_ns
         if free_ns <= 0:
             return 0
-        phase_ns = (now_ns - self._last_ns) % self._interval_ns
+        phase_ns = (now_ns - self._messages[-1][2]) % interval_ns
         if _AFTER_NS <= phase_ns <= _AFTER_NS + free_ns:
             return 0
-        to_next_ns = (_AFTER_NS - phase_ns) % self._interval_ns
+        to_next_ns = (_AFTER_NS - phase_ns) % interval_ns
         return to_next_ns + random.randrange(free_ns)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mqtick.client.agent import Agent, AnyTrack
+from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
 from mqtick.client.discipline import Discipline
 from mqtick.client.experiments import KEPT_EDGES, Experiments
@@ -18,6 +18,7 @@ from mqtick.client.pending import WallSample
 from mqtick.client.sample_log import SampleLog
 from mqtick.client.status import status
 from mqtick.client.status_text import summary
+from mqtick.client.track import Track
 from mqtick.mqtt.broker import broker_from
 from mqtick.mqtt.loop import Loop
 from mqtick.pins import Edge, PinSettings, open_output
@@ -27,13 +28,13 @@ from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.experiments import about_host
 from mqtick.protocol.hangup import read_keys_on_hangup
+from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import check_client_name
 from mqtick.service.program import TICK_NS, Housekeeping
 from mqtick.service.settings.program import PinKeys
 
 __all__ = ["follow"]
 
-_SECOND = 1_000_000_000
 _log = logging.getLogger("mqtick.client")
 
 
@@ -61,7 +62,7 @@ class _Program:
                 settings.chrony,
                 self.loop,
                 burst_ns=settings.exchange_burst * spacing_ns + 100_000_000,
-                broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * _SECOND),
+                broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * NS_PER_S),
             )
         edges: deque[Edge] | None = deque(maxlen=KEPT_EDGES) if settings.experiments else None
         self.agent = Agent(
@@ -103,7 +104,7 @@ class _Program:
             "clock": summary(self._status()),
         }
 
-    def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
+    def _on_sample(self, track: Track, wall: WallSample) -> None:
         if self.discipline is not None:
             self.discipline.on_sample(track, wall)
         if self.log is not None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.stamps import StampSource
 
 __all__ = [
     "Counters",
@@ -23,8 +22,7 @@ __all__ = [
     "Reading",
     "Reason",
     "Sample",
-    "Verdict",
-    "best",
+    "SampleVerdict",
 ]
 
 
@@ -49,7 +47,7 @@ class Kind(enum.StrEnum):
 _RANKS = {"one-way": 0, "two-way": 1, "echo": 2}
 
 
-class Verdict(enum.StrEnum):
+class SampleVerdict(enum.StrEnum):
     """What became of a sample."""
 
     PENDING = "pending"
@@ -93,58 +91,66 @@ class Reading(NamedTuple):
     """One timestamp: an instant in ns on its own timeline, and who read it."""
 
     instant_ns: int
-    source: Source = Source.NONE
+    source: StampSource = StampSource.NONE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a message says about the server that sent it, and whether its tag was verified."""
+    """What a message says about the server that sent it, and whether its tag was verified.
+
+    Attributes:
+        root_distance_ns: The most by which the server's own clock is wrong, as it says.
+        leap: As in NTP; 3: the server is not synchronised.
+    """
 
     server: int = 0
     sequence: int = 0
     generation: int = 0
     root_distance_ns: int = 0
-    """The most by which the server's own clock is wrong, as it says."""
     stratum: int = 0
     leap: int = 0
-    """As in NTP; 3: the server is not synchronised."""
     authenticated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One offset, when it held, what it guarantees, and all it was computed from."""
+class Sample(Origin):
+    """One offset, when it held, what it guarantees, and all it was computed from.
+
+    Attributes:
+        local_ns: The instant on the local timeline to which the offset belongs.
+        offset_ns: Reference minus local: the best guess of this sample alone.
+        lower_ns: The offset is at least this; None: nothing guarantees a least value.
+        upper_ns: The offset is at most this; None: nothing guarantees a greatest value.
+        delay_ns: Two-way: round trip without the server's share. Echo: distance of the two echoes.
+            One-way: the path delay that was added. Less is better.
+        duration_ns: How long the exchange took on the local timeline, the server's share included.
+        readings: Every timestamp by name: `transmit`, `arrival`; `t1` to `t4`; `first_echo`,
+            `last_echo`.
+    """
 
     kind: Kind
     local_ns: int
-    """The instant on the local timeline to which the offset belongs."""
     offset_ns: int
-    """Reference minus local: the best guess of this sample alone."""
     lower_ns: int | None
-    """The offset is at least this; None: nothing guarantees a least value."""
     upper_ns: int | None
-    """The offset is at most this; None: nothing guarantees a greatest value."""
     delay_ns: int = 0
-    """Two-way: round trip without the server's share. Echo: distance of the two echoes.
-    One-way: the path delay that was added. Less is better."""
     duration_ns: int = 0
-    """How long the exchange took on the local timeline, the server's share included."""
-    server: int = 0
-    sequence: int = 0
-    generation: int = 0
-    root_distance_ns: int = 0
-    stratum: int = 0
-    leap: int = 0
-    authenticated: bool = False
     readings: tuple[tuple[str, Reading], ...] = ()
-    """Every timestamp by name: `transmit`, `arrival`; `t1` to `t4`; `first_echo`, `last_echo`."""
-    verdict: Verdict = Verdict.PENDING
+    verdict: SampleVerdict = SampleVerdict.PENDING
     reason: Reason = Reason.NONE
 
     @property
     def arrived_ns(self) -> int:
         """Local instant at which the last message of it arrived: what a clock is compared at."""
         return self.local_ns + (self.duration_ns // 2 if self.kind is Kind.TWO_WAY else 0)
+
+    @property
+    def order_in_burst(self) -> tuple[int, int]:
+        """What puts the samples of a burst in order: the first deserves most trust.
+
+        The best kind wins, then the least delay (the narrowest bracket, for echoes).
+        """
+        return -self.kind.rank, self.delay_ns
 
     def widened(self, by_ns: int) -> Sample:
         """Return the same record with an interval that reaches further on both sides."""
@@ -160,23 +166,13 @@ class Sample:
         upper = [each for each in (self.upper_ns, limits.upper_ns) if each is not None]
         return replace(self, lower_ns=max(lower, default=None), upper_ns=min(upper, default=None))
 
-    def judged(self, verdict: Verdict, reason: Reason) -> Sample:
+    def judged(self, verdict: SampleVerdict, reason: Reason) -> Sample:
         """Return the same record with a verdict and a reason."""
         return replace(self, verdict=verdict, reason=reason)
 
     def refused(self, reason: Reason) -> Sample:
         """Return the same record, refused."""
-        return self.judged(Verdict.REFUSED, reason)
-
-
-def best(samples: Iterable[Sample]) -> Sample | None:
-    """Pick the sample of a burst that deserves trust; None if all of them were refused.
-
-    The best kind wins, then the least delay (the narrowest bracket, for echoes). This is what
-    chrony's SOCK should be given of a burst: a measurement, not the output of a filter.
-    """
-    valid = [sample for sample in samples if sample.verdict is not Verdict.REFUSED]
-    return min(valid, key=lambda sample: (-sample.kind.rank, sample.delay_ns), default=None)
+        return self.judged(SampleVerdict.REFUSED, reason)
 
 
 class Counters:
@@ -185,7 +181,7 @@ class Counters:
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[Kind, Verdict, Reason]] = Counter()
+        self._counts: Counter[tuple[Kind, SampleVerdict, Reason]] = Counter()
 
     def count(self, sample: Sample) -> Sample:
         """Count a judged sample, and return it."""
@@ -196,7 +192,7 @@ class Counters:
         self,
         *,
         kind: Kind | None = None,
-        verdict: Verdict | None = None,
+        verdict: SampleVerdict | None = None,
         reason: Reason | None = None,
     ) -> int:
         """How many samples match all that is given."""
@@ -208,6 +204,6 @@ class Counters:
             and reason in (None, its_reason)
         )
 
-    def rows(self) -> list[tuple[Kind, Verdict, Reason, int]]:
+    def rows(self) -> list[tuple[Kind, SampleVerdict, Reason, int]]:
         """All counts that are not zero, sorted, for `status` and metrics."""
         return sorted((*key, number) for key, number in self._counts.items())

@@ -6,15 +6,15 @@ import json
 import logging
 from typing import IO, Any
 
-from mqtick.client.agent import AnyTrack
 from mqtick.client.pending import WallSample
+from mqtick.client.track import Track
 
 __all__ = ["SampleLog", "record"]
 
 _log = logging.getLogger(__name__)
 
 
-def record(track: AnyTrack, wall: WallSample) -> dict[str, Any]:
+def record(track: Track, wall: WallSample) -> dict[str, Any]:
     """Return a sample as JSON can hold it; offsets are reference minus the judged clock, ns."""
     sample = wall.sample
 
@@ -22,7 +22,7 @@ def record(track: AnyTrack, wall: WallSample) -> dict[str, Any]:
         return None if value_ns is None else value_ns - wall.time_minus_raw_ns
 
     return {
-        "server": track.number,
+        "server": -1 if track.number is None else track.number,
         "kind": str(sample.kind),
         "sequence": sample.sequence,
         "generation": sample.generation,
@@ -50,7 +50,7 @@ class SampleLog:
         self._path = path
         self._file: IO[str] | None = open(path, "a", encoding="ascii", buffering=1)  # noqa: SIM115
 
-    def write(self, track: AnyTrack, wall: WallSample) -> None:
+    def write(self, track: Track, wall: WallSample) -> None:
         """Append one record."""
         if self._file is None:
             return

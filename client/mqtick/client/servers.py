@@ -7,63 +7,40 @@ from collections import Counter
 from collections.abc import Callable
 
 from mqtick.client.asking import Asking
-from mqtick.client.config import Settings
-from mqtick.client.expect import Expectation
-from mqtick.client.pending import WallSample
-from mqtick.client.track import Track
-from mqtick.mqtt.connection import Connection
+from mqtick.client.precise import PreciseTrack
+from mqtick.client.track import ClientContext
 from mqtick.mqtt.frames import Arrival
-from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Time
-from mqtick.protocol.topics import TopicTree
+from mqtick.protocol.time_types import NS_PER_S
+from mqtick.protocol.topics import says_gone
 
 __all__ = ["MAXIMUM_SERVERS", "Servers"]
 
 MAXIMUM_SERVERS = 16
-_SECOND = 1_000_000_000
 
 
 class Servers:
     """Keeps a track for each server; everything that is refused is a DecodeError.
 
-    `on_arrival` is called at once when a time message of a server that is followed was read,
-    `before_arrival` shortly before the next one is due.
+    `before_arrival` is called shortly before the next time message of a server is due.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        name: str,
-        tree: TopicTree,
-        clock: Clock,
-        keyring: Keyring,
-        connection: Connection,
-        loopback: Loopback,
-        asking: Asking,
-        *,
-        on_sample: Callable[[Track, WallSample], None],
-        on_arrival: Callable[[], None] | None,
-        before_arrival: Callable[[], None] | None,
-        refuse: Callable[[str], None],
-        vouch: Callable[[Track, int], bool],
-        subscribed: Callable[[bool], None],
+        self, context: ClientContext, keyring: Keyring, before_arrival: Callable[[], None] | None
     ) -> None:
-        self._settings, self._name, self._tree = settings, name, tree
-        self._clock, self._keyring, self.broadcast_keys = clock, keyring, keyring.broadcast()
-        self._connection, self._loopback, self._asking = connection, loopback, asking
-        self._on_sample, self._on_arrival = on_sample, on_arrival
+        self._context, self._settings = context, context.settings
+        self._tree, self._name, self._connection = context.tree, context.name, context.connection
+        self._keyring, self.broadcast_keys = keyring, keyring.broadcast()
         self._before_arrival = before_arrival
-        self._expectations: dict[int, Expectation] = {}
-        self._refuse, self._vouch, self._subscribed = refuse, vouch, subscribed
-        self._tracks: dict[int, Track] = {}
+        self._asking = Asking(context.settings, context.connection.loop, self._may_ask)
+        self._tracks: dict[int, PreciseTrack] = {}
         self._second_began_ns = 0
-        self._times_this_second: Counter[int] = Counter()
+        self._times_this_second: Counter[int | None] = Counter()
 
     @property
-    def tracks(self) -> list[Track]:
+    def tracks(self) -> list[PreciseTrack]:
         """All of them, the lowest number first."""
         return [self._tracks[number] for number in sorted(self._tracks)]
 
@@ -82,25 +59,17 @@ class Servers:
         """Return what to subscribe to after each connect."""
         return [
             self._tree.all_times(),
-            f"{self._tree.prefix}/f/+/{self._name}",
+            self._tree.all_follow_ups(self._name),
             self._tree.client_loop(self._name),
             *(self._tree.reply(number, self._name) for number in self._tracks),
         ]
 
-    def of(self, address: tuple[int, str]) -> Track:
-        """Return the track that a message with our name in its topic belongs to."""
-        number, name = address
-        track = self._tracks.get(number)
-        if track is None or name != self._name:
-            raise DecodeError("unasked", "The message is about a server that was never heard.")
-        return track
-
     # -- messages --------------------------------------------------------------------------
 
-    def count_time(self, number: int) -> None:
+    def count_time(self, number: int | None) -> None:
         """Refuse the time messages of a server beyond its share of this second."""
         now_ns = time.monotonic_ns()
-        if now_ns - self._second_began_ns > _SECOND:
+        if now_ns - self._second_began_ns > NS_PER_S:
             self._second_began_ns = now_ns
             self._times_this_second.clear()
         self._times_this_second[number] += 1
@@ -116,18 +85,13 @@ class Servers:
             self._check_stranger(arrival, number)
             track = self._meet(number)
         message = track.on_time(arrival)
-        if message is not None and self._before_arrival is not None:
-            self._expect_next(message, arrival)
-
-    def _expect_next(self, message: Time, arrival: Arrival) -> None:
-        """Be awake when this server's next message comes."""
-        assert self._before_arrival is not None
-        now_ns = time.monotonic_ns()
-        ago_ns = min(max(time.time_ns() - arrival.stamp.realtime_ns, 0), _SECOND)
-        expectation = self._expectations.setdefault(message.server, Expectation())
-        expectation.note(message.sequence, message.transmit_ns, now_ns - ago_ns)
-        if expectation.due_ns is not None and expectation.due_ns > now_ns:
-            self._connection.loop.call_at(expectation.due_ns, self._before_arrival, precise=True)
+        if message is not None:
+            now_ns = time.monotonic_ns()
+            ago_ns = min(max(time.time_ns() - arrival.stamp.realtime_ns, 0), NS_PER_S)
+            track.rhythm.note(message.sequence, message.transmit_ns, now_ns - ago_ns)
+            due_ns = track.rhythm.due_ns
+            if self._before_arrival is not None and due_ns is not None and due_ns > now_ns:
+                self._connection.loop.call_at(due_ns, self._before_arrival, precise=True)
 
     def _check_stranger(self, arrival: Arrival, number: int) -> None:
         """Only a message that could count makes a server known: no other may fill the list."""
@@ -140,37 +104,63 @@ class Servers:
     def on_status(self, arrival: Arrival) -> None:
         """Meet a server that says that it is there; it has to prove everything else."""
         number = self._tree.parse_status(arrival.topic)
-        if number not in self._tracks and b'"gone"' not in arrival.payload[:64]:
+        if number not in self._tracks and not says_gone(arrival.payload):
             self._meet(number)
+
+    def on_reply(self, arrival: Arrival) -> None:
+        """Take a reply to us."""
+        self._of(self._tree.parse_reply(arrival.topic)).on_reply(arrival)
+
+    def on_follow_up(self, arrival: Arrival) -> None:
+        """Take a follow-up or an echo to us."""
+        self._of(self._tree.parse_follow_up(arrival.topic)).on_follow_up(arrival)
+
+    def _of(self, address: tuple[int, str]) -> PreciseTrack:
+        """Return the track that a message with our name in its topic belongs to."""
+        number, name = address
+        track = self._tracks.get(number)
+        if track is None or name != self._name:
+            raise DecodeError("unasked", "The message is about a server that was never heard.")
+        return track
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def see_to_asking(self, *, begin: bool) -> None:
+        """Have every server asked that was not, or not enough; `begin`: what was known is gone."""
+        for track in self.tracks:
+            if not self._may_ask(track):
+                continue
+            if begin or not self._asking.is_planned(track):
+                self._asking.begin(track)
+            elif track.wants_exchange:
+                self._asking.once_soon(track)
+            track.wants_exchange = False
+
+    def stop_asking(self) -> None:
+        """Ask nobody: the connection is down."""
+        self._asking.stop()
+
+    def _may_ask(self, track: PreciseTrack) -> bool:
+        """Whether a request makes sense: a server that fell silent could not answer."""
+        if not self._connection.connected or not self._settings.estimator.use_two_way:
+            return False
+        since_ns = track.met_raw_ns if track.heard_raw_ns is None else track.heard_raw_ns
+        silence_ns = self._context.clock.raw_ns() - since_ns
+        return silence_ns <= self._settings.server_timeout_s * NS_PER_S
 
     # -- meeting and leaving -----------------------------------------------------------------
 
-    def _meet(self, number: int) -> Track:
+    def _meet(self, number: int) -> PreciseTrack:
         if len(self._tracks) >= MAXIMUM_SERVERS:
             self._forget_one()
-        track = Track(
-            number,
-            self._name,
-            self._tree,
-            self._clock,
-            self._keyring,
-            self._settings.estimator,
-            self._loopback,
-            publish=self._connection.publish,
-            collect_stamps=self._connection.collect_stamps,
-            place_behind=lambda placed: self._place_behind(number, placed),
-            on_sample=self._on_sample,
-            refuse=self._refuse,
-            vouch=self._vouch,
-            time_tolerance_ns=int(self._settings.time_tolerance_s * _SECOND),
-        )
-        self._tracks[number] = track
-        if self._on_arrival is not None:
-            self._connection.hooks[self._tree.time(number).encode()] = self._on_arrival
+        track = self._tracks[number] = PreciseTrack(self._context, number, self._keyring)
+        self._context.hook(self._tree.time(number))
         if self._settings.estimator.use_two_way:
             self._connection.subscribe(
                 [self._tree.reply(number, self._name)],
-                lambda granted: self._asking.begin(track) if granted else self._subscribed(False),
+                lambda granted: (
+                    self._asking.begin(track) if granted else self._context.subscribed(False)
+                ),
             )
         return track
 
@@ -180,14 +170,7 @@ class Servers:
             if track.heard_raw_ns is None:
                 self._asking.forget(track)
                 self._connection.unsubscribe([self._tree.reply(number, self._name)])
-                self._connection.hooks.pop(self._tree.time(number).encode(), None)
-                self._expectations.pop(number, None)
+                self._context.unhook(self._tree.time(number))
                 del self._tracks[number]
                 return
         raise DecodeError("servers", "There are more servers than are followed.")
-
-    def _place_behind(self, number: int, placed: Callable[[bool], None]) -> None:
-        """Subscribe again: only UNSUBSCRIBE moves us behind those who subscribed meanwhile."""
-        topic = self._tree.reply(number, self._name)
-        self._connection.unsubscribe([topic])
-        self._connection.subscribe([topic], placed)

@@ -6,27 +6,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mqtick.client.agent import Agent, AnyTrack
-from mqtick.client.disagreement import Disagreement, claim_of, disagreements
+from mqtick.client.agent import Agent
+from mqtick.client.disagreement import Disagreement, disagreements
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.foreign import ForeignTrack
 from mqtick.client.interval import boot_id
+from mqtick.client.track import Track
 from mqtick.protocol.clocks import VirtualClock
+from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["disagreements_at", "forecast", "frequency_ppb", "server_name", "status"]
+__all__ = ["disagreements_at", "forecast", "frequency_ppb", "status"]
 
-_SECOND = 1_000_000_000
 # Between these ages a reader draws straight lines; the interval widens ever faster, so that a
 # straight line lies outside of it: wider than the truth, never narrower.
 _HORIZONS_S = (0, 1, 4, 16, 64, 256, 1024, 4096, 16384)
 
 
-def forecast(track: AnyTrack, raw_ns: int) -> list[dict[str, Any]]:
+def forecast(track: Track, raw_ns: int) -> list[dict[str, Any]]:
     """Return the estimate now and at later ages, so that others can know the time from it."""
     rows = []
     for horizon_s in _HORIZONS_S:
-        estimate = track.estimator.at(raw_ns + horizon_s * _SECOND)
+        estimate = track.estimator.at(raw_ns + horizon_s * NS_PER_S)
         if estimate.lower_ns is None or estimate.upper_ns is None:
             break
         rows.append(
@@ -43,23 +43,12 @@ def forecast(track: AnyTrack, raw_ns: int) -> list[dict[str, Any]]:
     return rows
 
 
-def server_name(track: AnyTrack) -> str:
-    """Return the number of a server, or the format of one that has none."""
-    return track.format if isinstance(track, ForeignTrack) else str(track.number)
-
-
-def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]:
+def _server(track: Track, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]:
     estimate = track.estimator.at(raw_ns)
-    if isinstance(track, ForeignTrack):
-        which: dict[str, Any] = {"server": None, "format": track.format}
-    else:
-        which = {
-            "server": track.number,
-            "format": "precise",
-            "server_loop_delay_ns": track.server_loop_ns,
-        }
     return {
-        **which,
+        "server": track.number,
+        "format": track.format,
+        "server_loop_delay_ns": track.server_loop_ns,
         "state": str(estimate.state),
         "offset_ns": _plus(estimate.offset_ns, -time_minus_raw_ns),
         "earliest_offset_ns": _plus(estimate.lower_ns, -time_minus_raw_ns),
@@ -76,7 +65,7 @@ def _server(track: AnyTrack, raw_ns: int, time_minus_raw_ns: int) -> dict[str, A
         "samples": estimate.samples,
         "stratum": track.stratum,
         "leap": track.leap,
-        "authenticated": track.authenticated and getattr(track, "secured", False),
+        "authenticated": track.authenticated and track.secured,
         "trouble": asdict(track.first.trouble) if track.first.trouble is not None else None,
         "verdicts": [
             {"kind": str(kind), "verdict": str(verdict), "reason": str(reason), "count": count}
@@ -101,11 +90,9 @@ def _finite(value: float) -> float | None:
     return round(value, 3) if value < 1e12 else None
 
 
-def disagreements_at(tracks: Sequence[AnyTrack], raw_ns: int) -> list[Disagreement]:
+def disagreements_at(tracks: Sequence[Track], raw_ns: int) -> list[Disagreement]:
     """Return which servers contradict each other at this local instant."""
-    return disagreements(
-        claim_of(server_name(track), track.estimator.at(raw_ns)) for track in tracks
-    )
+    return disagreements({track.label: track.estimator.at(raw_ns) for track in tracks})
 
 
 def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +116,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "mqtt_version": "5" if connection.version_5 else "3.1.1",
         "attempts": connection.attempts,
         "connects": connection.connects,
-        "last_error": agent.certificate_error or connection.last_error or connection.error_5,
+        "last_error": agent.certificate.error or connection.last_error or connection.error_5,
         "kernel_timestamps": connection.kernel_stamps,
         "messages_dropped": connection.dropped,
         "loop_delay_ns": agent.loopback.delay_ns(),

@@ -132,26 +132,14 @@ def _frequency(value_ppb: float | None) -> str:
     return f"{value_ppb / 1000:+.3f} ppm (positive: this clock is slow)"
 
 
-_HEADINGS = (
-    " ",
-    "server",
-    "format",
-    "stratum",
-    "state",
-    "last",
-    "offset",
-    "bound",
-    "assumed",
-    "root",
-    "delay",
-)
+_HEADINGS = "server format stratum state last offset bound assumed root delay authenticated"
 
 
 def sources_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     """Yield one line per server, below a line of headings."""
     if age_ns > STALE_NS:
         yield f"this status is {age_ns / 1e9:.0f} s old: the client is not running, or hangs"
-    lines: list[tuple[str, ...]] = [(*_HEADINGS, "authenticated")]
+    lines: list[tuple[str, ...]] = [(" ", *_HEADINGS.split())]
     lines += [_source(values, index) for index in range(len(values["servers"]))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

@@ -5,19 +5,21 @@ sends a `Transmit`. What the messages say is no matter of this room.
 """
 
 from mqtick.mqtt.broker import Broker, BrokerError, broker_from, parse_broker_url
+from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.connection import Connection, Will
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 
 __all__ = [
     "Arrival",
     "Broker",
     "BrokerError",
+    "Cause",
     "Connection",
     "Loop",
-    "Source",
     "Stamp",
+    "StampSource",
     "Transmit",
     "Will",
     "broker_from",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Broker", "BrokerError", "BrokerKeys", "broker_from", "parse_broker_url"]
+__all__ = ["Broker", "BrokerError", "broker_from", "parse_broker_url"]
 
 _SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "unix": 0}
 _WITH_TLS = ("mqtts", "wss")
@@ -107,51 +107,41 @@ def read_password_file(path: str) -> str:
     return password
 
 
-class BrokerKeys(Protocol):
-    """The configuration keys that say how to reach a broker."""
+class _Keys(Protocol):
+    """The configuration keys that say how to reach a broker; text is empty where none is given."""
 
     @property
-    def broker(self) -> str:
-        """Address."""
+    def broker(self) -> str: ...
 
     @property
-    def mqtt_version(self) -> str:
-        """`5` or `3.1.1`."""
+    def mqtt_version(self) -> str: ...
 
     @property
-    def username(self) -> str:
-        """User name, or empty."""
+    def username(self) -> str: ...
 
     @property
-    def password_file(self) -> str:
-        """File, or empty."""
+    def password_file(self) -> str: ...
 
     @property
-    def ca_file(self) -> str:
-        """File, or empty."""
+    def ca_file(self) -> str: ...
 
     @property
-    def certificate_file(self) -> str:
-        """File, or empty."""
+    def certificate_file(self) -> str: ...
 
     @property
-    def certificate_key_file(self) -> str:
-        """File, or empty."""
+    def certificate_key_file(self) -> str: ...
 
     @property
-    def keepalive_s(self) -> int:
-        """Seconds."""
+    def keepalive_s(self) -> int: ...
 
     @property
-    def connect_timeout_s(self) -> float:
-        """Seconds."""
+    def connect_timeout_s(self) -> float: ...
 
     @property
-    def timestamps(self) -> str:
-        """`auto` or `user`."""
+    def timestamps(self) -> str: ...
 
 
-def broker_from(keys: BrokerKeys) -> Broker:
+def broker_from(keys: _Keys) -> Broker:
     """Return the broker that a configuration names; BrokerError when it cannot be."""
     broker = parse_broker_url(keys.broker)
     if broker.scheme not in _WITH_TLS and (keys.ca_file or keys.certificate_file):

@@ -20,11 +20,12 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.causes import Cause, cause_of, cause_of_refusal, why_not_connected
 from mqtick.mqtt.frames import Arrival, FrameSocket
 from mqtick.mqtt.loop import Loop, Timer
-from mqtick.mqtt.session import Session, Will, why_not_connected
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
-from mqtick.mqtt.tls import TlsSocket, certificate_dates_error
+from mqtick.mqtt.session import Session, Will
+from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
+from mqtick.mqtt.tls import certificate_dates_error
 
 __all__ = ["Connection", "Will"]
 
@@ -36,8 +37,8 @@ _SEND_RETAINED_NEVER = 2
 _GOODBYE_S = 0.3
 # Reason codes above this one say what is wrong: MQTT 5.0, 2.4.
 _UNSPECIFIED = 0x80
-# What paho-mqtt turns MQTT 3.1.1's return code 1 into, too.
-_UNSUPPORTED_VERSION = 0x84
+# What brokers without MQTT 5 do about it: some say so, some hang up, amqtt falls silent.
+_SEEMS_OLD = (Cause.VERSION, Cause.HUNG_UP, Cause.SILENT)
 
 
 class Connection:
@@ -72,8 +73,8 @@ class Connection:
         self.dropped = 0
         """Messages not sent because the connection was down or the broker took no data."""
         self.last_error = ""
-        self.last_cause: Exception | None = None
-        """The exception behind `last_error`, if the connection could not be made."""
+        self.last_cause = Cause.UNKNOWN
+        """What is behind `last_error`, for programs."""
         self.check_dates = check_dates
         self.on_publish = on_publish
         self._on_up, self._on_down = on_up, on_down
@@ -118,7 +119,7 @@ class Connection:
         the subscription has no wildcard.
         """
         if message.retain:
-            stamp = Stamp(time.time_ns(), Source.USER)
+            stamp = Stamp(time.time_ns(), StampSource.USER)
             self._arrived(Arrival(message.topic, bytes(message.payload), stamp, True, b"", True))
 
     # -- connecting ------------------------------------------------------------------------
@@ -147,8 +148,8 @@ class Connection:
     def _connect_done(self, error: Exception | None) -> None:
         self._connecting = False
         if error is not None:
-            self.last_cause = error
-            self._lost(f"cannot connect to {self.address}: {why_not_connected(error)}")
+            why = f"cannot connect to {self.address}: {why_not_connected(error)}"
+            self._lost(why, cause_of(error))
             return
         if self._closing:
             self._client.disconnect()
@@ -175,7 +176,7 @@ class Connection:
     ) -> None:
         if reason.is_failure:
             refusal = f"{self.address} refused the connection: {reason}"
-            self._lost(refusal, knows_5=reason.value != _UNSUPPORTED_VERSION)
+            self._lost(refusal, cause_of_refusal(reason.value))
             return
         self.connected = True
         self.connects += 1
@@ -192,18 +193,17 @@ class Connection:
             return  # given up already, for a more telling reason than this consequence
         if self._client.frames.is_silent:
             ended = f"{self.address} ended the connection without giving a reason"
-            self._lost(ended, knows_5=False)
+            self._lost(ended, Cause.HUNG_UP)
             return
         says_much = flags.is_disconnect_packet_from_server or reason.value > _UNSPECIFIED
         said = f" ({reason})" if says_much else ""
         self._lost(f"the connection to {self.address} was lost{said}")
 
     def drop(self, reason: str) -> None:
-        """Give this connection up and make a new one."""
-        self._lost(reason)
+        """Give this connection up, whose certificate's dates do not fit, and make a new one."""
+        self._lost(reason, Cause.DATES)
 
-    def _lost(self, reason: str, *, knows_5: bool = True) -> None:
-        """Give up; `knows_5`: False if the broker does not, or seems not to, speak MQTT 5."""
+    def _lost(self, reason: str, cause: Cause = Cause.UNKNOWN) -> None:
         if self._fd >= 0:
             self.loop.remove(self._fd)
             self._fd = -1
@@ -214,14 +214,14 @@ class Connection:
         was_connected, self.connected = self.connected, False
         if self._closing or self._retry is not None or self._connecting:
             return
-        if self.version_5 and not knows_5:
+        if self.version_5 and cause in _SEEMS_OLD:
             self._speak(version_5=False, because=reason)
             self._connect()
             return
         if self.error_5:  # the next broker at this address may know more
             self._speak(version_5=True)
         is_news = was_connected or reason != self.last_error
-        self.last_error = reason
+        self.last_error, self.last_cause = reason, cause
         self._failures += 1
         # 0.5 s, 1 s, 2 s ... 30 s, give or take a quarter, so that a fleet does not return at once.
         delay_s = min(30.0, 0.25 * 2 ** min(self._failures, 8)) * random.uniform(0.75, 1.25)
@@ -263,16 +263,17 @@ class Connection:
 
     def _read_packets(self, frames: FrameSocket) -> bool:
         """Let paho-mqtt process its packets; False if the connection did not survive that."""
-        lost = f"the connection to {self.address} was lost"
+        lost, cause = f"the connection to {self.address} was lost", Cause.UNKNOWN
         while frames.has_packets and self._client.frames is frames:
             try:
                 good = self._client.loop_read() == paho.MQTT_ERR_SUCCESS
             except Exception as error:  # paho raises many kinds on malformed packets
                 _log.debug("%s: packet refused", self._name, exc_info=True)
-                good, lost = False, f"{self.address} sent what is not MQTT ({error!r})"
+                good, cause = False, Cause.NOT_MQTT
+                lost = f"{self.address} sent what is not MQTT ({error!r})"
             if not good:
                 if self._client.frames is frames:
-                    self._lost(lost)
+                    self._lost(lost, cause)
                 return False
         return self._client.frames is frames
 
@@ -292,7 +293,7 @@ class Connection:
             if not self.connected and time.monotonic_ns() > self._deadline_ns:
                 limit = self.broker.connect_timeout_s
                 stalled = f"{self.address} accepted but did not answer within {limit:g} s"
-                self._lost(stalled, knows_5=False)  # amqtt does so when there is a will
+                self._lost(stalled, Cause.SILENT)
             else:
                 self._client.loop_misc()
                 self._watch_writing()
@@ -390,10 +391,11 @@ class Connection:
         From then on every new connection also checks the dates against the host's clock.
         """
         frames, context = self._client.frames, self._client.tls_context
-        if frames is None or not isinstance(frames.below, TlsSocket):
+        certificate = frames.below.peer_certificate() if frames is not None else None
+        if certificate is None:
             return None
         authorities = context.get_ca_certs() if context and self.broker.ca_file else []
-        error = certificate_dates_error(frames.below.peer_certificate(), authorities, now_s)
+        error = certificate_dates_error(certificate, authorities, now_s)
         if error is not None and not self.check_dates:
             self.check_dates = True
             self._client.use_tls(check_dates=True)

@@ -12,26 +12,34 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from mqtick.mqtt.packets import PUBLISH, QOS_MASK, RETAIN, encode_publish, read_variable_length
-from mqtick.mqtt.stamps import KernelSocket, Source, Stamp, Transmit
-from mqtick.mqtt.tls import TlsSocket
+from mqtick.mqtt.packets import (
+    PUBLISH,
+    QOS_MASK,
+    RETAIN,
+    TYPE_MASK,
+    encode_publish,
+    read_variable_length,
+)
+from mqtick.mqtt.stamps import KernelSocket, Stamp, StampSource, Transmit
+from mqtick.mqtt.tls import Certificate
 
-__all__ = ["Arrival", "FrameSocket"]
+__all__ = ["Arrival", "FrameSocket", "Transport"]
 
 _MAXIMUM_FRAME = 256 * 1024
+_PUBLISH_MASK = TYPE_MASK | QOS_MASK  # QoS 0 only
 _READS_PER_TURN = 16
 # paho-mqtt keeps a partial WebSocket frame until it is complete, whatever length its head states.
 _MAXIMUM_WEBSOCKET = 1 << 20
-# From our acknowledgement to the arrival of what waited for it: one round trip to the broker.
-_HELD_NS = 2_000_000
+# From our acknowledgement to the arrival of what waited for it, at most.
+_ROUND_TRIP_NS = 2_000_000
 
 
 class Arrival(NamedTuple):
     """A received QoS 0 PUBLISH.
 
     `stamp` is the kernel's receive time if that is known for this very frame: it belongs to
-    the last segment of a read, so it is `Source.KERNEL` only for the frame that ends the read.
-    For frames before that one it is no earlier than the true arrival, and `Source.USER`.
+    the last segment of a read, so it is `StampSource.KERNEL` only for the frame that ends the read.
+    For frames before that one it is no earlier than the true arrival, and `StampSource.USER`.
     """
 
     topic: str
@@ -46,16 +54,41 @@ class Arrival(NamedTuple):
 
 
 class Stream(Protocol):
-    """The stream below: a kernel, TLS or WebSocket socket."""
+    """What carries the frames: a transport, or WebSocket on one."""
 
     def recv(self, size: int) -> bytes:
-        """Read at most `size` octets."""
+        """Read at most `size` octets; b"" at the end, BlockingIOError if there are none now."""
 
     def send(self, data: bytes | bytearray) -> int:
         """Send; returns the number of octets taken."""
 
     def close(self) -> None:
         """Close."""
+
+
+class Transport(Stream, Protocol):
+    """What carries octets and knows when they left and came: plain or TLS, stream or datagrams.
+
+    Frames and connection know no more of it than this; the session makes the one of its scheme.
+    """
+
+    @property
+    def kernel(self) -> KernelSocket:
+        """The socket at the bottom, which has the stamps."""
+
+    @property
+    def buffered(self) -> int:
+        """Octets read from the kernel and not yet handed on, which no poll will report."""
+
+    @property
+    def unsent(self) -> int:
+        """Octets taken and not yet given to the kernel."""
+
+    def flush(self) -> None:
+        """Send what is unsent; BlockingIOError when the socket does not take it."""
+
+    def peer_certificate(self) -> Certificate | None:
+        """Return the broker's certificate, None where it has none."""
 
 
 class FrameSocket:
@@ -69,13 +102,13 @@ class FrameSocket:
     def __init__(
         self,
         stream: Stream,
-        below: KernelSocket | TlsSocket,
+        below: Transport,
         on_publish: Callable[[Arrival], None],
         hooks: dict[bytes, Callable[[], None]],
         *,
         version_5: bool,
     ) -> None:
-        self.kernel = below.inner if isinstance(below, TlsSocket) else below
+        self.kernel = below.kernel
         self.below = below
         self._stream = stream
         self._on_publish = on_publish
@@ -135,7 +168,7 @@ class FrameSocket:
         if self._rest:
             data = self._rest + data
         received = self.kernel.received
-        late = Stamp(received.realtime_ns, Source.USER)
+        late = Stamp(received.realtime_ns, StampSource.USER)
         at, size = 0, len(data)
         while size - at >= 2:
             try:
@@ -146,7 +179,7 @@ class FrameSocket:
             if length < 0:
                 break
             end = body + length
-            publish = data[at] & (0xF0 | QOS_MASK) == PUBLISH
+            publish = data[at] & _PUBLISH_MASK == PUBLISH
             if end > size:
                 if length > _MAXIMUM_FRAME:
                     if not publish:
@@ -192,7 +225,7 @@ class FrameSocket:
             return
         # Also one that came before: the kernel may have acknowledged by itself, 40 ms late; what
         # waits on this same machine is here before the call that acknowledges returns.
-        held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < _HELD_NS
+        held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < _ROUND_TRIP_NS
         self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties, held))
 
     @property

@@ -158,6 +158,21 @@ class Loop:
         if not self._run_timers():
             self._run_lazy()
 
+    def turn_until(self, condition: Callable[[], object], limit_s: float) -> bool:
+        """Turn until something is true or the time is over; return whether it is true."""
+        end_s = time.monotonic() + limit_s
+        while not condition():
+            if time.monotonic() > end_s:
+                return False
+            self.turn(0.02)
+        return True
+
+    def turn_for(self, duration_s: float) -> None:
+        """Turn for this long."""
+        end_s = time.monotonic() + duration_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            self.turn(left_s)
+
     def _run_timers(self) -> bool:
         """Call what is due; return whether a precise timer was among it."""
         was_precise = False

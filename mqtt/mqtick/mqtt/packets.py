@@ -11,8 +11,11 @@ __all__ = [
     "QOS_MASK",
     "RETAIN",
     "SUBACK",
+    "TYPE_MASK",
     "connect_packet",
     "encode_publish",
+    "read_connack",
+    "read_suback",
     "read_variable_length",
     "subscribe_packet",
 ]
@@ -21,9 +24,20 @@ __all__ = [
 CONNACK: Final = 0x20
 PUBLISH: Final = 0x30
 SUBACK: Final = 0x90
+TYPE_MASK: Final = 0xF0
 QOS_MASK: Final = 0x06
 RETAIN: Final = 0x01
 DISCONNECT: Final = b"\xe0\x00"
+
+# MQTT 3.1.1, 3.2.2.3
+_CONNECT_REFUSALS: Final = {
+    1: "it does not speak MQTT 3.1.1",
+    2: "it does not accept the client identifier",
+    3: "it is not available",
+    4: "user name or password is wrong",
+    5: "this user may not connect",
+}
+_SUBSCRIPTION_REFUSED: Final = 0x80  # 3.9.3
 
 
 def read_variable_length(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -66,6 +80,18 @@ def connect_packet(
 def subscribe_packet(topics: list[str]) -> bytes:
     """Return a SUBSCRIBE at QoS 0 (MQTT 3.1.1, 3.8)."""
     return _packet(0x82, b"\x00\x01" + b"".join(_text(topic) + b"\x00" for topic in topics))
+
+
+def read_connack(body: bytes) -> str | None:
+    """Return why the broker refuses the connection, "" if it does not; None: not MQTT 3.1.1."""
+    if len(body) != 2:
+        return None
+    return _CONNECT_REFUSALS.get(body[1], f"return code {body[1]}") if body[1] else ""
+
+
+def read_suback(body: bytes) -> bool | None:
+    """Return whether the broker grants the one subscription; None: not MQTT 3.1.1."""
+    return body[2] != _SUBSCRIPTION_REFUSED if len(body) == 3 else None
 
 
 def _packet(head: int, body: bytes) -> bytes:

@@ -40,7 +40,3 @@ class LowRecent:
         """Return how far the median is above the tenth percentile: what is left to chance."""
         recent = self._recent(now_ns)
         return recent[len(recent) // 2] - recent[len(recent) // 10] if recent else 0
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._values.clear()

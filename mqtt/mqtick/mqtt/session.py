@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +12,11 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from mqtick.mqtt.broker import Broker, BrokerError
-from mqtick.mqtt.frames import FrameSocket
+from mqtick.mqtt.frames import FrameSocket, Transport
 from mqtick.mqtt.stamps import KernelSocket
 from mqtick.mqtt.tls import TlsSocket, client_context
 
-__all__ = ["Session", "Will", "lacks_extensions", "what_helps", "why_not_connected"]
-
-# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED (OpenSSL, x509_vfy.h)
-_DATE_ERRORS = (9, 10)
-# What only X509_V_FLAG_X509_STRICT asks for: X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to
-# X509_V_ERR_EXTENSIONS_REQUIRE_VERSION_3. ssl.create_default_context sets it from Python 3.13 on.
-_STRICT_ERRORS = range(80, 94)
+__all__ = ["Session", "Will"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,7 @@ class Session(paho.Client):
         broker: Broker,
         client_id: str,
         will: Will | None,
-        make_frames: Callable[[Any, KernelSocket | TlsSocket], FrameSocket],
+        make_frames: Callable[[Any, Transport], FrameSocket],
         *,
         check_dates: bool,
     ) -> None:
@@ -63,7 +56,7 @@ class Session(paho.Client):
         )
         self.broker = broker
         self.frames: FrameSocket | None = None
-        self.below: KernelSocket | TlsSocket | None = None
+        self.below: Transport | None = None
         self.tls_context: ssl.SSLContext | None = None
         self._make_frames = make_frames
         self.connect_timeout = broker.connect_timeout_s
@@ -114,10 +107,10 @@ class Session(paho.Client):
 
     def _ssl_wrap_socket(self, tcp_sock: Any) -> Any:
         assert self.tls_context is not None
-        self.below = TlsSocket(tcp_sock, self.tls_context, self.broker.host)
+        self.below = tls = TlsSocket(tcp_sock, self.tls_context, self.broker.host)
         tcp_sock.settimeout(self.broker.connect_timeout_s)
-        self.below.do_handshake()
-        return self.below
+        tls.do_handshake()
+        return tls
 
     def _create_socket(self) -> Any:
         self.below = None
@@ -130,42 +123,3 @@ class Session(paho.Client):
         assert self.below is not None
         self.frames = self._make_frames(stream, self.below)
         return self.frames
-
-
-def why_not_connected(error: Exception) -> str:
-    """Say why a connection could not be made; if dates are the reason, give the clock's too."""
-    said = str(error) or type(error).__name__
-    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _DATE_ERRORS:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return f"{said}; this machine's clock says {now}"
-    if lacks_extensions(error):
-        return (
-            f"{said}; Python 3.13 and newer refuse certificates and authorities that lack what "
-            "RFC 5280 requires, which older ones accepted; docs/operations.md (an authority of "
-            "your own) has the commands that make good ones"
-        )
-    return said
-
-
-def lacks_extensions(error: Exception | None) -> bool:
-    """Say whether a certificate was refused for something that only Python 3.13 and newer check."""
-    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _STRICT_ERRORS
-
-
-def what_helps(error: str, cause: Exception | None) -> str:
-    """Say what to do about a connection that failed with this error, and this cause."""
-    if lacks_extensions(cause):
-        return "make new ones: docs/operations.md, an authority of your own, has the commands"
-    for part, remedy in (
-        ("uthori", "username and password_file: does the broker know them?"),
-        ("password", "username and password_file: does the broker know them?"),
-        ("certificate", "ca_file: who signed the broker's certificate? is the system clock right?"),
-        ("CERTIFICATE", "ca_file: who signed the broker's certificate? is the system clock right?"),
-        ("protocol version", "mqtt_version: the broker does not speak this one"),
-        ("SSL", "mqtts:// to a port without TLS, or a protocol that one side does not know"),
-        ("not known", "the host's name: does `getent hosts NAME` find it?"),
-        ("efused", "is the broker up? Mosquitto accepts other hosts only with `listener`"),
-    ):
-        if part in error:
-            return remedy
-    return "try mosquitto_sub -h HOST -t 'mqtick/#' -v from this host"

@@ -1,13 +1,15 @@
-"""A stream socket that tells when the kernel received and transmitted its bytes.
+"""A socket that tells when the kernel received and transmitted what went through it.
 
 Linux, Documentation/networking/timestamping.rst: SO_TIMESTAMPING. A receive stamp comes with the
-data and belongs to the last segment in it. A transmit stamp comes later, on the error queue, and
-names the last byte of its send() (SOF_TIMESTAMPING_OPT_ID); it is matched by that number, never by
-order. An error queue that is not drained makes every poll return at once.
+data: on a stream it belongs to the last segment in it. A transmit stamp comes later, on the error
+queue, with a number (SOF_TIMESTAMPING_OPT_ID): on a stream that of the last octet of its send(),
+with datagrams that of the datagram, among those that were to be stamped. It is matched by that
+number, never by order. An error queue that is not drained makes every poll return at once.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import enum
 import socket
@@ -16,7 +18,7 @@ import sys
 import time
 from typing import NamedTuple
 
-__all__ = ["KernelSocket", "Source", "Stamp", "Transmit"]
+__all__ = ["Buffered", "KernelSocket", "Stamp", "StampSource", "Transmit"]
 
 # asm-generic/socket.h and linux/net_tstamp.h; Python names none of them.
 _SO_TIMESTAMPING_OLD, _SO_TIMESTAMPING_NEW = 37, 65
@@ -39,7 +41,7 @@ _PENDING_LIMIT = 4096
 _ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | int(socket.MSG_DONTWAIT)
 
 
-class Source(enum.IntEnum):
+class StampSource(enum.IntEnum):
     """Who made a timestamp; the numbers are those of the precise wire format."""
 
     NONE = 0
@@ -52,7 +54,7 @@ class Stamp(NamedTuple):
     """An instant on CLOCK_REALTIME (ns) and who read it."""
 
     realtime_ns: int
-    source: Source
+    source: StampSource
 
 
 class Transmit:
@@ -68,36 +70,97 @@ class Transmit:
     def stamp(self) -> Stamp:
         """The best stamp known by now."""
         if self.kernel_ns is not None:
-            return Stamp(self.kernel_ns, Source.KERNEL)
-        return Stamp(self.user_ns, Source.USER)
+            return Stamp(self.kernel_ns, StampSource.KERNEL)
+        return Stamp(self.user_ns, StampSource.USER)
 
 
-class KernelSocket:
-    """Wraps a connected stream socket; offers what paho-mqtt asks of one, plus stamps.
+class Buffered(abc.ABC):
+    """Reads in chunks and hands on in pieces: one system call for many small reads.
+
+    What paho-mqtt asks of a socket besides is that of the one at the bottom.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._at = 0
+
+    @property
+    @abc.abstractmethod
+    def kernel(self) -> KernelSocket:
+        """The socket at the bottom, which has the stamps."""
+
+    @abc.abstractmethod
+    def _read(self, size: int) -> bytes:
+        """Read what is there; b"" at the end, BlockingIOError if there is nothing yet."""
+
+    def read_chunk(self, size: int = 65536) -> bytes:
+        """Read what is there; b"" at the end, BlockingIOError if there is nothing yet."""
+        if self._buffer:
+            data, self._buffer = self._buffer[self._at :], b""
+            return data
+        return self._read(size)
+
+    def recv(self, size: int) -> bytes:
+        """Read at most `size` octets."""
+        if not self._buffer:
+            self._buffer, self._at = self._read(65536), 0
+        start, self._at = self._at, self._at + size
+        data = self._buffer[start : self._at]
+        if self._at >= len(self._buffer):
+            self._buffer = b""
+        return data
+
+    @property
+    def buffered(self) -> int:
+        """Octets read from the kernel and not yet handed on."""
+        return len(self._buffer) - self._at if self._buffer else 0
+
+    def fileno(self) -> int:
+        """Return the descriptor, for poll."""
+        return self.kernel.sock.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        """Set or clear blocking mode."""
+        self.kernel.sock.setblocking(flag)
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        """Set the time-out of blocking calls, in seconds."""
+        self.kernel.sock.settimeout(timeout_s)
+
+
+class KernelSocket(Buffered):
+    """Wraps a connected socket; offers what paho-mqtt asks of one, plus stamps.
 
     `mode` is `auto` (kernel stamps where the socket gives them) or `user` (never ask for them).
-    AF_UNIX sockets have no kernel stamps.
+    AF_UNIX sockets have no kernel stamps. Of a datagram socket, each read gives one datagram.
     """
 
     def __init__(self, sock: socket.socket, mode: str = "auto") -> None:
+        super().__init__()
         self.sock = sock
-        self.received = Stamp(0, Source.NONE)
+        self.received = Stamp(0, StampSource.NONE)
         """When the last bytes that were read arrived."""
         self.transmit: Transmit | None = None
-        """Set around a send whose last octet's transmit stamp is wanted."""
+        """Set around a send whose transmit stamp is wanted: of its last octet, or its datagram."""
         self.linger_s = 0.0
         """How long `close` lets the other side read what was sent, and close first."""
         self.quick = True
         """Whether `acknowledge` acknowledges at once; otherwise it puts it off, as most do."""
-        self.bytes_sent = 0
-        self._buffer = b""
-        self._at = 0
+        self.sent = 0
+        """Octets sent on a stream, or datagrams that were to be stamped, as the kernel counts."""
         self._pending: dict[int, tuple[Transmit, int]] = {}
-        """By the number of their last octet, and how much was retransmitted before."""
+        """By their number, and how much was retransmitted before."""
         self._cmsg_type = 0
-        self._is_tcp = sock.family in (socket.AF_INET, socket.AF_INET6)
-        if mode != "user" and self._is_tcp:
+        is_network = sock.family in (socket.AF_INET, socket.AF_INET6)
+        self._is_stream = sock.type == socket.SOCK_STREAM
+        self._is_tcp = is_network and self._is_stream
+        if mode != "user" and is_network:
             self._enable()
+
+    @property
+    def kernel(self) -> KernelSocket:
+        """This socket: there is none below it."""
+        return self
 
     def _enable(self) -> None:
         flags = _RX_SOFTWARE | _SOFTWARE | _OPT_ID | _OPT_TSONLY
@@ -124,23 +187,20 @@ class KernelSocket:
         seconds, nanoseconds = layout.unpack_from(data)
         return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
-    def read_chunk(self, size: int = 65536) -> bytes:
+    def _read(self, size: int) -> bytes:
         """Read what is there and note when it arrived in `received`; b"" at the end of stream."""
-        if self._buffer:
-            data, self._buffer = self._buffer[self._at :], b""
-            return data
         if not self._cmsg_type:
             data = self.sock.recv(size)
-            self.received = Stamp(time.time_ns(), Source.USER)
+            self.received = Stamp(time.time_ns(), StampSource.USER)
             return data
         data, ancillary, _, _ = self.sock.recvmsg(size, _ANCILLARY)
         for level, kind, value in ancillary:
             if level == socket.SOL_SOCKET and kind == self._cmsg_type:
                 realtime_ns = self._stamp_of(value)
                 if realtime_ns:
-                    self.received = Stamp(realtime_ns, Source.KERNEL)
+                    self.received = Stamp(realtime_ns, StampSource.KERNEL)
                     return data
-        self.received = Stamp(time.time_ns(), Source.USER)
+        self.received = Stamp(time.time_ns(), StampSource.USER)
         return data
 
     def acknowledge(self) -> None:
@@ -153,38 +213,26 @@ class KernelSocket:
             with contextlib.suppress(OSError):  # closed meanwhile: shows on the next read
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, int(self.quick))
 
-    def recv(self, size: int) -> bytes:
-        """Read at most `size` octets, in one system call for many small reads."""
-        if not self._buffer:
-            self._buffer, self._at = self.read_chunk(), 0
-        start, self._at = self._at, self._at + size
-        data = self._buffer[start : self._at]
-        if self._at >= len(self._buffer):
-            self._buffer = b""
-        return data
-
-    @property
-    def buffered(self) -> int:
-        """Octets read from the kernel and not yet handed on."""
-        return len(self._buffer) - self._at if self._buffer else 0
-
     def send(self, data: bytes | bytearray) -> int:
-        """Send; while `transmit` is set, ask for the stamp of the last octet that went."""
-        transmit = self.transmit
-        if transmit is None or not self._cmsg_type:
+        """Send; while `transmit` is set, ask for the stamp of what went."""
+        transmit = self.transmit if self._cmsg_type else None
+        if transmit is None:
             count = self.sock.send(data)
-        else:
-            retransmitted = self._retransmitted()
-            count = self.sock.sendmsg([data], [_TRANSMIT_REQUEST])
-        self.bytes_sent += count
-        if transmit is not None and self._cmsg_type and count == len(data):
+            self.sent += count if self._is_stream else 0
+            return count
+        retransmitted = self._retransmitted()
+        count = self.sock.sendmsg([data], [_TRANSMIT_REQUEST])
+        self.sent += count if self._is_stream else 1
+        if count == len(data):
             if len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
-            self._pending[(self.bytes_sent - 1) & 0xFFFFFFFF] = transmit, retransmitted
+            self._pending[(self.sent - 1) & 0xFFFFFFFF] = transmit, retransmitted
         return count
 
     def _retransmitted(self) -> int:
         """How many segments of this connection were sent more than once (tcp(7), TCP_INFO)."""
+        if not self._is_tcp:
+            return 0
         size = _RETRANSMITTED.size
         found = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
         # Emulated kernels may answer less; nobody attacks their clocks.
@@ -197,6 +245,9 @@ class KernelSocket:
 
     def flush(self) -> None:
         """Send what is unsent."""
+
+    def peer_certificate(self) -> None:
+        """Return None: there is no certificate without TLS."""
 
     def drain_error_queue(self) -> int:
         """Take all transmit stamps that are there; return how many were matched to a message.
@@ -227,21 +278,9 @@ class KernelSocket:
                 matched += 1
         return matched
 
-    def fileno(self) -> int:
-        """Return the descriptor, for poll."""
-        return self.sock.fileno()
-
-    def setblocking(self, flag: bool) -> None:
-        """Set or clear blocking mode."""
-        self.sock.setblocking(flag)
-
-    def settimeout(self, timeout_s: float | None) -> None:
-        """Set the time-out of blocking calls, in seconds."""
-        self.sock.settimeout(timeout_s)
-
     def close(self) -> None:
         """Close the socket; transmit stamps still on their way are lost."""
-        if self.linger_s:
+        if self.linger_s and self._is_stream:
             self._let_read()
         self.sock.close()
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mqtick.mqtt.stamps import KernelSocket
+from mqtick.mqtt.stamps import Buffered, KernelSocket
 
-__all__ = ["NO_CHECK_TIME", "TlsSocket", "certificate_dates_error", "client_context"]
+__all__ = ["NO_CHECK_TIME", "Certificate", "TlsSocket", "certificate_dates_error", "client_context"]
 
 Certificate = Mapping[str, Any]
 """A certificate as `ssl` gives it."""
@@ -40,16 +40,20 @@ def client_context(
     return context
 
 
-class TlsSocket:
+class TlsSocket(Buffered):
     """The client's side of TLS on a KernelSocket; offers what paho-mqtt asks of a socket."""
 
-    def __init__(self, inner: KernelSocket, context: ssl.SSLContext, host: str) -> None:
-        self.inner = inner
+    def __init__(self, kernel: KernelSocket, context: ssl.SSLContext, host: str) -> None:
+        super().__init__()
+        self._kernel = kernel
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._unsent = b""
-        self._buffer = b""
-        self._at = 0
+
+    @property
+    def kernel(self) -> KernelSocket:
+        """The socket below."""
+        return self._kernel
 
     def do_handshake(self) -> None:
         """Complete the handshake on a blocking socket; ssl.SSLError says why it was refused."""
@@ -71,7 +75,7 @@ class TlsSocket:
         return dict(self._object.getpeercert() or {})
 
     def _feed(self) -> None:
-        data = self.inner.read_chunk()
+        data = self._kernel.read_chunk()
         if data:
             self._incoming.write(data)
         else:
@@ -81,7 +85,7 @@ class TlsSocket:
         """Send what is enciphered; BlockingIOError when the socket does not take it."""
         self._unsent += self._outgoing.read()
         while self._unsent:
-            count = self.inner.send(self._unsent)
+            count = self._kernel.send(self._unsent)
             self._unsent = self._unsent[count:]
 
     @property
@@ -92,14 +96,10 @@ class TlsSocket:
     @property
     def buffered(self) -> int:
         """Octets that arrived and were not handed on: deciphered or not."""
-        here = len(self._buffer) - self._at if self._buffer else 0
-        return here + self._incoming.pending + self._object.pending()
+        return super().buffered + self._incoming.pending + self._object.pending()
 
-    def read_chunk(self, size: int = 65536) -> bytes:
+    def _read(self, size: int) -> bytes:
         """Read and decipher what is there; b"" at the end, BlockingIOError if nothing yet."""
-        if self._buffer:
-            data, self._buffer = self._buffer[self._at :], b""
-            return data
         fed = False
         while True:
             try:
@@ -116,34 +116,12 @@ class TlsSocket:
                 self.flush()  # answers to key updates
             return data
 
-    def recv(self, size: int) -> bytes:
-        """Read at most `size` octets of plain text."""
-        if not self._buffer:
-            self._buffer, self._at = self.read_chunk(), 0
-        start, self._at = self._at, self._at + size
-        data = self._buffer[start : self._at]
-        if self._at >= len(self._buffer):
-            self._buffer = b""
-        return data
-
     def send(self, data: bytes | bytearray) -> int:
         """Encipher and send; what the socket does not take now waits for `flush`."""
         self._object.write(data)
         with contextlib.suppress(BlockingIOError):
             self.flush()  # enciphered already: it cannot be taken back, it goes first next time
         return len(data)
-
-    def fileno(self) -> int:
-        """Return the descriptor, for poll."""
-        return self.inner.fileno()
-
-    def setblocking(self, flag: bool) -> None:
-        """Set or clear blocking mode of the socket below."""
-        self.inner.setblocking(flag)
-
-    def settimeout(self, timeout_s: float | None) -> None:
-        """Set the time-out of blocking calls, in seconds."""
-        self.inner.settimeout(timeout_s)
 
     def pending(self) -> int:
         """Return octets that can be read without asking the kernel."""
@@ -155,7 +133,7 @@ class TlsSocket:
             self._object.unwrap()
         with contextlib.suppress(OSError):
             self.flush()
-        self.inner.close()
+        self._kernel.close()
 
 
 def certificate_dates_error(

@@ -1,7 +1,7 @@
 """What every back end shares: the settings, the line it opens, and what an edge is.
 
 A back end (memory, gpiod, gpiomem, pigpio, or one by somebody else) knows how to set one line
-high or low: that is a `Line`.  `Output` (output.py) adds the rest, once for all of them.
+high or low: that is a `Line`. `Output` (output.py) adds the rest, once for all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple, Protocol, get_args
+from typing import Final, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 Mode = Literal["toggle", "pulse"]
 Clock = Callable[[], int]
@@ -51,8 +51,8 @@ class LatencyClass(StrEnum):
 class Edge(NamedTuple):
     """When an edge was made: at before_ns or later, at after_ns or earlier.
 
-    Both are CLOCK_MONOTONIC_RAW in ns.  `level` is the electrical level after the edge (True is
-    high).  An edge that failed, or whose success is not known, has after_ns = 0 and is false in
+    Both are CLOCK_MONOTONIC_RAW in ns. `level` is the electrical level after the edge (True is
+    high). An edge that failed, or whose success is not known, has after_ns = 0 and is false in
     `made`; before_ns then says when it was tried.  (A tuple, because it is made in the hot path.)
     """
 
@@ -70,7 +70,7 @@ class Line(Protocol):
     """One output line of one back end: all that a new back end has to write.
 
     `open_pin(settings) -> Line` makes it: an output that is at `settings.inactive_level`, without
-    an edge if it was there before; raises PinError if that is not possible.  A line that can time
+    an edge if it was there before; raises PinError if that is not possible. A line that can time
     a pulse by itself may also have `pulse(level: bool) -> None`, see `PulseLine`.
     """
 
@@ -92,6 +92,7 @@ class Line(Protocol):
         """Release the line, at the level it has."""
 
 
+@runtime_checkable
 class PulseLine(Line, Protocol):
     """A line whose hardware or daemon times pulses of up to COMPLETE_US by itself."""
 
@@ -109,7 +110,7 @@ class PinSettings:
         header), 0 to 1023; each back end has its own limit.
         mode: "toggle" (each edge flips the line, so rising and falling alternate) or "pulse"
             (each edge goes active, and the line returns after width_us).
-        width_us: length of a pulse in us, 1 to 500,000; unused when toggling.  Up to 100 us
+        width_us: length of a pulse in us, 1 to 500,000; unused when toggling. Up to 100 us
             fire() waits for its end, above that the caller's event loop calls release().
         active_low: the line rests high, and its active level is low.
         chip_label: gpiod: label of the chip ("pinctrl-rp1"), or its path ("/dev/gpiochip0");

@@ -1,6 +1,6 @@
 """Finds the back end that a setting names, through the entry point group `mqtick.pins`.
 
-Any installed distribution may add one.  In its pyproject.toml::
+Any installed distribution may add one. In its pyproject.toml:
 
     [project.entry-points."mqtick.pins"]
     mychip = "mypackage.mychip:open_pin"      # open_pin(settings: PinSettings) -> Line
@@ -38,20 +38,15 @@ def open_line(settings: PinSettings) -> Line:
 def open_output(settings: PinSettings, now: Clock = monotonic_raw_ns) -> Output:
     """Open the line that the settings describe, as an output that makes edges.
 
-    `now` reads CLOCK_MONOTONIC_RAW in ns.  Raises PinError if the line cannot be opened.
+    `now` reads CLOCK_MONOTONIC_RAW in ns. Raises PinError if the line cannot be opened.
     """
     return Output(open_line(settings), settings, now)
 
 
 def _find(name: str) -> EntryPoint:
-    points = {point.value: point for point in entry_points(group=GROUP) if point.name == name}
-    if len(points) == 1:
-        return next(iter(points.values()))
-    if points:
-        raise PinError(
-            f"Two packages provide a pin back end called {name!r} ({' and '.join(sorted(points))}"
-            "), so none is used; remove one of them."
-        )
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            return point
     known = backends()
     if not known:
         raise PinError(

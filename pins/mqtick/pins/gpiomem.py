@@ -1,10 +1,10 @@
 """Pins through the registers of the pin controller itself: the fastest way from Python.
 
-Sources: BCM2835 ARM Peripherals, chapter 6 (GPFSEL, GPSET, GPCLR, GPLEV; the BCM2836, BCM2837 and
+Sources: BCM2835 ARM Peripherals, chapter 6 (GPFSEL, GPSET, GPCLR; the BCM2836, BCM2837 and
 BCM2711 have the same registers at the same places); raspberrypi/utils pinctrl/gpiochip_rp1.c and
 raspberrypi/linux drivers/pinctrl/pinctrl-rp1.c (RP1).
 
-Every access is one 32-bit load or store, as the hardware demands.  They go through a memoryview of
+Every access is one 32-bit load or store, as the hardware demands. They go through a memoryview of
 unsigned int: `mmap.write` and struct may split a word into octets, and the value of a ctypes
 integer (as CPython 3.11 is compiled) is read before each write, which on an RP1 costs a
 round trip across PCI Express.
@@ -24,11 +24,11 @@ MAX_HEADER_LINE: Final = 27
 """Higher lines are not on the header: they drive the SD card, the network, the power."""
 
 # Offsets in octets and fields in bits.
-_GPFSEL0, _GPSET0, _GPCLR0, _GPLEV0 = 0x00, 0x1C, 0x28, 0x34
+_GPFSEL0, _GPSET0, _GPCLR0 = 0x00, 0x1C, 0x28
 _FSEL_INPUT, _FSEL_OUTPUT, _FSEL_MASK = 0, 1, 7
 
 _IO_BANK0, _SYS_RIO0, _PADS_BANK0 = 0x00000, 0x10000, 0x20000
-_RIO_OUT, _RIO_OE, _RIO_SYNC_IN = 0x0, 0x4, 0x8
+_RIO_OUT, _RIO_OE = 0x0, 0x4
 _ALIAS_SET, _ALIAS_CLR = 0x2000, 0x3000
 _FUNCSEL_MASK, _FUNCSEL_SYS_RIO, _FUNCSEL_NONE = 0x1F, 5, 0x1F
 _OVERRIDES = 0x3 << 12 | 0x3 << 14  # OUTOVER and OEOVER; 0: the selected function decides
@@ -55,10 +55,9 @@ class RegisterLine:
         if controller is Controller.RP1:
             self._high = (_SYS_RIO0 + _RIO_OUT + _ALIAS_SET) // 4
             self._low = (_SYS_RIO0 + _RIO_OUT + _ALIAS_CLR) // 4
-            self._level = (_SYS_RIO0 + _RIO_SYNC_IN) // 4
             make_output = self._make_rp1_output
         else:
-            self._high, self._low, self._level = _GPSET0 // 4, _GPCLR0 // 4, _GPLEV0 // 4
+            self._high, self._low = _GPSET0 // 4, _GPCLR0 // 4
             make_output = self._make_bcm2835_output
         try:
             make_output(line, inactive_level)
@@ -69,10 +68,6 @@ class RegisterLine:
     def set(self, level: bool) -> None:
         """Set the line high or low: one store, to a register in which zeros change nothing."""
         self._words[self._high if level else self._low] = self._mask
-
-    def read(self) -> bool:
-        """Read the level that the pin really has (a short circuit shows here)."""
-        return bool(self._words[self._level] & self._mask)
 
     def close(self) -> None:
         """Release the registers; the line stays an output at the level it has."""

@@ -1,6 +1,6 @@
 """A pin that does not exist: remembers its edges, and can show them to another process.
 
-For tests, for machines without pins, and for the simulated oscilloscope.  Each edge is one record
+For tests, for machines without pins, and for the simulated oscilloscope. Each edge is one record
 of 12 octets, big endian:
 
     octet 0-7   u64  CLOCK_MONOTONIC_RAW in ns, read while the edge was made

@@ -11,6 +11,7 @@ from mqtick.pins.base import (
     LatencyClass,
     Line,
     PinSettings,
+    PulseLine,
     monotonic_raw_ns,
 )
 
@@ -18,8 +19,8 @@ from mqtick.pins.base import (
 class Output:
     """Makes edges on a line and says when: the object of the hot path.
 
-    fire() does not log, does not raise and makes nothing but the Edge it returns.  One thread
-    only.  Edges that failed are counted in `errors`, and the last reason is in `last_error`.
+    fire() does not log, does not raise and makes nothing but the Edge it returns. One thread
+    only. Edges that failed are counted in `errors`, and the last reason is in `last_error`.
     """
 
     __slots__ = (
@@ -65,8 +66,8 @@ class Output:
             width_ns = settings.width_us * 1000
             if settings.width_us > COMPLETE_US:
                 self.release_after_ns = width_ns
-            elif (pulse := getattr(line, "pulse", None)) is not None:
-                self._make, self._pulsed_by_line = pulse, True
+            elif isinstance(line, PulseLine):
+                self._make, self._pulsed_by_line = line.pulse, True
             else:
                 self._complete_ns = width_ns
 
@@ -74,7 +75,7 @@ class Output:
         """Make the edge at once, and return when it was (see Edge; `made` is false on failure).
 
         A pulse that finds the line still active makes no edge (there is none to make): it is
-        counted as an error, and the line is released so that the next one works.  Blocks for the
+        counted as an error, and the line is released so that the next one works. Blocks for the
         back end's delay, and for a pulse of up to 100 us until its end.
         """
         pulsing = self._pulsing
@@ -98,7 +99,7 @@ class Output:
         """Do what fire() does, but with the level the line has, so that there is no edge.
 
         Code and data that were idle for a second are slow the first time: a rehearsal some 50 us
-        before fire() makes the bracket of its edge many times narrower.  Does nothing where an
+        before fire() makes the bracket of its edge many times narrower. Does nothing where an
         edge takes a daemon's time, nor during a pulse.
         """
         if self._closed or self._active or self.latency_class is LatencyClass.DAEMON:

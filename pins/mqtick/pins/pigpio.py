@@ -1,8 +1,8 @@
 """Pins through the pigpio daemon, spoken to over its socket: Raspberry Pi 1 to 4 and Zero only.
 
-Source: pigpio's "Socket Interface" page (abyz.me.uk/rpi/pigpio/sif.html).  A request is four u32,
-little endian (command, p1, p2, octets of the extension), then the extension.  The answer is the
-first three again and an i32 result, negative for an error.  This module needs no pigpio package.
+Source: pigpio's "Socket Interface" page (abyz.me.uk/rpi/pigpio/sif.html). A request is four u32,
+little endian (command, p1, p2, octets of the extension), then the extension. The answer is the
+first three again and an i32 result, negative for an error. This module needs no pigpio package.
 
 The daemon has no authentication: start it with -l (this machine only) or -n ADDRESS.
 """
@@ -44,7 +44,7 @@ _FIRST_ERROR: Final = -1000  # revision codes may have bit 31 set too, but are f
 
 
 class PigpioLine:
-    """One GPIO of the daemon.  An answer is awaited for each edge, so its bracket is valid.
+    """One GPIO of the daemon. An answer is awaited for each edge, so its bracket is valid.
 
     An answer that does not fit ends the connection, because the next would not fit either; the
     next edge connects again, but at most once a second.

@@ -1,6 +1,6 @@
-"""One edge at each whole second of the disciplined clock (or another period): schedule and edge.
+"""One edge at each whole second of the disciplined clock: schedule and edge.
 
-Nothing here waits long or owns a thread.  The event loop asks `next_due_ns()` when to hand
+Nothing here waits long or owns a thread. The event loop asks `next_due_ns()` when to hand
 over, calls `run()` at that time, and asks again.  run() spins for the last part, since a sleep
 ends tens of microseconds late and a spin less than one.
 """
@@ -11,16 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from mqtick.pins.base import Clock, PinError, monotonic_raw_ns
+from mqtick.pins.base import Clock, monotonic_raw_ns
 from mqtick.pins.output import Output
 
 SECOND_NS: Final = 1_000_000_000
-MIN_PERIOD_NS: Final = 1_000_000
-MAX_PERIOD_NS: Final = 86_400 * SECOND_NS
-MIN_LEAD_NS: Final = 10_000
 LEAD_NS: Final = 1_000_000
 """How long before the edge the event loop hands over: more than its usual wake-up delay, and more
-than `raw_of_time` takes after a second of rest. At most a quarter of the period."""
+than `raw_of_time` takes after a second of rest."""
 LATE_LIMIT_NS: Final = 10_000
 """An edge that could only be made later than this after its second is left out."""
 REHEARSE_NS: Final = 50_000
@@ -46,31 +43,22 @@ class PpsEdge(NamedTuple):
 
 
 class Pps:
-    """Makes an edge of an output at each multiple of a period of the disciplined clock."""
+    """Makes an edge of an output at each whole second of the disciplined clock."""
 
     def __init__(
         self,
         output: Output,
         raw_of_time: RawOfTime,
-        period_ns: int = SECOND_NS,
-        lead_ns: int | None = None,
-        late_limit_ns: int = LATE_LIMIT_NS,
         now: Clock = monotonic_raw_ns,
         rough_time_ns: Clock = time.time_ns,
     ) -> None:
-        """Set up the schedule; raises PinError if period, lead or limit is unusable.
+        """Set up the schedule.
 
         `raw_of_time` converts a disciplined instant (ns, UTC) to CLOCK_MONOTONIC_RAW in ns; it
         may answer differently each time, as its estimate improves, and answers None while the
-        clock is not synchronised, when no edges are made.  `now` reads CLOCK_MONOTONIC_RAW.
+        clock is not synchronised, when no edges are made. `now` reads CLOCK_MONOTONIC_RAW.
         `rough_time_ns` only says where the search for the present second begins.
         """
-        if lead_ns is None:
-            lead_ns = min(LEAD_NS, period_ns // 4)
-        _check(period_ns, lead_ns, late_limit_ns, output)
-        self.period_ns = period_ns
-        self.lead_ns = lead_ns
-        self.late_limit_ns = late_limit_ns
         self.made = 0
         """Edges made."""
         self.late = 0
@@ -91,22 +79,22 @@ class Pps:
         """When to call run(), as CLOCK_MONOTONIC_RAW in ns; None while not synchronised.
 
         May lie in the past, if the loop was held up: call run() at once, and it counts the second
-        as missed.  Ask again after each run() and when the clock's estimate changed.
+        as missed. Ask again after each run() and when the clock's estimate changed.
         """
         target_ns = self._target_ns(self._now())
-        return None if target_ns is None else target_ns - self.lead_ns
+        return None if target_ns is None else target_ns - LEAD_NS
 
     def run(self, now_ns: int) -> PpsEdge | None:
         """Spin until the next second, make its edge and say when; None if there was none.
 
-        `now_ns` is when the loop handed over (CLOCK_MONOTONIC_RAW).  Returns None at once when
+        `now_ns` is when the loop handed over (CLOCK_MONOTONIC_RAW). Returns None at once when
         that was too early (by more than another lead: ask next_due_ns() again) or too late (the
         second is counted in `missed`), when the clock is not synchronised, or when the output
-        failed (counted in `failed`).  Blocks for two leads at most.
+        failed (counted in `failed`). Blocks for two leads at most.
         """
         target_ns = self._target_ns(now_ns)
         second_ns = self._second_ns
-        if target_ns is None or second_ns is None or target_ns - now_ns > 2 * self.lead_ns:
+        if target_ns is None or second_ns is None or target_ns - now_ns > 2 * LEAD_NS:
             return None
         now = self._now
         if target_ns - now() > REHEARSE_NS:
@@ -114,18 +102,18 @@ class Pps:
         reached_ns = now()
         while reached_ns < target_ns:
             reached_ns = now()
-        if reached_ns - target_ns > self.late_limit_ns:
+        if reached_ns - target_ns > LATE_LIMIT_NS:
             self._skip(second_ns, reached_ns, reached_ns - target_ns)
             return None
         edge = self._output.fire()
-        self._second_ns = second_ns + self.period_ns
+        self._second_ns = second_ns + SECOND_NS
         self._since_ns = reached_ns
         if not edge.made:
             self.failed += 1
             self._output.release()  # a pulse that failed half-way must not block the next
             return None
         self.made += 1
-        if edge.before_ns - target_ns > self.late_limit_ns:
+        if edge.before_ns - target_ns > LATE_LIMIT_NS:
             self.late += 1
         return PpsEdge(second_ns, target_ns, edge.before_ns, edge.after_ns, edge.level)
 
@@ -136,7 +124,7 @@ class Pps:
         target_ns = self._raw_of_time(self._second_ns)
         if target_ns is None:
             self._second_ns = None  # time went on unseen: search for it when it is known again
-        elif target_ns - now_ns > 2 * self.period_ns:
+        elif target_ns - now_ns > 2 * SECOND_NS:
             # The clock was stepped back: these seconds come again.
             return self._search(now_ns)
         return target_ns
@@ -152,39 +140,13 @@ class Pps:
                 return None
             time_ns += now_ns - raw_ns
         self._since_ns = now_ns
-        self._second_ns = ((time_ns + self.lead_ns) // self.period_ns + 1) * self.period_ns
+        self._second_ns = ((time_ns + LEAD_NS) // SECOND_NS + 1) * SECOND_NS
         return self._raw_of_time(self._second_ns)
 
     def _skip(self, second_ns: int, now_ns: int, late_ns: int) -> None:
         """Skip a second, and all that follow until now."""
-        passed = late_ns // self.period_ns + 1
+        passed = late_ns // SECOND_NS + 1
         # If the clock was stepped forward, most of these never existed: count those that could.
-        self.missed += min(passed, (now_ns - self._since_ns) // self.period_ns + 1)
-        self._second_ns = second_ns + passed * self.period_ns
+        self.missed += min(passed, (now_ns - self._since_ns) // SECOND_NS + 1)
+        self._second_ns = second_ns + passed * SECOND_NS
         self._since_ns = now_ns
-
-
-def _check(period_ns: int, lead_ns: int, late_limit_ns: int, output: Output) -> None:
-    whole = period_ns > 0 and (SECOND_NS % period_ns == 0 or period_ns % SECOND_NS == 0)
-    if not whole or not MIN_PERIOD_NS <= period_ns <= MAX_PERIOD_NS:
-        raise PinError(
-            f"The period is {period_ns} ns, but must be a whole fraction or multiple of a second "
-            f"from {MIN_PERIOD_NS} to {MAX_PERIOD_NS} ns, so no edges are made; use 1000000000 "
-            "for one edge per second."
-        )
-    if not MIN_LEAD_NS <= lead_ns <= period_ns // 4:
-        raise PinError(
-            f"The lead is {lead_ns} ns, outside the limits {MIN_LEAD_NS} to {period_ns // 4} ns "
-            f"(a quarter of the period), so no edges are made; {LEAD_NS} is usual."
-        )
-    if not 0 <= late_limit_ns <= period_ns // 4:
-        raise PinError(
-            f"The limit of lateness is {late_limit_ns} ns, outside the limits 0 to "
-            f"{period_ns // 4} ns (a quarter of the period), so no edges are made; "
-            f"{LATE_LIMIT_NS} is usual."
-        )
-    if output.settings.mode == "pulse" and output.settings.width_us * 2000 > period_ns:
-        raise PinError(
-            f"width_us is {output.settings.width_us} us, more than half of the period of "
-            f"{period_ns} ns, so pulses would overlap; choose a smaller width or a longer period."
-        )

@@ -20,6 +20,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Protocol
 
 from mqtick.protocol.steps import StepDetector
+from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = [
     "Clock",
@@ -31,7 +32,6 @@ __all__ = [
     "read_kernel_time",
 ]
 
-_SECOND = 1_000_000_000
 _ZERO, _LARGEST = Decimal(0), Decimal(10) ** 12
 _RAW = time.CLOCK_MONOTONIC_RAW
 _REAL = time.CLOCK_REALTIME
@@ -216,13 +216,13 @@ class VirtualClock:
         self._stepped_ns = 0
 
     def _gained_ns(self, elapsed_ns: int) -> int:
-        second, rest = divmod(elapsed_ns, _SECOND)
+        second, rest = divmod(elapsed_ns, NS_PER_S)
         if second < 0:
-            return round(self.settings.frequency_ppb * elapsed_ns / _SECOND)
+            return round(self.settings.frequency_ppb * elapsed_ns / NS_PER_S)
         while len(self._rate) <= second:
             self._phase.append(self._phase[-1] + self._rate[-1])
             self._rate.append(self._rate[-1] + self._random.gauss(0.0, self.settings.wander_ppb))
-        return round(self._phase[second] + self._rate[second] * rest / _SECOND)
+        return round(self._phase[second] + self._rate[second] * rest / NS_PER_S)
 
     def at_monotonic_raw_ns(self, monotonic_raw_ns: int) -> int:
         """Return this clock's raw reading at a CLOCK_MONOTONIC_RAW instant."""

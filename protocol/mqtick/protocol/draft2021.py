@@ -1,8 +1,9 @@
 """Time synchronisation of draft P21451-1-6 (2021), in MQTT 5 user properties.
 
-SYN: the server states its time. SRQ, SRS: a client asks, the server answers with T1, t2, t3. FUP:
-a client says that it follows. Read from the code and the notes of github westlab/IES-TCSTD-Plugfest
-(2021-22). Properties are lists of (name, value), in the order of the wire.
+SYN: the server states its time. SRQ, SRS: a client asks, the server answers with T1, t2, t3. What
+the draft has besides (FUP, Correction) changes no time and is passed over. Read from the code and
+the notes of github westlab/IES-TCSTD-Plugfest (2021-22). Properties are lists of (name, value), in
+the order of the wire.
 
 Instants travel as `datetime.isoformat()` of *naive local time*: microseconds at most, no fraction
 when it is zero, no zone. Both ends must know the server's offset from UTC, it changes with summer
@@ -29,11 +30,9 @@ __all__ = [
     "DraftTime",
     "DraftTopics",
     "UserProperties",
-    "decode_fup",
     "decode_srq",
     "decode_srs",
     "decode_syn",
-    "encode_fup",
     "encode_srq",
     "encode_srs",
     "encode_syn",
@@ -47,13 +46,11 @@ SYN_PAYLOAD: Final = b"SYN"
 SRQ_PAYLOAD: Final = b"SRQ"
 SRS_PAYLOAD: Final = b"SRS"
 MAX_PROPERTIES: Final = 16
-_FUP_HEAD: Final = "Follow-up message from "
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
     r"(?:(Z)|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))?"
 )
-_MILLISECONDS: Final = re.compile(r"([0-9]{1,5})(?:\.([0-9]{1,6}))?")
 _T1: Final = re.compile(r"[ -~]{0,40}")
 
 
@@ -77,11 +74,6 @@ class DraftTopics:
         return f"{self.location}/TIME/SYN"
 
     @property
-    def fup(self) -> str:
-        """From a client: it follows."""
-        return f"{self.location}/TIME/FUP"
-
-    @property
     def srq(self) -> str:
         """From a client: a request."""
         return f"{self.location}/TIME/SRQ"
@@ -97,8 +89,6 @@ class DraftTime:
     """A SYN message."""
 
     transmit_ns: int
-    correction_ns: int | None
-    """The optional `Correction`: the server's time for processing this message; not applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +99,6 @@ class DraftReply:
     """The request's T1, as it was written."""
     t2_ns: int
     t3_ns: int
-    correction_ns: int | None
-    """The optional `Correction`: the server's time for processing the request; not applied."""
 
 
 def format_local(instant_ns: int, utc_offset_s: int = 0) -> str:
@@ -145,40 +133,19 @@ def parse_local(text: str, utc_offset_s: int = 0) -> int:
     return seconds * NS_PER_S + int((fraction or "").ljust(9, "0"))
 
 
-def encode_syn(
-    transmit_ns: int, utc_offset_s: int = 0, correction_ns: int | None = None
-) -> list[tuple[str, str]]:
+def encode_syn(transmit_ns: int, utc_offset_s: int = 0) -> list[tuple[str, str]]:
     """Return the properties of a SYN message; its payload is `SYN_PAYLOAD`."""
-    return [("timestamp", format_local(transmit_ns, utc_offset_s)), *_correction(correction_ns)]
+    return [("timestamp", format_local(transmit_ns, utc_offset_s))]
 
 
 def decode_syn(properties: UserProperties, utc_offset_s: int = 0) -> DraftTime:
     """Read the properties of a SYN message."""
-    found = _collect(properties, "timestamp", "Correction")
-    return DraftTime(
-        parse_local(_wanted(found, "timestamp"), utc_offset_s), _parse_correction(found)
-    )
-
-
-def encode_fup(client_id: str) -> bytes:
-    """Return the payload of a follow-up; it has no properties."""
-    return f"{_FUP_HEAD}{client_id}".encode()
-
-
-def decode_fup(payload: bytes) -> str:
-    """Return who sent a follow-up."""
-    try:
-        head, client_id = payload[: len(_FUP_HEAD)].decode(), payload[len(_FUP_HEAD) :].decode()
-    except UnicodeDecodeError:
-        raise DecodeError("encoding", f"{shown(payload)} is not UTF-8; ignored.") from None
-    if head != _FUP_HEAD or topic_fault(client_id, 64):
-        raise DecodeError("format", f"{shown(payload)} is not a follow-up; ignored.")
-    return client_id
+    found = _collect(properties, "timestamp")
+    return DraftTime(parse_local(_wanted(found, "timestamp"), utc_offset_s))
 
 
 def encode_srq(t1: str) -> list[tuple[str, str]]:
     """Return the properties of a request; write `t1` with `format_local` and keep it."""
-    _check_t1(t1)
     return [("T1", t1)]
 
 
@@ -189,23 +156,21 @@ def decode_srq(properties: UserProperties) -> str:
 
 def encode_srs(reply: DraftReply, utc_offset_s: int = 0) -> list[tuple[str, str]]:
     """Return the properties of a reply; its payload is `SRS_PAYLOAD`."""
-    _check_t1(reply.t1)
     return [
         ("T1", reply.t1),
         ("t2", format_local(reply.t2_ns, utc_offset_s)),
         ("t3", format_local(reply.t3_ns, utc_offset_s)),
-        *_correction(reply.correction_ns),
     ]
 
 
 def decode_srs(properties: UserProperties, utc_offset_s: int = 0) -> DraftReply:
     """Read the properties of a reply; replies to others come too, so compare `t1`."""
-    found = _collect(properties, "T1", "t2", "t3", "Correction")
+    found = _collect(properties, "T1", "t2", "t3")
     t2_ns = parse_local(_wanted(found, "t2"), utc_offset_s)
     t3_ns = parse_local(_wanted(found, "t3"), utc_offset_s)
     if t3_ns < t2_ns:
         raise DecodeError("order", f"t3 is {t2_ns - t3_ns} ns before t2; ignored.")
-    return DraftReply(_t1(_wanted(found, "T1")), t2_ns, t3_ns, _parse_correction(found))
+    return DraftReply(_t1(_wanted(found, "T1")), t2_ns, t3_ns)
 
 
 def _collect(properties: UserProperties, *names: str) -> dict[str, str]:
@@ -239,43 +204,11 @@ def _wanted(found: dict[str, str], name: str) -> str:
     return found[name]
 
 
-def _correction(correction_ns: int | None) -> list[tuple[str, str]]:
-    if correction_ns is None:
-        return []
-    milliseconds, rest = divmod(correction_ns, 1_000_000)
-    if not 0 <= milliseconds < 100_000:
-        raise ValueError(
-            f"The correction {correction_ns} ns is not 0 to 100 s of processing. "
-            "Nothing was encoded; leave it out."
-        )
-    return [("Correction", f"{milliseconds}.{rest:06d}")]
-
-
-def _parse_correction(found: dict[str, str]) -> int | None:
-    if "Correction" not in found:
-        return None
-    match = _MILLISECONDS.fullmatch(found["Correction"])
-    if match is None:
-        raise DecodeError(
-            "format",
-            f"The Correction {shown(found['Correction'])} is not in milliseconds; ignored.",
-        )
-    return int(match[1]) * 1_000_000 + int((match[2] or "").ljust(6, "0"))
-
-
 def _check_instant(instant_ns: int) -> None:
     if not 0 <= instant_ns < (1 << 32) * NS_PER_S:
         raise ValueError(
             f"The instant {instant_ns} ns is before 1970 or after 2106. Nothing was encoded; "
             "check the clock it was read from."
-        )
-
-
-def _check_t1(t1: str) -> None:
-    if not _T1.fullmatch(t1):
-        raise ValueError(
-            f"The T1 {shown(t1)} is not up to 40 printable ASCII characters. Nothing was encoded; "
-            "write it with format_local."
         )
 
 

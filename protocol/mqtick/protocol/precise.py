@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from mqtick.protocol import precise_fields as wire
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise_claim import Claim
 from mqtick.protocol.precise_fields import (
     MAX_ROOT_DISTANCE_NS,
     NONCE_OCTETS,
@@ -39,11 +38,15 @@ __all__ = [
     "Request",
     "Time",
     "decode",
+    "decode_follow_up",
     "decode_root_distance",
     "encode_root_distance",
+    "read_server_and_sequence",
+    "tag_of",
 ]
 
 _ECHO_WANTED: Final = 1
+_SERVER_AND_SEQUENCE: Final = struct.Struct(">xBI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +71,15 @@ class Time:
 
     def body(self) -> bytes:
         """Return the 24 octets before the tag."""
-        return wire.pack(
-            self,
-            self.sequence,
-            *wire.split_instant(self.transmit_ns),
-            wire.known_or(self.previous_correction_ns, wire.UNKNOWN_CORRECTION),
-            encode_root_distance(self.root_distance_ns),
-            wire.pack_quality(self.stratum, self.leap, self.correction_source),
-            self.generation,
-        )
+        correction = wire.known_or(self.previous_correction_ns, wire.UNKNOWN_CORRECTION)
+        return _pack_stated(self, correction, self.correction_source)
 
     @classmethod
     def decode(cls, payload: bytes) -> Time:
         """Read a payload of this kind, tag included but unverified."""
-        fields = wire.unpack(cls, payload)
-        _, server, sequence, high, low, ns, correction, distance, quality, generation = fields
-        return cls(
-            server,
-            sequence,
-            wire.join_instant(high, low, ns),
-            None if correction == wire.UNKNOWN_CORRECTION else correction,
-            decode_root_distance(distance),
-            quality >> 4,
-            Leap(quality >> 2 & 3),
-            quality & 3,
-            generation,
-        )
+        server, sequence, transmit_ns, correction, rest = _unpack_stated(cls, payload)
+        correction_ns = wire.if_known(correction, wire.UNKNOWN_CORRECTION)
+        return cls(server, sequence, transmit_ns, correction_ns, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,35 +136,15 @@ class Reply:
 
     def body(self) -> bytes:
         """Return the 24 octets before the tag."""
-        return wire.pack(
-            self,
-            self.sequence,
-            *wire.split_instant(self.transmit_ns),
-            self.residence_ns,
-            encode_root_distance(self.root_distance_ns),
-            wire.pack_quality(self.stratum, self.leap, self.receive_source),
-            self.generation,
-        )
+        return _pack_stated(self, self.residence_ns, self.receive_source)
 
     @classmethod
     def decode(cls, payload: bytes) -> Reply:
         """Read a payload of this kind, tag included but unverified."""
-        fields = wire.unpack(cls, payload)
-        _, server, sequence, high, low, ns, residence, distance, quality, generation = fields
-        transmit_ns = wire.join_instant(high, low, ns)
+        server, sequence, transmit_ns, residence, rest = _unpack_stated(cls, payload)
         if residence > transmit_ns:
             raise DecodeError("range", f"T2 is {residence - transmit_ns} ns before 1970; ignored.")
-        return cls(
-            server,
-            sequence,
-            transmit_ns,
-            residence,
-            decode_root_distance(distance),
-            quality >> 4,
-            Leap(quality >> 2 & 3),
-            quality & 3,
-            generation,
-        )
+        return cls(server, sequence, transmit_ns, residence, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +176,7 @@ class FollowUp:
         _, server, sequence, correction, source, generation = wire.unpack(cls, payload)
         if source > 3:
             raise wire.reserved_bits("sources of a follow-up", source)
-        correction_ns = None if correction == wire.UNKNOWN_CORRECTION else correction
+        correction_ns = wire.if_known(correction, wire.UNKNOWN_CORRECTION)
         return cls(server, sequence, correction_ns, source, generation)
 
 
@@ -259,16 +225,51 @@ class Echo:
         return cls(
             server,
             sequence,
-            None if correction == wire.UNKNOWN_CORRECTION else correction,
+            wire.if_known(correction, wire.UNKNOWN_CORRECTION),
             first,
             span,
             sources & 3,
             sources >> 2 & 3,
             sources >> 4 & 3,
             generation,
-            None if loop == wire.UNKNOWN_LOOP else loop,
+            wire.if_known(loop, wire.UNKNOWN_LOOP),
             sources >> 6,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Kind 6, among servers: "this number is mine, since then"; a question, or the answer to one.
+
+    `server` is the number that is claimed. Of two claims the one with the lower `rank` counts.
+    """
+
+    KIND: ClassVar[int] = 6
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIHII8s")
+
+    server: int
+    lot: int
+    """0 to 2^32 - 1, drawn by each run of a server: tells runs apart, and decides ties."""
+    since_ns: int | None
+    """Since when this run could serve, by its own clock; None: it is not synchronised now."""
+    nonce: bytes
+    """8 octets: fresh and unguessable in a question; an answer repeats its question's."""
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """What claims are sorted by: synchronised first, then age, then lot."""
+        return self.since_ns is None, self.since_ns or 0, self.lot
+
+    def body(self) -> bytes:
+        """Return the 24 octets before the tag."""
+        wire.check_nonce(self.nonce)
+        return wire.pack(self, self.lot, *wire.split_instant(self.since_ns or 0), self.nonce)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Claim:
+        """Read a payload of this kind, tag included but unverified."""
+        _, server, lot, high, low, ns, nonce = wire.unpack(cls, payload)
+        return cls(server, lot, wire.join_instant(high, low, ns) or None, nonce)
 
 
 Message = Time | Request | Reply | FollowUp | Echo | Claim
@@ -284,3 +285,41 @@ def decode(payload: bytes) -> Message:
     if kind is None:
         raise DecodeError("kind", f"The message is of kind {number}; 1 to 6 are known; ignored.")
     return kind.decode(payload)
+
+
+def decode_follow_up(payload: bytes) -> FollowUp | Echo:
+    """Read either of the two kinds that complete an exchange, tag included but unverified."""
+    kind = Echo if wire.read_kind(payload) == Echo.KIND else FollowUp
+    return kind.decode(payload)
+
+
+def read_server_and_sequence(payload: bytes) -> tuple[int, int] | None:
+    """Return what every kind has after its head, of any payload; None if it is too short."""
+    return _SERVER_AND_SEQUENCE.unpack_from(payload) if len(payload) >= 6 else None
+
+
+def tag_of(payload: bytes) -> bytes:
+    """Return the tag at the end of a payload."""
+    return payload[-TAG_OCTETS:]
+
+
+def _pack_stated(message: Time | Reply, fourth: int, source: int) -> bytes:
+    """Put together what a time and a reply have in common, and the field in which they differ."""
+    return wire.pack(
+        message,
+        message.sequence,
+        *wire.split_instant(message.transmit_ns),
+        fourth,
+        encode_root_distance(message.root_distance_ns),
+        wire.pack_quality(message.stratum, message.leap, source),
+        message.generation,
+    )
+
+
+def _unpack_stated(kind: type[Time | Reply], payload: bytes) -> tuple[Any, ...]:
+    """Return server, sequence, stated time, the field in which they differ, and the rest."""
+    fields = wire.unpack(kind, payload)
+    _, server, sequence, high, low, ns, fourth, distance, quality, generation = fields
+    leap = Leap(quality >> 2 & 3)
+    rest = decode_root_distance(distance), quality >> 4, leap, quality & 3, generation
+    return server, sequence, wire.join_instant(high, low, ns), fourth, rest

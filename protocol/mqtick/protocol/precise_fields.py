@@ -19,6 +19,7 @@ __all__ = [
     "check_nonce",
     "decode_root_distance",
     "encode_root_distance",
+    "if_known",
     "join_instant",
     "known_or",
     "pack",
@@ -128,6 +129,11 @@ def known_or(value: int | None, unknown: int) -> int:
             "pass None, or do not send the message."
         )
     return unknown if value is None else value
+
+
+def if_known(value: int, unknown: int) -> int | None:
+    """Return `value`, or None if it stands for "not known"."""
+    return None if value == unknown else value
 
 
 def pack_quality(stratum: int, leap: Leap, source: int) -> int:

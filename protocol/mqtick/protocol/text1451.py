@@ -16,7 +16,6 @@ from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import topic_fault
 
 __all__ = [
-    "ALL_REPLIES",
     "DEFAULT_CLIENT",
     "MAX_LNS_OCTETS",
     "REQUEST_TOPIC",
@@ -31,20 +30,16 @@ __all__ = [
     "encode_request",
     "encode_time",
     "format_seconds",
-    "parse_reply_topic",
     "parse_seconds",
     "reply_topic",
 ]
 
 SYN_TOPIC: Final = "_1451.1.6/BRSU/SYN"
 REQUEST_TOPIC: Final = "_1451.1.6/RRS/REQ"
-ALL_REPLIES: Final = "_1451.1.6/RRS/#"
-"""Filter of all replies (a name holds `/`, so `+` does not do); requests match it too."""
 DEFAULT_CLIENT: Final = "client"
 """Who is answered if a request names nobody."""
 MAX_LNS_OCTETS: Final = 64
 _MAX_PAYLOAD: Final = 256
-_HEAD, _TAIL = "_1451.1.6/RRS/", "/RES"
 _SPACE: Final = " \t\r\n"
 _SECONDS: Final = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,18}))?")
 _T1: Final = re.compile(r"(?:[ -+\--~]{0,31}[!-+\--~])?")  # ASCII, no comma, no space last
@@ -114,15 +109,7 @@ def check_lns(lns: str) -> str:
 
 def reply_topic(lns: str) -> str:
     """Return the topic on which the client `lns` is answered."""
-    return f"{_HEAD}{check_lns(lns)}{_TAIL}"
-
-
-def parse_reply_topic(topic: str) -> str:
-    """Return the logical name in a reply topic."""
-    lns = topic[len(_HEAD) : -len(_TAIL)]
-    if f"{_HEAD}{lns}{_TAIL}" != topic or _lns_fault(lns):
-        raise DecodeError("topic", f"{shown(topic)} is not an RR-Sync reply topic; ignored.")
-    return lns
+    return f"_1451.1.6/RRS/{check_lns(lns)}/RES"
 
 
 def encode_time(transmit_ns: int) -> bytes:
@@ -138,7 +125,6 @@ def decode_time(payload: bytes) -> int:
 def encode_request(request: TextRequest) -> bytes:
     """Return an RR-Sync request; an empty `t1` is left out."""
     check_lns(request.client)
-    _check_t1(request.t1)
     return (f"{request.client},{request.t1}" if request.t1 else request.client).encode()
 
 
@@ -167,7 +153,6 @@ def decode_request(payload: bytes) -> TextRequest:
 def encode_reply(reply: TextReply) -> bytes:
     """Return an RR-Sync reply: t1 as it came, t2 and t3 with nine digits, the server's name."""
     check_lns(reply.server)
-    _check_t1(reply.t1)
     t2, t3 = format_seconds(reply.t2_ns), format_seconds(reply.t3_ns)
     return f"{reply.t1},{t2},{t3},{reply.server}".encode()
 
@@ -190,14 +175,6 @@ def _lns_fault(lns: str) -> str | None:
     if "," in lns or lns != lns.strip():
         return "holds a comma or begins or ends with a space"
     return topic_fault(lns, MAX_LNS_OCTETS)
-
-
-def _check_t1(t1: str) -> None:
-    if not _T1.fullmatch(t1):
-        raise ValueError(
-            f"The t1 {shown(t1)} is not up to 32 printable ASCII characters without a comma. "
-            "Nothing was encoded; write it with format_seconds."
-        )
 
 
 def _text(payload: bytes) -> str:

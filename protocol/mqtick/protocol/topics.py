@@ -15,13 +15,22 @@ No topic has more than 32 octets, so that the published hardware broker carries 
 configured raises `ValueError`; a topic that came from the network raises `DecodeError` only.
 """
 
+import enum
 import re
 from dataclasses import dataclass
 from typing import Final
 
 from mqtick.protocol.errors import DecodeError, shown
 
-__all__ = ["MAX_TOPIC_OCTETS", "TopicTree", "acl", "check_client_name", "topic_fault"]
+__all__ = [
+    "MAX_TOPIC_OCTETS",
+    "TopicKind",
+    "TopicTree",
+    "acl",
+    "check_client_name",
+    "says_gone",
+    "topic_fault",
+]
 
 MAX_TOPIC_OCTETS: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,16}")
@@ -29,6 +38,29 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")
 _NODE_KINDS: Final = {"client": "c", "server": "s", "crowd": "w"}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 _MAX_PREFIX: Final = MAX_TOPIC_OCTETS - len("/r/255/x")
+
+
+class TopicKind(enum.StrEnum):
+    """What is said on a topic; the value is the level that says so."""
+
+    TIME = "t"
+    STATUS = "s"
+    REQUEST = "q"
+    REPLY = "r"
+    FOLLOW_UP = "f"
+    LOOP = "l"
+    CLIENT_LOOP = "c"
+    ORDER = "o"
+    COMMAND = "x"
+    ANSWER = "y"
+
+
+_KINDS: Final = {f"/{kind}/": kind for kind in TopicKind}
+
+
+def says_gone(status: bytes) -> bool:
+    """Tell whether a server's retained status is what it leaves behind when it goes."""
+    return b'"state":"gone"' in status[:64].replace(b" ", b"")
 
 
 def topic_fault(text: str, max_octets: int) -> str | None:
@@ -153,6 +185,15 @@ class TopicTree:
         """Return the filter of the last echo; `#`, because brokers deliver to `#` last."""
         return f"{self._topic('r', server)}/#"
 
+    def all_follow_ups(self, client: str) -> str:
+        """Return the filter with which a client receives every server's follow-ups to it."""
+        return f"{self.prefix}/f/+/{client}"
+
+    def kind_of(self, topic: str) -> TopicKind | None:
+        """Tell what is said on a topic; None: it is not of this tree."""
+        end = len(self.prefix)
+        return _KINDS.get(topic[end : end + 3]) if topic.startswith(self.prefix) else None
+
     def parse_time(self, topic: str) -> int:
         """Return the server number of a time topic."""
         return self._parse("t", topic, 1)[0]
@@ -179,25 +220,14 @@ class TopicTree:
         topic = f"{self.prefix}/{kind}/{server}"
         if client is not None:
             topic = f"{topic}/{check_client_name(client)}"
-        if len(topic) > MAX_TOPIC_OCTETS:
-            raise ValueError(
-                f"The topic {topic} has {len(topic)} octets, more than {MAX_TOPIC_OCTETS}. "
-                f"Shorten the prefix or the client's name by {len(topic) - MAX_TOPIC_OCTETS}."
-            )
-        return topic
+        return _short(topic)
 
     def _node_topic(self, direction: str, node: str) -> str:
         fault = _node_fault(node)
         if fault is not None:
             raise ValueError(fault)
         kind, _, name = node.partition(":")
-        topic = f"{self.prefix}/{direction}/{_NODE_KINDS[kind]}/{name}"
-        if len(topic) > MAX_TOPIC_OCTETS:
-            raise ValueError(
-                f"The topic {topic} has {len(topic)} octets, more than {MAX_TOPIC_OCTETS}. "
-                f"Shorten the prefix or the node's name by {len(topic) - MAX_TOPIC_OCTETS}."
-            )
-        return topic
+        return _short(f"{self.prefix}/{direction}/{_NODE_KINDS[kind]}/{name}")
 
     def _parse(self, kind: str, topic: str, levels: int) -> tuple[int, str]:
         head = f"{self.prefix}/{kind}/"
@@ -214,6 +244,16 @@ class TopicTree:
         raise DecodeError(
             "topic", f"{shown(topic)} is not {head}NUMBER{'/NAME' * (levels - 1)}; ignored."
         )
+
+
+def _short(topic: str) -> str:
+    """Return a topic that every broker carries."""
+    if len(topic) > MAX_TOPIC_OCTETS:
+        raise ValueError(
+            f"The topic {topic} has {len(topic)} octets, more than {MAX_TOPIC_OCTETS}. "
+            f"Shorten the prefix or the name by {len(topic) - MAX_TOPIC_OCTETS}."
+        )
+    return topic
 
 
 def _node_fault(node: str) -> str | None:

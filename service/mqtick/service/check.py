@@ -5,13 +5,29 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal, ParamSpec
 
-__all__ = ["Check", "fail", "guarded", "ok", "report", "warn"]
+from mqtick.service.status_file import Status, StatusError, read_status
 
+__all__ = [
+    "Check",
+    "check_program",
+    "check_refusals",
+    "fail",
+    "fresh_values",
+    "guarded",
+    "known_status",
+    "ok",
+    "report",
+    "warn",
+]
+
+P = ParamSpec("P")
 Result = Literal["OK", "WARN", "FAIL"]
+# A lost reply now and then is nobody's fault.
+_WORTH_A_WORD = 3
 _COLOURS = {"OK": "\033[32m", "WARN": "\033[33m", "FAIL": "\033[31m"}
 
 
@@ -50,10 +66,12 @@ def fail(name: str, value: str, expectation: str, remedy: str) -> Check:
     return Check(name, "FAIL", value, expectation, remedy)
 
 
-def guarded(name: str, probe: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
+def guarded(
+    name: str, probe: Callable[P, Check | Iterable[Check]], *args: P.args, **keywords: P.kwargs
+) -> Iterator[Check]:
     """Yield what a probe finds; a probe that breaks is itself a finding, and the others go on."""
     try:
-        found = probe()
+        found = probe(*args, **keywords)
         yield from (found,) if isinstance(found, Check) else found
     except Exception as error:  # whatever it is, the person with the problem needs the rest too
         yield fail(
@@ -75,3 +93,52 @@ def report(checks: Iterable[Check], *, as_json: bool) -> bool:
     if as_json:
         print(json.dumps([asdict(check) for check in found], indent=1))
     return not any(check.result == "FAIL" for check in found)
+
+
+def known_status(path: str | os.PathLike[str]) -> Status | StatusError:
+    """Return what a program last wrote about itself, or why that cannot be read."""
+    try:
+        return read_status(path)
+    except StatusError as error:
+        return error
+
+
+def fresh_values(status: Status | StatusError, stale_ns: int) -> Mapping[str, Any]:
+    """Return what a program says that runs; nothing where its status is old or missing."""
+    if isinstance(status, StatusError) or status.age_ns > stale_ns:
+        return {}
+    return status.values
+
+
+def check_program(
+    name: str,
+    unit: str,
+    status: Status | StatusError,
+    stale_ns: int,
+    unsynchronised: Callable[[str], Check],
+) -> Check:
+    """Check that a program runs, is connected and synchronised, by its own status.
+
+    `unsynchronised(text)` makes the finding where it is not.
+    """
+    if isinstance(status, StatusError):
+        return warn(name, str(status), f"a running {name}", f"systemctl status {unit}")
+    if status.age_ns > stale_ns:
+        value = f"its status is {status.age_ns / 1e9:.0f} s old"
+        remedy = f"it has ended or hangs: journalctl -u {unit}"
+        return fail(name, value, f"at most {stale_ns / 1e9:g} s", remedy)
+    state = status.values.get("state")
+    text = f"process {status.pid}, {state}"
+    if not status.values.get("connected"):
+        reason = status.values.get("last_error")
+        return fail(name, f"{text}, not connected: {reason}", "connected", "see the broker below")
+    return ok(name, text) if state == "synchronised" else unsynchronised(text)
+
+
+def check_refusals(
+    name: str, refused: Mapping[str, Any], remedies: Mapping[str, str]
+) -> Iterator[Check]:
+    """Explain what was refused, by reason, if something can be done about it."""
+    for reason, remedy in remedies.items():
+        if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
+            yield warn(name, f"{count} {reason}", "none", remedy)

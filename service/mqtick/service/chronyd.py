@@ -1,7 +1,7 @@
-"""What chronyd says about the clock, through ``chronyc -c -n`` (CSV, SI units, no names looked up).
+"""What chronyd says about the clock, through `chronyc -c -n` (CSV, SI units, no names looked up).
 
-The lines are read in :mod:`mqtick.service.chronyd_csv`, which also says how the signs are turned:
-here every offset is *reference minus local*, and the names say so.  Everything here starts a
+The lines are read in `mqtick.service.chronyd_csv`, which also says how the signs are turned:
+here every offset is *reference minus local*, and the names say so. Everything here starts a
 program and waits for it: call it from a thread, not from a loop that must not wait.
 """
 
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from mqtick.service.chronyd_csv import (
     ChronydError,
     ChronyVersion,
-    Leap,
     Source,
     Tracking,
     parse_sources,
@@ -23,20 +22,7 @@ from mqtick.service.chronyd_csv import (
     parse_version,
 )
 
-__all__ = [
-    "ChronyVersion",
-    "ChronydError",
-    "Leap",
-    "Source",
-    "Tracking",
-    "parse_sources",
-    "parse_tracking",
-    "parse_version",
-    "query",
-    "sources",
-    "tracking",
-    "version",
-]
+__all__ = ["ChronydError", "query", "sources", "tracking", "version"]
 
 # The binaries are in /usr/sbin and /usr/bin, and an ordinary user's PATH may lack the first.
 _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/bin"))
@@ -45,9 +31,9 @@ _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/
 def query(
     *arguments: str, host: str | None = None, port: int | None = None, timeout_s: float = 2.0
 ) -> str:
-    """Return what ``chronyc -c -n ARGUMENTS`` prints; raises ChronydError.
+    """Return what `chronyc -c -n ARGUMENTS` prints; raises ChronydError.
 
-    ``host`` is an address or the path of a command socket.  Blocks up to ``timeout_s``: not for
+    `host` is an address or the path of a command socket. Blocks up to `timeout_s`: not for
     a loop that must not wait.
     """
     place = [*(["-h", host] if host else []), *(["-p", str(port)] if port is not None else [])]

@@ -1,12 +1,12 @@
 """chronyc's CSV lines as dataclasses.
 
-Signs.  Here every offset is *reference minus local* (positive: the local clock is behind), and the
+Signs. Here every offset is *reference minus local* (positive: the local clock is behind), and the
 names say so.  chronyc mixes two signs in one line, so each is turned where it is parsed:
 
-- tracking, field 5, system time: positive = the system clock is SLOW.  Taken as it is.
-- tracking, field 6, last offset: positive = the local clock was AHEAD.  Turned.
-- tracking, field 8, frequency: positive = the clock runs FAST without correction.  Turned.
-- sources, fields 8 and 9, last sample: positive = the local clock is AHEAD.  Turned.
+- tracking, field 5, system time: positive = the system clock is SLOW. Taken as it is.
+- tracking, field 6, last offset: positive = the local clock was AHEAD. Turned.
+- tracking, field 8, frequency: positive = the clock runs FAST without correction. Turned.
+- sources, fields 8 and 9, last sample: positive = the local clock is AHEAD. Turned.
 
 Source: chronyc(1) of chrony 4.3, sections tracking and sources; client.c, print_report().
 """
@@ -27,7 +27,7 @@ _NEVER = 4294967295  # LastRx of a source that gave no sample yet
 
 
 class ChronydError(RuntimeError):
-    """chronyd's state is not available; the message is a sentence, ``reason`` a short word for it.
+    """chronyd's state is not available; the message is a sentence, `reason` a short word for it.
 
     Reasons: not-installed, not-running, permission, time-out, failed, not-understood.
     """
@@ -38,7 +38,7 @@ class ChronydError(RuntimeError):
 
 
 class ChronyVersion(NamedTuple):
-    """A version of chrony; compares as a tuple: ``version() < (4, 7)``."""
+    """A version of chrony; compares as a tuple: `version() < (4, 7)`."""
 
     major: int
     minor: int
@@ -68,7 +68,7 @@ _LEAPS = {
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """``chronyc tracking``: the state of the system clock according to chronyd."""
+    """`chronyc tracking`: the state of the system clock according to chronyd."""
 
     refid: str  # 8 hexadecimal digits; 00000000 = no source, 7F7F0101 = local mode
     name: str  # of the source: address, or refid of a reference clock; empty without a source
@@ -98,7 +98,7 @@ class Tracking:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One line of ``chronyc sources``."""
+    """One line of `chronyc sources`."""
 
     mode: str  # ^ server, = peer, # reference clock
     state: str  # one of * + - ? x ~
@@ -128,7 +128,7 @@ _STATES = {
 
 
 def parse_version(text: str) -> ChronyVersion:
-    """Read ``chronyd (chrony) version 4.6.1 (+CMDMON ...)``; raises ChronydError."""
+    """Read `chronyd (chrony) version 4.6.1 (+CMDMON ...)`; raises ChronydError."""
     found = re.search(r"version (\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text, re.ASCII)
     if not found:
         raise ChronydError("not-understood", f"{text[:80]!r} does not name a version of chrony")
@@ -136,7 +136,7 @@ def parse_version(text: str) -> ChronyVersion:
 
 
 def parse_tracking(text: str) -> Tracking:
-    """Read the CSV line of ``chronyc -c tracking``; raises ChronydError."""
+    """Read the CSV line of `chronyc -c tracking`; raises ChronydError."""
     field = text.strip().split(",")
     try:
         _require(len(field) >= 14, "14 fields")
@@ -163,7 +163,7 @@ def parse_tracking(text: str) -> Tracking:
 
 
 def parse_sources(text: str) -> tuple[Source, ...]:
-    """Read the CSV lines of ``chronyc -c sources``; raises ChronydError."""
+    """Read the CSV lines of `chronyc -c sources`; raises ChronydError."""
     try:
         return tuple(_source(line.split(",")) for line in text.strip().splitlines())
     except (ValueError, KeyError) as error:

@@ -14,10 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from mqtick.service.settings.flags import add_flags, overrides_from
 from mqtick.service.settings.load import load
 from mqtick.service.settings.schema import SettingsError
-from mqtick.service.settings.text import commented_example, render
+from mqtick.service.settings.text import (
+    add_flags,
+    commented_example,
+    overrides_from,
+    render,
+)
 
 __all__ = [
     "Exit",

@@ -1,21 +1,22 @@
-"""A small HTTP server for one page, ``GET /metrics``, in a daemon thread.
+"""A small HTTP server for one page, `GET /metrics`, in a daemon thread.
 
-It is bound to loopback unless told otherwise, and has no authentication.  What it reads is
-hostile: a request is at most 8 KiB and at most 16 connections are open; the oldest is closed when
-another comes, so idle connections cannot keep Prometheus out; each is closed after 5 seconds.
+It is bound to loopback unless told otherwise, and has no authentication. Who asks may be hostile:
+of a request 8 KiB are read and at most 16 connections are open; the oldest is closed when another
+comes, so idle connections cannot keep Prometheus out; each is closed after 5 seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import http.server
 import logging
-import selectors
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from io import BufferedIOBase
 from typing import Any
 
 from mqtick.service.metrics import CONTENT_TYPE, Metric, render
@@ -24,9 +25,6 @@ _log = logging.getLogger(__name__)
 
 _MAXIMUM_REQUEST = 8192
 _MAXIMUM_CONNECTIONS = 16
-# After the answer a client may still send this much before it is cut off: closing a socket with
-# unread octets would reset the connection, and the client could lose the answer.
-_MAXIMUM_DRAIN = 1 << 18
 _TIMEOUT_S = 5.0
 _IP_FREEBIND = 15  # linux/in.h; not among the socket module's names before Python 3.14
 
@@ -36,7 +34,7 @@ class MetricsError(OSError):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split ``127.0.0.1:9752`` or ``[::1]:9752`` into host and port; port 0 lets the kernel choose.
+    """Split `127.0.0.1:9752` or `[::1]:9752` into host and port; port 0 lets the kernel choose.
 
     Raises ValueError with a sentence.
     """
@@ -50,15 +48,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if int(port) > 65535:
         raise ValueError(f"{text!r}: the port is {port}, but at most 65535 is possible")
     return host, int(port)
-
-
-@dataclass(slots=True, eq=False)
-class _Connection:
-    socket: socket.socket
-    deadline_s: float
-    received: bytearray = field(default_factory=bytearray)
-    answer: memoryview | None = None  # what is still to be sent
-    drained: int = 0
 
 
 def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
@@ -84,31 +73,140 @@ def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
     return listener
 
 
-class MetricsServer:
-    """Serves ``snapshot()`` at an address.
+class _Head:
+    """As much of a request as is read; http.server alone would take 6 MiB."""
 
-    ``snapshot`` is called in the server's thread for each request; it must not block.  If it
-    raises, the client gets status 500 and the program goes on.
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file, self._left = file, _MAXIMUM_REQUEST
+
+    def readline(self, most: int) -> bytes:
+        line = self._file.readline(min(most, self._left))
+        self._left -= len(line)
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """One connection, in a thread of its own."""
+
+    server: _Server
+    timeout = _TIMEOUT_S
+    error_message_format = "%(message)s\n"
+    error_content_type = "text/plain; charset=utf-8"
+
+    def setup(self) -> None:
+        super().setup()
+        head: Any = _Head(self.rfile)
+        self.rfile = head
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, "only /metrics is here")
+            return
+        try:
+            text = render(self.server.snapshot())
+        except Exception:
+            # Whatever the program's snapshot raises must not be silent.
+            _log.exception("the metrics could not be collected; the client got status 500")
+            self.send_error(500, "the metrics could not be collected")
+            return
+        body = text.encode("utf-8", "replace")
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def version_string(self) -> str:
+        return "mqtick"
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        _log.debug(format, *arguments)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """Accepts connections and ends those that take too long."""
+
+    daemon_threads = True
+
+    def __init__(self, listener: socket.socket, snapshot: Callable[[], Iterable[Metric]]) -> None:
+        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.snapshot = snapshot
+        self.open: dict[Any, float] = {}
+        """Connections and when each is to be closed, the oldest first."""
+        self._stopped = False
+
+    def run(self) -> None:
+        """Serve until `stop`; asleep while no connection is open."""
+        while not self._stopped:
+            self.timeout = min(1.0, _TIMEOUT_S) if self.open else None
+            self.handle_request()
+            now_s = time.monotonic()
+            self._cut([each for each, until_s in list(self.open.items()) if until_s <= now_s])
+        self._cut(list(self.open))
+        self.server_close()
+
+    def stop(self) -> None:
+        """End `run`, and every connection."""
+        self._stopped = True
+        with contextlib.suppress(OSError):  # it has ended before
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes it up
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:
+            # Out of file descriptors, most likely: without a pause this would be a busy loop.
+            time.sleep(0.0 if self._stopped else 0.1)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._cut(list(self.open)[: len(self.open) - _MAXIMUM_CONNECTIONS + 1])
+        self.open[request] = time.monotonic() + _TIMEOUT_S
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.debug("a connection for metrics broke", exc_info=True)
+
+    def _cut(self, connections: list[Any]) -> None:
+        """Let the threads of these connections find them closed."""
+        for connection in connections:
+            self.open.pop(connection, None)
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class MetricsServer:
+    """Serves `snapshot()` at an address.
+
+    `snapshot` is called in another thread for each request; it must not block, and must not read
+    what the program is just changing. If it raises, the client gets status 500 and the program
+    goes on.
     """
 
     def __init__(self, address: str, snapshot: Callable[[], Iterable[Metric]]) -> None:
-        """Store the arguments; nothing is opened before :meth:`start`.  ValueError: bad address."""
+        """Store the arguments; nothing is opened before `start`. ValueError: bad address."""
         self._host, self._port = parse_address(address)
         self._snapshot = snapshot
-        self._connections: dict[_Connection, None] = {}  # a set that keeps the order of arrival
-        self._selector = selectors.DefaultSelector()
+        self._server: _Server | None = None
         self._thread: threading.Thread | None = None
-        self._listener: socket.socket | None = None
-        self._bound: tuple[str, int] | None = None
-        self._wake, self._wake_end = socket.socketpair()
-        self.failures = 0
-        """Requests that ended in status 500."""
 
     @property
     def address(self) -> str:
         """Where it listens, with the port that the kernel chose."""
-        host, port = self._bound or (self._host, self._port)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        port = self._server.server_address[1] if self._server else self._port
+        return f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
 
     def start(self) -> None:
         """Bind and serve from a daemon thread; raises MetricsError if it cannot bind."""
@@ -116,7 +214,7 @@ class MetricsServer:
             info = socket.getaddrinfo(
                 self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-            self._listener = _listen(info[0][0], info[0][4][:2])
+            listener = _listen(info[0][0], info[0][4][:2])
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             reason = reason.partition(" (while attempting")[0]  # create_server() adds the address
@@ -124,133 +222,12 @@ class MetricsServer:
                 f"metrics cannot be served at {self.address}: {reason}; "
                 "choose another address, or find who uses this one with: ss -ltnp"
             ) from error
-        self._bound = self._listener.getsockname()[:2]
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._wake_end, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._server = _Server(listener, self._snapshot)
+        self._thread = threading.Thread(target=self._server.run, name="metrics", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Close every connection and end the thread; it cannot be started again."""
-        self._wake.close()
-        if self._thread is None:
-            self._release()
-        else:
+        """Close every connection and end the thread."""
+        if self._server is not None and self._thread is not None:
+            self._server.stop()
             self._thread.join(timeout=2 * _TIMEOUT_S)
-
-    def _run(self) -> None:
-        while self._serve_once():
-            pass
-        self._release()
-
-    def _release(self) -> None:
-        for connection in list(self._connections):
-            self._close(connection)
-        for end in (self._listener, self._wake_end, self._selector):
-            if end is not None:
-                end.close()
-
-    def _serve_once(self) -> bool:
-        """Wait for something and handle it; False when :meth:`stop` was called."""
-        now = time.monotonic()
-        deadlines = [connection.deadline_s for connection in self._connections]
-        wait = max(min(deadlines) - now, 0.0) if deadlines else None
-        for ready, _ in self._selector.select(wait):
-            if ready.fileobj is self._wake_end:
-                return False
-            if ready.fileobj is self._listener:
-                self._accept()
-            elif ready.data in self._connections:  # it may have been closed to make room
-                self._advance(ready.data)
-        now = time.monotonic()
-        for connection in [c for c in self._connections if c.deadline_s <= now]:
-            self._close(connection)
-        return True
-
-    def _accept(self) -> None:
-        assert self._listener is not None
-        try:
-            client, _ = self._listener.accept()
-        except OSError:
-            # Out of file descriptors, most likely: without a pause this would be a busy loop.
-            time.sleep(0.1)
-            return
-        client.setblocking(False)
-        if len(self._connections) >= _MAXIMUM_CONNECTIONS:
-            self._close(next(iter(self._connections)))
-        connection = _Connection(client, time.monotonic() + _TIMEOUT_S)
-        self._connections[connection] = None
-        self._selector.register(client, selectors.EVENT_READ, connection)
-
-    def _advance(self, connection: _Connection) -> None:
-        try:
-            if connection.answer:
-                self._send(connection)
-            else:
-                self._receive(connection)
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._close(connection)
-
-    def _receive(self, connection: _Connection) -> None:
-        octets = connection.socket.recv(4096)
-        if connection.answer is not None:  # answered: only the end of the connection matters
-            connection.drained += len(octets)
-        else:
-            connection.received += octets
-            if answer := self._answer(bytes(connection.received)):
-                connection.answer = memoryview(answer)
-                self._send(connection)
-                return
-        if not octets or connection.drained > _MAXIMUM_DRAIN:
-            self._close(connection)
-
-    def _send(self, connection: _Connection) -> None:
-        assert connection.answer is not None
-        with contextlib.suppress(BlockingIOError):
-            connection.answer = connection.answer[connection.socket.send(connection.answer) :]
-        if connection.answer:
-            self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
-        else:
-            connection.socket.shutdown(socket.SHUT_WR)
-            self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
-
-    def _close(self, connection: _Connection) -> None:
-        del self._connections[connection]
-        self._selector.unregister(connection.socket)
-        connection.socket.close()
-
-    def _answer(self, request: bytes) -> bytes | None:
-        """Return the answer to what was received so far, or None while the request goes on."""
-        if len(request) > _MAXIMUM_REQUEST:
-            return _response("431 Request Header Fields Too Large", "the request is too long\n")
-        if b"\r\n\r\n" not in request and b"\n\n" not in request:
-            return None
-        words = request.split(b"\n", 1)[0].split()
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return _response("400 Bad Request", "this is not an HTTP 1 request\n")
-        if words[0] != b"GET":
-            return _response("405 Method Not Allowed", "only GET is answered\n", "Allow: GET\r\n")
-        if words[1].partition(b"?")[0] != b"/metrics":
-            return _response("404 Not Found", "only /metrics is here\n")
-        try:
-            text = render(self._snapshot())
-        except Exception:
-            # Whatever the program's snapshot raises must neither end this thread nor be silent.
-            self.failures += 1
-            _log.exception("the metrics could not be collected; the client got status 500")
-            return _response("500 Internal Server Error", "the metrics could not be collected\n")
-        return _response("200 OK", text, content_type=CONTENT_TYPE)
-
-
-def _response(
-    status: str, text: str, header: str = "", content_type: str = "text/plain; charset=utf-8"
-) -> bytes:
-    body = text.encode("utf-8", "replace")
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n{header}\r\n"
-    )
-    return head.encode("ascii") + body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import logging
 import os
@@ -100,7 +101,7 @@ class Housekeeping:
         done = [
             realtime.lock_memory() if keys.lock_memory else None,
             realtime.pin_to_cpus(keys.cpus) if keys.cpus else None,
-            realtime.expect_scheduling("fifo") if keys.expect_fifo else None,
+            realtime.expect_fifo() if keys.expect_fifo else None,
         ]
         for sentence in filter(None, done):
             _log.info("%s", sentence)
@@ -122,7 +123,7 @@ class Housekeeping:
         self._notifier.watchdog()
         self._ticks += 1
         if self._keys.quiet_garbage_collector and self._ticks % _COLLECT_EVERY == 0:
-            realtime.collect_when_idle(100_000_000)
+            gc.collect()  # the tick comes when nothing else is due
 
     def stop(self) -> None:
         """Tell systemd, stop serving metrics."""

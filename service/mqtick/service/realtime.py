@@ -1,7 +1,7 @@
 """Keeping the machine out of the way: memory, garbage collector, CPUs, scheduling policy.
 
-Each function returns None when it was done, or a sentence that says why not.  None raises: a
-program without these settings is less punctual, but works.  The policy itself (FIFO) is set by
+Each function returns None when it was done, or a sentence that says why not. None raises: a
+program without these settings is less punctual, but works. The policy itself (FIFO) is set by
 the unit file, before the program starts and without any privilege of its own; here it is only
 read back.
 """
@@ -13,7 +13,6 @@ import gc
 import os
 import resource
 import threading
-import time
 from collections.abc import Iterable
 
 _MCL_CURRENT = 1  # asm-generic/mman.h; the same on x86 and ARM
@@ -23,7 +22,6 @@ _STACK = 1 << 20
 
 _POLICIES = {
     os.SCHED_OTHER: "other",
-    os.SCHED_FIFO: "fifo",
     os.SCHED_RR: "rr",
     os.SCHED_BATCH: "batch",
     os.SCHED_IDLE: "idle",
@@ -71,26 +69,11 @@ def _has_capability(number: int) -> bool:
 def quiet_garbage_collector() -> str | None:
     """Collect once, exempt what exists now from later collections, and switch them off.
 
-    Call it when start-up is finished, and :func:`collect_when_idle` from then on.
+    Call it when start-up is finished, and `gc.collect()` now and then in idle time.
     """
     gc.collect()
     gc.freeze()
     gc.disable()
-    return None
-
-
-def collect_when_idle(idle_ns: int, needed_ns: int = 50_000_000) -> str | None:
-    """Collect garbage if the program has nothing to do for at least ``needed_ns``.
-
-    ``idle_ns`` is the time until the next thing the program must do.
-    """
-    if idle_ns < needed_ns:
-        return f"garbage is not collected: {idle_ns} ns are left, {needed_ns} ns are needed"
-    began_ns = time.monotonic_ns()
-    gc.collect()
-    took_ns = time.monotonic_ns() - began_ns
-    if took_ns > idle_ns:
-        return f"collecting garbage took {took_ns} ns, longer than the {idle_ns} ns that were left"
     return None
 
 
@@ -106,21 +89,15 @@ def pin_to_cpus(cpus: Iterable[int]) -> str | None:
     return None
 
 
-def scheduling() -> tuple[str, int]:
-    """Return policy (other, fifo, rr, batch, idle, or its number) and priority of this thread."""
-    policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
-    return _POLICIES.get(policy, str(policy)), os.sched_getparam(0).sched_priority
-
-
-def expect_scheduling(policy: str) -> str | None:
+def expect_fifo() -> str | None:
     """Say so if this thread does not run with the policy that the unit file should set."""
     try:
-        found, priority = scheduling()
+        policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
     except OSError as error:
         return f"the scheduling policy cannot be read: {error.strerror}"
-    if found == policy:
+    if policy == os.SCHED_FIFO:
         return None
     return (
-        f"the scheduling policy is {found} (priority {priority}), but {policy} was expected; "
-        f"set CPUSchedulingPolicy={policy} in the unit"
+        f"the scheduling policy is {_POLICIES.get(policy, policy)}, but fifo was expected; "
+        "set CPUSchedulingPolicy=fifo in the unit"
     )

@@ -1,7 +1,7 @@
-"""A program's status as a small JSON file, for its own ``status`` command and for anything else.
+"""A program's status as a small JSON file, for its own `status` command and for anything else.
 
 The file is replaced whole (temporary name in the same folder, then rename), so a reader sees the
-old status or the new one, never half of one.  It belongs on a file system in memory (/run): it is
+old status or the new one, never half of one. It belongs on a file system in memory (/run): it is
 written every few seconds, is not synced to a disk, and means nothing after a restart.
 """
 
@@ -36,14 +36,12 @@ class Status:
 
 
 class StatusFile:
-    """Writes the status of this program; counts what succeeded and what failed."""
+    """Writes the status of this program."""
 
     def __init__(self, path: str | os.PathLike[str], program: str) -> None:
         """Only store the path; the folder is not created, systemd's RuntimeDirectory= does that."""
         self.path = os.fspath(path)
         self._program = program
-        self.writes = 0
-        self.failures = 0
 
     def write(self, values: Mapping[str, object]) -> str | None:
         """Replace the file; returns None, or a sentence that says why it could not be done.
@@ -55,13 +53,11 @@ class StatusFile:
             octets = self._encoded(values)
             self._replace(octets)
         except (OSError, TypeError, ValueError, RecursionError) as error:
-            self.failures += 1
             reason = getattr(error, "strerror", None) or str(error)
             return (
                 f"the status could not be written to {self.path}: {reason}; "
                 "the status command shows an old one or none"
             )
-        self.writes += 1
         return None
 
     def _encoded(self, values: Mapping[str, object]) -> bytes:
@@ -98,7 +94,7 @@ class StatusFile:
 
 
 def read_status(path: str | os.PathLike[str]) -> Status:
-    """Read what :class:`StatusFile` wrote; raises StatusError with a sentence."""
+    """Read what `StatusFile` wrote; raises StatusError with a sentence."""
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:

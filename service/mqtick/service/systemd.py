@@ -1,7 +1,7 @@
 """systemd's notification protocol: READY, STATUS, WATCHDOG and STOPPING as datagrams.
 
-Source: sd_notify(3) and sd_watchdog_enabled(3) of systemd 252.  Outside systemd, where
-NOTIFY_SOCKET is not set, everything here does nothing.  Nothing here ever raises or blocks: a
+Source: sd_notify(3) of systemd 252. Outside systemd, where
+NOTIFY_SOCKET is not set, everything here does nothing. Nothing here ever raises or blocks: a
 program must not fail because nobody listens to its notifications.
 """
 
@@ -18,34 +18,18 @@ _MAXIMUM_STATUS = 1000
 class Notifier:
     """Tells systemd how the program is doing."""
 
-    def __init__(self, environ: Mapping[str, str] | None = None, pid: int | None = None) -> None:
-        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID once; later changes do not count."""
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        """Read NOTIFY_SOCKET once; later changes do not count."""
         environ = os.environ if environ is None else environ
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
         self._socket: socket.socket | None = None
-        self._watchdog_ns = watchdog_timeout_ns(environ, os.getpid() if pid is None else pid)
-        self.failures = 0
-        """Messages that could not be sent: the socket was missing, full or not permitted."""
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether systemd asked for notifications."""
-        return self._address is not None
-
-    @property
-    def watchdog_interval_ns(self) -> int | None:
-        """How often to call :meth:`watchdog`: half the time-out, as sd_watchdog_enabled(3) advises.
-
-        None if systemd watches no watchdog for this process.
-        """
-        return None if self._watchdog_ns is None else max(self._watchdog_ns // 2, 1)
 
     def ready(self, status: str = "") -> bool:
         """Say that start-up is finished: units ordered after this one may start."""
         return self._send("READY=1", status)
 
     def status(self, text: str) -> bool:
-        """Give ``systemctl status`` one line for people."""
+        """Give `systemctl status` one line for people."""
         return self._send("", text)
 
     def watchdog(self) -> bool:
@@ -78,7 +62,6 @@ class Notifier:
             message = "\n".join(lines).encode("utf-8", "replace")
             self._socket.sendto(message, socket.MSG_DONTWAIT, self._address)
         except (OSError, ValueError):
-            self.failures += 1
             return False
         return True
 
@@ -90,17 +73,3 @@ def _address(text: str) -> str | None:
     if text.startswith("@") and len(text) > 1:
         return "\0" + text[1:]
     return None  # not set, or a kind of address (vsock:) that only virtual machines use
-
-
-def watchdog_timeout_ns(environ: Mapping[str, str], pid: int) -> int | None:
-    """Return the watchdog's time-out in nanoseconds, or None if there is none for this process.
-
-    As sd_watchdog_enabled(3): WATCHDOG_PID, where set, must be this process; a value that is not a
-    positive number counts as not set.
-    """
-    if environ.get("WATCHDOG_PID", str(pid)) != str(pid):
-        return None
-    text = environ.get("WATCHDOG_USEC", "")
-    if not (text.isascii() and text.isdigit()) or len(text) > 20:
-        return None
-    return int(text) * 1000 or None

@@ -1,7 +1,7 @@
 """Units: what a key's suffix means, and conversion to integer nanoseconds.
 
-Inside the programs instants and durations are ``int`` nanoseconds.  A person writes seconds,
-milliseconds or microseconds in decimal, and expects ``0.1`` to be exactly 100,000,000 ns: so the
+Inside the programs instants and durations are `int` nanoseconds. A person writes seconds
+or microseconds in decimal, and expects `0.1` to be exactly 100,000,000 ns: so the
 conversion goes through the decimal text of the number, never through a binary multiplication.
 """
 
@@ -21,21 +21,12 @@ SUFFIXES: dict[str, str] = {
 }
 """Unit suffixes of key names, and what a person calls them."""
 
-_EXPONENTS: dict[str, tuple[str, int]] = {
-    "_s": ("time", 0),
-    "_ms": ("time", -3),
-    "_us": ("time", -6),
-    "_ns": ("time", -9),
-    "_ppm": ("ratio", -6),
-    "_ppb": ("ratio", -9),
-}
-
 # Enough digits for any duration between 1 ns and the age of the universe, written in decimal.
 _PRECISION = 60
 
 
 def suffix_of(name: str) -> str:
-    """Return the unit suffix of a key name (``"_ms"``), or ``""`` if it has none."""
+    """Return the unit suffix of a key name (`"_ms"`), or `""` if it has none."""
     cut = name.rfind("_")
     return name[cut:] if cut > 0 and name[cut:] in SUFFIXES else ""
 
@@ -46,28 +37,8 @@ def stem_of(name: str) -> str:
     return name[: len(name) - len(suffix)] if suffix else name
 
 
-def same_value(value: int | float, given: str, wanted: str) -> str | None:
-    """Say ``value`` with suffix ``given`` in the unit of suffix ``wanted``.
-
-    Returns decimal text, or None if the two units do not measure the same quantity.
-    """
-    if given not in _EXPONENTS or wanted not in _EXPONENTS:
-        return None
-    quantity, exponent = _EXPONENTS[given]
-    other, other_exponent = _EXPONENTS[wanted]
-    if quantity != other:
-        return None
-    with localcontext() as context:
-        context.prec = _PRECISION
-        shifted = Decimal(repr(value)).scaleb(exponent - other_exponent)
-        if not shifted.is_finite() or abs(shifted.adjusted()) > 30:
-            return None
-        text = f"{shifted:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 def _to_ns(value: int | float | str | Decimal, exponent: int, unit: str) -> int:
-    """Convert to nanoseconds; ``exponent`` is the power of ten from the unit to nanoseconds."""
+    """Convert to nanoseconds; `exponent` is the power of ten from the unit to nanoseconds."""
     text = repr(value) if isinstance(value, float) else str(value)
     with localcontext() as context:
         context.prec = _PRECISION
@@ -84,18 +55,13 @@ def _to_ns(value: int | float | str | Decimal, exponent: int, unit: str) -> int:
 def seconds_to_ns(value: int | float | str | Decimal) -> int:
     """Convert seconds to nanoseconds, exactly wherever the decimal text has at most 9 decimals.
 
-    A ``float`` is taken as the shortest decimal text that represents it (0.1 is 0.1).  What lies
-    between two nanoseconds is rounded half to even.  Raises ValueError, with a sentence, for what
+    A `float` is taken as the shortest decimal text that represents it (0.1 is 0.1). What lies
+    between two nanoseconds is rounded half to even. Raises ValueError, with a sentence, for what
     is not a number, not finite, or above 10**12 seconds.
     """
     return _to_ns(value, 9, "seconds")
 
 
-def milliseconds_to_ns(value: int | float | str | Decimal) -> int:
-    """Convert milliseconds to nanoseconds; as :func:`seconds_to_ns`."""
-    return _to_ns(value, 6, "milliseconds")
-
-
 def microseconds_to_ns(value: int | float | str | Decimal) -> int:
-    """Convert microseconds to nanoseconds; as :func:`seconds_to_ns`."""
+    """Convert microseconds to nanoseconds; as `seconds_to_ns`."""
     return _to_ns(value, 3, "microseconds")

@@ -6,7 +6,10 @@ import json
 
 from mqtick.timeserver.reference import Reference
 
-__all__ = ["announcement"]
+__all__ = ["GONE", "announcement"]
+
+GONE = b'{"state":"gone"}'
+"""The status of a server that has left; also its last will."""
 
 
 def announcement(reference: Reference, *, interval_ns: int, instance: str, since_ns: int) -> bytes:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from mqtick.mqtt.stamps import Source, Transmit
+from mqtick.mqtt.stamps import StampSource, Transmit
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import Clock
 from mqtick.protocol.precise import Time
-from mqtick.protocol.topics import TopicTree
-from mqtick.timeserver.reference import Reference
+from mqtick.timeserver.context import Context
 
 __all__ = ["Broadcast"]
 
@@ -19,18 +15,10 @@ _CORRECTION_LIMIT = 2**31 - 1
 class Broadcast:
     """Publishes time; remembers how late the last message really left."""
 
-    def __init__(
-        self,
-        number: int,
-        tree: TopicTree,
-        clock: Clock,
-        keyring: Keyring,
-        publish: Callable[[str, bytes], Transmit | None],
-    ) -> None:
-        self._number, self._clock = number, clock
+    def __init__(self, context: Context, keyring: Keyring) -> None:
+        self._context = context
         self.keys = keyring.broadcast()
-        self._topic = tree.time(number)
-        self._publish = publish
+        self._topic = context.tree.time(context.number)
         self.sequence = 0
         self.sent = 0
         self.payload = b""
@@ -38,25 +26,27 @@ class Broadcast:
         self._previous: Transmit | None = None
         self._previous_stated_ns = 0
         self.last_correction_ns: int | None = None
-        self.last_source = Source.NONE
+        self.last_source = StampSource.NONE
 
-    def _correction(self) -> tuple[int | None, Source]:
+    def _correction(self) -> tuple[int | None, StampSource]:
         """Real minus stated transmit time of the previous message, and who stamped it."""
         if self._previous is None:
-            return None, Source.NONE
+            return None, StampSource.NONE
         sent = self._previous.stamp
-        correction_ns = self._clock.time_of_kernel_ns(sent.realtime_ns) - self._previous_stated_ns
+        correction_ns = self._context.clock.time_of_kernel_ns(sent.realtime_ns)
+        correction_ns -= self._previous_stated_ns
         if abs(correction_ns) > _CORRECTION_LIMIT:
-            return None, Source.NONE
+            return None, StampSource.NONE
         return correction_ns, sent.source
 
-    def send(self, reference: Reference, generation: int) -> bool:
+    def send(self) -> bool:
         """Publish one time message now; False when the broker cannot be reached."""
+        context, reference = self._context, self._context.reference
         self.sequence = (self.sequence + 1) % 2**32
         self.last_correction_ns, self.last_source = self._correction()
-        stated_ns = self._clock.time_ns()
+        stated_ns = context.clock.time_ns()
         message = Time(
-            self._number,
+            context.number,
             self.sequence,
             stated_ns,
             self.last_correction_ns,
@@ -64,10 +54,10 @@ class Broadcast:
             reference.stratum,
             reference.leap,
             self.last_source,
-            generation,
+            context.generation,
         )
         self.payload = self.keys.sign(message.body(), self._topic)
-        self._previous = self._publish(self._topic, self.payload)
+        self._previous = context.connection.publish(self._topic, self.payload)
         self._previous_stated_ns = stated_ns
         self.sent += self._previous is not None
         return self._previous is not None

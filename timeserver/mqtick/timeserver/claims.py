@@ -19,13 +19,13 @@ from mqtick.mqtt.loop import Timer
 from mqtick.protocol.auth import Keys
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import NONCE_OCTETS, Claim
-from mqtick.timeserver.counters import Counters
+from mqtick.protocol.time_types import NS_PER_S
+from mqtick.timeserver.context import Context
 from mqtick.timeserver.rate import Bucket
 
 __all__ = ["Claims"]
 
 _log = logging.getLogger(__name__)
-_SECOND = 1_000_000_000
 # Ours, and those of a handful of servers that were all given the same number.
 _ANSWERS_PER_S = 8.0
 _REMEMBERED_QUESTIONS = 64
@@ -38,7 +38,7 @@ _WHO_WITHOUT = "Anybody who may write the time topic can do that: check the acce
 # How long an answer may take to reach a server that just connected, which is silent until then.
 _ANSWER_NS = 200_000_000
 # How long a status reports what is over: somebody has to see it.
-_MENTIONED_NS = 600 * _SECOND
+_MENTIONED_NS = 600 * NS_PER_S
 
 
 class Claims:
@@ -46,27 +46,18 @@ class Claims:
 
     `standing_by` says whether another one holds it, `silent` also whether that is not known yet.
     `since()` is when this run could first serve, ns of its clock, None while it is not
-    synchronised; `publish(topic, payload)` sends; `later(delay_ns, call)` calls in the future.
+    synchronised.
     """
 
     def __init__(
-        self,
-        number: int,
-        topic: str,
-        keys: Keys,
-        counters: Counters,
-        timeout_ns: int,
-        *,
-        since: Callable[[], int | None],
-        publish: Callable[[str, bytes], object],
-        later: Callable[[int, Callable[[], None]], Timer],
+        self, context: Context, keys: Keys, timeout_ns: int, *, since: Callable[[], int | None]
     ) -> None:
-        self.number, self.topic, self.keys = number, topic, keys
+        self.number, self.keys = context.number, keys
+        self.topic = context.tree.claim(context.number)
         self.lot = secrets.randbits(32)
         self.strangers = 0
         """Time messages heard under our number that were not ours."""
-        self._counters, self._timeout_ns = counters, timeout_ns
-        self._since, self._publish, self._later = since, publish, later
+        self._context, self._timeout_ns, self._since = context, timeout_ns, since
         self._asked: dict[bytes, int] = {}
         self._answered: deque[bytes] = deque(maxlen=_REMEMBERED_QUESTIONS)
         self._answers = Bucket(_ANSWERS_PER_S, _ANSWERS_PER_S, time.monotonic_ns())
@@ -95,7 +86,7 @@ class Claims:
     def stranger(self) -> None:
         """Take note of a time message under our number that is not ours; it proves nothing."""
         self.strangers += 1
-        self._counters.refuse("number-in-use")
+        self._context.counters.refuse("number-in-use")
         self._heard_ns = time.monotonic_ns()
         self._ask()
 
@@ -114,11 +105,15 @@ class Claims:
         self._asked[nonce] = now_ns
         self._say(nonce)
         suspects = self._is_recent(self._heard_ns)
-        self._round = self._later(self._timeout_ns // 4, lambda: self._close(suspects=suspects))
+        self._round = self._context.loop.call_later(
+            self._timeout_ns // 4, lambda: self._close(suspects=suspects)
+        )
 
     def _say(self, nonce: bytes) -> None:
         claim = Claim(self.number, self.lot, self._since(), nonce)
-        self._publish(self.topic, self.keys.sign(claim.body(), self.topic))
+        self._context.connection.publish_unstamped(
+            self.topic, self.keys.sign(claim.body(), self.topic)
+        )
 
     def on_claim(self, arrival: Arrival) -> None:
         """Take a question or an answer, our own among them."""
@@ -141,7 +136,7 @@ class Claims:
                 self._say(claim.nonce)
                 self._ask()
         except DecodeError as error:
-            self._counters.refuse(error.reason)
+            self._context.counters.refuse(error.reason)
 
     def _take_answer(self, claim: Claim, asked_ns: int) -> None:
         """Somebody who holds the fleet key has our number, and was there after we asked."""
@@ -201,7 +196,7 @@ class Claims:
             return (
                 f"another time server with the number {number} has served longer: this one stands "
                 f"by, publishes and answers nothing, and takes over when that one is silent for "
-                f"{self._timeout_ns / _SECOND:g} s; give it a number of its own with --number."
+                f"{self._timeout_ns / NS_PER_S:g} s; give it a number of its own with --number."
             )
         if finding == _YOUNGER:
             return (
@@ -209,7 +204,7 @@ class Claims:
                 "number of its own with --number."
             )
         if finding == _UNPROVEN:
-            ago_s = (time.monotonic_ns() - self._heard_ns) / _SECOND
+            ago_s = (time.monotonic_ns() - self._heard_ns) / NS_PER_S
             return (
                 f"{self.strangers} time messages under the number {number} were not ours, the last "
                 f"{ago_s:.0f} s ago, and no server answers for them; this one goes on. "

@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mqtick.mqtt import checks
 from mqtick.mqtt.broker import broker_from
-from mqtick.mqtt.session import what_helps
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
-from mqtick.service import Status, StatusError, read_status
-from mqtick.service.check import Check, fail, guarded, ok, warn
+from mqtick.service import Status, StatusError
+from mqtick.service.check import (
+    Check,
+    check_program,
+    check_refusals,
+    fail,
+    fresh_values,
+    guarded,
+    known_status,
+    ok,
+    warn,
+)
 from mqtick.service.program import status_path
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.doctor_listen import Heard, listen
@@ -30,7 +40,6 @@ _REMEDIES = {
     "rate": "a client asks too often: client_requests_per_s, client_burst",
     "rate-total": "all clients ask too often: total_requests_per_s",
 }
-_WORTH_A_WORD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +52,8 @@ class Host:
 
 def examine(settings: Settings, host: Host) -> Iterator[Check]:
     """Yield the findings one by one; never raises."""
-    status = _status(settings)
-    fresh = isinstance(status, Status) and status.age_ns <= STALE_NS
-    running = status.values if isinstance(status, Status) and fresh else {}
+    status = known_status(status_path(PROGRAM, settings.state_folder))
+    running = fresh_values(status, STALE_NS)
     try:
         check_settings(settings)
     except (ValueError, OSError) as error:
@@ -55,18 +63,11 @@ def examine(settings: Settings, host: Host) -> Iterator[Check]:
         yield ok(
             "settings", f"number {settings.number}, every {settings.interval_s:g} s, {formats}"
         )
-    yield from guarded("formats", lambda: check_formats(settings))
-    yield from guarded("keys", lambda: check_keys(settings.keys_file, running))
-    yield from guarded("reference clock", lambda: check_reference(settings, host))
-    yield from guarded("time server", lambda: check_server(status))
-    yield from guarded("broker", lambda: _at_broker(settings, host, running))
-
-
-def _status(settings: Settings) -> Status | StatusError:
-    try:
-        return read_status(status_path(PROGRAM, settings.state_folder))
-    except StatusError as error:
-        return error
+    yield from guarded("formats", check_formats, settings)
+    yield from guarded("keys", check_keys, settings.keys_file, running)
+    yield from guarded("reference clock", check_reference, settings, host)
+    yield from guarded("time server", check_server, status)
+    yield from guarded("broker", _at_broker, settings, host, running)
 
 
 def check_formats(settings: Settings) -> Iterator[Check]:
@@ -132,35 +133,22 @@ def check_reference(settings: Settings, host: Host) -> Check:
 
 def check_server(status: Status | StatusError) -> Iterator[Check]:
     """Check that the server runs, is connected and serves, by its own status."""
-    if isinstance(status, StatusError):
-        remedy = "systemctl status mqtick-timeserver"
-        yield warn("time server", str(status), "a running server", remedy)
-        return
-    if status.age_ns > STALE_NS:
-        value = f"its status is {status.age_ns / 1e9:.0f} s old"
-        remedy = "it has ended or hangs: journalctl -u mqtick-timeserver"
-        yield fail("time server", value, "at most 5 s", remedy)
-        return
-    values = status.values
-    state = str(values.get("state"))
-    text = f"process {status.pid}, {state}"
-    if not values.get("connected"):
-        reason = values.get("last_error")
-        remedy = "see the broker below"
-        yield fail("time server", f"{text}, not connected: {reason}", "connected", remedy)
-    elif state != "synchronised":
-        remedy = _OWN_NUMBER if state == "standing by" else "see the reference clock above"
-        yield fail("time server", f"{text}: {values.get('reason')}", "synchronised", remedy)
-    else:
-        yield ok("time server", text)
+    values = fresh_values(status, STALE_NS)
+    state = values.get("state")
+    remedy = _OWN_NUMBER if state == "standing by" else "see the reference clock above"
+    yield check_program(
+        "time server",
+        PROGRAM,
+        status,
+        STALE_NS,
+        lambda text: fail("time server", f"{text}: {values.get('reason')}", "synchronised", remedy),
+    )
     if values.get("same_number") and state != "standing by":
         yield warn(
             "its number", str(values["same_number"]), "used by this server only", _OWN_NUMBER
         )
     yield from _check_echo(values)
-    for reason, remedy in _REMEDIES.items():
-        if (count := values.get("refused", {}).get(reason, 0)) >= _WORTH_A_WORD:
-            yield warn("refused since its start", f"{count} {reason}", "none", remedy)
+    yield from check_refusals("refused since its start", values.get("refused", {}), _REMEDIES)
 
 
 def _check_echo(values: Mapping[str, Any]) -> Iterator[Check]:
@@ -188,34 +176,16 @@ def _at_broker(settings: Settings, host: Host, running: Mapping[str, Any]) -> It
     except (ValueError, OSError) as error:
         yield fail("broker", str(error), "usable settings", "correct the configuration")
         return
-    yield check_broker(heard)
-    if (running.get("number"), running.get("broker")) != (settings.number, heard.address):
+    yield Check("broker", *checks.check_link(heard.link))
+    if (older := checks.check_version(heard.link)) is not None:
+        yield Check("MQTT 5", *older)
+    if (running.get("number"), running.get("broker")) != (settings.number, heard.link.address):
         running = {}  # another one's status
-    if heard.connected:
-        yield check_subscriptions(heard)
+    if heard.link.connected:
+        yield Check("subscriptions", *checks.check_subscriptions(heard.granted))
         yield check_loop(heard)
         yield from check_number(heard, settings, running)
         yield from check_others(heard, settings.number)
-
-
-def check_broker(heard: Heard) -> Check:
-    """Check that the broker took our connection, and kept it."""
-    if not heard.connected:
-        return fail("broker", heard.error, "a connection", what_helps(heard.error, heard.cause))
-    value = f"{heard.address} answered within {heard.connect_ns / 1e6:.0f} ms"
-    if heard.kernel_stamps:
-        return ok("broker", f"{value}, kernel timestamps")
-    remedy = "unix:// has none, and `timestamps` may say user; mqtt:// and mqtts:// have them"
-    return warn("broker", f"{value}, timestamps by the program", "kernel timestamps", remedy)
-
-
-def check_subscriptions(heard: Heard) -> Check:
-    """Check that the broker grants the subscriptions that a time server needs."""
-    refused = [topic for topic, granted in heard.granted.items() if not granted]
-    if refused:
-        remedy = "the access list: docs/protocol.md, section 3"
-        return fail("subscriptions", f"refused: {', '.join(refused)}", "all granted", remedy)
-    return ok("subscriptions", f"all {len(heard.granted)} granted")
 
 
 def check_loop(heard: Heard) -> Check:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 
 from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.checks import Link, reach
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
@@ -22,20 +22,12 @@ from mqtick.timeserver.config import Settings
 
 __all__ = ["Heard", "listen"]
 
-_SECOND = 1_000_000_000
-
 
 @dataclass(slots=True)
 class Heard:
     """What was found at the broker."""
 
-    address: str
-    connected: bool = False
-    error: str = ""
-    cause: Exception | None = None
-    connect_ns: int = 0
-    """From the first attempt to the broker's answer."""
-    kernel_stamps: bool = False
+    link: Link
     granted: dict[str, bool] = field(default_factory=dict)
     """By topic filter, the broker's answer to our subscription."""
     loop_topic: str = ""
@@ -67,7 +59,7 @@ class _Listener:
             on_up=self._on_up,
             quiet=True,
         )
-        self.heard = Heard(self.connection.address, loop_topic=self._tree.loop(self.number))
+        self.heard = Heard(Link.of(self.connection), loop_topic=self._tree.loop(self.number))
 
     def _topics(self) -> list[str]:
         tree, number = self._tree, self.number
@@ -119,22 +111,10 @@ def listen(settings: Settings, broker: Broker, keyring: Keyring, listen_s: float
     loop = Loop()
     listener = _Listener(settings, loop, broker, keyring)
     heard, connection = listener.heard, listener.connection
-    attempts = 2 if broker.version == "5" else 1  # the second with MQTT 3.1.1
-    patience_s = attempts * broker.connect_timeout_s + 2
-    began_ns = time.monotonic_ns()
-    connection.start()
     try:
-        while not connection.connected and not connection.last_error:
-            if time.monotonic_ns() - began_ns > patience_s * _SECOND:
-                connection.last_error = f"no answer within {patience_s:g} s"
-            loop.turn(0.1)
-        heard.connect_ns = time.monotonic_ns() - began_ns
-        heard.kernel_stamps = connection.kernel_stamps
-        end_s = time.monotonic() + listen_s
-        while connection.connected and time.monotonic() < end_s:
-            loop.turn(0.05)
-        heard.connected, heard.listened_s = connection.connected, listen_s
-        heard.error, heard.cause = connection.last_error, connection.last_cause
+        connect_ns = reach(loop, [connection])
+        loop.turn_until(lambda: not connection.connected, listen_s)
+        heard.link, heard.listened_s = Link.of(connection, connect_ns), listen_s
         return heard
     finally:
         connection.close()

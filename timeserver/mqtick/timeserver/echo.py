@@ -24,7 +24,7 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["EchoPair"]
+__all__ = ["EchoPair", "NoEcho"]
 
 # Six times the longest pause of our clients between two requests (an hour). The first echo that
 # subscribes again for one that is still there is behind it, and nothing would tell it so.
@@ -218,3 +218,22 @@ class EchoPair:
             del self._clients[client]
             for connection in (self.warmer, self.first):
                 connection.unsubscribe([self._topic(client)])
+
+
+class NoEcho:
+    """In place of an `EchoPair` where no echo is offered."""
+
+    placement = clients = 0
+
+    def start(self) -> None:
+        """Connect nothing."""
+
+    def ready(self, client: str) -> bool:
+        """No client's replies are bracketed."""
+        return False
+
+    def hear(self, at_once: bool) -> None:
+        """Nothing has arrived."""
+
+    def close(self) -> None:
+        """Nothing is open."""

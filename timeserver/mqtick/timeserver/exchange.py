@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loopback import Loopback
 from mqtick.mqtt.recent import LowRecent
-from mqtick.mqtt.stamps import Source, Stamp, Transmit
+from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import TAG_OCTETS, Echo, FollowUp, Reply, Request
-from mqtick.protocol.topics import TopicTree
-from mqtick.timeserver.counters import Counters
+from mqtick.protocol.precise import Echo, FollowUp, Reply, Request, tag_of
+from mqtick.timeserver.context import Context
+from mqtick.timeserver.echo import EchoPair, NoEcho
+from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
-from mqtick.timeserver.reference import Reference
 
 __all__ = ["Exchange", "PreciseResponder"]
 
@@ -36,7 +36,23 @@ _STAMP_WAIT_NS = 3_000_000
 # Longer than any client waits for an answer (3 s).
 _NONCE_AGE_NS = 8_000_000_000
 
-Publish = Callable[[str, bytes], Transmit | None]
+
+class Exchanging(Context, Protocol):
+    """A time server, as it is needed for exchanges.
+
+    Attributes:
+        loopback: its own path through the broker and back.
+    """
+
+    loopback: Loopback
+
+    @property
+    def echo(self) -> EchoPair | NoEcho:
+        """Where each client's replies are echoed."""
+
+    @property
+    def order(self) -> OrderProbe:
+        """Whether the broker delivers in an order that makes the echoes a bracket."""
 
 
 @dataclass(slots=True)
@@ -64,42 +80,15 @@ class Exchange:
 class PreciseResponder:
     """Turns requests into replies, and completed exchanges into follow-ups and echoes.
 
-    `echo_ready(client)` says whether both echoes of that client's replies are in place (and puts
-    them there if they are not); `hear_echoes(at_once)` takes over what they have heard by now
-    (`on_echo` is called), and tells them whether to call by themselves from now on, which costs the
-    program a wake-up each; `later(delay_ns, call)` calls in the future. `publish_unstamped` is for
-    what nobody asks the transmit time of.
+    What the echoes have heard is taken over when it is needed (`on_echo` is called); that they call
+    by themselves costs the program a wake-up each.
     """
 
-    def __init__(
-        self,
-        number: int,
-        tree: TopicTree,
-        clock: Clock,
-        keyring: Keyring,
-        limit: RateLimit,
-        counters: Counters,
-        *,
-        publish: Publish,
-        publish_unstamped: Publish,
-        collect_stamps: Callable[[], None],
-        echo_ready: Callable[[str], bool],
-        hear_echoes: Callable[[bool], None],
-        placement: Callable[[], int],
-        loop_delay: Callable[[], int | None],
-        later: Callable[[int, Callable[[], None]], object],
-        reference: Callable[[], Reference],
-        generation: Callable[[], int],
-    ) -> None:
-        self._number, self._tree, self._clock = number, tree, clock
+    def __init__(self, context: Exchanging, keyring: Keyring, limit: RateLimit) -> None:
+        self._context, self._limit = context, limit
+        self._number, self._tree, self._clock = context.number, context.tree, context.clock
+        self._counters, self._later = context.counters, context.loop.call_later
         self.use_keys(keyring)
-        self._limit, self._counters = limit, counters
-        self._publish, self._publish_unstamped = publish, publish_unstamped
-        self._collect_stamps = collect_stamps
-        self._echo_ready, self._hear_echoes = echo_ready, hear_echoes
-        self._placement = placement
-        self._loop_delay = loop_delay
-        self._later, self._reference, self._generation = later, reference, generation
         self._pending: OrderedDict[tuple[str, int], Exchange] = OrderedDict()
         self._late: set[tuple[str, int]] = set()
         """Replies whose echoes were not there when they should have been."""
@@ -154,8 +143,10 @@ class PreciseResponder:
         self, received: Stamp, request: Request, client: str, topic: str, now_ns: int
     ) -> None:
         received_ns = self._clock.time_of_kernel_ns(received.realtime_ns)
-        reference, generation = self._reference(), self._generation()
-        ready = request.wants_echo and self._echo_ready(client)
+        context, connection = self._context, self._context.connection
+        reference, generation = context.reference, context.generation
+        # Asked first, so that it arranges the client's place even before the order is known.
+        ready = request.wants_echo and context.echo.ready(client) and context.order.trusted
         stated_ns = self._clock.time_ns()
         residence_ns = stated_ns - received_ns
         if not 0 <= residence_ns < _U32:
@@ -173,12 +164,12 @@ class PreciseResponder:
             generation,
         )
         payload = self._keys(client).sign(reply.body(), topic, request.nonce)
-        transmit = self._publish(topic, payload)
+        transmit = connection.publish(topic, payload)
         if transmit is None:
             self._counters.refuse("not-sent")
             return
         # It is mostly there already; if left there, it would wake the program up.
-        self._collect_stamps()
+        connection.collect_stamps()
         self._counters.count("replies")
         if len(self._pending) >= _PENDING_LIMIT:
             self._late.discard(self._pending.popitem(last=False)[0])
@@ -215,7 +206,7 @@ class PreciseResponder:
         """Finish; but if the echoes have not come yet, give them more time."""
         if not exchange.is_complete:
             self._told_at_once = True
-            self._hear_echoes(True)
+            self._context.echo.hear(True)
         if exchange.is_complete:
             self._finish(key, exchange)
         elif self._pending.get(key) is exchange:
@@ -227,7 +218,7 @@ class PreciseResponder:
         """If no echo is late, none has to be reported at once."""
         if self._told_at_once and not self._late:
             self._told_at_once = False
-            self._hear_echoes(False)
+            self._context.echo.hear(False)
 
     def _finish(self, key: tuple[str, int], exchange: Exchange) -> None:
         """Send what became known after the reply, once."""
@@ -236,7 +227,7 @@ class PreciseResponder:
         del self._pending[key]
         self._late.discard(key)
         self._relax()
-        self._collect_stamps()
+        self._context.connection.collect_stamps()
         sent = exchange.transmit.stamp
         correction_ns: int | None = self._since(sent, exchange)
         if abs(correction_ns or 0) > _CORRECTION_LIMIT:
@@ -245,13 +236,13 @@ class PreciseResponder:
             self._number,
             exchange.request.sequence,
             correction_ns,
-            sent.source if correction_ns is not None else Source.NONE,
+            sent.source if correction_ns is not None else StampSource.NONE,
             exchange.generation,
         )
         topic = self._tree.follow_up(self._number, exchange.client)
         keys = self._keys(exchange.client)
-        payload = keys.sign(message.body(), topic, exchange.reply[-TAG_OCTETS:])
-        self._publish_unstamped(topic, payload)
+        payload = keys.sign(message.body(), topic, tag_of(exchange.reply))
+        self._context.connection.publish_unstamped(topic, payload)
 
     def _since(self, stamp: Stamp, exchange: Exchange) -> int:
         return self._clock.time_of_kernel_ns(stamp.realtime_ns) - exchange.stated_ns
@@ -268,7 +259,7 @@ class PreciseResponder:
             self._counters.refuse("echo-held")
             return None
         # A late stamp of the first echo would not be a lower bound any more.
-        if first.source is Source.USER and sent.source is Source.KERNEL:
+        if first.source is StampSource.USER and sent.source is StampSource.KERNEL:
             self._counters.refuse("echo-shared-read")
             return None
         first_ns = self._since(first, exchange)
@@ -278,17 +269,17 @@ class PreciseResponder:
             return None
         self.spans.add(span_ns, time.monotonic_ns())
         self._counters.count("echoes")
-        loop_ns = self._loop_delay()
+        loop_ns = self._context.loopback.delay_ns()
         return Echo(
             self._number,
             exchange.request.sequence,
             correction_ns,
             first_ns,
             span_ns,
-            sent.source if correction_ns is not None else Source.NONE,
+            sent.source if correction_ns is not None else StampSource.NONE,
             first.source,
             last.source,
             exchange.generation,
             loop_ns if loop_ns is not None and loop_ns < _U32 - 1 else None,
-            self._placement(),
+            self._context.echo.placement,
         )

@@ -11,17 +11,15 @@ import socket
 import time
 from collections.abc import Callable
 
-from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.properties import decode_properties, encode_properties
 from mqtick.protocol import draft2021, text1451
-from mqtick.protocol.clocks import Clock
 from mqtick.protocol.draft2021 import DraftReply, DraftTopics
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.text1451 import TextReply
 from mqtick.protocol.topics import topic_fault
 from mqtick.timeserver.config import Settings
-from mqtick.timeserver.counters import Counters
+from mqtick.timeserver.context import Context
 from mqtick.timeserver.rate import RateLimit
 
 __all__ = ["ForeignFormats"]
@@ -42,16 +40,10 @@ class ForeignFormats:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        limit: RateLimit,
-        counters: Counters,
-        connection: Connection,
-        leads: Callable[[], bool],
+        self, context: Context, settings: Settings, limit: RateLimit, leads: Callable[[], bool]
     ) -> None:
-        self._clock, self._limit, self._counters = clock, limit, counters
-        self._connection, self._leads = connection, leads
+        self._clock, self._connection = context.clock, context.connection
+        self._counters, self._limit, self._leads = context.counters, limit, leads
         self.text = "1451.1.6" in settings.formats
         self._wants_draft = "draft-2021" in settings.formats
         self._draft = DraftTopics(settings.draft_location)
@@ -131,7 +123,7 @@ class ForeignFormats:
         self._allow(None)  # the draft's requests do not say who asks
         topic, correlation = self._address(arrival, self._draft.srs)
         received_ns = self._clock.time_of_kernel_ns(arrival.stamp.realtime_ns)
-        reply = DraftReply(t1, received_ns, self._clock.time_ns(), None)
+        reply = DraftReply(t1, received_ns, self._clock.time_ns())
         self._send(topic, draft2021.SRS_PAYLOAD, correlation, draft2021.encode_srs(reply))
 
     def _allow(self, client: str | None) -> None:

@@ -9,15 +9,12 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.protocol.auth import Keys
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Time
-from mqtick.protocol.topics import TopicTree
+from mqtick.protocol.topics import says_gone
 from mqtick.timeserver.claims import Claims
-from mqtick.timeserver.counters import Counters
+from mqtick.timeserver.context import Context
 from mqtick.timeserver.election import Election
 
-__all__ = ["GONE", "Neighbours"]
-
-GONE = b'{"state":"gone"}'
-"""The status of a server that has left; also its last will."""
+__all__ = ["Neighbours"]
 
 
 class Neighbours:
@@ -25,16 +22,15 @@ class Neighbours:
 
     def __init__(
         self,
-        tree: TopicTree,
+        context: Context,
         keys: Keys,
         election: Election,
         claims: Claims,
-        counters: Counters,
         *,
         interval_ns: int,
     ) -> None:
-        self._tree, self.keys = tree, keys
-        self._election, self._claims, self._counters = election, claims, counters
+        self._context, self.keys = context, keys
+        self._election, self._claims = election, claims
         self._own: deque[bytes] = deque(maxlen=election.timeout_ns // interval_ns + 64)
         self.status_lost = False
         """Whether somebody overwrote the status on our topic."""
@@ -49,11 +45,11 @@ class Neighbours:
             if arrival.retain:
                 raise DecodeError("retained", "A retained time message is old by nature.")
             message = Time.decode(arrival.payload)
-            if self._tree.parse_time(arrival.topic) != message.server:
+            if self._context.tree.parse_time(arrival.topic) != message.server:
                 raise DecodeError("server", "The message names another server than its topic.")
             self.keys.verify(arrival.payload, arrival.topic)
         except DecodeError as error:
-            self._counters.refuse(error.reason)
+            self._context.counters.refuse(error.reason)
             return
         if message.server != self._election.number:
             self._election.heard(message.server, time.monotonic_ns())
@@ -63,11 +59,11 @@ class Neighbours:
     def on_status(self, arrival: Arrival, own: bytes) -> None:
         """Take a status; `own` is what we last said on our own topic."""
         try:
-            number = self._tree.parse_status(arrival.topic)
+            number = self._context.tree.parse_status(arrival.topic)
         except DecodeError as error:
-            self._counters.refuse(error.reason)
+            self._context.counters.refuse(error.reason)
             return
         if number == self._election.number:
             self.status_lost = arrival.payload != own
-        elif GONE[1:-1] in arrival.payload[:64].replace(b" ", b""):
+        elif says_gone(arrival.payload):
             self._election.gone(number)

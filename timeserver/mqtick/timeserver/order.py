@@ -13,7 +13,7 @@ from collections import deque
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop, Timer
-from mqtick.mqtt.stamps import Source
+from mqtick.mqtt.stamps import StampSource
 
 __all__ = ["OrderProbe", "keeps_order"]
 
@@ -85,7 +85,9 @@ class OrderProbe:
         if len(self._arrivals) == 3:
             all_three = [self._arrivals[name] for name in ("first", "own", "last")]
             self._nonce = b""
-            if all(one.stamp.source is Source.KERNEL and not one.maybe_held for one in all_three):
+            if all(
+                one.stamp.source is StampSource.KERNEL and not one.maybe_held for one in all_three
+            ):
                 first_ns, own_ns, last_ns = (one.stamp.realtime_ns for one in all_three)
                 self._verdicts.append(first_ns <= own_ns <= last_ns)
 

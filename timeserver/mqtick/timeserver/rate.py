@@ -39,12 +39,6 @@ class RateLimit:
         self._total = Bucket(total_rate, total_rate, 0)
         self._clients: OrderedDict[str, Bucket] = OrderedDict()
         self._limit = clients
-        self.refused_client = 0
-        self.refused_total = 0
-
-    def allow(self, client: str, now_ns: int) -> bool:
-        """Whether to answer this client now; refusals are counted."""
-        return self.allow_client(client, now_ns) and self.allow_total(now_ns)
 
     def allow_client(self, client: str, now_ns: int) -> bool:
         """Whether this client has a request left."""
@@ -55,14 +49,8 @@ class RateLimit:
             bucket = self._clients[client] = Bucket(self._client_rate, self._client_burst, now_ns)
         else:
             self._clients.move_to_end(client)
-        if not bucket.take(now_ns):
-            self.refused_client += 1
-            return False
-        return True
+        return bucket.take(now_ns)
 
     def allow_total(self, now_ns: int) -> bool:
         """Whether all clients together have a request left."""
-        if not self._total.take(now_ns):
-            self.refused_total += 1
-            return False
-        return True
+        return self._total.take(now_ns)

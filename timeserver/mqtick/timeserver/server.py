@@ -16,18 +16,19 @@ from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock, StepDetector
 from mqtick.protocol.precise_fields import Leap
-from mqtick.protocol.topics import TopicTree
+from mqtick.protocol.time_types import NS_PER_S
+from mqtick.protocol.topics import TopicKind, TopicTree
 from mqtick.service.units import microseconds_to_ns, seconds_to_ns
-from mqtick.timeserver.announcement import announcement
+from mqtick.timeserver.announcement import GONE, announcement
 from mqtick.timeserver.broadcast import Broadcast
 from mqtick.timeserver.claims import Claims
 from mqtick.timeserver.config import Settings
-from mqtick.timeserver.counters import Counters
-from mqtick.timeserver.echo import EchoPair
+from mqtick.timeserver.context import Counters
+from mqtick.timeserver.echo import EchoPair, NoEcho
 from mqtick.timeserver.election import Election
 from mqtick.timeserver.exchange import PreciseResponder
 from mqtick.timeserver.foreign import ForeignFormats
-from mqtick.timeserver.neighbours import GONE, Neighbours
+from mqtick.timeserver.neighbours import Neighbours
 from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd
@@ -36,12 +37,11 @@ from mqtick.timeserver.schedule import Lateness, next_deadline_ns
 __all__ = ["Server"]
 
 _log = logging.getLogger(__name__)
-_SECOND = 1_000_000_000
 _LOOP_BURST = 16
-_LOOP_INTERVAL_NS = 4 * _SECOND
+_LOOP_INTERVAL_NS = 4 * NS_PER_S
 
 
-class Obeys(Protocol):
+class ExperimentHooks(Protocol):
     """Hears the commands of an experiment's runner, if that is enabled."""
 
     topic: str
@@ -77,12 +77,12 @@ class Server:
         self.instance = secrets.token_hex(8)
         self.started_ns = clock.time_ns()
         self.steps = 0
-        self.experiments: Obeys | None = None
+        self.experiments: ExperimentHooks | None = None
         """To be set before `start`."""
         self._steps = StepDetector()
         self._status = b""
         self._before_send, self._after_send = before_send, after_send
-        timeout_ns = max(2 * _SECOND, 7 * self.interval_ns // 2)
+        timeout_ns = max(2 * NS_PER_S, 7 * self.interval_ns // 2)
         self.election = Election(self.number, timeout_ns)
         self._since_ns: int | None = None
         self._timer: Timer | None = None
@@ -103,37 +103,18 @@ class Server:
             on_up=self._on_up,
             will=Will(self.tree.status(self.number), GONE),
         )
-        self.claims = Claims(
-            self.number,
-            self.tree.claim(self.number),
-            keyring.server(),
-            self.counters,
-            timeout_ns,
-            since=self._since,
-            publish=self.connection.publish_unstamped,
-            later=loop.call_later,
-        )
+        self.claims = Claims(self, keyring.server(), timeout_ns, since=self._since)
         self.neighbours = Neighbours(
-            self.tree,
-            keyring.broadcast(),
-            self.election,
-            self.claims,
-            self.counters,
-            interval_ns=self.interval_ns,
+            self, keyring.broadcast(), self.election, self.claims, interval_ns=self.interval_ns
         )
-        self.echo: EchoPair | None = None
-        if settings.echo:
-            self.echo = EchoPair(
-                loop,
-                broker,
-                client_id,
-                self.number,
-                self.tree,
-                self._on_echo,
-                self._place_probe,
-            )
         self.order = OrderProbe(loop, self.connection)
-        self.broadcast = Broadcast(self.number, self.tree, clock, keyring, self.connection.publish)
+        self.echo: EchoPair | NoEcho = NoEcho()
+        if settings.echo:
+            # Once the first echo has subscribed, the probe takes its place behind it.
+            self.echo = EchoPair(
+                loop, broker, client_id, self.number, self.tree, self._on_echo, self.order.place
+            )
+        self.broadcast = Broadcast(self, keyring)
         self.loopback = Loopback(
             loop,
             self.connection,
@@ -141,36 +122,9 @@ class Server:
             burst=_LOOP_BURST,
             interval_ns=_LOOP_INTERVAL_NS,
         )
-        self.responder = PreciseResponder(
-            self.number,
-            self.tree,
-            clock,
-            keyring,
-            self._rate_limit(),
-            self.counters,
-            publish=self.connection.publish,
-            publish_unstamped=self.connection.publish_unstamped,
-            collect_stamps=self.connection.collect_stamps,
-            echo_ready=self._echo_ready,
-            hear_echoes=self.echo.hear if self.echo else lambda _at_once: None,
-            placement=lambda: self.echo.placement if self.echo else 0,
-            loop_delay=self.loopback.delay_ns,
-            later=loop.call_later,
-            reference=lambda: self.reference,
-            generation=lambda: self.generation,
-        )
+        self.responder = PreciseResponder(self, keyring, self._rate_limit())
         # Limits of their own: nobody signs these requests, so they must not use up the others'.
-        self.foreign = ForeignFormats(
-            settings, clock, self._rate_limit(), self.counters, self.connection, self.leads
-        )
-
-    def _echo_ready(self, client: str) -> bool:
-        """Whether a reply will be bracketed; arranges the client's place even before that."""
-        return self.echo is not None and self.echo.ready(client) and self.order.trusted
-
-    def _place_probe(self, topic: str) -> None:
-        """The first echo has subscribed: the probe takes its place behind it."""
-        self.order.place(topic)
+        self.foreign = ForeignFormats(self, settings, self._rate_limit(), self.leads)
 
     def _rate_limit(self) -> RateLimit:
         return RateLimit(
@@ -218,8 +172,7 @@ class Server:
         if self._watch is not None:
             self._watch.start()
         self.connection.start()
-        if self.echo is not None:
-            self.echo.start()
+        self.echo.start()
         self._schedule()
 
     def _on_up(self) -> None:
@@ -310,13 +263,12 @@ class Server:
 
     def publish_time(self, deadline_ns: int) -> None:
         """Publish one round in every format."""
-        reference = self.reference
         self.connection.collect_stamps()
         sent_ns = self.clock.time_ns()
         if "precise" in self.settings.formats:
             if self._before_send is not None:
                 self._before_send()
-            sent = self.broadcast.send(reference, self.generation)
+            sent = self.broadcast.send()
             sent_ns = self.clock.time_ns()
             if self._after_send is not None:
                 self._after_send()
@@ -330,28 +282,28 @@ class Server:
     # -- receiving -------------------------------------------------------------------------
 
     def _on_publish(self, arrival: Arrival) -> None:
-        head = arrival.topic.removeprefix(self.tree.prefix)[:3]
-        if head == "/t/":
+        kind = self.tree.kind_of(arrival.topic)
+        if kind is TopicKind.TIME:
             self.neighbours.on_time(arrival)
         elif arrival.topic == self.claims.topic:
             self.claims.on_claim(arrival)
-        elif head == "/q/" and self.claims.silent:
+        elif kind is TopicKind.REQUEST and self.claims.silent:
             self.counters.refuse("standing-by")
-        elif head == "/q/":
+        elif kind is TopicKind.REQUEST:
             self.responder.on_request(arrival)
-        elif head == "/l/":
+        elif kind is TopicKind.LOOP:
             self.loopback.on_arrival(arrival)
-        elif head == "/o/":
+        elif kind is TopicKind.ORDER:
             self.order.arrived("own", arrival)
-        elif head == "/s/":
+        elif kind is TopicKind.STATUS:
             self.neighbours.on_status(arrival, self._status)
-        elif head == "/x/" and self.experiments is not None:
+        elif kind is TopicKind.COMMAND and self.experiments is not None:
             self.experiments.on_command(arrival)
         else:
             self.foreign.on_request(arrival)
 
     def _on_echo(self, arrival: Arrival, last: bool) -> None:
-        if arrival.topic.removeprefix(self.tree.prefix).startswith("/o/"):
+        if self.tree.kind_of(arrival.topic) is TopicKind.ORDER:
             self.order.arrived("last" if last else "first", arrival)
         else:
             self.responder.on_echo(arrival, last=last)
@@ -382,5 +334,4 @@ class Server:
         if not self.claims.standing_by:
             self.connection.publish_retained(self.tree.status(self.number), GONE)
         self.connection.close()
-        if self.echo is not None:
-            self.echo.close()
+        self.echo.close()

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mqtick.analysis.captures.cut import cut
 from mqtick.analysis.captures.groups import Group, read_group
 from mqtick.analysis.captures.naming import resolve
 from mqtick.analysis.measurement import Example, Shot
-from mqtick.analysis.signals.capture import Capture, CaptureError
-from mqtick.analysis.signals.cut import cut
-from mqtick.analysis.signals.overlay import thinned
+from mqtick.analysis.overlay import thinned
+from mqtick.recording.capture import Capture, CaptureError
 
-__all__ = ["Origin", "example_of"]
+__all__ = ["Place", "example_of"]
 
 _LEAST_SPAN_FS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Place:
     """Where a shot came from: which capture of all, and of its group, and when in it."""
 
     capture: int
@@ -31,7 +31,7 @@ class Origin:
 
 def example_of(
     shot: Shot,
-    origin: Origin,
+    origin: Place,
     capture: Capture | None,
     channels: Mapping[str, str],
     cable_delay_fs: Mapping[str, int],
@@ -45,12 +45,12 @@ def example_of(
         return None
     found = resolve(channels, capture)
     # From a long record, only the part around the event.
-    span_fs = max(_LEAST_SPAN_FS, *(abs(mark.instant_fs) for mark in shot.marks.values()))
+    span_fs = max(_LEAST_SPAN_FS, *(abs(mark.instant_fs) for mark in shot.edges.values()))
     traces = {}
-    for name, mark in shot.marks.items():
+    for name, mark in shot.edges.items():
         moved_fs = origin_fs + cable_delay_fs.get(name, 0)
         signal = capture.signals[found[name]]
         if not capture.triggered:
             signal = cut(signal, origin_fs - span_fs // 2, origin_fs + 2 * span_fs)
         traces[name] = thinned(signal, [mark.instant_fs + moved_fs], moved_fs)
-    return Example(shot.number, traces, shot.marks)
+    return Example(shot.number, traces, shot.edges)

@@ -11,15 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.captures.events import Event, Parts, events_of, look
-from mqtick.analysis.captures.example import Origin, example_of
+from mqtick.analysis.captures.example import Place, example_of
 from mqtick.analysis.captures.groups import Group, group_files, read_group, shown
 from mqtick.analysis.captures.naming import (
     ListingError,
     NamingError,
     UnknownChannelError,
     channels_of,
-    parts_of,
+    layout_of_channels,
     resolve,
 )
 from mqtick.analysis.captures.notes import late_note, notes_of, provenance_of_captures
@@ -27,17 +26,16 @@ from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.captures.propose import listing, propose
 from mqtick.analysis.clocks.pps import one_after_another, time_errors_of
 from mqtick.analysis.measurement import (
-    CAPTURED,
     CLOCK,
-    MISSED,
     Measurement,
-    Shot,
     TimeErrors,
 )
-from mqtick.analysis.readers.octets import told_of
 from mqtick.analysis.results.typical import typical
-from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
-from mqtick.analysis.signals.said import first_of_each
+from mqtick.recording.capture import Capture, CaptureError, CaptureFile
+from mqtick.recording.judge import Origin, directions, judge, look_at_all
+from mqtick.recording.layout import Layout
+from mqtick.recording.octets import told_of
+from mqtick.recording.said import first_of_each
 
 __all__ = ["measurement_from_captures"]
 
@@ -54,10 +52,10 @@ class _Reading:
 
     options: CaptureOptions
     measurement: Measurement
-    parts: Parts | None = None
+    layout: Layout | None = None
     channels: dict[str, str] = field(default_factory=dict)
     opened: list[CaptureFile] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[Place] = field(default_factory=list)
     captures: int = 0
     unused: dict[str, None] = field(default_factory=dict)
     further: int = 0
@@ -95,7 +93,7 @@ def measurement_from_captures(
         except CaptureError as error:
             measurement.damaged.append(str(error))
         tell(done, len(groups))
-    if reading.parts is None or not measurement.shots:
+    if reading.layout is None or not measurement.shots:
         raise (NamingError if reading.unknown else CaptureError)(_nothing(reading, paths))
     _finish(reading, groups)
     return measurement
@@ -108,7 +106,7 @@ def _tell_share(tell: Callable[[float, int], None], done: int, total: int, share
 
 def _read(reading: _Reading, group: Group, paths: Sequence[Path]) -> None:
     for count, (source, capture) in enumerate(read_group(group, reading.opened)):
-        if reading.parts is None:
+        if reading.layout is None:
             _name(reading, capture, paths, reading.opened[-len(group.files) :])
         _take(reading, group, count, source, capture)
         reading.only = capture if reading.captures == 1 else None
@@ -124,75 +122,44 @@ def _name(
     if not channels:
         given = options.minimum_v, options.cable_delay_fs
         raise ListingError(listing(paths, opened, capture, measurement.damaged, *given))
-    parts, notes = parts_of(channels, options.kind)
-    unknown = [name for name in options.cable_delay_fs if name not in parts.nodes]
-    if unknown:
-        raise NamingError(
-            f"A cable delay is given for {unknown[0]!r}, which is not a channel's name; there are: "
-            f"{', '.join(parts.nodes)}."
-        )
-    reading.parts, reading.channels = parts, channels
-    measurement.kind, measurement.nodes = parts.kind, parts.nodes
-    measurement.reference = "" if parts.reference == parts.first else parts.reference
-    measurement.first, measurement.last = parts.first, parts.last
+    layout, notes = layout_of_channels(channels, options)
+    reading.layout, reading.channels = layout, channels
+    measurement.kind, measurement.nodes = layout.kind, tuple(layout.channels)
+    measurement.reference = layout.publisher
+    measurement.first, measurement.last = layout.first, layout.last
     measurement.timebase_ppm = options.timebase_ppm
     measurement.channel_uncertainty_fs = options.channel_uncertainty_fs
     measurement.notes += notes
 
 
 def _take(reading: _Reading, group: Group, count: int, source: str, capture: Capture) -> None:
-    parts, options, measurement = reading.parts, reading.options, reading.measurement
-    assert parts is not None
+    layout, measurement = reading.layout, reading.measurement
+    assert layout is not None
     found = resolve(reading.channels, capture)
     reading.unused |= dict.fromkeys(set(capture.signals) - set(found.values()))
-    seen = {
-        name: look(
-            capture.signals[found[name]], options.cable_delay_fs.get(name, 0), options.minimum_v
-        )
-        for name in parts.nodes
-    }
+    seen = look_at_all(layout, {name: capture.signals[found[name]] for name in layout.channels})
     for name, each in seen.items():
         if each.outliers:
             reading.outliers.setdefault(name, []).append(f"{source}: {name}: {each.outliers}")
-    events, others = events_of(parts, seen, options.edge, triggered=capture.triggered)
-    reading.further += others > 0
+    shots = judge(layout, seen, Origin.TRIGGER if capture.triggered else Origin.START)
+    trigger = layout.triggers[""]
+    wanted = directions(trigger.slope)
+    reading.further += sum(e.rising in wanted for e in seen[trigger.channel].edges) > len(shots)
     reading.captures += 1
-    subscribers = options.subscribers_of([path for _, path in group.files])
+    subscribers = reading.options.subscribers_of([path for _, path in group.files])
     measurement.timebase_ppm = max(measurement.timebase_ppm, capture.timebase_ppm)
-    begin_ns = capture.started_ns
-    for event in events:
-        started_ns = begin_ns
+    for shot in shots:
+        origin_fs = shot.origins_fs[0] if shot.origins_fs else 0
+        started_ns = capture.started_ns
         if started_ns is not None and not capture.triggered:
-            started_ns += event.origin_fs // _FS_PER_NS
+            started_ns += origin_fs // _FS_PER_NS
+        number = len(measurement.shots) + 1
         measurement.shots.append(
-            _shot(parts, event, len(measurement.shots) + 1, subscribers, started_ns, source)
+            replace(
+                shot, number=number, subscribers=subscribers, started_ns=started_ns, source=source
+            )
         )
-        reading.origins.append(Origin(reading.captures, group, count, event.origin_fs))
-
-
-def _shot(
-    parts: Parts, event: Event, number: int, subscribers: int, started_ns: int | None, source: str
-) -> Shot:
-    shot = Shot(
-        number,
-        subscribers,
-        MISSED if event.reason else CAPTURED,
-        event.reason,
-        started_ns,
-        event.marks,
-        source=source,
-    )
-    if event.reason:
-        return shot
-    at = {name: mark.instant_fs for name, mark in event.marks.items()}
-    if parts.kind == CLOCK:
-        others = {name: value for name, value in at.items() if name != parts.reference}
-        return replace(shot, clock_fs=others)
-    return replace(
-        shot,
-        latency_fs=None if parts.reference == parts.first else at[parts.first],
-        skew_fs=at[parts.last] - at[parts.first] if parts.last else None,
-    )
+        reading.origins.append(Place(reading.captures, group, count, origin_fs))
 
 
 def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
@@ -210,8 +177,8 @@ def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
 
 def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
     """Sort the shots by time, and say what they were made from."""
-    measurement, options, parts = reading.measurement, reading.options, reading.parts
-    assert parts is not None
+    measurement, options, layout = reading.measurement, reading.options, reading.layout
+    assert layout is not None
     rows = list(zip(measurement.shots, reading.origins, strict=True))
     if all(shot.started_ns is not None for shot, _ in rows):
         rows.sort(key=lambda row: row[0].started_ns or 0)
@@ -236,17 +203,17 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
     if count := reading.further:
         measurement.notes.append(
             f"{count} of {reading.captures} captures hold more than one such edge of "
-            f"{parts.reference}: only the one nearest to the trigger was used as an event."
+            f"{measurement.nodes[0]}: only the one nearest to the trigger was used as an event."
         )
     instants_fs = [origin.instant_fs for origin in origins] if reading.captures == 1 else []
     if len(instants_fs) > 1 and measurement.shots[0].started_ns is None:
         _date(measurement, origins)
-    if late := late_note(parts, measurement.shots, instants_fs):
+    if late := late_note(layout, measurement.shots, instants_fs):
         measurement.notes.append(late)
     measurement.provenance = provenance_of_captures(
         files, names, measurement.shots, reading.channels, options.cable_delay_fs, options.edge
     )
-    if parts.kind == CLOCK:
+    if layout.kind == CLOCK:
         measurement.time_errors = _time_errors(measurement, origins)
     drawn = typical(measurement.shots)
     if drawn is not None:
@@ -256,7 +223,7 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
         )
 
 
-def _date(measurement: Measurement, origins: Sequence[Origin]) -> None:
+def _date(measurement: Measurement, origins: Sequence[Place]) -> None:
     """Use the file's date as the start of the only record."""
     try:
         saved_ns = origins[0].group.path.stat().st_mtime_ns
@@ -272,7 +239,7 @@ def _date(measurement: Measurement, origins: Sequence[Origin]) -> None:
     )
 
 
-def _time_errors(measurement: Measurement, origins: Sequence[Origin]) -> list[TimeErrors]:
+def _time_errors(measurement: Measurement, origins: Sequence[Place]) -> list[TimeErrors]:
     """Return the clocks' time errors over time, as far as the files say when they were taken."""
     shots, started_ns = measurement.shots, measurement.shots[0].started_ns
     records = [

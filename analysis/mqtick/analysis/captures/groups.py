@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.readers.registry import open_capture
-from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
 
 __all__ = ["Group", "group_files", "in_order", "read_group", "shown"]
 

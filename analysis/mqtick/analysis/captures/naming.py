@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mqtick.analysis.captures.events import Parts
+from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
-from mqtick.analysis.signals.capture import Capture, CaptureError, find_signal
+from mqtick.recording.capture import Capture, CaptureError, find_signal
+from mqtick.recording.layout import Advice, Channel, Layout, Trigger
 
 __all__ = [
     "FIRST",
@@ -17,7 +18,7 @@ __all__ = [
     "NamingError",
     "UnknownChannelError",
     "channels_of",
-    "parts_of",
+    "layout_of_channels",
     "resolve",
 ]
 
@@ -47,8 +48,33 @@ def channels_of(capture: Capture) -> dict[str, str]:
     return {}
 
 
-def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
-    """Return who plays which part, and notes on what was assumed; NamingError.
+def layout_of_channels(
+    channels: Mapping[str, str], options: CaptureOptions
+) -> tuple[Layout, list[str]]:
+    """Return who plays which part, and notes on what was assumed; NamingError."""
+    (kind, nodes, first, last), notes = _parts(channels, options.kind)
+    unknown = [name for name in options.cable_delay_fs if name not in nodes]
+    if unknown:
+        raise NamingError(
+            f"A cable delay is given for {unknown[0]!r}, which is not a channel's name; there are: "
+            f"{', '.join(nodes)}."
+        )
+    return Layout(
+        kind,
+        {name: Channel("", 0, name, "", options.cable_delay_fs.get(name, 0)) for name in nodes},
+        {"": Trigger(nodes[0], options.edge)},
+        publisher="" if nodes[0] == first else nodes[0],
+        first=first,
+        last=last,
+        minimum_v=options.minimum_v,
+        advice=Advice("record more before and after the trigger", "with --edge both"),
+    ), notes
+
+
+def _parts(
+    channels: Mapping[str, str], kind: str
+) -> tuple[tuple[str, tuple[str, ...], str, str], list[str]]:
+    """Return the kind, the nodes (reference first), the first and the last subscriber; notes.
 
     The reference is the publisher. Of the others, those called first and last are that, else
     the first and the last one that was named.
@@ -65,7 +91,7 @@ def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
         reference = reference or names[0]
         if reference not in _REFERENCES:
             notes.append(f"The clocks are compared with {reference}, which was named first.")
-        return Parts(CLOCK, (reference, *(n for n in names if n != reference)), reference), notes
+        return (CLOCK, (reference, *(n for n in names if n != reference)), "", ""), notes
     if others == [LAST]:
         raise NamingError(
             f"There is only one subscriber, {LAST}, so it cannot be the last of "
@@ -98,7 +124,7 @@ def parts_of(channels: Mapping[str, str], kind: str) -> tuple[Parts, list[str]]:
             f"the last one's, as {LAST}=3."
         )
     nodes = tuple(dict.fromkeys(name for name in (reference, first, last, *others) if name))
-    return Parts(kind or (SKEW if last else LATENCY), nodes, reference, first, last), notes
+    return (kind or (SKEW if last else LATENCY), nodes, first, last), notes
 
 
 def resolve(channels: Mapping[str, str], capture: Capture) -> dict[str, str]:

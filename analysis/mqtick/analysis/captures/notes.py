@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.captures.events import Parts
 from mqtick.analysis.captures.options import matches
 from mqtick.analysis.measurement import Shot
 from mqtick.analysis.runs.provenance import instant_text
-from mqtick.analysis.signals.capture import CaptureFile
+from mqtick.recording.capture import CaptureFile
+from mqtick.recording.layout import Layout
 
 __all__ = ["late_note", "notes_of", "provenance_of_captures"]
 
@@ -42,10 +42,10 @@ def notes_of(
     return notes
 
 
-def late_note(parts: Parts, shots: Sequence[Shot], instants_fs: Sequence[int]) -> str:
+def late_note(layout: Layout, shots: Sequence[Shot], instants_fs: Sequence[int]) -> str:
     """Say if answers come so late that they may belong to another event of the same record."""
     late = [shot.latency_fs for shot in shots if shot.latency_fs is not None]
-    if parts.symmetric or len(instants_fs) < _ENOUGH or not late:
+    if layout.symmetric or len(instants_fs) < _ENOUGH or not late:
         return ""
     period_fs = float(np.median(np.diff(instants_fs)))
     if float(np.median(late)) < period_fs * _LATE:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.captures.events import Seen, look
 from mqtick.analysis.captures.groups import group_files, in_order, read_group
 from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
 from mqtick.analysis.captures.options import MINIMUM_V
-from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, find_signal
-from mqtick.analysis.signals.edges import Edge
+from mqtick.recording.capture import Capture, CaptureError, CaptureFile, find_signal
+from mqtick.recording.edges import Edge
+from mqtick.recording.judge import Seen, look
 
 __all__ = ["listing", "propose"]
 
@@ -63,7 +63,7 @@ def listing(
     if cable_delay_fs:
         delays = (f"{name}={fs / _FS_PER_NS:g}" for name, fs in cable_delay_fs.items())
         given += f" --cable-delay {shlex.quote(','.join(delays))}"
-    seen = {name: _brief(look(each, 0, minimum_v)) for name, each in capture.signals.items()}
+    seen = {name: _brief(look(each, minimum_v)) for name, each in capture.signals.items()}
     lines = [f"{opened[0].path} is a file of {_what(opened[0])}. Its channels:", *_table(seen)]
     lines += [f"note: {note}" for note in _notes(opened, seen, reasons)]
     return "\n".join([*lines, "", *_advice(paths, capture, seen, minimum_v, given)])

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from mqtick.analysis.clocks.dot import product
+from mqtick.analysis.clocks.line import without_line
+from mqtick.recording.units import Floats
 
 __all__ = ["converged_from"]
-
-Floats = npt.NDArray[np.float64]
 
 FEWEST: Final = 20
 """Fewer samples do not show when a clock converged."""
@@ -55,8 +53,5 @@ def converged_from(error_ns: Floats) -> int | None:
 def _spread_around_line(values: Floats) -> float:
     if 2 * np.count_nonzero(values == np.median(values)) > values.size:
         return float(np.std(values))  # values that are mostly equal have no such quantiles
-    t = np.linspace(-1, 1, values.size)
-    left = values - values.mean()
-    left -= t * (product(t, left) / product(t, t))
-    low, high = np.quantile(left, (0.1587, 0.8413))
+    low, high = np.quantile(without_line(values), (0.1587, 0.8413))
     return float(high - low) / 2

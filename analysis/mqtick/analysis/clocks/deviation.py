@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
+from mqtick.recording.units import Floats
 
 __all__ = ["Deviation"]
 
@@ -22,7 +21,7 @@ class Deviation:
     """
 
     name: str
-    tau_s: npt.NDArray[np.float64]
-    value: npt.NDArray[np.float64]
-    low: npt.NDArray[np.float64] | None = None
-    high: npt.NDArray[np.float64] | None = None
+    tau_s: Floats
+    value: Floats
+    low: Floats | None = None
+    high: Floats | None = None

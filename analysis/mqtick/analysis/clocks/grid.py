@@ -13,11 +13,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.clocks.dot import product
+from mqtick.analysis.clocks.line import slope
+from mqtick.recording.units import Floats
 
 __all__ = ["GAP_INTERVALS", "Even", "evenly", "gaps", "median_interval"]
-
-Floats = npt.NDArray[np.float64]
 
 GAP_INTERVALS: Final = 5.0
 """Samples farther apart than this many median distances have a gap between them."""
@@ -32,33 +31,12 @@ class Even:
     Attributes:
         interval_s: of the grid.
         parts: the time error in ns, one array between two gaps each.
-        left_out: how many samples are the nearest to no instant.
-        repeated: how many instants share their sample with another one.
-        farthest_s: the largest distance of an instant from its sample.
+        note: what was done to the samples; "" where they were even.
     """
 
     interval_s: float
     parts: tuple[Floats, ...]
-    left_out: int
-    repeated: int
-    farthest_s: float
-
-    @property
-    def note(self) -> str:
-        """Say what was done to the samples; "" where they were even."""
-        if self.farthest_s <= _UNEVEN * self.interval_s:
-            return ""
-        instants = sum(part.size for part in self.parts)
-        sentence = (
-            "The samples are uneven: for MTIE, TDEV and ADEV they were put on a grid of "
-            f"{self.interval_s:.4g} s, each instant taking the nearest sample (at most "
-            f"{self.farthest_s:.3g} s away)."
-        )
-        if self.left_out:
-            sentence += f" {self.left_out} samples are nearest to no instant and were left out."
-        if self.repeated:
-            sentence += f" {self.repeated} of {instants} instants share a sample with another one."
-        return sentence
+    note: str
 
 
 def median_interval(seconds: Floats) -> float:
@@ -81,7 +59,7 @@ def evenly(seconds: Floats, error_ns: Floats) -> Even:
         raise ValueError(f"{seconds.size} samples have no spacing: no grid can be made from them.")
     ends = [0, *(gaps(seconds) + 1).tolist(), seconds.size]
     parts: list[Floats] = []
-    left_out = repeated = 0
+    used = 0
     farthest_s = 0.0
     for begin, end in itertools.pairwise(ends):
         at, values = seconds[begin:end], error_ns[begin:end]
@@ -91,16 +69,19 @@ def evenly(seconds: Floats, error_ns: Floats) -> Even:
         if at.size > 1:
             nearest = np.where(grid - at[right - 1] < at[right] - grid, right - 1, right)
         away_s = grid - at[nearest]
-        parts.append(values[nearest] + away_s * _frequency(at, values))
-        used = 1 + int(np.count_nonzero(np.diff(nearest)))
-        left_out += at.size - used
-        repeated += grid.size - used
+        parts.append(values[nearest] + away_s * slope(at, values))
+        used += 1 + int(np.count_nonzero(np.diff(nearest)))
         farthest_s = max(farthest_s, float(np.abs(away_s).max()))
-    return Even(interval_s, tuple(parts), left_out, repeated, farthest_s)
-
-
-def _frequency(seconds: Floats, error_ns: Floats) -> float:
-    """Return the mean frequency error in ns per second, by least squares."""
-    t = seconds - seconds.mean()
-    power = product(t, t)
-    return product(t, error_ns - error_ns.mean()) / power if power > 0 else 0.0
+    instants = sum(part.size for part in parts)
+    note = ""
+    if farthest_s > _UNEVEN * interval_s:
+        note = (
+            "The samples are uneven: for MTIE, TDEV and ADEV they were put on a grid of "
+            f"{interval_s:.4g} s, each instant taking the nearest sample (at most "
+            f"{farthest_s:.3g} s away)."
+        )
+        if left_out := seconds.size - used:
+            note += f" {left_out} samples are nearest to no instant and were left out."
+        if repeated := instants - used:
+            note += f" {repeated} of {instants} instants share a sample with another one."
+    return Even(interval_s, tuple(parts), note)

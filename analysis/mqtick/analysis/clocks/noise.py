@@ -10,13 +10,11 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from mqtick.analysis.clocks.dot import product
+from mqtick.analysis.clocks.line import product, slope, without_line
+from mqtick.recording.units import Floats
 
 __all__ = ["ALPHAS", "degrees_of_freedom", "noise_exponents"]
-
-Floats = npt.NDArray[np.float64]
 
 ALPHAS: Final = (2, 1, 0, -1, -2)
 FEWEST: Final = 30
@@ -39,7 +37,10 @@ def noise_exponents(x: Floats, factor: int) -> tuple[int, ...]:
     values = x[::factor]
     if values.size < FEWEST:
         return ()
-    values = _without_parabola(values)
+    # Offset, frequency and drift would be mistaken for noise.
+    square = np.linspace(-1, 1, values.size) ** 2
+    values = without_line(values)
+    values = values - square * slope(square, values)
     for differences in range(_DIFFERENCES + 1):
         values = values - values.mean()
         power = product(values, values)
@@ -59,24 +60,13 @@ def noise_exponents(x: Floats, factor: int) -> tuple[int, ...]:
     return tuple(range(low, high + 1))
 
 
-def _without_parabola(values: Floats) -> Floats:
-    """Subtract offset, frequency and drift: they would be mistaken for noise."""
-    t = np.linspace(-1, 1, values.size)
-    left: Floats = values - values.mean()
-    for basis in (t, t * t - float(np.mean(t * t))):
-        left = left - basis * (product(basis, left) / product(basis, basis))
-    return left
-
-
 def degrees_of_freedom(alpha: int, factor: int, terms: int, *, modified: bool) -> float:
     """Return how many independent values `terms` overlapping second differences are worth.
 
     Greenhall and Riley, "Uncertainty of stability variances based on finite differences" (PTTI
     2003), which is the method of NIST SP 1065 for AVAR, MVAR and TVAR. `modified`: of MDEV and
-    TDEV. ValueError for a noise that it does not know.
+    TDEV.
     """
-    if alpha not in ALPHAS:
-        raise ValueError(f"alpha {alpha}: known are {', '.join(map(str, ALPHAS))}.")
     ratio = terms / factor
     if not modified and alpha == 2:
         # Second differences of white phase noise are correlated only at lags of 0, 1 and 2 tau.

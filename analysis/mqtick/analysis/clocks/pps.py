@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from mqtick.analysis.measurement import Shot, TimeErrors
+from mqtick.recording.units import FS_PER_NS, Floats
 
 __all__ = ["one_after_another", "time_errors_of"]
 
-_FS_PER_NS: Final = 10**6
-_SECOND: Final = 1.0
-"""The time between events, and between records of one event each."""
 
-
-def one_after_another(records: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+def one_after_another(records: Sequence[Floats]) -> Floats:
     """Return when events were, in records whose start is not known, from 0 s on.
 
     Each array has a record's events in s, increasing. The next record begins as long after the
-    last event as events of the record are apart (their median).
+    last event as events of the record are apart (their median), a second where it has one event.
     """
     placed, begin = [], 0.0
     for seconds in records:
         at = seconds - seconds[0] + begin
         placed.append(at)
-        begin = float(at[-1]) + (float(np.median(np.diff(at))) if at.size > 1 else _SECOND)
+        begin = float(at[-1]) + (float(np.median(np.diff(at))) if at.size > 1 else 1.0)
     return np.concatenate(placed)
 
 
@@ -49,6 +44,6 @@ def time_errors_of(
             if left_out := len(seen) - len(rows):
                 source += f" ({left_out} at the time of another one left out)"
             at = np.array(list(rows), np.float64)
-            errors = np.array(list(rows.values()), np.float64) / _FS_PER_NS
+            errors = np.array(list(rows.values()), np.float64) / FS_PER_NS
             found.append(TimeErrors(name, at, errors, None, None, started_ns, source))
     return found

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mqtick.analysis.clocks.sample_track import Sample, Track
 from mqtick.analysis.measurement import TimeErrors
-from mqtick.analysis.signals.capture import CaptureError
+from mqtick.recording.capture import CaptureError
 
 __all__ = ["SampleLog", "open_sample_log", "recognises"]
 
@@ -26,6 +26,7 @@ _MOST_REASONS: Final = 50
 _MOST_SERVERS: Final = 1000
 _MARKS: Final = (b'"offset_ns"', b'"local_ns"', b'"verdict"')
 _USED: Final = "used"
+_CUT_OFF: Final = ", and is cut off"
 
 
 @dataclass(slots=True)
@@ -55,9 +56,15 @@ def open_sample_log(path: Path) -> SampleLog:
     """Read a sample log, line by line; CaptureError where it has no sample that was used."""
     tracks: dict[int, Track] = {}
     counts: Counter[tuple[str, str]] = Counter()
-    used = 0
-    reading = _Reading()
-    for sample in reading.samples(path):
+    lines = faulty = used = 0
+    first_fault = ""
+    for lines, sample in enumerate(_samples(path), start=1):
+        if sample is None:
+            continue
+        if isinstance(sample, str):
+            faulty += 1
+            first_fault = first_fault or f"line {lines}: {sample}"
+            continue
         key = sample.verdict, sample.reason
         counts[key if key in counts or len(counts) < _MOST_REASONS else ("other", "")] += 1
         if sample.verdict != _USED:
@@ -70,8 +77,8 @@ def open_sample_log(path: Path) -> SampleLog:
         tracks.setdefault(sample.server, Track()).add(sample)
     if not counts:
         raise CaptureError(
-            f"{path}: none of its {reading.lines} lines is a sample "
-            f"({reading.first_fault or 'it is empty'}). Expected is the file that `sample_log` of "
+            f"{path}: none of its {lines} lines is a sample "
+            f"({first_fault or 'it is empty'}). Expected is the file that `sample_log` of "
             "a client's client.toml names: a line of JSON for each sample."
         )
     if not tracks:
@@ -93,7 +100,13 @@ def open_sample_log(path: Path) -> SampleLog:
         log.notes += notes
     if not log.errors:
         raise CaptureError(f"{path}: no sample can be placed in time. {' '.join(log.notes)}")
-    log.damaged += reading.damaged(path)
+    if faulty == 1 and first_fault.endswith(_CUT_OFF):
+        log.damaged = [f"{path.name}: the last line, {lines}, is cut off and was left out."]
+    elif faulty:
+        log.damaged = [
+            f"{path.name}: {faulty} of {lines} lines are not samples and were left out; the first "
+            f"is {first_fault}."
+        ]
     return log
 
 
@@ -105,52 +118,22 @@ def _in_words(counts: Counter[tuple[str, str]]) -> str:
     )
 
 
-class _Reading:
-    """Goes through the lines of a file and counts those that are not samples."""
-
-    def __init__(self) -> None:
-        self.lines = 0
-        self.faulty = 0
-        self.first_fault = ""
-        self._last_is_cut = False
-
-    def samples(self, path: Path) -> Iterator[Sample]:
-        """Yield every sample, in the order of the file; CaptureError where it cannot be read."""
-        try:
-            with path.open("rb") as file:
-                while line := file.readline(_LONGEST_LINE):
-                    self.lines += 1
-                    is_whole = line.endswith(b"\n")
-                    if not is_whole and len(line) == _LONGEST_LINE:
-                        while rest := file.readline(_LONGEST_LINE):
-                            if rest.endswith(b"\n"):
-                                break
-                        self._count(f"longer than {_LONGEST_LINE} octets")
-                        continue
-                    if not line.strip():
-                        continue
-                    try:
-                        yield _sample(line)
-                    except ValueError as error:
-                        self._last_is_cut = not is_whole
-                        self._count(str(error))
-        except OSError as error:
-            raise CaptureError(f"{path}: {error.strerror or error}.") from error
-
-    def _count(self, fault: str) -> None:
-        self.faulty += 1
-        self.first_fault = self.first_fault or f"line {self.lines}: {fault}"
-
-    def damaged(self, path: Path) -> list[str]:
-        """Return a sentence on the lines that are not samples, if there are any."""
-        if not self.faulty:
-            return []
-        if self.faulty == 1 and self._last_is_cut:
-            return [f"{path.name}: the last line, {self.lines}, is cut off and was left out."]
-        return [
-            f"{path.name}: {self.faulty} of {self.lines} lines are not samples and were left "
-            f"out; the first is {self.first_fault}."
-        ]
+def _samples(path: Path) -> Iterator[Sample | str | None]:
+    """Yield for each line its sample, what is wrong with it, or None where it is empty."""
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(_LONGEST_LINE):
+                if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                    while line and not line.endswith(b"\n"):
+                        line = file.readline(_LONGEST_LINE)
+                    yield f"longer than {_LONGEST_LINE} octets"
+                    continue
+                try:
+                    yield _sample(line) if line.strip() else None
+                except ValueError as error:
+                    yield str(error) if line.endswith(b"\n") else f"{error}{_CUT_OFF}"
+    except OSError as error:
+        raise CaptureError(f"{path}: {error.strerror or error}.") from error
 
 
 def _sample(line: bytes) -> Sample:

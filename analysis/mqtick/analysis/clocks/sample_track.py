@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from mqtick.analysis.measurement import TimeErrors
+from mqtick.recording.units import NS_PER_S
 
 __all__ = ["Sample", "Track"]
 
-_SECOND_NS: Final = 1_000_000_000
 _BURST_PAUSE_NS: Final = 500_000_000
 _BURST_NS: Final = 2_000_000_000
 _APART_NS: Final = 2_000_000_000
@@ -53,11 +54,8 @@ class Track:
         self._offset_ns = array("q")
         self._lower_ns = array("d")
         self._upper_ns = array("d")
-        self._used = 0
-        self._kinds: dict[str, int] = {}
-        self._beyond = 0
-        self._restarts = 0
-        self._steps = 0
+        self._kinds: Counter[str] = Counter()
+        self._used = self._beyond = self._restarts = self._steps = 0
         self._largest_step_ns = 0
         self._last: Sample | None = None
         self._best: Sample | None = None
@@ -102,8 +100,7 @@ class Track:
         if abs(axis_ns) >= _LARGEST_NS:
             self._beyond += 1
             return
-        kind = best.kind if best.kind in _RANKS else "other"
-        self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        self._kinds[best.kind if best.kind in _RANKS else "other"] += 1
         self._axis_ns.append(axis_ns)
         self._offset_ns.append(best.offset_ns)
         self._lower_ns.append(np.nan if best.lower_ns is None else float(best.lower_ns))
@@ -124,7 +121,7 @@ class Track:
         # In whole ns first: two large numbers as floats have no common digits left.
         started_ns = int(axis_ns[0])
         after_ns = axis_ns.astype(np.uint64) - np.uint64(started_ns % (1 << 64))
-        seconds = after_ns.astype(np.float64) / _SECOND_NS
+        seconds = after_ns.astype(np.float64) / NS_PER_S
         # Of what is years apart, instants of different ns can be one float.
         is_new = np.concatenate(([True], np.diff(seconds) > 0))
         chosen = order[is_new]
@@ -144,7 +141,7 @@ class Track:
 
     def _notes(self, name: str, doubled: int, moved: int) -> list[str]:
         notes = []
-        bursts = sum(self._kinds.values())
+        bursts = self._kinds.total()
         if self._used > bursts:
             notes.append(
                 f"{name}: {self._used} used samples in {bursts} bursts. Of each burst the best one "
@@ -167,7 +164,7 @@ class Track:
         if self._steps:
             notes.append(
                 f"{name}: the system clock was stepped {_times(self._steps)}, by up to "
-                f"{self._largest_step_ns / _SECOND_NS:.3g} s."
+                f"{self._largest_step_ns / NS_PER_S:.3g} s."
             )
         if moved:
             notes.append(

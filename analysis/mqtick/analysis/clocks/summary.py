@@ -11,18 +11,16 @@ import numpy.typing as npt
 from mqtick.analysis.clocks.convergence import FEWEST, converged_from
 from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.grid import evenly, gaps, median_interval
-from mqtick.analysis.clocks.masks import MaskVerdict, judge_masks
+from mqtick.analysis.clocks.masks import MaskVerdict, mask_verdicts
 from mqtick.analysis.clocks.stability import adev, mtie, tdev
 from mqtick.analysis.measurement import TimeErrors
 from mqtick.analysis.statistics.describe import describe
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
+from mqtick.recording.units import NS_PER_US, Floats
 
 __all__ = ["ClockSummary", "Holdover", "summarise_clock"]
 
-Floats = npt.NDArray[np.float64]
-
 FEWEST_FOR_STABILITY: Final = 16
-_NS_PER_US: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def summarise_clock(
     first = converged_from(error_ns)
     begin = 0 if first is None else first
     after_s, after_ns = seconds[begin:], error_ns[begin:]
-    values_us = after_ns / _NS_PER_US
+    values_us = after_ns / NS_PER_US
     signed = describe(values_us, confidence)
     absolute = describe(np.abs(values_us), confidence)
     if signed is None or absolute is None:  # values were checked: there are some
@@ -127,9 +125,9 @@ def summarise_clock(
         converged_after_s=None if first is None else float(seconds[first] - seconds[0]),
         interval_s=median_interval(seconds),
         deviations=deviations,
-        masks=judge_masks(
+        masks=mask_verdicts(
             deviations,
-            most_us * _NS_PER_US,
+            most_us * NS_PER_US,
             samples=after_ns.size,
             uncertainty_ns=float(np.broadcast_to(uncertainty_ns, error_ns.shape)[begin:].max()),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ __all__ = [
     "add_output_flags",
     "finish",
     "limits_of",
+    "number_in",
     "results_of",
     "watch",
 ]
@@ -60,13 +62,19 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _confidence(text: str) -> float:
+    wrong = "is not between 0.5 and 0.9999; 0.95 is usual"
+    return number_in(text, lambda share: 0.5 <= share <= 0.9999, wrong)
+
+
+def number_in(text: str, allowed: Callable[[float], bool], wrong: str) -> float:
+    """Return the number that `text` is; ArgumentTypeError, which says `wrong`, if it is none."""
     try:
-        share = float(text)
+        value = float(text)
     except ValueError:
-        share = 0.0
-    if not 0.5 <= share <= 0.9999:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 0.5 and 0.9999; 0.95 is usual")
-    return share
+        value = math.nan
+    if not allowed(value):
+        raise argparse.ArgumentTypeError(f"{text!r} {wrong}")
+    return value
 
 
 def limits_of(args: argparse.Namespace) -> list[Limit] | None:
@@ -138,5 +146,7 @@ def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, comma
     elif not args.quiet:
         print(as_text(results))
         print(f"\nreport: {written.html}")
+        if written.without:
+            print(written.without)
     proven = all(verdict.state == HOLDS for result in results for verdict in result.verdicts)
     return Exit.GOOD if proven else Exit.LIMIT_NOT_MET

@@ -16,12 +16,13 @@ from mqtick.analysis.commands.common import (
     add_output_flags,
     finish,
     limits_of,
+    number_in,
     results_of,
     watch,
 )
 from mqtick.analysis.load import load
 from mqtick.analysis.readers.registry import FORMATS
-from mqtick.analysis.signals.waveform import femtoseconds
+from mqtick.recording.waveform import femtoseconds
 from mqtick.service.commandline import Exit, fail
 
 __all__ = ["add", "command_line"]
@@ -141,16 +142,6 @@ def _delays(text: str) -> dict[str, int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NANOSECONDS,...") from None
 
 
-def _nanoseconds(text: str) -> int:
-    try:
-        ns = float(text)
-    except ValueError:
-        ns = -1.0
-    if not 0 <= ns < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ns from 0 to 1e9")
-    return femtoseconds(ns * 1e-9)
-
-
 def _subscribers(text: str) -> tuple[str, int]:
     pattern, _, number = text.rpartition("=")
     if not number.isdecimal() or not 0 < int(number) <= 1_000_000:
@@ -159,13 +150,12 @@ def _subscribers(text: str) -> tuple[str, int]:
 
 
 def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
-    return value
+    return number_in(text, lambda value: 0 < value < 1e6, "is not above 0")
+
+
+def _nanoseconds(text: str) -> int:
+    ns = number_in(text, lambda value: 0 <= value < 1e9, "is not a number of ns from 0 to 1e9")
+    return femtoseconds(ns * 1e-9)
 
 
 def command_line() -> str:

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.readers.octets import opened, read_so_far
-from mqtick.analysis.signals.capture import CaptureError
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.octets import opened, read_so_far
 
 __all__ = [
     "Columns",

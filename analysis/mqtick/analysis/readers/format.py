@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtick.analysis.signals.capture import CaptureFile
+from mqtick.recording.capture import CaptureFile
 
 __all__ = ["Format"]
 

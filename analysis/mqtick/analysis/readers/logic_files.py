@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.sigrok import read_sigrok_changes
 from mqtick.analysis.readers.vcd import VcdHeader, read_vcd, read_vcd_header
-from mqtick.analysis.signals.capture import Capture, CaptureFile, Signal
-from mqtick.analysis.signals.waveform import FS_PER_SECOND
+from mqtick.recording.capture import Capture, CaptureFile, Signal
+from mqtick.recording.sigrok import read_sigrok_changes
+from mqtick.recording.waveform import FS_PER_SECOND
 
 __all__ = ["FORMATS"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.runs.shot import DamagedShotError, read_meta, read_waveforms
-from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile
+from mqtick.recording.capture import Capture, CaptureError, CaptureFile
+from mqtick.recording.shot import DamagedShotError, read_shot, read_waveforms
 
 __all__ = ["FORMATS"]
 
@@ -23,7 +23,7 @@ def _recognises(head: bytes) -> bool:
 
 def _open(path: Path) -> CaptureFile:
     try:
-        meta = read_meta(path)
+        meta = read_shot(path)
     except DamagedShotError as error:
         raise CaptureError(str(error)) from error
     notes: list[str] = []

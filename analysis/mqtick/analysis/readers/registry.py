@@ -8,24 +8,16 @@ from typing import Final
 
 from mqtick.analysis.readers import (
     agilent_bin,
-    isf,
-    keysight_csv,
-    keysight_h5,
-    lecroy_csv,
+    heads,
     logic_files,
     mqtick_shot,
-    plain_csv,
-    rigol_csv,
     rigol_wfm,
     saleae_binary,
-    saleae_csv,
-    siglent_csv,
-    tektronix_csv,
     tektronix_wfm,
 )
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.octets import opened, reading
-from mqtick.analysis.signals.capture import CaptureError, CaptureFile
+from mqtick.recording.capture import CaptureError, CaptureFile
+from mqtick.recording.octets import opened, reading
 
 __all__ = ["FORMATS", "HEAD_OCTETS", "open_capture"]
 
@@ -40,18 +32,8 @@ FORMATS: Final[tuple[Format, ...]] = (
     *agilent_bin.FORMATS,
     *tektronix_wfm.FORMATS,
     *saleae_binary.FORMATS,
-    *keysight_h5.FORMATS,
-    *isf.FORMATS,
     *rigol_wfm.FORMATS,
-    rigol_csv.FORMAT,
-    siglent_csv.FORMAT,
-    keysight_csv.INFINIIVISION,
-    keysight_csv.INFINIIUM,
-    tektronix_csv.FORMAT,
-    lecroy_csv.FORMAT,
-    plain_csv.ROHDE_SCHWARZ,
-    saleae_csv.FORMAT,
-    plain_csv.PLAIN,
+    *heads.FORMATS,
 )
 
 
@@ -106,6 +88,7 @@ _KINDS: Final = (
     (b"7z\xbc\xaf", "compressed (7z): unpack it first"),
     (b"MATLAB", "a MATLAB file"),
     (b"RIFF", "a RIFF file (WAV)"),
+    (b"\x89HDF", "an HDF5 file, whose layouts differ"),
     (b"\x93NUMPY", "an array of numpy"),
     (b"<", "XML or HTML"),
     (b"{", "JSON"),

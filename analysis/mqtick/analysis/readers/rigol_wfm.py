@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,25 +18,28 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.readers.bits import transitions_of_bits
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.octets import (
-    Octets,
+from mqtick.recording.bits import transitions_of_bits
+from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.recording.octets import (
     add_waveform,
+    channel_of,
     interval_fs,
+    naming,
     opened,
     reading,
     short_decimal,
     start_fs,
+    text,
 )
-from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.waveform import Waveform
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "NEEDS", "by_rigolwfm"]
 
-_NEEDS: Final = "RigolWFM"
+NEEDS: Final = "RigolWFM"
 _LARGEST: Final = 1 << 30
 """RigolWFM holds several copies of a file in memory."""
+_HEAD: Final = 1 << 14
 
 _RIGOL: Final = {
     b"\xa5\xa5\xa4\x01": "B",
@@ -61,24 +65,12 @@ def _opener(name: str, model_of: Callable[[bytes], str]) -> Callable[[Path], Cap
     return opened
 
 
-def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
-    """Let RigolWFM read a file; whatever it raises becomes a CaptureError."""
-    try:
-        from RigolWFM.wfm import Wfm  # noqa: PLC0415 - an optional package, and a slow one
-    except ImportError as error:
-        raise CaptureError(
-            f"{path} is a {name} file. The package RigolWFM reads those, but it cannot be imported "
-            f"({error}). Install it with `pip install 'mqtick[captures]'`, or export as CSV."
-        ) from error
-    with opened(path) as stream:
-        size = Octets.of(path, stream).size
-        if size > _LARGEST:
-            raise CaptureError(
-                f"{path} has {size} octets, more than the {_LARGEST} up to which {name} files are "
-                "read; record a shorter span, or export as CSV."
-            )
-        stream.seek(0)
-        model = model_of(stream.read(256))
+@contextlib.contextmanager
+def by_rigolwfm(path: Path, name: str) -> Iterator[None]:
+    """Let RigolWFM read a file: whatever it raises becomes CaptureError, and what it says is lost.
+
+    CaptureError too where the package cannot be imported, or the file is too large for it.
+    """
     try:
         # It prints its doubts, and warns of numbers that overflow.
         with (
@@ -87,15 +79,35 @@ def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
             contextlib.redirect_stderr(io.StringIO()),
             contextlib.redirect_stdout(io.StringIO()),
         ):
-            return Wfm.from_file(str(path), model)
+            size = path.stat().st_size
+            if size > _LARGEST:
+                raise CaptureError(
+                    f"{path} has {size} octets, more than the {_LARGEST} up to which {name} files "
+                    "are read; record a shorter span, or export as CSV."
+                )
+            yield
     except CaptureError:
         raise
+    except ImportError as error:
+        raise CaptureError(
+            f"{path} is a {name} file. The package RigolWFM reads those, but it cannot be imported "
+            f"({error}). Install it with `pip install 'mqtick[captures]'`, or export as CSV."
+        ) from error
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise CaptureError(
             f"{path} begins as a {name} file, but RigolWFM cannot read it ({said}). It may be cut "
-            "short, or of an unknown model; export it as CSV."
+            "short, or of an unknown model; copy or save it again, or export it as CSV."
         ) from error
+
+
+def _parsed(path: Path, name: str, model_of: Callable[[bytes], str]) -> Any:
+    with opened(path) as stream, naming(path):
+        model = model_of(stream.read(_HEAD))
+    with by_rigolwfm(path, name):
+        from RigolWFM.wfm import Wfm  # noqa: PLC0415 - an optional package, and a slow one
+
+        return Wfm.from_file(str(path), model)
 
 
 def _capture(path: Path, found: Any, notes: list[str]) -> Capture:
@@ -112,13 +124,24 @@ def _capture(path: Path, found: Any, notes: list[str]) -> Capture:
             signals[line] = transitions_of_bits(line, Waveform(levels, 1.0, 0.0, *timing))
     if not signals:
         raise CaptureError(" ".join([f"{path} has no channel with samples.", *notes]))
+    if found.parser_name == "tek_isf" and len(_RECORD.findall(path.read_bytes())) > 1:
+        notes.append("Of several records in the file only the first one was read.")
     return Capture(signals)
+
+
+def _name(path: Path, channel: Any, parser: str) -> str:
+    """Return what the file calls a channel; Tektronix' files have one, which is always CH 1."""
+    if parser not in ("tek_isf", "tek_wfm"):
+        return str(channel.name).replace(" ", "")
+    label = str(channel.waveform.header.trace_label).partition(",")[0]  # "Ch2, DC coupling, ..."
+    label = text(label.encode("latin-1", "replace"))
+    return label.upper() if re.fullmatch(r"(?i)ch\d", label) else label or channel_of(path)
 
 
 def _add_channel(
     path: Path, channel: Any, parser: str, signals: dict[str, Signal], notes: list[str]
 ) -> None:
-    name = str(channel.name).replace(" ", "")
+    name = _name(path, channel, parser)
     if channel.volts is None or channel.times is None or not len(channel.volts):
         notes.append(f"Channel {name} was left out: it has no samples.")
         return
@@ -184,6 +207,31 @@ def _is_siglent(head: bytes) -> bool:
     return False
 
 
+_RECORD: Final = re.compile(rb"BYT_N", re.I)
+_CURVE: Final = re.compile(rb":?CURVE?[ \t\r\n]*(?=[#\d+-])", re.I)
+_OTHER_CODES: Final = re.compile(
+    rb"[;:\s](?:BN_F(?:MT)? +(?!RI)\w+|BYT_NR? +(?![12]\b)\w+"
+    rb"|ENC(?:DG)? +ASC\w*|PT_F(?:MT)? +ENV\w*)"
+)
+
+
+def _is_isf(head: bytes) -> bool:
+    curve = _CURVE.search(head)
+    preamble = head[: curve.start()].upper() if curve else b""
+    return all(word in preamble for word in (b"BYT_N", b"YMU", b"XIN"))
+
+
+def _isf_model(head: bytes) -> str:
+    """Return "ISF"; CaptureError for codes that RigolWFM would take for signed samples."""
+    other = _OTHER_CODES.search(b";" + head.upper().partition(b"CURV")[0])
+    if other:
+        raise CaptureError(
+            f"It is saved as {text(other[0][1:])}, and signed binary samples (RI) are read. Save "
+            "it with normal sampling, or as CSV."
+        )
+    return "ISF"
+
+
 def _is_yokogawa(head: bytes) -> bool:
     words = (b"NR_PT:", b"PT_O:", b"XIN:", b"YMU:", b"YOF:", b"BYT:")
     return head.startswith(b"$PublicInfo") or all(word in head[:4096] for word in words)
@@ -203,11 +251,17 @@ def _format(
     recognises: Callable[[bytes], bool],
     model_of: Callable[[bytes], str],
 ) -> Format:
-    return Format(name, tested, recognises, _opener(name, model_of), _NEEDS)
+    return Format(name, tested, recognises, _opener(name, model_of), NEEDS)
 
 
 FORMATS: Final = (
     _format("Rigol WFM", "DS1052E", lambda h: h[:4] in _RIGOL, _rigol_model),
+    _format(
+        "Rigol binary, older",
+        "",
+        lambda h: h.startswith(b"RG01") and h[12:16] == b"\x80\0\0\0",
+        lambda h: "auto",
+    ),
     _format("Siglent binary", "SDS814X HD (version 4)", _is_siglent, lambda h: "Siglent"),
     _format(
         "LeCroy TRC",
@@ -224,4 +278,5 @@ FORMATS: Final = (
     ),
     _format("Yokogawa waveform", "", _is_yokogawa, lambda h: "auto"),
     _format("Tektronix LLWFM", "", lambda h: b"LLWFM" in h[:8], lambda h: "Tek"),
+    _format("Tektronix ISF", "an oscilloscope (model not noted)", _is_isf, _isf_model),
 )

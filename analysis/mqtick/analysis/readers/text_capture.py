@@ -14,9 +14,9 @@ from mqtick.analysis.readers.columns import Columns, Floats, Rows, read_rows
 from mqtick.analysis.readers.text_grid import UNEVEN_TIMES, Grid, grid_of, once
 from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
 from mqtick.analysis.readers.time_column import even_times, steps_of
-from mqtick.analysis.signals.capture import Capture, CaptureError, CaptureFile, Signal
-from mqtick.analysis.signals.quantise import waveform_of_volts
-from mqtick.analysis.signals.waveform import Waveform
+from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.recording.quantise import waveform_of_volts
+from mqtick.recording.waveform import Waveform
 
 __all__ = ["Column", "Grid", "Plan", "open_plan", "split_unit", "unit_of"]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.readers.time_column import TimeBase, even_times, steps_of, unstretched
-from mqtick.analysis.signals.capture import CaptureError
-from mqtick.analysis.signals.waveform import femtoseconds
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.waveform import femtoseconds
 
 __all__ = ["UNEVEN_TIMES", "Grid", "grid_of", "once"]
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mqtick.analysis.readers.columns import Floats
-from mqtick.analysis.readers.octets import LONGEST_S
 from mqtick.analysis.readers.time_column import pieces_of, steps_of
-from mqtick.analysis.signals.capture import CaptureError
-from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
-from mqtick.analysis.signals.waveform import femtoseconds
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.transitions import UNKNOWN, Transitions
+from mqtick.recording.waveform import femtoseconds
 
 __all__ = ["is_changes", "is_levels", "refuse_dates", "transitions_of"]
 

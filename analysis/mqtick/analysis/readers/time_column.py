@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.readers.columns import Floats
-from mqtick.analysis.readers.octets import LONGEST_S
-from mqtick.analysis.signals.waveform import femtoseconds
+from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.waveform import femtoseconds
 
 __all__ = ["TimeBase", "even_times", "pieces_of", "steps_of", "unstretched"]
 

@@ -17,9 +17,9 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from mqtick.analysis.readers.octets import MAX_CHANGES, naming, opened, read_so_far
-from mqtick.analysis.signals.capture import CaptureError
-from mqtick.analysis.signals.transitions import UNKNOWN, Transitions
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.octets import MAX_CHANGES, naming, opened, read_so_far
+from mqtick.recording.transitions import UNKNOWN, Transitions
 
 __all__ = ["VcdError", "VcdHeader", "read_vcd", "read_vcd_header"]
 

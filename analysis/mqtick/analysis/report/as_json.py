@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from mqtick.analysis.clocks.deviation import Deviation
@@ -35,7 +36,7 @@ from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.edges import QUALITIES, ChannelEdges, channels_of
 from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import plain
-from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
+from mqtick.analysis.results.result import QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limit import HOLDS, Verdict
 
@@ -74,7 +75,7 @@ def _result(result: Result, sentence: str) -> dict[str, Any]:
         "first": measurement.first,
         "last": measurement.last,
         "sentence": sentence,
-        "counts": _counts(result.counts),
+        "counts": asdict(result.counts),
         "edges": [_edges(channel) for channel in channels_of(measurement) if channel.edges],
         "quantities": [_quantity(quantity) for quantity in result.quantities],
         "pairs": None
@@ -91,19 +92,6 @@ def _result(result: Result, sentence: str) -> dict[str, Any]:
         "provenance": [{"label": label, "text": text} for label, text in measurement.provenance],
         "timebase_ppm": measurement.timebase_ppm,
         "channel_uncertainty_us": measurement.channel_uncertainty_fs / 1e9,
-    }
-
-
-def _counts(counts: Counts) -> dict[str, Any]:
-    return {
-        "shots": counts.shots,
-        "captured": counts.captured,
-        "missed": counts.missed,
-        "refused": counts.refused,
-        "missing_edges": counts.missing_edges,
-        "doubled_edges": counts.doubled_edges,
-        "clipped_edges": counts.clipped_edges,
-        "reasons": dict(counts.reasons),
     }
 
 
@@ -187,7 +175,7 @@ def _distribution(values: Distribution | None) -> dict[str, Any] | None:
 def _estimate(estimate: Estimate | None) -> dict[str, float | None] | None:
     if estimate is None:
         return None
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return asdict(estimate)
 
 
 def _clock(clock: ClockSummary) -> dict[str, Any]:
@@ -204,20 +192,8 @@ def _clock(clock: ClockSummary) -> dict[str, Any]:
         "outside_their_interval": clock.outside,
         "notes": list(clock.notes),
         "deviations": [_deviation(each) for each in clock.deviations],
-        "masks": [
-            {
-                "mask": each.mask,
-                "measure": each.measure,
-                "holds": each.holds,
-                "worst_ratio": each.worst_ratio,
-                "worst_tau_s": each.worst_tau_s,
-            }
-            for each in clock.masks
-        ],
-        "holdovers": [
-            {"begin_s": each.begin_s, "end_s": each.end_s, "change_ns": each.change_ns}
-            for each in clock.holdovers
-        ],
+        "masks": [asdict(each) for each in clock.masks],
+        "holdovers": [asdict(each) for each in clock.holdovers],
     }
 
 

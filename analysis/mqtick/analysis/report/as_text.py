@@ -7,21 +7,15 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
+from mqtick.analysis.report.blocks import Table
+from mqtick.analysis.report.clock_tables import clocks_table
 from mqtick.analysis.report.headline import Headline, headlines_of
-from mqtick.analysis.report.numbers import (
-    NOTHING,
-    SPACE,
-    number,
-    plain,
-    unit_for,
-    unit_for_clocks,
-    value_of,
-)
+from mqtick.analysis.report.numbers import SPACE, plain, unit_for, unit_for_clocks
 from mqtick.analysis.report.remarks import many_missed, negative
+from mqtick.analysis.report.statistics_tables import statistics_table
 from mqtick.analysis.report.titles import level, title_of_all
-from mqtick.analysis.results.published import SHORT
-from mqtick.analysis.results.result import QuantityResult, Result, Row
-from mqtick.analysis.statistics.estimate import Distribution
+from mqtick.analysis.results.result import QuantityResult, Result
+from mqtick.recording.published import SHORT
 
 __all__ = ["WIDTH", "as_text"]
 
@@ -29,6 +23,8 @@ WIDTH: Final = 96
 _SHOWN: Final = 8
 """Sentences of one kind; the others are in the report."""
 _ROWS_SHOWN: Final = 24
+_CELL: Final = 24
+"""Letters of a cell: names of clocks may be long."""
 _PLAIN: Final = str.maketrans({"µ": "u", "–": "-", "−": "-", SPACE: " "})
 _LOWERED: Final = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 """A terminal may have nothing but ASCII for what we say."""
@@ -47,7 +43,7 @@ def as_text(results: Sequence[Result]) -> str:
         watched = {clock.errors.name for clock in result.clocks}
         for quantity in result.quantities:
             if quantity.node not in watched:
-                lines += _table(quantity)
+                lines += _table(result, quantity)
         lines += _clocks(result)
         lines += _notes(result)
     return "\n".join(line.rstrip() for line in lines)
@@ -87,74 +83,54 @@ def _verdicts(headline: Headline) -> list[str]:
     return lines
 
 
-def _table(quantity: QuantityResult) -> list[str]:
-    unit = unit_for([quantity])
-    heads = ("N", "n", "missed", "mean", "sd", "median", "p95", "p99", "max")
-    line = "".join(f"{head:>{width}}" for head, width in zip(heads, _WIDTHS, strict=True))
+def _table(result: Result, quantity: QuantityResult) -> list[str]:
     bars = "|" if bool((quantity.values_us < 0).any()) else ""
-    known = [row.published for row in quantity.rows if row.published]
-    beside = "   published: sw | hw" if known else ""
-    title = f"{bars}{quantity.title.lower()}{bars}, {unit.name}"
-    lines = ["", _said(title)[:WIDTH], line + beside]
-    rows = quantity.rows
-    shown = rows if len(rows) <= _ROWS_SHOWN else (*rows[: _ROWS_SHOWN - 1], rows[-1])
-    lines += [_said(_row(row, unit.per_us)) for row in shown]
-    if len(rows) > len(shown):
-        lines.append(f"  {len(rows) - len(shown)} other N are in the report")
-    lines += _wrapped(negative(quantity), "  ", "  ") if negative(quantity) else []
-    if any(map(many_missed, rows)):
+    table = statistics_table(result, quantity)
+    title = f"{bars}{quantity.title.lower()}{bars}, {unit_for([quantity]).name}"
+    lines = ["", _said(title)[:WIDTH], *_drawn(table, _COLUMNS)]
+    if negative(quantity):
+        lines += _wrapped(negative(quantity), "  ", "  ")
+    if any(map(many_missed, quantity.rows)):
         lines.append("  !: more than 5 % of the shots were missed")
-    if known:
-        lines.append(f"  published: means of 20 shots, software | hardware broker ({SHORT})")
+    if any(row.published for row in quantity.rows):
+        lines.append(f"  published: means of 20 shots, software and hardware broker ({SHORT})")
     return lines
 
 
-_WIDTHS: Final = (6, 7, 8, 9, 9, 9, 9, 9, 9)
+_COLUMNS: Final = (
+    *("N", "n", "missed", "mean", "sd", "median", "p95", "p99", "max"),
+    *("published sw", "published hw"),
+)
 
 
-def _row(row: Row, per_us: float) -> str:
-    cells = [str(row.subscribers or NOTHING), *_cells(row, row.absolute, per_us)]
-    line = "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
-    known = row.published
-    if known is None:
-        return line
-    means = (known.software_mean_us * per_us, known.hardware_mean_us * per_us)
-    return f"{line}   {means[0]:.4g} | {means[1]:.4g}"
-
-
-def _missed(row: Row) -> str:
-    return f"{row.missed}{'!' if many_missed(row) else ''}"
-
-
-def _cells(row: Row, values: Distribution | None, per_us: float) -> list[str]:
-    if values is None:
-        return ["0", _missed(row), *[NOTHING] * 6]
-    estimates = (values.mean, values.deviation, values.median, values.p95, values.p99)
-    return [
-        f"{values.n}",
-        _missed(row),
-        *(value_of(each, per_us) for each in estimates),
-        number(values.most * per_us),
+def _drawn(table: Table, headings: Sequence[str]) -> list[str]:
+    """Return these columns of a table, without what stands small in it."""
+    places = [table.headings.index(head) for head in headings if head in table.headings]
+    rows = table.rows
+    shown = rows if len(rows) <= _ROWS_SHOWN else (*rows[: _ROWS_SHOWN - 1], rows[-1])
+    lines = [[table.headings[place] for place in places]]
+    for row in shown:
+        lines.append([_said(row[at].text)[:_CELL] + "!" * row[at].warns for at in places])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    drawn = [
+        "  ".join(
+            cell.ljust(width) if place in table.words else cell.rjust(width)
+            for place, cell, width in zip(places, line, widths, strict=True)
+        )
+        for line in lines
     ]
+    if len(rows) > len(shown):
+        drawn.append(f"  {len(rows) - len(shown)} other rows are in the report")
+    return drawn
 
 
 def _clocks(result: Result) -> list[str]:
     if not result.clocks:
         return []
-    unit = unit_for_clocks(result.clocks)
-    heads = ("samples", "constant", "spread", "p99 |TE|", "max|TE|")
-    line = "".join(f"{head:>12}" for head in heads)
-    lines = ["", _said(f"time error, {unit.name}"), f"{'clock':<24}{line}"]
-    for clock in result.clocks:
-        estimates = (clock.constant_us, clock.spread_us, clock.absolute.p99)
-        cells = [
-            f"{len(clock.errors.seconds)}",
-            *(value_of(each, unit.per_us) for each in estimates),
-            number(clock.most_us * unit.per_us),
-        ]
-        name = _said(clock.errors.name)[:23]
-        lines.append(_said(f"{name:<24}" + "".join(f"{cell:>12}" for cell in cells)))
-    return lines
+    title = _said(f"time error, {unit_for_clocks(result.clocks).name}")
+    table = clocks_table(result.clocks, level(result))
+    heads = ("clock", "samples", "constant part", "spread", "p99 |TE|", "max|TE|")
+    return ["", title, *_drawn(table, heads)]
 
 
 def _notes(result: Result) -> list[str]:

@@ -1,13 +1,25 @@
-"""What a report is made of, whatever it is written as: page, PDF or text."""
+"""What a report is made of, whatever it is written as: page or text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
+from mqtick.analysis.report.numbers import interval_of, value_of
+from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 
-__all__ = ["MARKS", "Block", "Cell", "Formula", "Listing", "Paragraph", "Section", "Table"]
+__all__ = [
+    "MARKS",
+    "Block",
+    "Cell",
+    "Formula",
+    "Listing",
+    "Paragraph",
+    "Section",
+    "Table",
+    "estimate_cell",
+]
 
 
 MARKS: Final = {HOLDS: "✓", FAILS: "✗", NOT_PROVEN: "?"}
@@ -22,6 +34,11 @@ class Cell:
     below: str = ""
     state: str = ""
     warns: bool = False
+
+
+def estimate_cell(estimate: Estimate | None, per_us: float = 1.0) -> Cell:
+    """Return an estimate with its interval below, in a unit of which `per_us` make 1 us."""
+    return Cell(value_of(estimate, per_us), interval_of(estimate, per_us))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,17 @@ import numpy as np
 
 from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.summary import ClockSummary
-from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Table
+from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Table, estimate_cell
 from mqtick.analysis.report.numbers import (
     NOTHING,
-    interval_of,
     number,
     plain,
     short,
     unit_for_clocks,
-    value_of,
 )
 from mqtick.analysis.statistics.limit import FAILS, HOLDS
 
-__all__ = ["clock_blocks"]
+__all__ = ["clock_blocks", "clocks_table"]
 
 _TAUS_SHOWN: Final = 8
 _HOLDOVERS_SHOWN: Final = 10
@@ -30,7 +28,7 @@ _HOLDOVERS_SHOWN: Final = 10
 
 def clock_blocks(clocks: Sequence[ClockSummary], level: str) -> list[Block]:
     """Return everything about the clocks; `level` is the confidence as "95 %"."""
-    blocks: list[Block] = [_parts(clocks, level)]
+    blocks: list[Block] = [clocks_table(clocks, level)]
     notes = [f"{plain(each.errors.name)}: {plain(note)}" for each in clocks for note in each.notes]
     if notes:
         blocks.append(Listing(tuple(notes)))
@@ -45,7 +43,8 @@ def clock_blocks(clocks: Sequence[ClockSummary], level: str) -> list[Block]:
     return blocks
 
 
-def _parts(clocks: Sequence[ClockSummary], level: str) -> Table:
+def clocks_table(clocks: Sequence[ClockSummary], level: str) -> Table:
+    """Return constant part, spread and size of each clock's error."""
     unit = unit_for_clocks(clocks)
     rows = []
     for clock in clocks:
@@ -57,18 +56,9 @@ def _parts(clocks: Sequence[ClockSummary], level: str) -> Table:
                 Cell(f"{len(clock.errors.seconds):,}"),
                 Cell(short(clock.interval_s, 4)),
                 Cell("never" if converged is None else short(converged, 4)),
-                Cell(
-                    value_of(clock.constant_us, unit.per_us),
-                    interval_of(clock.constant_us, unit.per_us),
-                ),
-                Cell(
-                    value_of(clock.spread_us, unit.per_us),
-                    interval_of(clock.spread_us, unit.per_us),
-                ),
-                Cell(
-                    value_of(clock.absolute.p99, unit.per_us),
-                    interval_of(clock.absolute.p99, unit.per_us),
-                ),
+                estimate_cell(clock.constant_us, unit.per_us),
+                estimate_cell(clock.spread_us, unit.per_us),
+                estimate_cell(clock.absolute.p99, unit.per_us),
                 Cell(number(clock.most_us * unit.per_us)),
                 Cell(outside),
             )

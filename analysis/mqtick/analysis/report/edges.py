@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.measurement import REFUSED, Mark, Measurement
+from mqtick.analysis.measurement import REFUSED, Measurement
 from mqtick.analysis.report.blocks import Block, Cell, Table
 from mqtick.analysis.report.numbers import NOTHING, in_words, plain, short
-from mqtick.analysis.signals.edges import BETWEEN, FITTED, INTERPOLATED
+from mqtick.recording.edges import BETWEEN, FITTED, INTERPOLATED, Edge
 
 __all__ = ["QUALITIES", "ChannelEdges", "channels_of", "edge_blocks"]
 
@@ -46,19 +46,19 @@ class ChannelEdges:
 def channels_of(measurement: Measurement) -> list[ChannelEdges]:
     """Return the edges of each channel, the nodes in the measurement's order."""
     shots = measurement.shots
-    nodes = dict.fromkeys((*measurement.nodes, *(node for shot in shots for node in shot.marks)))
-    used = [shot.marks for shot in shots if shot.outcome != REFUSED and shot.marks]
+    nodes = dict.fromkeys((*measurement.nodes, *(node for shot in shots for node in shot.edges)))
+    used = [shot.edges for shot in shots if shot.outcome != REFUSED and shot.edges]
     return [
         _channel(
             node,
-            [shot.marks[node] for shot in shots if node in shot.marks],
+            [shot.edges[node] for shot in shots if node in shot.edges],
             sum(node not in marks for marks in used) if node in measurement.nodes else 0,
         )
         for node in nodes
     ]
 
 
-def _channel(node: str, marks: list[Mark], missing: int) -> ChannelEdges:
+def _channel(node: str, marks: list[Edge], missing: int) -> ChannelEdges:
     uncertain = np.array([mark.uncertainty_fs for mark in marks], np.float64) / _FS_PER_US
     rises = [mark.samples_in_rise for mark in marks if mark.samples_in_rise > 0]
     return ChannelEdges(

@@ -9,8 +9,8 @@ from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW, Measurement
 from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph
 from mqtick.analysis.report.numbers import plain, short, unit_of
 from mqtick.analysis.report.titles import level
-from mqtick.analysis.results.published import SOURCE
 from mqtick.analysis.results.result import QuantityResult, Result
+from mqtick.recording.published import SOURCE
 
 __all__ = ["method_blocks"]
 

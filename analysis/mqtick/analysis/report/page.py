@@ -32,6 +32,8 @@ __all__ = ["Drawn", "page_of"]
 
 _LONG: Final = 60
 """From this many characters on, a cell of words asks for a wider column."""
+_BROKEN: Final = 16
+"""From this many characters on, a word may be broken on paper, which nobody can scroll."""
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Whatever a page contains, it requests nothing."""
 
@@ -177,7 +179,7 @@ def _lead(text: str) -> str:
 
 def _table(table: Table, name: str) -> str:
     heads = "".join(
-        f'<th scope="col"{_class(place in table.words, len(head) > _LONG)}>{_text(head)}</th>'
+        f'<th scope="col"{_class(head, place in table.words)}>{_text(head)}</th>'
         for place, head in enumerate(table.headings)
     )
     rows = "".join(_row(table, row) for row in table.rows)
@@ -199,11 +201,17 @@ def _row(table: Table, row: Sequence[Cell]) -> str:
 def _cell(cell: Cell, words: bool, *, head: bool) -> str:
     text = _state(cell.state) if cell.state else _text(cell.text)
     below = f"<small>{_text(cell.below)}</small>" if cell.below else ""
-    kind = _class(words, len(cell.text) > _LONG, cell.warns)
+    kind = _class(cell.text, words, warns=cell.warns)
     return f'<th scope="row"{kind}>{text}{below}</th>' if head else f"<td{kind}>{text}{below}</td>"
 
 
-def _class(words: bool, long: bool, warns: bool = False) -> str:
-    wanted = (("words", words), ("long", long), ("warns", warns))
-    names = [name for name, is_so in wanted if is_so]
+def _class(text: str, words: bool, *, warns: bool = False) -> str:
+    longest = max(map(len, text.split()), default=0)
+    wanted = {
+        "words": words,
+        "long": len(text) > _LONG,
+        "broken": longest > _BROKEN,
+        "warns": warns,
+    }
+    names = [name for name, is_so in wanted.items() if is_so]
     return f' class="{" ".join(names)}"' if names else ""

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mqtick.analysis.measurement import CLOCK, SKEW
-from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table
+from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table, estimate_cell
 from mqtick.analysis.report.numbers import (
     NOTHING,
     Unit,
-    interval_of,
     number,
     plain,
     unit_for,
     unit_of,
-    value_of,
 )
 from mqtick.analysis.report.remarks import drifted, many_missed
 from mqtick.analysis.report.titles import level, names_of
-from mqtick.analysis.results.published import Published
 from mqtick.analysis.results.result import Pairs, QuantityResult, Result, Row
-from mqtick.analysis.statistics.estimate import Distribution, Estimate
+from mqtick.analysis.statistics.estimate import Distribution
+from mqtick.recording.published import Published
 
-__all__ = ["pairs_blocks", "quantity_blocks", "side_by_side"]
+__all__ = ["pairs_blocks", "quantity_blocks", "side_by_side", "statistics_table"]
 
 _HEADINGS = ("N", "n", "missed", "mean", "sd", "median", "p5", "p95", "p99", "max")
+_PUBLISHED = ("published sw", "published hw")
 _PAIRS_SHOWN = 12
 
 
 def quantity_blocks(result: Result, quantity: QuantityResult) -> list[Block]:
     """Return everything about latency, skew or one clock's pps edges."""
-    unit = unit_for([quantity])
-    signed = bool((quantity.values_us < 0).any())
-    blocks: list[Block] = []
-    title = plain(quantity.title)
-    what = f"{title}, absolute values" if signed else title
-    blocks.append(_rows(result, quantity, what, unit, lambda row: row.absolute, published=True))
-    if signed:
-        sign = _SIGN.get(quantity.quantity, "positive: late, the clock is behind")
-        caption = f"{title}, signed ({sign})"
-        blocks.append(_rows(result, quantity, caption, unit, lambda row: row.signed))
+    blocks: list[Block] = [statistics_table(result, quantity)]
+    if bool((quantity.values_us < 0).any()):
+        blocks.append(statistics_table(result, quantity, signed=True))
     if quantity.growth is not None:
         blocks.append(_growth(result, quantity))
     blocks.append(_drift(result, quantity))
@@ -52,29 +44,26 @@ _SIGN = {
 }
 
 
-def _rows(
-    result: Result,
-    quantity: QuantityResult,
-    what: str,
-    unit: Unit,
-    of: Callable[[Row], Distribution | None],
-    *,
-    published: bool = False,
-) -> Table:
-    known = [row.published for row in quantity.rows if row.published] if published else []
+def statistics_table(result: Result, quantity: QuantityResult, *, signed: bool = False) -> Table:
+    """Return the statistics of each N: of absolute values, beside published ones, or of signed."""
+    unit = unit_for([quantity])
+    known = not signed and any(row.published for row in quantity.rows)
     own = quantity.quantity == CLOCK
-    headings = _HEADINGS[1:] if own else _HEADINGS
     rows = []
     for row in quantity.rows:
         cells = [] if own else [Cell(str(row.subscribers or NOTHING))]
-        cells += _statistics(row, of(row), unit)
-        if known:
-            cells.append(_published(row.published, unit))
-        rows.append(tuple(cells))
-    beside = ", published (software | hardware broker, mean ± sd)" if known else ""
+        cells += _statistics(row, row.signed if signed else row.absolute, unit)
+        rows.append((*cells, *(_published(row.published, unit) if known else ())))
+    what = plain(quantity.title)
+    if signed:
+        sign = _SIGN.get(quantity.quantity, "positive: late, the clock is behind")
+        what = f"{what}, signed ({sign})"
+    elif bool((quantity.values_us < 0).any()):
+        what = f"{what}, absolute values"
+    beside = "; published: mean ± sd with a software and a hardware broker" if known else ""
     return Table(
         f"{what}, in {unit.name}, with {level(result)} intervals{beside}",
-        (*headings, *(("published",) if known else ())),
+        (*_HEADINGS[own:], *(_PUBLISHED if known else ())),
         tuple(rows),
         frozenset(),
         head=not own,
@@ -89,7 +78,7 @@ def _statistics(row: Row, values: Distribution | None, unit: Unit) -> list[Cell]
     return [
         Cell(f"{values.n:,}", f"worth {values.effective_n:,.0f}" if hang else ""),
         _missed(row),
-        *(_estimate(each, unit.per_us) for each in estimates),
+        *(estimate_cell(each, unit.per_us) for each in estimates),
         Cell(number(values.most * unit.per_us)),
     ]
 
@@ -100,21 +89,16 @@ def _missed(row: Row) -> Cell:
     return Cell(f"{row.missed:,}", share, warns=bool(shots))
 
 
-def _estimate(estimate: Estimate | None, per_us: float = 1.0) -> Cell:
-    return Cell(value_of(estimate, per_us), interval_of(estimate, per_us))
-
-
-def _published(known: Published | None, unit: Unit) -> Cell:
+def _published(known: Published | None, unit: Unit) -> tuple[Cell, ...]:
     if known is None:
-        return Cell("")
-    software, hardware = (
-        f"{number(mean * unit.per_us)} ± {number(deviation * unit.per_us)}"
+        return Cell(""), Cell("")
+    return tuple(
+        Cell(number(mean * unit.per_us), f"± {number(deviation * unit.per_us)}")
         for mean, deviation in (
             (known.software_mean_us, known.software_deviation_us),
             (known.hardware_mean_us, known.hardware_deviation_us),
         )
     )
-    return Cell(software, hardware)
 
 
 def _growth(result: Result, quantity: QuantityResult) -> Table:
@@ -132,7 +116,7 @@ def _growth(result: Result, quantity: QuantityResult) -> Table:
         ("b", line.b, "/subscriber", meaning[1]),
     ):
         unit = unit_of([estimate.value])
-        cells = (Cell(name), _estimate(estimate, unit.per_us), Cell(f"{unit.name}{per}"))
+        cells = (Cell(name), estimate_cell(estimate, unit.per_us), Cell(f"{unit.name}{per}"))
         rows.append((*cells, Cell(said)))
     return Table(
         f"Growth of {quantity.quantity} with N, {line.n:,} shots at {len(line.subscribers)} N "
@@ -222,8 +206,8 @@ def _beside(
                 ),
                 None,
             )
-            cells.append(_estimate(values.mean if values else None, unit.per_us))
-            cells.append(_estimate(values.p95 if values else None, unit.per_us))
+            cells.append(estimate_cell(values.mean if values else None, unit.per_us))
+            cells.append(estimate_cell(values.p95 if values else None, unit.per_us))
         rows.append(tuple(cells))
     headings = [head for name in names_of(results) for head in (f"{name}: mean", "p95")]
     title = plain(known[0].title)
@@ -243,7 +227,7 @@ def _growth_beside(
     for name, per in (("a", ""), ("b", "/subscriber")):
         own = [getattr(line, name) if line is not None else None for line in lines]
         unit = unit_of(each.value for each in own if each is not None)
-        cells = [_estimate(each, unit.per_us) for each in own]
+        cells = [estimate_cell(each, unit.per_us) for each in own]
         rows.append((Cell(name), Cell(f"{unit.name}{per}"), *cells))
     return Table(
         f"Growth of {quantity} with N side by side, with {level(results[0])} intervals",

@@ -7,42 +7,50 @@ by ink differs by marker and dashes too, so that it survives printing in grey.
 
 from __future__ import annotations
 
+import math
+import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mqtick.analysis.report.lettering import LINE, SIZE, text_inches, wrapped
+from mqtick.analysis.report.numbers import plain
 
 __all__ = [
     "BLUE",
     "CSS",
+    "DASHES",
     "GREEN",
     "GRID",
     "INK",
     "INKS",
     "LIMIT",
-    "LINE",
     "MUTED",
     "PAPER",
     "SERIES",
-    "SIZE",
     "Ink",
     "Look",
     "drawing",
     "figure_of",
-    "header",
     "is_wide",
-    "paper_axes",
-    "place",
-    "text_inches",
+    "legend",
+    "limit",
+    "shortened",
     "wrapped",
 ]
+
+_SIZE: Final = 9.0
+"""Of text, in points."""
+_LINE: Final = 0.17
+_LETTER: Final = 0.08
+"""Height of a line and width of a letter, in inches: hardly any text takes more."""
+_BESIDE: Final = 1.6
+"""Room for a legend beside the axes of a wide figure, in inches."""
+_MARGIN: Final = 0.04
 
 
 class Ink(NamedTuple):
@@ -82,13 +90,19 @@ SERIES: Final = (
 )
 """At most five: more cannot be told apart."""
 
+DASHES: Final[Any] = (0, (4, 2))
+"""Of a line that was not measured, such as a limit."""
+
 _RC: Final[Any] = {
     "font.family": ["DejaVu Sans"],
-    "font.size": SIZE,
+    "font.size": _SIZE,
     "text.color": INK.light,
     "axes.edgecolor": MUTED.light,
     "axes.labelcolor": MUTED.light,
-    "axes.labelsize": SIZE,
+    "axes.labelsize": _SIZE,
+    "axes.titlesize": _SIZE,
+    "axes.titlelocation": "left",
+    "figure.titlesize": _SIZE,
     "axes.facecolor": "none",
     "axes.linewidth": 0.7,
     "axes.spines.top": False,
@@ -100,16 +114,23 @@ _RC: Final[Any] = {
     "grid.linewidth": 0.6,
     "xtick.color": MUTED.light,
     "ytick.color": MUTED.light,
-    "xtick.labelsize": SIZE,
-    "ytick.labelsize": SIZE,
+    "xtick.labelsize": _SIZE,
+    "ytick.labelsize": _SIZE,
     "xtick.minor.visible": False,
     "ytick.minor.visible": False,
+    "legend.fontsize": _SIZE,
+    "legend.frameon": False,
+    "legend.borderpad": 0,
+    "legend.borderaxespad": 0.4,
+    "legend.handlelength": 1.8,
+    "legend.handletextpad": 0.5,
+    "legend.labelspacing": 0.45,
+    "legend.columnspacing": 1.2,
     "lines.linewidth": 1.5,
     "lines.solid_capstyle": "round",
     "text.parse_math": False,
     "text.usetex": False,
     "svg.fonttype": "none",
-    "svg.hashsalt": "mqtick",
     "pdf.fonttype": 42,
     "path.simplify": True,
     "savefig.dpi": 200,
@@ -146,52 +167,80 @@ def drawing() -> Iterator[None]:
 
 
 def is_wide(width: float) -> bool:
-    """Return whether a figure of `width` inches has room for labels beside it."""
+    """Return whether a figure of `width` inches has room for a legend beside its axes."""
     return width > 5.0
 
 
-def figure_of(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, on paper of its own."""
-    figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light)
-    FigureCanvasAgg(figure)
-    return figure
+def wrapped(text: str, width: float, lines: int = 3) -> str:
+    """Return `text` in at most `lines` lines of about `width` inches; what is too long ends in ....
 
-
-def header(figure: Figure, text: str, *, simulated: bool) -> float:
-    """Write what is shown, and SIMULATED where it is; return the inches it takes at the top."""
-    width, height = figure.get_size_inches()
-    margin = 0.06
-    room = width - 2 * margin
-    if simulated:
-        mark = "SIMULATED"
-        room -= text_inches(mark, SIZE, bold=True) + 0.15
-        figure.text(
-            1 - margin / width,
-            1 - margin / height,
-            mark,
-            ha="right",
-            va="top",
-            weight="bold",
-            color=LIMIT.light,
-        )
-    lines = wrapped(" ".join(text.split()), room)
-    figure.text(margin / width, 1 - margin / height, lines, ha="left", va="top", linespacing=1.2)
-    return margin + LINE * (lines.count("\n") + 1) + 0.1
-
-
-def place(figure: Figure, axes: Axes, left: float, right: float, top: float, bottom: float) -> None:
-    """Put axes so that they keep these distances from the figure's edges, in inches."""
-    width, height = figure.get_size_inches()
-    axes.set_position(
-        (
-            left / width,
-            bottom / height,
-            max(width - left - right, 0.2) / width,
-            max(height - top - bottom, 0.2) / height,
+    A no-break space keeps a number and its unit together.
+    """
+    letters = max(int(width / _LETTER), 4)
+    return "\n".join(
+        textwrap.wrap(
+            plain(text), letters, max_lines=lines, placeholder="…", break_on_hyphens=False
         )
     )
 
 
-def paper_axes(figure: Figure) -> Axes:
-    """Return new axes, to be placed later."""
-    return figure.add_axes((0.1, 0.1, 0.8, 0.8))
+def shortened(name: str, width: float) -> str:
+    """Return a name on one line, without its middle if it is too long: names differ at the end."""
+    letters = max(int(width / _LETTER), 4)
+    name = plain(name)
+    if len(name) <= letters:
+        return name
+    return f"{name[: letters // 2]}…{name[len(name) - (letters - 1) // 2 :]}"
+
+
+def figure_of(width: float, height: float, title: str, *, simulated: bool) -> Figure:
+    """Return a figure, in inches, that says what is shown, and SIMULATED where it is.
+
+    Matplotlib lays out what is put into it.
+    """
+    figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light, layout="constrained")
+    FigureCanvasAgg(figure)
+    room = width - 2 * _MARGIN
+    if simulated:
+        mark: Any = {"ha": "right", "va": "top", "weight": "bold", "color": LIMIT.light}
+        figure.text(1 - _MARGIN / width, 1 - _MARGIN / height, "SIMULATED", **mark)
+        room -= 1.0
+    figure.suptitle(wrapped(title, room), x=_MARGIN / width, ha="left")
+    return figure
+
+
+def limit(draw: Callable[..., Any], value: float, label: str) -> None:
+    """Draw a limit across axes, with their `axhline` or `axvline`."""
+    draw(value, color=LIMIT.light, linewidth=1.1, linestyle=DASHES, zorder=3, label=label)
+
+
+def legend(figure: Figure) -> None:
+    """Say what everything with a label is: beside its axes, or below a figure for a phone."""
+    width = float(figure.get_figwidth())
+    entries: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        own = dict(zip(labels, handles, strict=True))
+        entries |= own
+        if own and is_wide(width):
+            axes.legend(
+                own.values(),
+                [wrapped(label, _BESIDE) for label in own],
+                loc="upper left",
+                bbox_to_anchor=(1.02, 1.0),
+                labelcolor=[handle.get_color() for handle in own.values()],
+            )
+    if not entries or is_wide(width):
+        return
+    texts = [wrapped(label, width - 0.5) for label in entries]
+    longest = max(len(line) for text in texts for line in text.split("\n"))
+    columns = max(1, int(width / (0.55 + _LETTER * longest)))
+    lines = math.ceil(len(texts) / columns) + sum(text.count("\n") for text in texts)
+    figure.set_figheight(figure.get_figheight() + _LINE * lines)
+    figure.legend(
+        entries.values(),
+        texts,
+        loc="outside lower left",
+        ncols=columns,
+        labelcolor=[handle.get_color() for handle in entries.values()],
+    )

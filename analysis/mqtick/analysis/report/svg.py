@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 from html import escape
 from typing import Any, Final
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from mqtick.analysis.report.numbers import plain
@@ -50,11 +50,12 @@ def svg_of(figure: Figure, alt: str = "", prefix: str = "") -> str:
     """Return a figure as one `<svg>` element to be put into a page.
 
     Its text is text in the page's font, its inks are the custom properties of `style.CSS` (light
-    where a page does not set them), its ids begin with `prefix` and a digest of what it shows, and
+    where a page does not set them), its ids are digests of `prefix` and what they stand for, and
     it refers to nothing outside itself. `alt` says in words what it shows.
     """
     buffer = io.StringIO()
     with drawing():
+        mpl.rcParams["svg.hashsalt"] = f"mqtick {prefix} {plain(alt)}"
         figure.savefig(buffer, format="svg", facecolor="none", dpi=_RESOLUTION, metadata=_METADATA)
     text = buffer.getvalue()
     width, height = (72 * float(inches) for inches in figure.get_size_inches())
@@ -65,7 +66,7 @@ def svg_of(figure: Figure, alt: str = "", prefix: str = "") -> str:
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
     body = body.replace("xlink:href", "href")
-    body = _short(_own_fonts(_own_ids(body, prefix)))
+    body = _short(_own_fonts(_own_ids(body)))
     for ink in INKS:
         variable = "currentColor" if ink is INK else f"var(--figure-{ink.name},{ink.light})"
         body = re.sub(re.escape(ink.light) + r"\b", variable, body)
@@ -88,19 +89,10 @@ def _short(body: str) -> str:
     return re.sub(r"\n\s*", "\n", body)
 
 
-def _own_ids(body: str, prefix: str) -> str:
-    """Drop ids that nothing refers to, and make the others belong to this figure alone."""
-    used = set(re.findall(r'href="#([^"]+)"', body)) | set(re.findall(r"url\(#([^)]+)\)", body))
-    start = f"{prefix or 'f'}-{hashlib.sha256(body.encode()).hexdigest()[:10]}-"
-    names = {name: f"{start}{index}" for index, name in enumerate(sorted(used))}
-
-    def own(match: re.Match[str]) -> str:
-        name = names.get(match[1])
-        return "" if name is None else f' id="{name}"'
-
-    body = re.sub(r'\sid="([^"]*)"', own, body)
-    body = re.sub(r'href="#([^"]+)"', lambda match: f'href="#{names[match[1]]}"', body)
-    return re.sub(r"url\(#([^)]+)\)", lambda match: f"url(#{names[match[1]]})", body)
+def _own_ids(body: str) -> str:
+    """Drop ids that nothing refers to; the others are digests, with what makes them ours."""
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', body))
+    return re.sub(r'\sid="([^"]*)"', lambda match: match[0] if match[1] in used else "", body)
 
 
 def _own_fonts(body: str) -> str:

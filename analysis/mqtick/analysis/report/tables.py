@@ -7,13 +7,14 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from mqtick.analysis.measurement import Shot
+from mqtick.analysis.report.as_json import as_json
 from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.report.titles import names_of
-from mqtick.analysis.results.result import Result, Row
-from mqtick.analysis.statistics.estimate import Distribution, Estimate
+from mqtick.analysis.results.result import Result
+from mqtick.recording.edges import Edge
 
 __all__ = ["tables_of"]
 
@@ -22,6 +23,7 @@ _FORMULA: Final = ("=", "+", "-", "@")
 """With these, a spreadsheet treats a text as a formula and runs it."""
 
 Value = str | int | float | None
+Rows = Iterable[dict[str, Value]]
 
 
 def tables_of(results: Sequence[Result]) -> dict[str, str]:
@@ -30,200 +32,145 @@ def tables_of(results: Sequence[Result]) -> dict[str, str]:
     The first column says which measurement a row belongs to. Text that a spreadsheet would
     treat as a formula begins with an apostrophe; a cell without value is empty.
     """
-    named = list(zip(names_of(results), results, strict=True))
+    names = names_of(results)
+    told = list(zip(names, as_json(results)["results"], strict=True))
+    shots = [
+        (name, shot)
+        for name, result in zip(names, results, strict=True)
+        for shot in result.measurement.shots
+    ]
+
+    def joined(rows_of: Callable[[dict[str, Any]], Rows]) -> str:
+        return _written({"measurement": name, **row} for name, one in told for row in rows_of(one))
+
     tables = {
-        "statistics.csv": _joined(named, _STATISTICS, _statistics),
-        "shots.csv": _shots(named),
-        "edges.csv": _joined(named, _EDGES, _edges),
-        "pairs.csv": _joined(named, _PAIRS, _pairs),
-        "verdicts.csv": _joined(named, _VERDICTS, _verdicts),
-        "stability.csv": _joined(named, _STABILITY, _stability),
+        "statistics.csv": joined(_statistics),
+        "shots.csv": _written(_shots(shots)),
+        "edges.csv": _written(_edges(shots)),
+        "pairs.csv": joined(_pairs),
+        "verdicts.csv": joined(lambda one: map(_flat, one["verdicts"])),
+        "stability.csv": joined(_stability),
     }
     return {name: text for name, text in tables.items() if text}
 
 
 _ESTIMATES: Final = ("mean", "sd", "median", "p5", "p95", "p99")
-_STATISTICS: Final = (
-    "measurement",
-    "quantity",
-    "clock",
-    "subscribers",
-    "values",
-    "n",
-    "effective_n",
-    "missed",
-    *(f"{name}{end}_us" for name in _ESTIMATES for end in ("", "_low", "_high")),
-    "min_us",
-    "max_us",
-    "confidence",
-    "published_software_mean_us",
-    "published_software_sd_us",
-    "published_hardware_mean_us",
-    "published_hardware_sd_us",
-)
-_EDGES: Final = (
-    "measurement",
-    "shot",
-    "subscribers",
-    "node",
-    "edge_us",
-    "uncertainty_us",
-    "direction",
-    "quality",
-    "samples_in_rise",
-    "edges_found",
-    "clipped",
-    "source",
-)
-_PAIRS: Final = ("measurement", "from_node", "to_node", "n", "median_us")
-_VERDICTS: Final = (
-    "measurement",
-    "limit",
-    "source",
-    "quantity",
-    "statistic",
-    "bound_us",
-    "of",
-    "state",
-    "value_us",
-    "value_low_us",
-    "value_high_us",
-    "n",
-    "confidence",
-    "sentence",
-)
-_STABILITY: Final = (
-    "measurement",
-    "clock",
-    "measure",
-    "tau_s",
-    "value",
-    "low",
-    "high",
-    "unit",
-)
+_NO_VALUES: Final[dict[str, Any]] = {
+    "n": 0,
+    "effective_n": None,
+    **{f"{name}_us": {"value": None, "low": None, "high": None} for name in _ESTIMATES},
+    "min_us": None,
+    "max_us": None,
+}
+_PUBLISHED: Final = ("software_mean_us", "software_sd_us", "hardware_mean_us", "hardware_sd_us")
 
 
-def _statistics(result: Result) -> Iterable[list[Value]]:
-    for quantity in result.quantities:
-        for row in quantity.rows:
-            for kind, values in (("signed", row.signed), ("absolute", row.absolute)):
-                start: list[Value] = [quantity.quantity, quantity.node, row.subscribers, kind]
-                yield [*start, *_distribution(row, values), result.confidence, *_published(row)]
+def _statistics(result: dict[str, Any]) -> Rows:
+    for quantity in result["quantities"]:
+        for row in quantity["rows"]:
+            known = row["published"] or dict.fromkeys(_PUBLISHED)
+            for kind in ("signed", "absolute"):
+                values = _flat(row[kind] or _NO_VALUES)
+                yield {
+                    "quantity": quantity["quantity"],
+                    "clock": quantity["clock"],
+                    "subscribers": row["subscribers"],
+                    "values": kind,
+                    "n": values.pop("n"),
+                    "effective_n": values.pop("effective_n"),
+                    "missed": row["missed"],
+                    **values,
+                    "confidence": result["confidence"],
+                    **{f"published_{name}": value for name, value in known.items()},
+                }
 
 
-def _distribution(row: Row, values: Distribution | None) -> list[Value]:
-    if values is None:
-        return [0, None, row.missed, *[None] * (3 * len(_ESTIMATES) + 2)]
-    deviation = values.deviation
-    estimates = (values.mean, deviation, values.median, values.p5, values.p95, values.p99)
-    parts = [part for each in estimates for part in _parts(each)]
-    return [values.n, values.effective_n, row.missed, *parts, values.least, values.most]
+def _flat(structure: dict[str, Any]) -> dict[str, Value]:
+    """Make three columns of each estimate: x_us, x_low_us and x_high_us."""
+    flat: dict[str, Value] = {}
+    for name, value in structure.items():
+        if isinstance(value, dict):
+            stem = name.removesuffix("_us")
+            flat[name] = value["value"]
+            flat |= {f"{stem}_{end}_us": value[end] for end in ("low", "high")}
+        else:
+            flat[name] = value
+    return flat
 
 
-def _parts(estimate: Estimate | None) -> list[Value]:
-    return [None] * 3 if estimate is None else [estimate.value, estimate.low, estimate.high]
-
-
-def _published(row: Row) -> list[Value]:
-    known = row.published
-    if known is None:
-        return [None] * 4
-    return [
-        known.software_mean_us,
-        known.software_deviation_us,
-        known.hardware_mean_us,
-        known.hardware_deviation_us,
-    ]
-
-
-def _edges(result: Result) -> Iterable[list[Value]]:
-    for shot in result.measurement.shots:
-        for node, mark in shot.marks.items():
-            direction = "rising" if mark.rising else "falling"
-            at = [_us(mark.instant_fs), _us(mark.uncertainty_fs), direction, mark.quality]
-            rise = mark.samples_in_rise or None
-            how = [rise, mark.found, int(mark.clipped), shot.source]
-            yield [shot.number, shot.subscribers, node, *at, *how]
-
-
-def _pairs(result: Result) -> Iterable[list[Value]]:
-    pairs = result.pairs
+def _pairs(result: dict[str, Any]) -> Rows:
+    pairs = result["pairs"]
     if pairs is None:
         return
-    for i, one in enumerate(pairs.nodes):
-        for j, other in enumerate(pairs.nodes):
+    for i, one in enumerate(pairs["nodes"]):
+        for j, other in enumerate(pairs["nodes"]):
             if i != j:
-                yield [one, other, int(pairs.n[i, j]), float(pairs.median_us[i, j])]
+                n, median = pairs["n"][i][j], pairs["median_us"][i][j]
+                yield {"from_node": one, "to_node": other, "n": n, "median_us": median}
 
 
-def _verdicts(result: Result) -> Iterable[list[Value]]:
-    for verdict in result.verdicts:
-        limit = verdict.limit
-        yield [
-            limit.name,
-            limit.source,
-            limit.quantity,
-            limit.statistic,
-            limit.bound_us,
-            verdict.of,
-            verdict.state,
-            *_parts(verdict.value),
-            verdict.n,
-            verdict.confidence,
-            verdict.sentence,
-        ]
+def _stability(result: dict[str, Any]) -> Rows:
+    for clock in result["clocks"]:
+        for each in clock["deviations"]:
+            columns = {
+                name: each[name] or [None] * len(each["tau_s"])
+                for name in ("tau_s", "value", "low", "high")
+            }
+            for values in zip(*columns.values(), strict=True):
+                yield {
+                    "clock": clock["clock"],
+                    "measure": each["measure"],
+                    **dict(zip(columns, values, strict=True)),
+                    "unit": each["unit"],
+                }
 
 
-def _stability(result: Result) -> Iterable[list[Value]]:
-    for clock in result.clocks:
-        for each in clock.deviations:
-            unit = "1" if each.name == "ADEV" else "ns"
-            for place in range(len(each.tau_s)):
-                low = None if each.low is None else float(each.low[place])
-                high = None if each.high is None else float(each.high[place])
-                at, value = float(each.tau_s[place]), float(each.value[place])
-                yield [clock.errors.name, each.name, at, value, low, high, unit]
+def _edges(shots: Sequence[tuple[str, Shot]]) -> Rows:
+    for name, shot in shots:
+        for node, mark in shot.edges.items():
+            yield {
+                "measurement": name,
+                "shot": shot.number,
+                "subscribers": shot.subscribers,
+                "node": node,
+                "edge_us": _us(mark.instant_fs),
+                "uncertainty_us": _us(mark.uncertainty_fs),
+                "direction": _direction(mark),
+                "quality": mark.quality,
+                "samples_in_rise": mark.samples_in_rise or None,
+                "edges_found": mark.found,
+                "clipped": int(mark.clipped),
+                "source": shot.source,
+            }
 
 
-def _shots(named: Sequence[tuple[str, Result]]) -> str:
-    shots = [(name, shot) for name, result in named for shot in result.measurement.shots]
-    if not shots:
-        return ""
+def _shots(shots: Sequence[tuple[str, Shot]]) -> Rows:
     clocks = list(dict.fromkeys(node for _, shot in shots for node in shot.clock_fs))
-    nodes = list(dict.fromkeys(node for _, shot in shots for node in shot.marks))
-    head = [
-        *("measurement", "shot", "subscribers", "outcome", "reason", "started_utc"),
-        *("latency_us", "skew_us"),
-        *(f"clock_{node}_us" for node in clocks),
-        *(f"{what}_{node}{unit}" for node in nodes for what, unit in _MARK),
-        "source",
-    ]
-    return _written(head, (_shot(name, shot, clocks, nodes) for name, shot in shots))
+    nodes = list(dict.fromkeys(node for _, shot in shots for node in shot.edges))
+    for name, shot in shots:
+        row: dict[str, Value] = {
+            "measurement": name,
+            "shot": shot.number,
+            "subscribers": shot.subscribers,
+            "outcome": shot.outcome,
+            "reason": shot.reason,
+            "started_utc": _utc(shot.started_ns),
+            "latency_us": _us(shot.latency_fs),
+            "skew_us": _us(shot.skew_fs),
+            **{f"clock_{node}_us": _us(shot.clock_fs.get(node)) for node in clocks},
+        }
+        for node in nodes:
+            mark = shot.edges.get(node)
+            row[f"edge_{node}_us"] = _us(mark.instant_fs) if mark else None
+            row[f"uncertainty_{node}_us"] = _us(mark.uncertainty_fs) if mark else None
+            row[f"direction_{node}"] = _direction(mark) if mark else None
+            row[f"edges_found_{node}"] = mark.found if mark else None
+            row[f"clipped_{node}"] = int(mark.clipped) if mark else None
+        yield {**row, "source": shot.source}
 
 
-_MARK: Final = (
-    ("edge", "_us"),
-    ("uncertainty", "_us"),
-    ("direction", ""),
-    ("edges_found", ""),
-    ("clipped", ""),
-)
-
-
-def _shot(name: str, shot: Shot, clocks: Sequence[str], nodes: Sequence[str]) -> list[Value]:
-    cells: list[Value] = [name, shot.number, shot.subscribers, shot.outcome, shot.reason]
-    cells += [_utc(shot.started_ns), _us(shot.latency_fs), _us(shot.skew_fs)]
-    cells += [_us(shot.clock_fs.get(node)) for node in clocks]
-    for node in nodes:
-        mark = shot.marks.get(node)
-        if mark is None:
-            cells += [None] * len(_MARK)
-            continue
-        direction = "rising" if mark.rising else "falling"
-        cells += [_us(mark.instant_fs), _us(mark.uncertainty_fs), direction]
-        cells += [mark.found, int(mark.clipped)]
-    return [*cells, shot.source]
+def _direction(mark: Edge) -> str:
+    return "rising" if mark.rising else "falling"
 
 
 def _us(femtoseconds: int | None) -> Value:
@@ -240,20 +187,14 @@ def _utc(started_ns: int | None) -> str:
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{started_ns % 1_000_000_000:09d}Z"
 
 
-def _joined(
-    named: Sequence[tuple[str, Result]],
-    head: Sequence[str],
-    rows_of: Callable[[Result], Iterable[list[Value]]],
-) -> str:
-    rows = [[name, *row] for name, result in named for row in rows_of(result)]
-    return _written(head, rows) if rows else ""
-
-
-def _written(head: Iterable[str], rows: Iterable[Iterable[Value]]) -> str:
+def _written(rows: Rows) -> str:
+    """Return a table with a line for each row, all of which have the same columns; "" of none."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_cell(name) for name in head])
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    for place, row in enumerate(rows):
+        if not place:
+            writer.writerow(map(_cell, row))
+        writer.writerow(map(_cell, row.values()))
     return text.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""Write a report: page, PDF, figures, tables and JSON, each whole or not at all."""
+"""Write a report: figures, tables, JSON, page and PDF, each whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,40 +11,49 @@ from typing import Final
 from mqtick.analysis.report.as_json import FORMAT, as_json
 from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.page import Drawn, page_of
-from mqtick.analysis.report.paper import ROOM
-from mqtick.analysis.report.pdf import PrintedPicture, pdf_of
+from mqtick.analysis.report.pdf import print_page
 from mqtick.analysis.report.svg import png_of, svg_file, svg_of
 from mqtick.analysis.report.tables import tables_of
 from mqtick.analysis.results.result import Result
-from mqtick.analysis.runs.shot import replace_file
+from mqtick.recording.shot import replace_file
 
 __all__ = ["Written", "write_report"]
 
 _FOLDERS: Final = ("figures", "tables")
 _ENDINGS: Final = (".svg", ".png", ".csv")
+_WIDE: Final = 7.0
+"""Inches: A4 without its margins."""
 _PHONE: Final = 3.7
-"""Inches; a wide page shows what is printed, so that it is drawn once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written: the page, the PDF, the folder, and every file in it, these too."""
+    """What was written.
+
+    Attributes:
+        html: the page.
+        folder: where it lies.
+        files: every file in it, the page and the PDF too.
+        without: why there is no PDF, in a sentence; "" where there is one.
+    """
 
     html: Path
-    pdf: Path
     folder: Path
     files: tuple[Path, ...]
+    without: str
 
 
 def write_report(results: Sequence[Result], out: Path, command: str = "") -> Written:
     """Write the report of one result, or of several side by side, into the folder `out`.
 
     The folder is made where it is missing; a report that lies there is replaced, nothing else is
-    touched. The same results make the same octets. `command` is shown as what made the report.
+    touched. The same results make the same octets, but for the PDF, in which the browser that
+    prints it says when. Without a browser there is no PDF. `command` is shown as what made the
+    report.
 
     Raises:
         OSError: when something cannot be written. What was written before is whole; the page
-            comes last, so a folder in which it is new has everything.
+            comes after all but the PDF, so a folder in which it is new has everything else.
         ValueError: without a result.
     """
     if not results:
@@ -55,16 +64,14 @@ def write_report(results: Sequence[Result], out: Path, command: str = "") -> Wri
     earlier = _earlier(out)
     files: list[Path] = []
     drawn: list[Drawn] = []
-    printed: list[PrintedPicture] = []
     for place, picture in enumerate(pictures_of(results)):
-        wide = picture.draw(ROOM)
+        wide = picture.draw(_WIDE)
         shown = svg_of(wide, picture.alt, f"w{place}")
         for ending, octets in (("svg", svg_file(shown).encode()), ("png", png_of(wide))):
             files.append(figures / f"{picture.name}.{ending}")
             replace_file(files[-1], octets)
         phone = svg_of(picture.draw(_PHONE), picture.alt, f"p{place}")
         drawn.append(Drawn(picture.title, picture.caption, shown, phone))
-        printed.append((picture.title, picture.caption, wide))
     for name, text in tables_of(results).items():
         files.append(tables / name)
         replace_file(files[-1], text.encode())
@@ -72,12 +79,13 @@ def write_report(results: Sequence[Result], out: Path, command: str = "") -> Wri
     structure = {**as_json(results), "files": [f"{p.parent.name}/{p.name}" for p in files[:-1]]}
     said = json.dumps(structure, indent=1, ensure_ascii=False, allow_nan=False)
     replace_file(files[-1], said.encode() + b"\n")
-    pdf, html = out / "report.pdf", out / "report.html"
-    replace_file(pdf, pdf_of(results, printed, command))
-    replace_file(html, page_of(results, drawn, command).encode())
+    files.append(out / "report.html")
+    replace_file(files[-1], page_of(results, drawn, command).encode())
     for path in earlier - set(files):
         path.unlink(missing_ok=True)
-    return Written(html, pdf, out, (*files, pdf, html))
+    html, pdf = files[-1], out / "report.pdf"
+    without = print_page(html, pdf)
+    return Written(html, out, (*files, *([] if without else [pdf])), without)
 
 
 def _earlier(out: Path) -> set[Path]:

@@ -10,29 +10,23 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.clocks.summary import ClockSummary, summarise_clock
-from mqtick.analysis.measurement import (
-    CAPTURED,
-    CLOCK,
-    MISSED,
-    REFUSED,
-    Measurement,
-)
+from mqtick.analysis.measurement import CAPTURED, CLOCK, MISSED, REFUSED, Measurement
 from mqtick.analysis.results.pairs import pairs_of
-from mqtick.analysis.results.published import PUBLISHED
-from mqtick.analysis.results.reasons import counted
 from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
 from mqtick.analysis.results.values import Values, values_of
 from mqtick.analysis.statistics.describe import describe, describe_absolute
 from mqtick.analysis.statistics.drift import fit_drift
 from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.growth import fit_line
-from mqtick.analysis.statistics.judge import ALL, judge
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict, duration
 from mqtick.analysis.statistics.limits import default_limits
+from mqtick.analysis.statistics.verdicts import ALL, verdict_on
+from mqtick.recording.published import PUBLISHED
+from mqtick.recording.reasons import counted
+from mqtick.recording.units import NS_PER_US
 
 __all__ = ["analyse"]
 
-_NS_PER_US: Final = 1e3
 _NO_WHOLE_SECONDS: Final = (
     "Pps edges do not say which second they begin: this is the error within a second, and a "
     "clock that is wrong by whole seconds reads 0."
@@ -93,7 +87,7 @@ def _clocks(
         if not errors.error_ns.size:
             continue
         taken = of_node.get(errors.name)
-        off_ns = np.zeros(1) if taken is None else taken.off_us * _NS_PER_US
+        off_ns = np.zeros(1) if taken is None else taken.off_us * NS_PER_US
         if off_ns.size != errors.error_ns.size:  # of shots at the same time one counts
             off_ns = off_ns.max(keepdims=True)
         summary = summarise_clock(errors, confidence, off_ns)
@@ -128,17 +122,13 @@ def _quantity(taken: Values, confidence: float) -> QuantityResult:
 
 def _rows(taken: Values, confidence: float) -> tuple[Row, ...]:
     """A row for each N; where none is known, one over all."""
-    numbers = sorted({*taken.subscribers.tolist(), *(+taken.without)})
-    values = taken.values_us
-    if numbers in ([], [0]):
-        own = describe(values, confidence), describe_absolute(values, confidence)
-        return (Row(None, taken.without.total(), *own),)
     rows = []
+    numbers = taken.numbers_of_subscribers
     for number in numbers:
-        chosen = values[taken.subscribers == number]
+        chosen = taken.values_us[taken.subscribers == number]
         rows.append(
             Row(
-                number,
+                None if numbers == [0] else number,
                 taken.without[number],
                 describe(chosen, confidence),
                 describe_absolute(chosen, confidence),
@@ -167,19 +157,19 @@ def _verdicts(
         )
         yield Verdict(limit, ALL, NOT_PROVEN, Estimate(np.nan), 0, confidence, words)
     for name in silent:
-        yield judge(limit, [], name, confidence)
+        yield verdict_on(limit, [], name, confidence)
     for taken in measured:
         if taken.quantity == CLOCK:
             yield _clock_verdict(limit, taken, clocks, confidence)
             continue
-        numbers = sorted({*taken.subscribers.tolist(), *(+taken.without)})
+        numbers = taken.numbers_of_subscribers
         for number in numbers:
             chosen = taken.subscribers == number
             low, high = taken.within_us
             missed = sum(shot.subscribers == number for shot in taken.missed)
             of = ALL if numbers == [0] else f"N = {number}"
             own, within = taken.values_us[chosen], (low[chosen], high[chosen])
-            yield judge(limit, own, of, confidence, within, missed)
+            yield verdict_on(limit, own, of, confidence, within, missed)
 
 
 def _clock_verdict(
@@ -196,7 +186,7 @@ def _clock_verdict(
     low, high = taken.within_us
     within = low[first:], high[first:]
     values = taken.values_us[first:]
-    verdict = judge(limit, values, taken.node, confidence, within, len(missed))
+    verdict = verdict_on(limit, values, taken.node, confidence, within, len(missed))
     if not first:
         return verdict
     words = verdict.sentence[:-1] + f"; the {after_s:.4g} s until it had converged are left out."
@@ -215,7 +205,7 @@ def _with_damaged(verdict: Verdict, damaged: int) -> Verdict:
 def _counts(measurement: Measurement) -> Counts:
     shots = measurement.shots
     outcomes = Counter(shot.outcome for shot in shots)
-    marks = [mark for shot in shots for mark in shot.marks.values()]
+    marks = [mark for shot in shots for mark in shot.edges.values()]
     return Counts(
         shots=len(shots),
         captured=outcomes[CAPTURED],
@@ -224,9 +214,9 @@ def _counts(measurement: Measurement) -> Counts:
         doubled_edges=sum(mark.found > 1 for mark in marks),
         clipped_edges=sum(mark.clipped for mark in marks),
         missing_edges=sum(
-            name not in shot.marks
+            name not in shot.edges
             for shot in shots
-            if shot.outcome != REFUSED and shot.marks
+            if shot.outcome != REFUSED and shot.edges
             for name in measurement.nodes
         ),
         reasons=counted(shot.reason for shot in shots if shot.outcome != CAPTURED),

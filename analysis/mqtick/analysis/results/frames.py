@@ -6,39 +6,36 @@ Positive is late, everywhere. Shots that were missed have their row, with NaN fo
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mqtick.analysis.runs.shot import CAPTURED
-from mqtick.analysis.signals.units import FS_PER_US, NS_PER_S, NS_PER_US
+from mqtick.analysis.measurement import Measurement, Shot, TimeErrors
+from mqtick.recording.shot import CAPTURED
+from mqtick.recording.units import FS_PER_US, NS_PER_S, NS_PER_US, Floats
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mqtick.analysis.measurement import Measurement, Shot
-
 __all__ = ["clock_frame", "edges_frame", "latency_frame", "pairs_frame", "skew_frame"]
+
+_EDGE_COLUMNS = (
+    *("shot", "subscribers", "node", "instant_us", "uncertainty_us", "direction"),
+    *("found", "clipped", "quality", "samples_in_rise"),
+)
 
 
 def skew_frame(measurement: Measurement) -> pd.DataFrame:
     """Return one row a shot: `skew_us` is the last subscriber's edge minus the first one's."""
-    shots = measurement.shots
-    return _quantity(
-        "skew_us", shots, [s.skew_fs for s in shots], measurement.first, measurement.last
-    )
+    values = [shot.skew_fs for shot in measurement.shots]
+    return _quantity("skew_us", values, measurement, measurement.first, measurement.last)
 
 
 def latency_frame(measurement: Measurement) -> pd.DataFrame:
     """Return one row a shot: `latency_us` is the first subscriber's edge minus the publisher's."""
-    shots = measurement.shots
-    return _quantity(
-        "latency_us",
-        shots,
-        [s.latency_fs for s in shots],
-        measurement.reference,
-        measurement.first,
-    )
+    values = [shot.latency_fs for shot in measurement.shots]
+    return _quantity("latency_us", values, measurement, measurement.reference, measurement.first)
 
 
 def clock_frame(measurement: Measurement) -> pd.DataFrame:
@@ -48,32 +45,17 @@ def clock_frame(measurement: Measurement) -> pd.DataFrame:
     `upper_us` are the interval that was stated for it, NaN where none was; `seconds` counts from
     the clock's first value.
     """
-    import pandas as pd  # noqa: PLC0415 - a second that only notebooks need
-
-    frames = [
-        pd.DataFrame(
-            {
-                "node": each.name,
-                "started": _instants(
-                    [
-                        None
-                        if each.started_ns is None
-                        else each.started_ns + round(float(second) * NS_PER_S)
-                        for second in each.seconds
-                    ]
-                ),
-                "seconds": each.seconds,
-                "time_error_us": each.error_ns / NS_PER_US,
-                "lower_us": np.nan if each.lower_ns is None else each.lower_ns / NS_PER_US,
-                "upper_us": np.nan if each.upper_ns is None else each.upper_ns / NS_PER_US,
-            }
-        )
-        for each in measurement.time_errors
-    ]
-    if frames:
-        return pd.concat(frames, ignore_index=True)
-    columns = ("node", "started", "seconds", "time_error_us", "lower_us", "upper_us")
-    return pd.DataFrame({name: [] for name in columns})
+    clocks = measurement.time_errors
+    return _table(
+        {
+            "node": [each.name for each in clocks for _ in each.seconds],
+            "started": _instants([instant for each in clocks for instant in _instants_ns(each)]),
+            "seconds": _joined([each.seconds for each in clocks]),
+            "time_error_us": _joined([each.error_ns for each in clocks]) / NS_PER_US,
+            "lower_us": _joined([_bound_ns(each, each.lower_ns) for each in clocks]) / NS_PER_US,
+            "upper_us": _joined([_bound_ns(each, each.upper_ns) for each in clocks]) / NS_PER_US,
+        }
+    )
 
 
 def edges_frame(measurement: Measurement) -> pd.DataFrame:
@@ -81,8 +63,6 @@ def edges_frame(measurement: Measurement) -> pd.DataFrame:
 
     Edges of missed shots are included, if there are any.
     """
-    import pandas as pd  # noqa: PLC0415
-
     rows = [
         (
             shot.number,
@@ -97,46 +77,44 @@ def edges_frame(measurement: Measurement) -> pd.DataFrame:
             mark.samples_in_rise,
         )
         for shot in measurement.shots
-        for node, mark in shot.marks.items()
+        for node, mark in shot.edges.items()
     ]
-    columns = [
-        *("shot", "subscribers", "node", "instant_us", "uncertainty_us", "direction"),
-        *("found", "clipped", "quality", "samples_in_rise"),
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    return _table(rows, columns=list(_EDGE_COLUMNS))
 
 
 def pairs_frame(measurement: Measurement) -> pd.DataFrame:
     """Return one row a shot and one column a pair: `B-A_us` is B's edge minus A's."""
-    import pandas as pd  # noqa: PLC0415
-
-    table: dict[str, Any] = _head(measurement.shots)
+    table = _head(measurement.shots)
     for before, after in itertools.combinations(measurement.nodes, 2):
         table[f"{after}-{before}_us"] = [
-            (shot.marks[after].instant_fs - shot.marks[before].instant_fs) / FS_PER_US
-            if shot.outcome == CAPTURED and before in shot.marks and after in shot.marks
+            (shot.edges[after].instant_fs - shot.edges[before].instant_fs) / FS_PER_US
+            if shot.outcome == CAPTURED and before in shot.edges and after in shot.edges
             else np.nan
             for shot in measurement.shots
         ]
-    return pd.DataFrame(table)
+    return _table(table)
+
+
+def _table(data: Any, **options: Any) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415 - a second that only notebooks need
+
+    return pd.DataFrame(data, **options)
 
 
 def _quantity(
-    name: str, shots: list[Shot], values_fs: list[int | None], before: str, after: str
+    name: str, values_fs: list[int | None], measurement: Measurement, before: str, after: str
 ) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415
-
-    values = [np.nan if value is None else value / FS_PER_US for value in values_fs]
+    shots = measurement.shots
     uncertain = [
-        (shot.marks[before].uncertainty_fs + shot.marks[after].uncertainty_fs) / FS_PER_US
-        if value is not None and before in shot.marks and after in shot.marks
+        (shot.edges[before].uncertainty_fs + shot.edges[after].uncertainty_fs) / FS_PER_US
+        if value is not None and before in shot.edges and after in shot.edges
         else np.nan
         for shot, value in zip(shots, values_fs, strict=True)
     ]
-    return pd.DataFrame(
+    return _table(
         {
             **_head(shots),
-            name: values,
+            name: [np.nan if value is None else value / FS_PER_US for value in values_fs],
             "uncertainty_us": uncertain,
             "reason": [shot.reason for shot in shots],
             "source": [shot.source for shot in shots],
@@ -151,6 +129,21 @@ def _head(shots: list[Shot]) -> dict[str, Any]:
         "outcome": [shot.outcome for shot in shots],
         "started": _instants([shot.started_ns for shot in shots]),
     }
+
+
+def _instants_ns(errors: TimeErrors) -> list[int | None]:
+    begun_ns = errors.started_ns
+    if begun_ns is None:
+        return [None] * errors.seconds.size
+    return [begun_ns + round(float(second) * NS_PER_S) for second in errors.seconds]
+
+
+def _bound_ns(errors: TimeErrors, bound_ns: Floats | None) -> Floats:
+    return np.full(errors.seconds.size, np.nan) if bound_ns is None else bound_ns
+
+
+def _joined(parts: Sequence[Floats]) -> Floats:
+    return np.concatenate([np.zeros(0), *parts])
 
 
 def _instants(instants_ns: list[int | None]) -> pd.Series[Any]:

@@ -8,10 +8,10 @@ import numpy as np
 
 from mqtick.analysis.measurement import CAPTURED, Measurement
 from mqtick.analysis.results.result import Pairs
+from mqtick.recording.units import FS_PER_US
 
 __all__ = ["pairs_of"]
 
-_FS_PER_US: Final = 1e9
 _LEAST: Final = 3
 _MOST_FS: Final = 1 << 63
 
@@ -21,7 +21,7 @@ def pairs_of(measurement: Measurement) -> Pairs | None:
 
     Nodes are in the measurement's order; those that share no shot with another are left out.
     """
-    shots = [shot.marks for shot in measurement.shots if shot.outcome == CAPTURED]
+    shots = [shot.edges for shot in measurement.shots if shot.outcome == CAPTURED]
     shots = [marks for marks in shots if len(marks) > 1]
     names = list(dict.fromkeys((*measurement.nodes, *(name for each in shots for name in each))))
     shared = {name for marks in shots for name in marks}
@@ -36,7 +36,7 @@ def pairs_of(measurement: Measurement) -> Pairs | None:
             # Differences first: an instant may have more digits than a float.
             distance_fs = mark.instant_fs - origin_fs
             if abs(distance_fs) < _MOST_FS:
-                instants[place[name], column] = distance_fs / _FS_PER_US
+                instants[place[name], column] = distance_fs / FS_PER_US
     median = np.full((len(names), len(names)), np.nan)
     counts = np.zeros((len(names), len(names)), np.int64)
     for index, own in enumerate(instants):

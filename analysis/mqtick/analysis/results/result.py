@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.measurement import Measurement
-from mqtick.analysis.results.published import Published
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.estimate import Distribution
 from mqtick.analysis.statistics.growth import Line
 from mqtick.analysis.statistics.limit import Verdict
+from mqtick.recording.published import Published
+from mqtick.recording.units import Floats
 
 __all__ = ["Counts", "Pairs", "QuantityResult", "Result", "Row"]
 
@@ -86,9 +87,9 @@ class QuantityResult:
     growth: Line | None
     drift: Drift | None
     uncertainty_us: float
-    values_us: npt.NDArray[np.float64]
+    values_us: Floats
     subscribers: npt.NDArray[np.int64]
-    seconds: npt.NDArray[np.float64]
+    seconds: Floats
     numbers: npt.NDArray[np.int64]
 
     @property
@@ -105,7 +106,7 @@ class Pairs:
     """
 
     nodes: tuple[str, ...]
-    median_us: npt.NDArray[np.float64]
+    median_us: Floats
     n: npt.NDArray[np.int64]
 
 

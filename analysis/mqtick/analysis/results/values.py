@@ -20,14 +20,10 @@ from mqtick.analysis.measurement import (
     Shot,
     TimeErrors,
 )
+from mqtick.recording.units import FS_PER_US, NS_PER_S, NS_PER_US, Floats
 
 __all__ = ["Values", "values_of"]
 
-Floats = npt.NDArray[np.float64]
-
-_FS_PER_US: Final = 1e9
-_NS_PER_US: Final = 1e3
-_NS_PER_S: Final = 1e9
 _PER_PPM: Final = 1e-6
 _MOST: Final = 1 << 63
 """No edge is that many fs (two and a half hours) away, and no instant that many ns after 1970."""
@@ -62,6 +58,11 @@ class Values:
     uncertainty_us: float
 
     @property
+    def numbers_of_subscribers(self) -> list[int]:
+        """Return the different N, ascending: of values and of shots without one."""
+        return sorted({*self.subscribers.tolist(), *(+self.without)})
+
+    @property
     def off_us(self) -> Floats:
         """Return how far each value may be off at the most, either way."""
         low, high = self.within_us
@@ -92,7 +93,7 @@ def _from_shots(measurement: Measurement, quantity: str, node: str) -> Values:
             without.append(shot)
         else:
             found.append((shot, value_fs))
-    values = np.array([value_fs for _, value_fs in found], np.float64) / _FS_PER_US
+    values = np.array([value_fs for _, value_fs in found], np.float64) / FS_PER_US
     ends = {
         LATENCY: (measurement.reference, measurement.first),
         SKEW: (measurement.first, measurement.last),
@@ -129,31 +130,30 @@ def _seconds(started_ns: list[int | None]) -> Floats:
     whole = np.array([each if fine else 0 for each, fine in zip(started_ns, known, strict=True)])
     seconds = np.full(whole.size, np.nan)
     if any(known):
-        seconds[known] = (whole[known] - whole[known].min()) / _NS_PER_S
+        seconds[known] = (whole[known] - whole[known].min()) / NS_PER_S
     return seconds
 
 
 def _edges_us(measurement: Measurement, shots: list[Shot], ends: tuple[str, str]) -> Floats:
     """Both edges' uncertainty in each shot, and the channels' deskew."""
-    pairs = [[shot.marks.get(name) for name in ends] for shot in shots]
+    pairs = [[shot.edges.get(name) for name in ends] for shot in shots]
     edges = [sum(mark.uncertainty_fs for mark in pair if mark is not None) for pair in pairs]
-    return (np.array(edges, np.float64) + measurement.channel_uncertainty_fs) / _FS_PER_US
+    return (np.array(edges, np.float64) + measurement.channel_uncertainty_fs) / FS_PER_US
 
 
 def _spans_us(shots: list[Shot], ends: tuple[str, str]) -> Floats:
     """How far both edges are from the triggers, together, in each shot."""
-    marks = [[shot.marks[name] for name in ends if name in shot.marks] for shot in shots]
+    marks = [[shot.edges[name] for name in ends if name in shot.edges] for shot in shots]
     spans = [sum(min(abs(mark.instant_fs), _MOST) for mark in pair) for pair in marks]
-    return np.array(spans, np.float64) / _FS_PER_US
+    return np.array(spans, np.float64) / FS_PER_US
 
 
 def _from_log(errors: TimeErrors) -> Values:
     """A clock of which there are samples and no edges; each is uncertain within its interval."""
-    known = np.isfinite(errors.error_ns)
-    values = errors.error_ns[known] / _NS_PER_US
+    values = errors.error_ns / NS_PER_US
     bounds = []
     for bound_ns, nothing in ((errors.lower_ns, -np.inf), (errors.upper_ns, np.inf)):
-        stated = np.full(values.size, nothing) if bound_ns is None else bound_ns[known] / _NS_PER_US
+        stated = np.full(values.size, nothing) if bound_ns is None else bound_ns / NS_PER_US
         bounds.append(np.where(np.isnan(stated), nothing, stated))
     off = np.maximum(values - bounds[0], bounds[1] - values)
     return Values(
@@ -161,10 +161,10 @@ def _from_log(errors: TimeErrors) -> Values:
         errors.name,
         values,
         np.zeros(values.size, np.int64),
-        errors.seconds[known] - float(errors.seconds[known][:1].sum()),
+        errors.seconds - errors.seconds[0],
         np.arange(1, values.size + 1),
         (bounds[0], bounds[1]),
-        Counter({0: int(errors.error_ns.size - values.size)}),
+        Counter(),
         (),
-        float(np.median(off)) if off.size else 0.0,
+        float(np.median(off)),
     )

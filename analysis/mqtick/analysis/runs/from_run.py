@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,27 +17,25 @@ from mqtick.analysis.measurement import (
     REFUSED,
     SKEW,
     Example,
-    Mark,
     Measurement,
-    Shot,
     TimeErrors,
 )
+from mqtick.analysis.overlay import thinned
 from mqtick.analysis.results.typical import typical
-from mqtick.analysis.runs.choose import Finding, judge
-from mqtick.analysis.runs.layout import Layout, LayoutError, layout_of
 from mqtick.analysis.runs.missing import missing_note
 from mqtick.analysis.runs.processes import worked_on
 from mqtick.analysis.runs.provenance import provenance_of
-from mqtick.analysis.runs.run_folder import Run, shot_path
-from mqtick.analysis.runs.shot import (
+from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.layout import Layout, LayoutError, layout_of
+from mqtick.recording.run_folder import Run, shot_path
+from mqtick.recording.said import first_of_each
+from mqtick.recording.shot import (
     DamagedShotError,
-    ShotMeta,
+    Shot,
     expanded_octets,
-    read_shot,
     read_waveforms,
+    read_whole_shot,
 )
-from mqtick.analysis.signals.overlay import thinned
-from mqtick.analysis.signals.said import first_of_each
 
 __all__ = ["measurement_from_run"]
 
@@ -50,11 +48,13 @@ _WORTH_A_PROCESS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A shot without its waveforms; `finding` is None where there were none to judge."""
+    """A shot without its waveforms, as the bench kept it, and as it is judged again.
 
-    path: Path
-    meta: ShotMeta | None
-    finding: Finding | None
+    `again` is None where there were no waveforms to judge; `kept` is None where it is damaged.
+    """
+
+    kept: Shot | None
+    again: Shot | None = None
     damage: str = ""
 
 
@@ -90,28 +90,28 @@ def measurement_from_run(
     )
     tally: Counter[str] = Counter()
     outliers: dict[str, list[str]] = {}
-    sources: dict[int, Path] = {}
+    drawable: list[Shot] = []
     for done, judged in enumerate(_all_judged(paths, layout, processes), start=1):
         if progress is not None:
             progress(done, len(paths))
-        if judged.meta is None:
+        if judged.kept is None:
             measurement.damaged.append(judged.damage)
             continue
-        shot = _shot(judged, judged.meta, measurement.nodes, tally)
-        measurement.simulated = measurement.simulated or judged.meta.simulated
+        shot = _shot(judged.kept, judged.again, measurement.nodes, tally)
+        measurement.simulated = measurement.simulated or shot.simulated
         measurement.shots.append(shot)
-        if judged.finding is not None:
-            sources[shot.number] = judged.path
-            for name, far in judged.finding.outliers.items():
-                outliers.setdefault(name, []).append(f"Shot {shot.number}, {name}: {far}")
+        if judged.again is not None:
+            drawable.append(shot)
+        for name, far in shot.outliers.items():
+            outliers.setdefault(name, []).append(f"Shot {shot.number}, {name}: {far}")
     _say(measurement, tally)
     measurement.notes += first_of_each(outliers, "shots")
     if missing := missing_note(run.record, paths):
         measurement.notes.append(missing)
     measurement.time_errors = _time_errors(measurement)
-    drawn = typical([shot for shot in measurement.shots if shot.number in sources])
+    drawn = typical(drawable)
     if drawn is not None and layout is not None:
-        measurement.example = _example(sources[drawn.number], layout, drawn)
+        measurement.example = _example(layout, drawn)
     return measurement
 
 
@@ -145,63 +145,38 @@ def _all_judged(paths: list[Path], layout: Layout | None, processes: int) -> Ite
 def _judged(layout: Layout | None, path: Path) -> _Judged:
     """Read one shot and find its edges."""
     try:
-        meta, waveforms = read_shot(path)
+        kept, waveforms = read_whole_shot(path)
     except DamagedShotError as error:
-        return _Judged(path, None, None, str(error))
-    if path.name != shot_path(path, meta.number).name:
-        damage = f"{path} says that it is shot {meta.number}; it is left out."
-        return _Judged(path, None, None, damage)
-    if layout is None or meta.outcome == REFUSED or not waveforms:
-        return _Judged(path, meta, None)
-    return _Judged(path, meta, judge(layout, waveforms))
+        return _Judged(None, damage=str(error))
+    if path.name != shot_path(path, kept.number).name:
+        return _Judged(None, damage=f"{path} says that it is shot {kept.number}; it is left out.")
+    if layout is None or kept.outcome == REFUSED or not waveforms:
+        return _Judged(kept)
+    return _Judged(kept, judge(layout, look_at_all(layout, waveforms), known=kept)[0])
 
 
-def _shot(judged: _Judged, meta: ShotMeta, nodes: tuple[str, ...], tally: Counter[str]) -> Shot:
-    finding = judged.finding
-    if finding is None:
-        tally["without waveforms"] += meta.outcome == CAPTURED
-        marks = {
-            name: Mark(instant_fs, True, found=max(meta.edges_found.get(name, 1), 1))
-            for name, instant_fs in meta.edges_fs.items()
-        }
-        return Shot(
-            meta.number,
-            meta.subscribers,
-            meta.outcome,
-            meta.reason,
-            meta.started_ns or None,
-            {name: mark for name, mark in marks.items() if not nodes or name in nodes},
-            meta.latency_fs,
-            meta.skew_fs,
-            meta.clock_fs,
-            str(judged.path),
-        )
-    outcome = MISSED if finding.reason else CAPTURED
-    tally[f"{meta.outcome} to {outcome}"] += 1
-    tally["differing"] += outcome == meta.outcome == CAPTURED and _differs(meta, finding)
-    return Shot(
-        meta.number,
-        meta.subscribers,
-        outcome,
+def _shot(kept: Shot, again: Shot | None, nodes: tuple[str, ...], tally: Counter[str]) -> Shot:
+    """Return what counts: what a shot shows when judged again, with what the bench knew of it."""
+    if again is None:
+        tally["without waveforms"] += kept.outcome == CAPTURED
+        judged = kept
+    else:
+        tally[f"{kept.outcome} to {again.outcome}"] += 1
+        tally["differing"] += again.outcome == kept.outcome == CAPTURED and _differs(kept, again)
         # what the bench said knows more: what the nodes did meanwhile
-        (meta.reason or finding.reason) if finding.reason else "",
-        meta.started_ns or None,
-        {name: mark for name, mark in finding.marks.items() if name in nodes},
-        finding.latency_fs,
-        finding.skew_fs,
-        finding.clock_fs,
-        str(judged.path),
-    )
+        judged = replace(again, reason=again.reason and (kept.reason or again.reason))
+    named = {name: edge for name, edge in judged.edges.items() if not nodes or name in nodes}
+    return replace(judged, edges=named)
 
 
-def _differs(meta: ShotMeta, finding: Finding) -> bool:
+def _differs(kept: Shot, again: Shot) -> bool:
     """Whether an edge is further from the stored one than its uncertainty."""
-    if set(meta.edges_fs) != set(finding.marks):
+    if set(kept.edges) != set(again.edges):
         return True
-    triggered_fs = max((mark.uncertainty_fs for mark in finding.marks.values()), default=0)
+    triggered_fs = max((edge.uncertainty_fs for edge in again.edges.values()), default=0)
     return any(
-        abs(mark.instant_fs - meta.edges_fs[name]) > mark.uncertainty_fs + triggered_fs
-        for name, mark in finding.marks.items()
+        abs(edge.instant_fs - kept.edges[name].instant_fs) > edge.uncertainty_fs + triggered_fs
+        for name, edge in again.edges.items()
     )
 
 
@@ -245,19 +220,15 @@ def _time_errors(measurement: Measurement) -> list[TimeErrors]:
     return time_errors_of(measurement.nodes, shots, seconds, begin_ns)
 
 
-def _example(path: Path, layout: Layout, shot: Shot) -> Example | None:
+def _example(layout: Layout, shot: Shot) -> Example | None:
     try:
-        waveforms = read_waveforms(path)
+        waveforms = read_waveforms(Path(shot.source))
     except DamagedShotError:
         return None
-    finding = judge(layout, waveforms)
-    traces = {
-        name: thinned(
-            waveforms[name],
-            [mark.instant_fs + finding.origins_fs[name]],
-            finding.origins_fs[name],
-        )
-        for name, mark in finding.marks.items()
-        if name in shot.marks
-    }
-    return Example(shot.number, traces, shot.marks)
+    traces = {}
+    origins_fs = dict(zip(layout.triggers, shot.origins_fs, strict=True))
+    for name, edge in shot.edges.items():
+        channel = layout.channels[name]
+        moved_fs = origins_fs[channel.instrument] + channel.cable_delay_fs
+        traces[name] = thinned(waveforms[name], [edge.instant_fs + moved_fs], moved_fs)
+    return Example(shot.number, traces, shot.edges)

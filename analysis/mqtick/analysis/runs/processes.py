@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Final, TypeVar
 
-from mqtick.analysis.runs.run_folder import RunFolderError
+from mqtick.recording.run_folder import RunFolderError
 
 __all__ = ["worked_on"]
 

@@ -10,17 +10,15 @@ the autocorrelation time; the bootstrap gives the shape, because few long blocks
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from mqtick.analysis.statistics.estimate import Bounded
 from mqtick.analysis.statistics.exact import student_quantile
+from mqtick.recording.units import Floats
 
-__all__ = ["Studentised", "order_statistic", "studentise"]
-
-Floats = npt.NDArray[np.float64]
+__all__ = ["LEAST", "resampled_bound", "studentise"]
 
 REPLICATES: Final = 2000
 _SEED: Final = 1451
@@ -33,37 +31,14 @@ _LEAST_SPREAD: Final = 0.2
 """Resamples that hold one value over and over have no spread: they get this share of it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Studentised:
-    """The mean of values, its standard error, and what resamples do.
-
-    Attributes:
-        mean, error: in the unit of the values.
-        replicates: sorted distances of the resamples' means in their own standard errors; empty
-            with fewer than LEAST values.
-        degrees: of freedom, where Student's distribution is used instead.
-    """
-
-    mean: float
-    error: float
-    replicates: Floats
-    degrees: float
-
-    def bound(self, probability: float) -> float:
-        """Return what the true mean is below with this probability."""
-        if not self.replicates.size:
-            return self.mean + student_quantile(probability, self.degrees) * self.error
-        return self.mean - order_statistic(self.replicates, 1 - probability) * self.error
-
-
-def studentise(values: Floats, time: float) -> Studentised:
-    """Resample at least two values in time order, of autocorrelation time `time`."""
+def studentise(values: Floats, time: float) -> Bounded:
+    """Return the mean of at least two values in time order, of autocorrelation time `time`."""
     n = values.size
     mean, deviation = float(values.mean()), float(values.std(ddof=1))
     error = deviation * math.sqrt(time / n)
-    degrees = max(n / time, 2.0) - 1
     if n < LEAST or deviation == 0:
-        return Studentised(mean, error, np.zeros(1 if n >= LEAST else 0), degrees)
+        degrees = max(n / time, 2.0) - 1
+        return Bounded(mean, lambda below: mean + student_quantile(below, degrees) * error)
     scaled = (values - mean) / deviation
     length = _block_length(n, time)
     blocks = max(2, round(n / length))
@@ -74,7 +49,7 @@ def studentise(values: Floats, time: float) -> Studentised:
     first, second = (each[starts].sum(axis=1) / drawn for each in (sums, squares))
     variance = np.maximum(second - first**2, _LEAST_SPREAD**2)
     replicates = first * np.sqrt((drawn - 1) / variance) / _inflation(scaled, sums, length)
-    return Studentised(mean, error, np.sort(replicates), degrees)
+    return Bounded(mean, lambda below: mean - resampled_bound(replicates, 1 - below) * error)
 
 
 def _block_length(n: int, time: float) -> int:
@@ -98,10 +73,6 @@ def _inflation(values: Floats, sums: Floats, length: int) -> float:
     return math.sqrt(float(sums.var()) / (length * float(values.var()) or 1.0)) or 1.0
 
 
-def order_statistic(ordered: Floats, probability: float) -> float:
-    """Of sorted replicates, one whose rank makes the bound at least as likely as it says."""
-    rank = probability * (ordered.size + 1) - 1
-    low = min(max(math.floor(rank), 0), ordered.size - 1)
-    high = min(low + 1, ordered.size - 1)
-    share = min(max(rank - low, 0.0), 1.0)
-    return float(ordered[low] + share * (ordered[high] - ordered[low]))
+def resampled_bound(replicates: Floats, probability: float) -> float:
+    """Return a bound of the rank that makes it at least as likely as it says."""
+    return float(np.quantile(replicates, probability, method="weibull"))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from mqtick.recording.units import Floats
 
 __all__ = ["autocorrelation_time", "effective_number"]
-
-Floats = npt.NDArray[np.float64]
 
 _WINDOW: Final = 5.0
 """The sum stops at the first lag that is this many times the time summed up to it."""

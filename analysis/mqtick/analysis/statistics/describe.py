@@ -6,34 +6,31 @@ import dataclasses
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from mqtick.analysis.statistics.bootstrap import studentise
 from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.exact import rank_above, rank_below
-from mqtick.analysis.statistics.spread import Spread
+from mqtick.analysis.statistics.spread import spread
+from mqtick.recording.units import Floats
 
-__all__ = ["describe", "describe_absolute", "finite"]
-
-Floats = npt.NDArray[np.float64]
+__all__ = ["describe", "describe_absolute"]
 
 QUANTILES: Final = {"p5": 0.05, "median": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def describe(
-    values_us: npt.ArrayLike, confidence: float = 0.95, time: float | None = None
+    values: Floats, confidence: float = 0.95, time: float | None = None
 ) -> Distribution | None:
     """Estimate a distribution; None without values.
 
-    `values_us` are in the order in which they were taken; those that are not numbers are left out.
+    `values` are, in us and in the order in which they were taken, each a number.
     `time` is their autocorrelation time where it is known better than from themselves. Intervals
     are two-sided with equal tails. Mean: studentised block bootstrap. Deviation: Bonett's.
     Quantiles: order statistics with the exact binomial chance; where no value bounds a quantile, as
     with p99 of 20 values, that end is None: it is unknown. One value has no interval.
     docs/statistics.md has the coverage found.
     """
-    values = finite(values_us)
     n = values.size
     if n == 0:
         return None
@@ -50,47 +47,23 @@ def describe(
     return Distribution(
         n=n,
         effective_n=effective,
-        mean=_mean(values, time, tail),
-        deviation=_deviation(values, time, tail),
-        median=found["median"],
-        p5=found["p5"],
-        p95=found["p95"],
-        p99=found["p99"],
+        mean=Estimate(float(values[0])) if n < 2 else studentise(values, time).within(tail),
+        deviation=None if n < 2 else spread(values, time).within(tail),
+        **found,
         least=float(ordered[0]),
         most=float(ordered[-1]),
     )
 
 
 def describe_absolute(
-    values_us: npt.ArrayLike, confidence: float = 0.95, time: float | None = None
+    values: Floats, confidence: float = 0.95, time: float | None = None
 ) -> Distribution | None:
     """Estimate the distribution of the absolute values, whose mean is not below 0."""
-    found = describe(np.abs(finite(values_us)), confidence, time)
+    found = describe(np.abs(values), confidence, time)
     if found is None or found.mean.low is None:
         return found
     mean = dataclasses.replace(found.mean, low=max(found.mean.low, 0.0))
     return dataclasses.replace(found, mean=mean)
-
-
-def finite(values: npt.ArrayLike) -> Floats:
-    """Return the values that are numbers, in their order."""
-    array = np.asarray(values, np.float64).ravel()
-    known = np.isfinite(array)
-    return array if known.all() else array[known]
-
-
-def _mean(values: Floats, time: float, tail: float) -> Estimate:
-    if values.size < 2:
-        return Estimate(float(values[0]))
-    found = studentise(values, time)
-    return Estimate(found.mean, found.bound(tail), found.bound(1 - tail))
-
-
-def _deviation(values: Floats, time: float, tail: float) -> Estimate | None:
-    if values.size < 2:
-        return None
-    found = Spread.of(values, time)
-    return Estimate(found.deviation, found.bound(tail), found.bound(1 - tail))
 
 
 def _quantile(

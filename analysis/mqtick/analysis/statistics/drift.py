@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from mqtick.analysis.statistics.dependence import autocorrelation_time
 from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.exact import student_quantile
 from mqtick.analysis.statistics.huber import TUNING, huber_line, scale_of
+from mqtick.recording.units import Floats
 
 __all__ = ["Drift", "fit_drift"]
-
-Floats = npt.NDArray[np.float64]
 
 _LEAST: Final = 10
 """With fewer values, a line over time says nothing."""
@@ -38,19 +36,17 @@ class Drift:
     significant: bool
 
 
-def fit_drift(
-    seconds: npt.ArrayLike, values_us: npt.ArrayLike, confidence: float = 0.95
-) -> Drift | None:
+def fit_drift(seconds: Floats, values: Floats, confidence: float = 0.95) -> Drift | None:
     """Fit a robust line over time; None with fewer than 10 values that have different instants.
 
-    Huber's M-estimator from a resistant start (medians of the first and the last third). The
-    interval is Student's with the slope's sandwich variance (Huber, 1967) times the residuals'
+    `seconds` is NaN where an instant is not known: that value is left out. The line is Huber's
+    M-estimator from a resistant start (medians of the first and the last third). The interval
+    is Student's with the slope's sandwich variance (Huber, 1967) times the residuals'
     autocorrelation time, with as many degrees of freedom as the values are worth less 2: values
     that wander together show a drift only where it is beyond their wandering.
     """
-    when, values = np.asarray(seconds, np.float64), np.asarray(values_us, np.float64)
-    known = np.isfinite(when) & np.isfinite(values)
-    when, values = when[known], values[known]
+    known = np.isfinite(seconds)
+    when, values = seconds[known], values[known]
     if when.size < _LEAST:
         return None
     order = np.argsort(when, kind="stable")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Distribution", "Estimate"]
+__all__ = ["Bounded", "Distribution", "Estimate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,21 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A statistic of values; `bound(p)` is what the true one is below with probability p.
+
+    None where nothing says.
+    """
+
+    value: float
+    bound: Callable[[float], float | None]
+
+    def within(self, tail: float) -> Estimate:
+        """Return it with its interval, either end of which may be wrong with this probability."""
+        return Estimate(self.value, self.bound(tail), self.bound(1 - tail))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,89 +1,33 @@
-"""Exact distributions, without scipy: beta, binomial and Student's t.
+"""Exact bounds of shares, ranks and numbers of shots: beta, binomial and Student's t.
 
-Everything is built on the regularised incomplete beta function, by its continued fraction
-(DLMF 8.17.22, evaluated after Lentz). Arguments may be fractions, because an effective number of
-values is one.
+Arguments may be fractions, because an effective number of values is one.
 """
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from typing import Final
 
+import scipy  # scipy.special, which takes a third of a second, is imported by its first use
+
 __all__ = [
-    "beta_quantile",
-    "beta_share",
+    "MOST_SHOTS",
     "rank_above",
     "rank_below",
     "share_at_least",
     "share_at_most",
     "shots_to_tell",
+    "shots_with",
     "student_quantile",
 ]
 
-_STEPS: Final = 200_000
-_EXACT: Final = 1e-15
-_TINY: Final = 1e-300
-_HALVINGS: Final = 60
 MOST_SHOTS: Final = 10_000_000
 """Beyond this many, nobody waits for a proof."""
 
 
-def beta_share(a: float, b: float, x: float) -> float:
-    """Return the share of a beta distribution (a, b > 0) below x: 0 to 1.
-
-    For whole k and n, `beta_share(k, n - k + 1, p)` is the chance that of n tries, each with
-    chance p, at least k succeed.
-    """
-    if x <= 0:
-        return 0.0
-    if x >= 1:
-        return 1.0
-    if x > (a + 1) / (a + b + 2):
-        return 1 - beta_share(b, a, 1 - x)
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front += a * math.log(x) + b * math.log1p(-x)
-    return math.exp(front) / (a * _fraction(a, b, x))
-
-
-def _fraction(a: float, b: float, x: float) -> float:
-    value, c, d = 1.0, 1.0, 0.0
-    for step in range(1, _STEPS):
-        m = step // 2
-        if step % 2:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / _not_zero(1 + term * d)
-        c = _not_zero(1 + term / c)
-        value *= c * d
-        if abs(c * d - 1) < _EXACT:
-            break
-    return value
-
-
-def _not_zero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
-
-
-def beta_quantile(a: float, b: float, share: float) -> float:
-    """Return the x below which `share` of a beta distribution lies."""
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if beta_share(a, b, middle) < share:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
 def student_quantile(probability: float, degrees: float) -> float:
     """Return the quantile of Student's t distribution with that many degrees of freedom (> 0)."""
-    if probability < 0.5:
-        return -student_quantile(1 - probability, degrees)
-    share = beta_quantile(0.5, degrees / 2, 2 * probability - 1)
-    return math.sqrt(degrees * share / (1 - share))
+    return float(scipy.special.stdtrit(degrees, probability))
 
 
 def share_at_most(beyond: float, n: float, confidence: float) -> float:
@@ -91,12 +35,16 @@ def share_at_most(beyond: float, n: float, confidence: float) -> float:
 
     Clopper and Pearson's upper bound (Biometrika 26, 1934), one-sided.
     """
-    return 1.0 if beyond >= n else beta_quantile(beyond + 1, n - beyond, confidence)
+    if beyond >= n:
+        return 1.0
+    return float(scipy.special.betaincinv(beyond + 1, n - beyond, confidence))
 
 
 def share_at_least(beyond: float, n: float, confidence: float) -> float:
     """Return the share that is reached with `confidence`, where `beyond` of n were seen."""
-    return 0.0 if beyond <= 0 else beta_quantile(beyond, n - beyond + 1, 1 - confidence)
+    if beyond <= 0:
+        return 0.0
+    return float(scipy.special.betaincinv(beyond, n - beyond + 1, 1 - confidence))
 
 
 def rank_above(n: int, effective_n: float, share: float, tail: float) -> int | None:
@@ -106,18 +54,14 @@ def rank_above(n: int, effective_n: float, share: float, tail: float) -> int | N
     more than `tail`. None where even the largest value does not bound it. Correlated
     values count as `effective_n`.
     """
-    weight = effective_n / n
-    if effective_n < 1 or beta_share(effective_n, 1, share) > tail:
+    if effective_n < 1:
         return None
-    low, high = 0, n
-    while high - low > 1:
-        middle = (low + high) // 2
-        seen = middle * weight
-        if beta_share(seen, effective_n - seen + 1, share) <= tail:
-            high = middle
-        else:
-            low = middle
-    return high
+
+    def bounds(rank: int) -> bool:
+        seen = rank * effective_n / n
+        return bool(scipy.special.betainc(seen, effective_n - seen + 1, share) <= tail)
+
+    return 1 + bisect_left(range(1, n), True, key=bounds) if bounds(n) else None
 
 
 def rank_below(n: int, effective_n: float, share: float, tail: float) -> int | None:
@@ -134,20 +78,21 @@ def shots_to_tell(allowed: float, seen: float, confidence: float) -> int | None:
     """
 
     def tells(n: int) -> bool:
-        beyond = seen * n
         if seen < allowed:
-            return beta_share(beyond + 1, n - beyond, allowed) >= confidence
-        return beta_share(beyond, n - beyond + 1, allowed) <= 1 - confidence
+            return share_at_most(seen * n, n, confidence) <= allowed
+        return seen > allowed and share_at_least(seen * n, n, confidence) >= allowed
 
-    if seen == allowed:
+    if not tells(MOST_SHOTS):
         return None
-    high = 1
-    while not tells(high):
-        high *= 2
-        if high > MOST_SHOTS:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tells(middle) else (middle, high)
-    return high
+    return 1 + bisect_left(range(1, MOST_SHOTS), True, key=tells)
+
+
+def shots_with(allowed: float, beyond: int, confidence: float) -> int:
+    """Return the least number of independent shots of which `beyond` may lie beyond a bound.
+
+    It proves with `confidence` that no more than the share `allowed` of all do.
+    """
+    numbers = range(beyond + 1, MOST_SHOTS)
+    return numbers[
+        bisect_left(numbers, True, key=lambda n: share_at_most(beyond, n, confidence) <= allowed)
+    ]

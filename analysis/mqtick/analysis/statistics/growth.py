@@ -10,14 +10,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.statistics.bootstrap import order_statistic
+from mqtick.analysis.statistics.bootstrap import resampled_bound
 from mqtick.analysis.statistics.dependence import autocorrelation_time
 from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.huber import huber_line, scale_of
+from mqtick.recording.units import Floats
 
 __all__ = ["Line", "fit_line", "time_within"]
 
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _SEED: Final = 1451
@@ -44,9 +44,7 @@ class Line:
     subscribers: tuple[int, ...]
 
 
-def fit_line(
-    subscribers: npt.ArrayLike, values_us: npt.ArrayLike, confidence: float = 0.95
-) -> Line | None:
+def fit_line(counts: Integers, values: Floats, confidence: float = 0.95) -> Line | None:
     """Fit value = a + b N; None with fewer than two different N.
 
     Huber's M-estimator: it starts from least squares through the medians of each N and keeps the
@@ -55,9 +53,6 @@ def fit_line(
     a single value, because nothing then says how much it varies. The line passes through the bulk
     of the values: of skewed ones that is below their mean.
     """
-    counts, values = np.asarray(subscribers, np.int64), np.asarray(values_us, np.float64)
-    known = np.isfinite(values)
-    counts, values = counts[known], values[known]
     different = [int(each) for each in np.unique(counts)]
     if len(different) < 2:
         return None
@@ -117,8 +112,7 @@ def _fit(different: Sequence[int], groups: Sequence[Floats]) -> tuple[Floats, Fl
 
 
 def _interval(value: float, many: Floats, widening: float, confidence: float) -> Estimate:
-    ordered = np.sort(many)
     tail = (1 - confidence) / 2
-    low = order_statistic(ordered, tail) - value
-    high = order_statistic(ordered, 1 - tail) - value
+    low = resampled_bound(many, tail) - value
+    high = resampled_bound(many, 1 - tail) - value
     return Estimate(value, value + min(low, 0.0) * widening, value + max(high, 0.0) * widening)

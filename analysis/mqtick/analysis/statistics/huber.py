@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from mqtick.recording.units import Floats
 
 __all__ = ["huber_line", "scale_of"]
-
-Floats = npt.NDArray[np.float64]
 
 TUNING: Final = 1.345
 """Residuals beyond this many scales weigh less; 95 % efficient for normal values (Huber, 1964)."""

@@ -35,7 +35,9 @@ class LimitError(ValueError):
     """A text that is not a limit; says why, and what is nearest to it."""
 
 
-_PUBLISHED: Final = "Yamamoto, Fukuhara, Nishi, IEEJ Transactions 17(2), 2022: target of the "
+_TARGET: Final = "Yamamoto, Fukuhara, Nishi, IEEJ Transactions 17(2), 2022: target of the "
+_SKEW: Final = _TARGET + "mean skew, twice the 26 us of IEEE C37.118.1"
+_LATENCY: Final = _TARGET + "mean latency"
 _C37: Final = (
     "IEEE C37.118.1-2011: total vector error of 1 %, by phase alone 0.01 rad at {} Hz (the number "
     "of the clause, 4.3, is from memory); that 99 % meet it is mqtick's choice"
@@ -49,27 +51,14 @@ _CLASSES_US: Final = (500_000.0, 100.0, 5.0, 1.5, 1.0, 0.5)
 PRESETS: Final[dict[str, tuple[Limit, ...]]] = {
     limit.name: (limit,)
     for limit in (
-        Limit(
-            "published-skew",
-            "skew",
-            "mean",
-            52.0,
-            _PUBLISHED + "mean skew, twice the 26 us of IEEE C37.118.1",
-        ),
-        Limit("published-latency", "latency", "mean", 300.0, _PUBLISHED + "mean latency"),
+        Limit("published-skew", "skew", "mean", 52.0, _SKEW),
+        Limit("published-latency", "latency", "mean", 300.0, _LATENCY),
         Limit("c37.118-60", "clock", "p99", 26.53, _C37.format(60), inclusive=True),
         Limit("c37.118-50", "clock", "p99", 31.83, _C37.format(50), inclusive=True),
         *(
-            Limit(
-                f"g8271-{number}",
-                "clock",
-                "max",
-                bound_us,
-                _G8271.format(number),
-                # Class 6 is written as "below 500 ns".
-                inclusive=number < 6,
-            )
-            for number, bound_us in enumerate(_CLASSES_US, 1)
+            # Class 6 is written as "below 500 ns".
+            Limit(f"g8271-{each}", "clock", "max", most_us, _G8271.format(each), each < 6)
+            for each, most_us in enumerate(_CLASSES_US, 1)
         ),
     )
 }

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqtick.analysis.statistics.exact import share_at_most, shots_to_tell, student_quantile
+from mqtick.analysis.statistics.exact import (
+    share_at_most,
+    shots_to_tell,
+    shots_with,
+    student_quantile,
+)
 
-__all__ = ["shots_with", "table"]
+__all__ = ["table"]
 
 _QUANTILES: Final = ((0.5, "median"), (0.1, "p90"), (0.05, "p95"), (0.01, "p99"), (0.001, "p99.9"))
 _CONFIDENCES: Final = (0.9, 0.95, 0.99)
 _BEYOND: Final = (1, 2, 5)
 _SHOTS: Final = (5, 10, 20, 50, 100, 300, 1000, 3000)
-
-
-def shots_with(allowed: float, beyond: int, confidence: float) -> int:
-    """Return the least number of independent shots of which `beyond` may lie beyond a bound.
-
-    It proves with `confidence` that no more than the share `allowed` of all do.
-    """
-    low, high = beyond, beyond + 1
-    while share_at_most(beyond, high, confidence) > allowed:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if share_at_most(beyond, middle, confidence) > allowed:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def table() -> str:

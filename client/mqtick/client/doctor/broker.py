@@ -6,67 +6,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from mqtick.client.disagreement import Disagreement
-from mqtick.client.doctor.client import check_refusals
+from mqtick.client.doctor.client import REMEDIES
 from mqtick.client.doctor.listen import Heard
 from mqtick.client.first_time import Trouble
 from mqtick.client.sample import Reason
-from mqtick.mqtt.session import what_helps
-from mqtick.service.check import Check, fail, ok, warn
+from mqtick.mqtt import checks
+from mqtick.service.check import Check, check_refusals, fail, ok, warn
 
 __all__ = [
     "check_agreement",
     "check_belief",
-    "check_broker",
     "check_exchanges",
     "check_statuses",
     "check_subscriptions",
     "check_times",
-    "check_version",
 ]
-
-
-def check_broker(heard: Heard) -> Check:
-    """Check that the broker took our connection, and kept it."""
-    if not heard.connected:
-        return fail("broker", heard.error, "a connection", what_helps(heard.error, heard.cause))
-    value = f"{heard.address} answered within {heard.connect_ns / 1e6:.0f} ms"
-    if heard.kernel_stamps:
-        return ok("broker", f"{value}, kernel timestamps")
-    remedy = "unix:// has none, and `timestamps` may say user; mqtt:// and mqtts:// have them"
-    return warn("broker", f"{value}, timestamps by the program", "kernel timestamps", remedy)
-
-
-def check_version(heard: Heard) -> Iterator[Check]:
-    """Check that the broker speaks the version of MQTT that was asked for."""
-    if heard.connected and heard.error_5:
-        yield warn(
-            "MQTT 5",
-            f"{heard.error_5}; MQTT 3.1.1 works",
-            "MQTT 5, or 3.1.1 in the settings",
-            'set mqtt_version = "3.1.1", which saves an attempt at each connection; everything '
-            "but draft-2021 works with it",
-        )
 
 
 def check_subscriptions(heard: Heard, format_: str) -> Check:
     """Check that the broker granted each subscription; `format_` is the setting."""
-    refused = sorted(topic for topic, granted in heard.granted.items() if not granted)
     precise = format_ == "precise" or (format_ == "auto" and bool(heard.servers))
-    needed = [topic for topic in refused if not (precise and topic in heard.foreign_topics)]
-    if needed:
-        return fail(
-            "subscriptions",
-            f"refused: {', '.join(needed)}",
-            "granted",
-            "the broker's access list: compare it with docs/protocol.md; nats-server before 2.10 "
-            "accepts no topic with a dot",
-        )
-    if not heard.granted:
-        return warn("subscriptions", "no answer", "granted", "is it overloaded, or no MQTT broker?")
-    if refused:
-        unneeded = f"; refused, and not needed for precise time: {', '.join(refused)}"
-        return ok("subscriptions", f"{len(heard.granted) - len(refused)} granted{unneeded}")
-    return ok("subscriptions", f"all {len(heard.granted)} granted")
+    unneeded = heard.foreign_topics if precise else ()
+    return Check("subscriptions", *checks.check_subscriptions(heard.granted, unneeded=unneeded))
 
 
 def check_statuses(heard: Heard) -> Iterator[Check]:
@@ -148,4 +109,4 @@ def check_exchanges(heard: Heard, *, use_two_way: bool) -> Iterator[Check]:
     refused = Counter(heard.refused)
     if not use_two_way:  # then it was we who made no exchange
         del refused["before-exchange"]
-    yield from check_refusals("refused while listening", refused)
+    yield from check_refusals("refused while listening", refused, REMEDIES)

@@ -89,9 +89,16 @@ def check_version(version: Callable[[], ChronyVersion]) -> Check:
 
 
 def check_lines(
-    version: ChronyVersion | None, refclocks: Sequence[Refclock], pattern: str, numbers: list[int]
+    version: Callable[[], ChronyVersion],
+    refclocks: Sequence[Refclock],
+    pattern: str,
+    numbers: list[int],
 ) -> Iterator[Check]:
     """Check the refclock line of each server in chrony's configuration."""
+    try:
+        found = version()
+    except ChronydError:
+        found = _SINGLE_SAMPLE  # said already
     for number in numbers:
         path = pattern.replace("{server}", str(number))
         name, refid = f"refclock line of server {number}", refid_for(number)
@@ -108,8 +115,8 @@ def check_lines(
             faults.append((f"delay {options.get('delay', 'not set')}", "an honest delay, as 0.002"))
         for value, expected in faults:
             yield warn(name, value, expected, _LINES)
-        if version is not None and version < _SINGLE_SAMPLE and options.get("filter") != "1":
-            value = f"filter {options.get('filter', 'not set')} with chrony {version}"
+        if found < _SINGLE_SAMPLE and options.get("filter") != "1":
+            value = f"filter {options.get('filter', 'not set')} with chrony {found}"
             yield fail(name, f"{value}: every sample is dropped silently", "filter 1", _LINES)
         elif not faults:
             yield ok(name, f"poll {options.get('poll', '4')}, delay {options['delay']} s, {refid}")
@@ -136,12 +143,9 @@ def check_socket(path: str, who: Identity) -> Check:
     if not stat.S_ISSOCK(status.st_mode):
         return fail(name, f"{value} is not a socket", "a socket", "remove it and restart chrony")
     if not who.may(status, 2):
-        return fail(
-            name, f"{value}: user {who.name} may not write", "srwxrwx--- group mqtick", _DROP_IN
-        )
+        return fail(name, f"{value}: user {who.name} may not write", _MODE, _DROP_IN)
     if status.st_mode & stat.S_IWOTH:
-        expected = "srwxrwx--- group mqtick"
-        return warn(name, f"{value}: every user can set the clock", expected, _DROP_IN)
+        return warn(name, f"{value}: every user can set the clock", _MODE, _DROP_IN)
     if not _has_reader(path):
         return fail(name, f"{value}, nobody listens", "chronyd", "systemctl start chrony")
     return ok(name, f"{value}, writable by {who.name}")

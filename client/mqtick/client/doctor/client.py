@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
+from mqtick.client.interval import PROGRAM
 from mqtick.client.status_text import ASSUMPTION, STALE_NS
 from mqtick.service import Status, StatusError
-from mqtick.service.check import Check, fail, ok, warn
+from mqtick.service.check import Check, check_program, check_refusals, fail, fresh_values, ok, warn
 
-__all__ = ["check_client", "check_doors", "check_refusals", "check_rows"]
+__all__ = ["REMEDIES", "check_client", "check_doors", "check_rows"]
 
-# A lost reply now and then is nobody's fault.
-_WORTH_A_WORD = 3
-
-_REMEDIES = {
+REMEDIES: Final = {
     "tag": "the keys differ: compare the key files of server and client, and the client's name",
     "unsigned": "the sender has no keys: give the server its key file",
     "before-exchange": "with keys, nothing counts before an exchange: see no-reply and tag",
@@ -26,6 +24,7 @@ _REMEDIES = {
     "contradicts": "somebody steps the clock of the server, or this one",
     "retained": "somebody retains time messages: mosquitto_pub -t TOPIC -r -n",
 }
+"""What to do about messages that were refused, by reason."""
 
 
 def check_doors(*, follow_unsigned: bool, trust_broker: bool) -> Iterator[Check]:
@@ -48,36 +47,21 @@ def check_doors(*, follow_unsigned: bool, trust_broker: bool) -> Iterator[Check]
         )
 
 
-def check_client(read: Callable[[], Status]) -> Iterator[Check]:
+def check_client(status: Status | StatusError) -> Iterator[Check]:
     """Check that the client runs, is connected and knows the time, by its own status."""
-    try:
-        found = read()
-    except StatusError as error:
-        yield warn("client", str(error), "a running client", "systemctl status mqtick-client")
-        return
-    if found.age_ns > STALE_NS:
-        yield fail(
-            "client",
-            f"its status is {found.age_ns / 1e9:.0f} s old",
-            "at most 5 s",
-            "it has ended or hangs: journalctl -u mqtick-client",
-        )
-        return
-    values = found.values
-    state, reason = str(values.get("state")), values.get("last_error")
-    text = f"process {found.pid}, {state}"
-    if not values.get("connected"):
-        yield fail(
-            "client", f"{text}, not connected: {reason}", "connected", "see the broker below"
-        )
-    elif state != "synchronised":
-        yield warn("client", text, "synchronised", "see below; after a start it takes seconds")
-    else:
-        yield ok("client", text)
+    remedy = "see below; after a start it takes seconds"
+    yield check_program(
+        "client",
+        PROGRAM,
+        status,
+        STALE_NS,
+        lambda text: warn("client", text, "synchronised", remedy),
+    )
+    values = fresh_values(status, STALE_NS)
     refused = Counter(values.get("refused", {}))
-    if state == "synchronised":
+    if values.get("state") == "synchronised":
         del refused["before-exchange"]  # it has had its exchange since
-    yield from check_refusals("refused since the client's start", refused)
+    yield from check_refusals("refused since the client's start", refused, REMEDIES)
 
 
 def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
@@ -100,10 +84,3 @@ def _bounds(row: Mapping[str, Any]) -> str:
         return ""
     said = f", bound {bound_ns / 1000:.0f} us"
     return said if narrow_ns is None else f"{said}, assumed {narrow_ns / 1000:.0f} us {ASSUMPTION}"
-
-
-def check_refusals(name: str, refused: Mapping[str, Any]) -> Iterable[Check]:
-    """Explain what was refused, if something can be done about it."""
-    for reason, remedy in _REMEDIES.items():
-        if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
-            yield warn(name, f"{count} {reason}", "none", remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import time
@@ -22,20 +23,17 @@ from mqtick.client.doctor.listen import Heard, listen
 from mqtick.client.first_time import Trouble
 from mqtick.client.interval import PROGRAM
 from mqtick.client.status_text import STALE_NS
+from mqtick.mqtt import checks
 from mqtick.mqtt.broker import broker_from
-from mqtick.mqtt.stamps import Source as StampSource
+from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.service import (
     ChronydError,
     ChronyVersion,
-    Source,
     Status,
-    StatusError,
-    Tracking,
     chronyd,
-    read_status,
 )
-from mqtick.service.check import Check, fail, guarded, ok, report
+from mqtick.service.check import Check, fail, fresh_values, guarded, known_status, ok, report
 from mqtick.service.commandline import Exit
 from mqtick.service.program import status_path
 
@@ -76,71 +74,33 @@ class Host:
     listen_s: float = 3.0
 
 
-class _Chronyd:
-    """The chronyd of the settings, asked for its sources once."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._host, self._port = settings.chrony.host or None, settings.chrony.port
-        self._sources: tuple[Source, ...] | None = None
-
-    def sources(self) -> tuple[Source, ...]:
-        if self._sources is None:
-            self._sources = chronyd.sources(host=self._host, port=self._port)
-        return self._sources
-
-    def tracking(self) -> Tracking:
-        return chronyd.tracking(host=self._host, port=self._port)
-
-
 def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Iterator[Check]:
     """Yield the findings one by one; never raises."""
-    status = _status(settings)
+    status = known_status(status_path(PROGRAM, settings.state_folder))
+    running = fresh_values(status, STALE_NS)
     heard: list[Heard] = []
     if broker_only:
-        yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
+        yield from guarded("broker", _at_broker, settings, host, heard, running)
         return
     who = at_host.client_identity(status.pid if isinstance(status, Status) else None, host.proc)
     steers = settings.discipline == "chrony"
-    needs_dates = settings.broker.startswith(("mqtts", "wss")) and not settings.keys_file
-    yield from guarded(
-        "system clock", lambda: at_host.check_clock(host.now_s(), needs_dates=needs_dates)
-    )
-    yield from guarded(
-        "other time daemons", lambda: at_host.check_daemons(host.proc, steers=steers)
-    )
-    yield from guarded("timestamps", lambda: at_host.check_stamps(host.stamps, settings.timestamps))
-    yield from guarded("keys", lambda: at_host.check_keys(settings.keys_file, who))
+    dates = settings.broker.startswith(("mqtts", "wss")) and not settings.keys_file
+    yield from guarded("system clock", at_host.check_clock, host.now_s, needs_dates=dates)
+    yield from guarded("other time daemons", at_host.check_daemons, host.proc, steers=steers)
+    yield from guarded("timestamps", at_host.check_stamps, host.stamps, settings.timestamps)
+    yield from guarded("keys", at_host.check_keys, settings.keys_file, who)
     yield from at_client.check_doors(
         follow_unsigned=settings.follow_unsigned and bool(settings.keys_file),
         trust_broker=settings.estimator.trust_broker,
     )
-    yield from guarded("client", lambda: at_client.check_client(lambda: _raised(status)))
-    yield from guarded("broker", lambda: _at_broker(settings, host, heard, _running(status)))
+    yield from guarded("client", at_client.check_client, status)
+    yield from guarded("broker", _at_broker, settings, host, heard, running)
     if not steers:
         yield ok("discipline", 'none: nobody steers the clock (discipline = "chrony" would)')
         return
     numbers = [number for each in heard for number in each.servers]
     feeds = status.values.get("chrony", {}) if isinstance(status, Status) else {}
-    yield from guarded("chrony", lambda: _at_chrony(settings, host, who, numbers, feeds))
-
-
-def _status(settings: Settings) -> Status | StatusError:
-    try:
-        return read_status(status_path(PROGRAM, settings.state_folder))
-    except StatusError as error:
-        return error
-
-
-def _raised(status: Status | StatusError) -> Status:
-    if isinstance(status, StatusError):
-        raise status
-    return status
-
-
-def _running(status: Status | StatusError) -> Mapping[str, Any]:
-    """Return what a client that runs says, or nothing."""
-    fresh = isinstance(status, Status) and status.age_ns <= STALE_NS
-    return status.values if fresh and isinstance(status, Status) else {}
+    yield from guarded("chrony", _at_chrony, settings, host, who, numbers, feeds)
 
 
 def _at_broker(
@@ -165,9 +125,10 @@ def _at_broker(
     listen_s = host.listen_s * (2 if settings.format in _FOREIGN else 1)
     heard = listen(settings, broker, keyring, name, listen_s=listen_s)
     found.append(heard)
-    yield at_broker.check_broker(heard)
-    yield from at_broker.check_version(heard)
-    if heard.connected:
+    yield Check("broker", *checks.check_link(heard.link))
+    if (older := checks.check_version(heard.link)) is not None:
+        yield Check("MQTT 5", *older)
+    if heard.link.connected:
         yield at_broker.check_subscriptions(heard, settings.format)
         yield from at_broker.check_times(heard, settings.format, listen_s)
         yield from at_broker.check_statuses(heard)
@@ -212,8 +173,10 @@ def _at_chrony(
     heard: Iterable[int],
     feeds: dict[str, Any],
 ) -> Iterator[Check]:
-    daemon, pattern = _Chronyd(settings), settings.chrony.socket
-    yield from guarded("chrony", lambda: at_chrony.check_version(host.version))
+    pattern, where = settings.chrony.socket, (settings.chrony.host or None, settings.chrony.port)
+    sources = functools.cache(lambda: chronyd.sources(host=where[0], port=where[1]))
+    version = functools.cache(host.version)
+    yield from guarded("chrony", at_chrony.check_version, version)
     refclocks: list[at_chrony.Refclock] | None = None
     try:
         if not settings.chrony.host:  # the configuration of another chronyd is not at hand
@@ -223,35 +186,17 @@ def _at_chrony(
         yield fail("chrony's configuration", str(error), "one that chronyd reads", remedy)
     numbers = at_chrony.server_numbers(pattern, refclocks or (), heard, feeds)
     if refclocks is not None:
-        lines = refclocks
         yield from guarded(
-            "refclock lines",
-            lambda: at_chrony.check_lines(_version(host), lines, pattern, numbers),
+            "refclock lines", at_chrony.check_lines, version, refclocks, pattern, numbers
         )
-    for number in numbers:
-        path = pattern.replace("{server}", str(number))
-        yield from guarded(
-            "AppArmor",
-            lambda path=path: at_chrony.check_apparmor(  # type: ignore[misc]
-                path, host.apparmor, host.profile, host.local_profile
-            ),
-        )
-        yield from guarded(
-            "socket",
-            lambda path=path: at_chrony.check_socket(path, who),  # type: ignore[misc]
-        )
-    yield from guarded(
-        "chronyd's sources", lambda: at_chrony.check_sources(daemon.sources, numbers)
-    )
-    yield from guarded("samples", lambda: at_chrony.check_reach(feeds, daemon.sources, numbers))
-    yield from guarded("clock discipline", lambda: at_chrony.check_tracking(daemon.tracking))
-
-
-def _version(host: Host) -> ChronyVersion | None:
-    try:
-        return host.version()
-    except ChronydError:
-        return None
+    for path in (pattern.replace("{server}", str(number)) for number in numbers):
+        profile = host.apparmor, host.profile, host.local_profile
+        yield from guarded("AppArmor", at_chrony.check_apparmor, path, *profile)
+        yield from guarded("socket", at_chrony.check_socket, path, who)
+    yield from guarded("chronyd's sources", at_chrony.check_sources, sources, numbers)
+    yield from guarded("samples", at_chrony.check_reach, feeds, sources, numbers)
+    tracking = functools.partial(chronyd.tracking, host=where[0], port=where[1])
+    yield from guarded("clock discipline", at_chrony.check_tracking, tracking)
 
 
 def run(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtick.mqtt.stamps import KernelSocket, Source, Transmit
+from mqtick.mqtt.stamps import KernelSocket, StampSource, Transmit
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 from mqtick.service.check import Check, fail, ok, warn
 
@@ -102,11 +102,12 @@ def group_name(gid: int) -> str:
         return str(gid)
 
 
-def check_clock(now_s: float, *, needs_dates: bool) -> Check:
+def check_clock(clock: Callable[[], float], *, needs_dates: bool) -> Check:
     """Check that the system clock is not in the past, where hosts without a battery clock start.
 
     `needs_dates`: certificates are judged by this clock before the time is known.
     """
+    now_s = clock()
     text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
     if now_s >= _START_OF_2025_S:
         return ok("system clock", text)
@@ -144,7 +145,7 @@ def check_daemons(proc: Path, *, steers: bool) -> Check:
     )
 
 
-def probe_stamps() -> tuple[Source, Source]:
+def probe_stamps() -> tuple[StampSource, StampSource]:
     """Send octets to ourselves by TCP; return who stamped their arrival and their transmission."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = KernelSocket(socket.create_connection(server.getsockname(), 1.0))
@@ -152,7 +153,7 @@ def probe_stamps() -> tuple[Source, Source]:
         receiver = KernelSocket(connected)
     sender.setblocking(False)
     receiver.settimeout(1.0)
-    received = sent = Source.NONE
+    received = sent = StampSource.NONE
     try:
         for _ in range(5):  # the kernel begins to stamp a moment after it is first asked to
             sender.transmit = transmit = Transmit(time.time_ns())
@@ -162,7 +163,7 @@ def probe_stamps() -> tuple[Source, Source]:
             sender.drain_error_queue()
             received = max(received, receiver.received.source)
             sent = max(sent, transmit.stamp.source)
-            if min(received, sent) >= Source.KERNEL:
+            if min(received, sent) >= StampSource.KERNEL:
                 break
         return received, sent
     finally:
@@ -170,7 +171,7 @@ def probe_stamps() -> tuple[Source, Source]:
         receiver.close()
 
 
-def check_stamps(probe: Callable[[], tuple[Source, Source]], mode: str) -> Check:
+def check_stamps(probe: Callable[[], tuple[StampSource, StampSource]], mode: str) -> Check:
     """Check that the kernel stamps messages; `mode` is the setting `timestamps`."""
     if mode == "user":
         return warn(
@@ -181,7 +182,7 @@ def check_stamps(probe: Callable[[], tuple[Source, Source]], mode: str) -> Check
         )
     received, sent = probe()
     value = f"{received.name.lower()} on arrival, {sent.name.lower()} on transmission"
-    if min(received, sent) >= Source.KERNEL:
+    if min(received, sent) >= StampSource.KERNEL:
         return ok("timestamps", value)
     return warn(
         "timestamps",

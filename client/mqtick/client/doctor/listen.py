@@ -7,15 +7,17 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from mqtick.client.agent import Agent, AnyTrack
+from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor.probes import Prober, Probes
 from mqtick.client.first_time import Trouble
 from mqtick.client.pending import WallSample
-from mqtick.client.sample import Kind, Reason, Verdict
-from mqtick.client.status import disagreements_at, server_name
+from mqtick.client.sample import Kind, Reason, SampleVerdict
+from mqtick.client.status import disagreements_at
+from mqtick.client.track import Track
 from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.checks import Link, reach
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol import text1451
@@ -24,11 +26,10 @@ from mqtick.protocol.clocks import SystemClock
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Time
-from mqtick.protocol.topics import TopicTree
+from mqtick.protocol.time_types import NS_PER_S
+from mqtick.protocol.topics import TopicTree, says_gone
 
 __all__ = ["Heard", "Server", "listen"]
-
-_SECOND = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -50,17 +51,7 @@ class Server:
 class Heard:
     """What was found at the broker."""
 
-    address: str
-    connected: bool = False
-    error: str = ""
-    cause: Exception | None = None
-    """The exception behind `error`, if the connection could not be made."""
-    error_5: str = ""
-    """Why MQTT 3.1.1 is spoken although the settings say 5."""
-    connect_ns: int = 0
-    """From the first attempt to the broker's answer."""
-    kernel_stamps: bool = False
-    """Whether messages of this connection are stamped by the kernel."""
+    link: Link
     granted: dict[str, bool] = field(default_factory=dict)
     """By topic filter, the broker's answer to our subscription."""
     servers: dict[int, Server] = field(default_factory=dict)
@@ -88,7 +79,7 @@ class _Listener:
             settings, loop, broker, SystemClock(), keyring, name, on_sample=self._on_sample
         )
         self.connection = self.agent.connection
-        self.heard = Heard(self.connection.address)
+        self.heard = Heard(Link.of(self.connection))
         self._name = name
         self.prober = Prober(loop, self.connection, self.tree, name)
         self.heard.probes = self.prober.found
@@ -128,13 +119,13 @@ class _Listener:
             number = self.tree.parse_status(arrival.topic)
         except DecodeError:
             return
-        if b'"gone"' not in arrival.payload[:64]:  # we need not be allowed to read theirs
+        if not says_gone(arrival.payload):  # we need not be allowed to read theirs
             self.heard.servers.setdefault(number, Server()).announced = True
 
-    def _on_sample(self, track: AnyTrack, wall: WallSample) -> None:
+    def _on_sample(self, track: Track, wall: WallSample) -> None:
         sample = wall.sample
-        answers = sample.verdict is not Verdict.REFUSED or sample.reason is Reason.UNCONFIRMED
-        if track.number < 0 or not sample.kind.is_exchange or not answers:
+        answers = sample.verdict is not SampleVerdict.REFUSED or sample.reason is Reason.UNCONFIRMED
+        if track.number is None or not sample.kind.is_exchange or not answers:
             return
         server = self.heard.servers.setdefault(track.number, Server())
         if sample.kind is Kind.ECHO:
@@ -162,37 +153,26 @@ def listen(
     loop = Loop()
     listener = _Listener(settings, loop, broker, keyring, name)
     heard, connection = listener.heard, listener.connection
-    began_ns = time.monotonic_ns()
-    connection.start()
-    attempts = 2 if broker.version == "5" else 1  # the second with MQTT 3.1.1
-    patience_ns = int((attempts * broker.connect_timeout_s + 2) * _SECOND)
     try:
-        while not connection.connected and not connection.last_error:
-            if time.monotonic_ns() - began_ns > patience_ns:
-                connection.last_error = f"no answer within {patience_ns / 1e9:g} s"
-            loop.turn(0.1)
-        heard.connected, heard.connect_ns = connection.connected, time.monotonic_ns() - began_ns
-        heard.error_5 = connection.error_5
-        heard.kernel_stamps = connection.kernel_stamps
-        end_ns = time.monotonic_ns() + int(listen_s * _SECOND) if connection.connected else 0
+        connect_ns = reach(loop, [connection])
+        end_ns = time.monotonic_ns() + int(listen_s * NS_PER_S) if connection.connected else 0
         next_ns = 0
         while time.monotonic_ns() < end_ns and connection.connected:
             if time.monotonic_ns() >= next_ns:
-                next_ns = time.monotonic_ns() + _SECOND // 2
+                next_ns = time.monotonic_ns() + NS_PER_S // 2
                 listener.ask_topics()
                 listener.agent.tick()
             loop.turn(0.05)
-        heard.connected &= connection.connected
-        heard.error, heard.cause = connection.last_error, connection.last_cause
+        heard.link = Link.of(connection, connect_ns)
         heard.refused = listener.agent.refused.copy()
         agent = listener.agent
         heard.disagreements = disagreements_at(agent.tracks, agent.clock.raw_ns())
         heard.troubles = {
-            server_name(track): trouble
+            track.label: trouble
             for track in agent.tracks
             if (trouble := track.first.trouble) is not None
         }
-        if heard.connected and settings.format in ("auto", "precise"):
+        if heard.link.connected and settings.format in ("auto", "precise"):
             listener.prober.measure()
             listener.prober.trespass(heard.servers)
         return heard

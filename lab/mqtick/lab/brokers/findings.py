@@ -10,10 +10,10 @@ from mqtick.lab.brokers.patterns import (
     Steps,
     fan_out,
     find_flush,
-    find_hold,
     find_steps,
     quantile,
 )
+from mqtick.mqtt import checks
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = ["examine", "verdict"]
@@ -25,17 +25,18 @@ _ENOUGH = 10
 
 def examine(measured: Measured) -> Iterator[Check]:
     """Yield the findings, in an order in which they can be read."""
-    if not measured.topic or not measured.filters:
-        yield fail("connection", measured.error, "a connection", _connection_remedy(measured.error))
+    yield Check("connection", *checks.check_link(measured.link, needs_stamps=measured.has_tcp))
+    if not measured.link.connected:
         return
-    yield from _versions(measured)
+    if (older := checks.check_version(measured.link)) is not None:
+        yield Check("MQTT 5", *older)
     access = (
         f"let this user publish to and read {measured.topic.rsplit('/', 2)[0]}/#, "
         "or name another --prefix"
     )
     if measured.refused:
-        refused = ", ".join(measured.refused)
-        yield fail("subscriptions", f"refused: {refused}", "granted", access)
+        granted = dict.fromkeys(measured.refused, False)
+        yield Check("subscriptions", *checks.check_subscriptions(granted, remedy=access))
         return
     reached = [probe for probe in measured.probes if probe.arrived_ns]
     if not reached:
@@ -55,33 +56,6 @@ def examine(measured: Measured) -> Iterator[Check]:
     yield _sequence(measured)
     yield from _fan_out(measured)
     yield from _features(measured)
-
-
-def _connection_remedy(error: str) -> str:
-    if "uthori" in error or "password" in error:
-        return "--username and --password-file: does the broker know them?"
-    if "ertificate" in error or "CERTIFICATE" in error or "SSL" in error:
-        return "--ca-file: who signed the broker's certificate? mqtts:// to a port without TLS?"
-    if "did not answer" in error or "not MQTT" in error:
-        return "does MQTT live on this port, with TLS (mqtts://) or WebSocket (ws://)?"
-    return "is the broker up, and does it listen on this address?"
-
-
-def _versions(measured: Measured) -> Iterator[Check]:
-    stamps = "kernel timestamps" if measured.kernel_stamps else "timestamps by the program"
-    value = f"{measured.address}, MQTT {measured.version}, {stamps}"
-    if measured.kernel_stamps or not measured.has_tcp:
-        yield ok("connection", value)
-    else:
-        yield warn("connection", value, "kernel timestamps", "run the doctor on a Linux host")
-    if measured.error_5:
-        yield warn(
-            "MQTT 5",
-            f"not available: {measured.error_5}",
-            "MQTT 5",
-            'set mqtt_version = "3.1.1" in every program; all of precise and 1451.1.6 works with '
-            "that, draft-2021 needs MQTT 5",
-        )
 
 
 def _losses(measured: Measured) -> Iterator[Check]:
@@ -134,33 +108,9 @@ def _time(duration_ns: float) -> str:
 
 
 def _hold(measured: Measured) -> Check:
-    name = "TCP_NODELAY"
     if not measured.has_tcp:
-        return ok(name, "not needed on a Unix socket")
-    whole = [pair for pair in measured.pairs if all(pair.arrived_ns)]
-    hold = find_hold(
-        [
-            (pair.arrived_ns[0] - pair.sent_ns[0], pair.arrived_ns[1] - pair.sent_ns[1])
-            for pair in whole
-        ]
-    )
-    value = (
-        f"of two messages 1 ms apart the second was held {_time(hold.median_ns)} longer "
-        f"({hold.held} of {hold.pairs} pairs)"
-    )
-    if hold.found:
-        return fail(
-            name,
-            f"not set at the broker: {value}, until a subscriber that acknowledges late had done "
-            "so",
-            "no wait",
-            "Mosquitto: set_tcp_nodelay true; other brokers: docs/brokers.md",
-        )
-    if hold.pairs < 4:
-        return warn(name, f"{hold.pairs} complete pairs", "4 or more", "more --seconds")
-    return ok(
-        name, f"the second of two messages was held back in {hold.held} of {hold.pairs} pairs"
-    )
+        return ok("TCP_NODELAY", "not needed on a Unix socket")
+    return Check("TCP_NODELAY", *checks.check_hold(measured.pairs_ns, "FAIL"))
 
 
 def _firsts(reached: Sequence[Probe]) -> list[tuple[int, int]]:
@@ -270,7 +220,7 @@ def _features(measured: Measured) -> Iterator[Check]:
             "topics with a dot",
             "not carried",
             "carried, because 1451.1.6 has such topics",
-            'mqtick-timeserver: formats = ["precise"]; nats-server: version 2.10 or later',
+            f'mqtick-timeserver: formats = ["precise"]; {checks.NO_DOTS}',
         )
     octets, tried = measured.payload_octets, measured.payload_tried
     if not tried:

@@ -6,16 +6,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from mqtick.analysis.runs.run_folder import RunFolderError, load_run, refuse_used
-from mqtick.analysis.runs.shot import REFUSED
-from mqtick.analysis.runs.summary import Row, Summary, summarise
-from mqtick.lab.runner.experiment import Experiment, load_experiment
+from mqtick.lab.runner.experiment import Experiment
+from mqtick.lab.runner.experiment_check import load_experiment
 from mqtick.lab.runner.progress import Progress
 from mqtick.lab.runner.record import first_difference
 from mqtick.lab.runner.run import INTERRUPTED, RunOutcome
+from mqtick.lab.runner.summary import HEAD, Summary, row_text, summarise
 from mqtick.mqtt.broker import BrokerError, broker_from
+from mqtick.recording.run_folder import RunFolderError, load_run, refuse_used
+from mqtick.recording.shot import REFUSED
 from mqtick.service.commandline import Exit
 from mqtick.service.settings.load import SettingsError, key, load, tables
 from mqtick.service.settings.program import BrokerSettings
@@ -172,9 +173,6 @@ def _summaries(outcome: MatrixOutcome) -> Iterator[tuple[str, Summary]]:
             yield name, summarise(load_run(one.folder))
 
 
-_HEAD: Final = "     N     n  failed      mean        sd    median       p99       max"
-
-
 def result_text(outcome: MatrixOutcome) -> str:
     """Return one table per quantity, with a row for each broker and N; durations in us."""
     found = list(_summaries(outcome))
@@ -182,12 +180,12 @@ def result_text(outcome: MatrixOutcome) -> str:
     label = "SIMULATED: " if any(summary.simulated for _, summary in found) else ""
     lines: list[str] = []
     for quantity in dict.fromkeys(row.quantity for _, summary in found for row in summary.rows):
-        lines += ["", f"{label}{quantity}, in us", f"{'broker':<{width}}{_HEAD}"]
+        lines += ["", f"{label}{quantity}, in us", f"{'broker':<{width}}{HEAD}"]
         rows = [
             (row, name) for name, each in found for row in each.rows if row.quantity == quantity
         ]
         lines += [
-            f"{name:<{width}}{_numbers(row)}"
+            f"{name:<{width}}{row_text(replace(row, published=None))}"
             for row, name in sorted(rows, key=lambda one: one[0].subscribers)
         ]
     lines += [
@@ -197,18 +195,6 @@ def result_text(outcome: MatrixOutcome) -> str:
     ]
     lines += [f"{name}: {one.sentence}" for name, one in outcome.runs.items() if one.sentence]
     return "\n".join(lines).lstrip("\n")
-
-
-def _numbers(row: Row) -> str:
-    start = f"{row.subscribers or '-':>6}"
-    failed, found = row.missed + row.refused, row.statistics
-    if found is None:
-        return f"{start}{0:>6}{failed:>8}" + f"{'-':>10}" * 5
-    deviation = "-" if found.deviation_us is None else f"{found.deviation_us:.2f}"
-    return (
-        f"{start}{found.n:>6}{failed:>8}{found.mean_us:>10.2f}{deviation:>10}"
-        f"{found.median_us:>10.2f}{found.p99_us:>10.2f}{found.most_us:>10.2f}"
-    )
 
 
 def result_json(outcome: MatrixOutcome) -> dict[str, Any]:

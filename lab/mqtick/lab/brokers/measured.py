@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Measured", "Pair", "Probe"]
+from mqtick.mqtt.checks import Link
+
+__all__ = ["Measured", "Probe"]
 
 _APART_NS = 500_000
 
@@ -21,47 +23,41 @@ class Probe:
     """Subscribers whose stamp is not from the kernel, or that the broker may have kept waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two messages 1 ms apart to a subscriber that acknowledges late; 0: not arrived."""
-
-    sent_ns: tuple[int, int]
-    arrived_ns: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Measured:
-    """What the probes found; the parts that were not reached are empty."""
+    """What the probes found; the parts that were not reached are empty.
 
-    address: str
-    version: str = "5"
-    """The version of MQTT that was spoken."""
+    Attributes:
+        link: The publisher's connection; not connected if any one was missing.
+        error: Why a connection ended later.
+        has_tcp: False for a Unix socket, with neither Nagle's algorithm nor acknowledgements.
+        topic: What the probes were sent on.
+        filters: What the subscribers asked for, in their order.
+        refused: Filters that the broker refused.
+        probes: The messages to all subscribers.
+        pairs_ns: Delays of both messages of pairs to a subscriber that acknowledges late.
+        sequence: Numbers of a run of messages as they arrived at one subscriber.
+        sequence_sent: How many those were.
+        retained: Whether a retained message came to a later subscriber; None: not tried.
+        dotted: Whether a topic with a dot carries messages; None: not tried.
+        payload_octets: The largest payload that came through.
+        payload_tried: The largest that was tried.
+    """
+
+    link: Link
     error: str = ""
-    """Why there was no connection, or why it ended."""
-    error_5: str = ""
-    """Why MQTT 5 failed, if 3.1.1 was used instead."""
-    kernel_stamps: bool = True
     has_tcp: bool = True
-    """False for a Unix socket, which has neither Nagle's algorithm nor acknowledgements."""
     topic: str = ""
-    """Everything was sent below this topic."""
-    filters: tuple[str, ...] = ()
-    """What the subscribers asked for, in their order."""
-    refused: tuple[str, ...] = ()
-    """Filters that the broker refused."""
-    probes: tuple[Probe, ...] = ()
-    pairs: tuple[Pair, ...] = ()
-    sequence: tuple[int, ...] = ()
-    """Numbers of a run of messages as they arrived at one subscriber."""
+    filters: Sequence[str] = ()
+    refused: Sequence[str] = ()
+    probes: Sequence[Probe] = ()
+    pairs_ns: Sequence[tuple[int, int]] = ()
+    sequence: Sequence[int] = ()
     sequence_sent: int = 0
     retained: bool | None = None
-    """Whether a retained message came to a subscriber that came later; None: not tried."""
     dotted: bool | None = None
-    """Whether a topic with a dot carries messages, as those of 1451.1.6 have; None: not tried."""
     payload_octets: int = 0
-    """The largest payload that came through."""
     payload_tried: int = 0
-    """The largest that was tried."""
 
     def alone(self) -> Iterator[Probe]:
         """Yield the probes that did not come together with another one.

@@ -17,24 +17,17 @@ from mqtick.timeserver.order import keeps_order
 __all__ = [
     "FanOut",
     "Flush",
-    "Hold",
     "Steps",
     "fan_out",
     "find_flush",
-    "find_hold",
     "find_steps",
     "quantile",
 ]
 
 _MS = 1_000_000
 
-# A message that is held back for an acknowledgement waits for the delayed one: 40 ms on Linux
-# (TCP_DELACK_MIN), up to 200 ms elsewhere (RFC 1122, 4.2.3.2: below 500 ms).
-_HELD_NS = 10 * _MS
-_HELD_SHARE = 0.6
-_HELD_LEAST = 4
-
-# Delayed acknowledgements (40 ms), and what falls back on a timer of 200 ms.
+# One, two or three delayed acknowledgements (mqtick.mqtt.pairs.DELAYED_ACK_NS), and what falls
+# back on a timer of 200 ms.
 _STEPS_MS = ((40, 36, 48), (80, 76, 92), (120, 115, 135), (200, 192, 225))
 _STEP_LATE_NS = 5 * _MS
 _STEP_SHARE_OF_ALL = 0.04
@@ -56,33 +49,6 @@ def quantile(values: Sequence[int], share: float) -> int:
     """Return the value below which `share` of the values lie (nearest rank); values not empty."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What became of the second of two messages, 1 ms apart, to a slow acknowledger."""
-
-    pairs: int
-    held: int
-    """Pairs whose second message was later than the first one by 10 ms and more."""
-    median_ns: int
-    """Delay of the second minus delay of the first."""
-
-    @property
-    def found(self) -> bool:
-        """Whether the second is held back as a rule."""
-        return (
-            self.pairs >= _HELD_LEAST
-            and self.held >= _HELD_SHARE * self.pairs
-            and self.median_ns >= _HELD_NS
-        )
-
-
-def find_hold(pairs: Sequence[tuple[int, int]]) -> Hold:
-    """Look at (delay of the first, delay of the second), ns, of pairs of messages."""
-    later = [second - first for first, second in pairs]
-    held = sum(value >= _HELD_NS for value in later)
-    return Hold(len(later), held, int(statistics.median(later)) if later else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.checks import Link, reach
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
@@ -30,8 +29,8 @@ class Peers:
     def __init__(self, loop: Loop, name: str) -> None:
         self.loop, self._name = loop, name
         self.all: list[Peer] = []
-        self.error = ""
-        """Why the last connection that failed did so."""
+        self.link = Link("", connected=False)
+        """The first of the last connections that failed, or the first one of all."""
 
     def connect(self, broker: Broker, count: int) -> list[Peer]:
         """Connect some, and wait; fewer come back when the broker does not take them all."""
@@ -48,22 +47,16 @@ class Peers:
             )
             made.append(Peer(connection, arrivals))
             self.all.append(made[-1])
-            connection.start()
-        attempts = 2 if broker.version == "5" else 1  # the second by MQTT 3.1.1
-        self.until(
-            lambda: all(one.connection.connected or one.connection.last_error for one in made),
-            attempts * broker.connect_timeout_s + 2,
-        )
-        for peer in made:
-            if not peer.connection.connected:
-                self.error = peer.connection.last_error or "no answer"
+        connect_ns = reach(self.loop, [peer.connection for peer in made])
+        links = [Link.of(peer.connection, connect_ns) for peer in made]
+        self.link = next((one for one in links if not one.connected), links[0])
         return [peer for peer in made if peer.connection.connected]
 
     def subscribe(self, peer: Peer, topic: str) -> bool:
         """Subscribe, wait, and return whether the broker granted it."""
         answers: list[bool] = []
         peer.connection.subscribe([topic], answers.append)
-        self.until(lambda: answers, _ANSWER_S)
+        self.loop.turn_until(lambda: answers, _ANSWER_S)
         return answers == [True]
 
     def broken(self) -> str:
@@ -78,18 +71,3 @@ class Peers:
         for peer in list(self.all if peers is None else peers):
             peer.connection.close()
             self.all.remove(peer)
-
-    def until(self, condition: Callable[[], object], limit_s: float) -> bool:
-        """Run until something is true or the time is over; return whether it is true."""
-        end = time.monotonic() + limit_s
-        while not condition():
-            if time.monotonic() > end:
-                return False
-            self.loop.turn(0.02)
-        return True
-
-    def pause(self, seconds: float) -> None:
-        """Run for this long."""
-        end = time.monotonic() + seconds
-        while (rest := end - time.monotonic()) > 0:
-            self.loop.turn(rest)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
-from mqtick.lab.brokers.measured import Measured, Pair, Probe
+from mqtick.lab.brokers.measured import Measured, Probe
 from mqtick.lab.brokers.peers import Peer, Peers
 from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
-from mqtick.mqtt.stamps import Source, Transmit
+from mqtick.mqtt.pairs import Pairs
+from mqtick.mqtt.stamps import StampSource, Transmit
 
 __all__ = ["SUBSCRIBERS", "measure"]
 
@@ -26,33 +26,13 @@ SUBSCRIBERS = 10
 _PROBE_OCTETS = 32  # as a time message has
 _GAP_S = (0.050, 0.100)  # longer than an acknowledgement is usually delayed
 _FOLLOW_S = (0.001, 0.003)
-_PAIR_GAP_S = (0.090, 0.140)  # longer than an acknowledgement is delayed
-_PAIR_SPACING_S = 0.001
 _PAIRS_LEAST = 8
 _BURST = 40
 _BURST_FROM = 1 << 24
 _PAYLOADS = (1024, 16_384, 131_072)
-_PAYLOAD_TRIES = 4  # one loss is not a limit
+_TRIES = 4
 _PATIENCE_S = (0.3, 2.5)
 _ANSWER_S = 2.0
-
-
-@dataclass(slots=True)
-class _Run:
-    """What is known so far; becomes `Measured`."""
-
-    address: str = ""
-    error: str = ""
-    error_5: str = ""
-    filters: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    sent: list[Transmit] = field(default_factory=list)
-    pairs: list[tuple[Transmit, Transmit]] = field(default_factory=list)
-    sequence_sent: int = 0
-    retained: bool | None = None
-    dotted: bool | None = None
-    payload_octets: int = _PROBE_OCTETS
-    payload_tried: int = 0
 
 
 class _Examination:
@@ -61,32 +41,34 @@ class _Examination:
         self._nonce = secrets.token_bytes(4)
         base = f"{prefix}/d/{self._nonce.hex()}"
         self.shared, self._aside = f"{base}a", f"{base}b"
-        self.topic, self._paired = f"{self.shared}/p", f"{self._aside}/s"
-        self.run = _Run()
-        self.peers = Peers(loop, f"md{self._nonce.hex()}")
+        self.loop, self.peers = loop, Peers(loop, f"md{self._nonce.hex()}")
         self.publisher: Peer
         self.subscribers: list[Peer] = []
         self.slow: Peer
+        self._sent: list[Transmit] = []
+        self.found = Measured(
+            self.peers.link, has_tcp=broker.scheme != "unix", topic=f"{self.shared}/p"
+        )
 
     # -- connections -----------------------------------------------------------------------
 
     def connect(self) -> bool:
         """Connect everybody, with MQTT 3.1.1 where the broker does not speak 5."""
-        peers, run = self.peers, self.run
+        peers, found = self.peers, self.found
         first = peers.connect(self.broker, 1)
-        if first and first[0].connection.error_5:
-            run.error_5 = first[0].connection.error_5
-            self.broker = replace(self.broker, version="3.1.1")
-        run.address = peers.all[0].connection.address
+        found.link = peers.link
         if not first:
-            run.error = peers.error
             return False
+        if found.link.error_5:
+            self.broker = replace(self.broker, version="3.1.1")
         others = peers.connect(self.broker, SUBSCRIBERS + 1)
         if len(others) <= SUBSCRIBERS:
-            run.error = f"of {SUBSCRIBERS + 2} connections one failed: {peers.error}"
+            error = f"of {SUBSCRIBERS + 2} connections one failed: {peers.link.error}"
+            found.link = replace(peers.link, error=error)
             return False
         self.publisher = first[0]
         *self.subscribers, self.slow = others
+        self.pairs = Pairs(self.publisher.connection, self.slow.connection, f"{self._aside}/s")
         return True
 
     def subscribe(self) -> bool:
@@ -95,13 +77,15 @@ class _Examination:
         The wildcards first, as a time server's last echo does: brokers that serve in that order
         (amqtt) then serve them first.
         """
-        exact = [self.topic] * (SUBSCRIBERS - 2)
-        self.run.filters = [*exact, f"{self.shared}/+", f"{self.shared}/#"]
-        wanted = [*zip(self.subscribers, self.run.filters, strict=True)]
-        for peer, topic in [*wanted[-2:], *wanted[:-2], (self.slow, self._paired)]:
-            if topic not in self.run.refused and not self.peers.subscribe(peer, topic):
-                self.run.refused.append(topic)
-        return not self.run.refused
+        exact = [self.found.topic] * (SUBSCRIBERS - 2)
+        self.found.filters = [*exact, f"{self.shared}/+", f"{self.shared}/#"]
+        wanted = [*zip(self.subscribers, self.found.filters, strict=True)]
+        refused: list[str] = []
+        for peer, topic in [*wanted[-2:], *wanted[:-2], (self.slow, self.pairs.topic)]:
+            if topic not in refused and not self.peers.subscribe(peer, topic):
+                refused.append(topic)
+        self.found.refused = refused
+        return not refused
 
     # -- patterns --------------------------------------------------------------------------
 
@@ -124,95 +108,85 @@ class _Examination:
         slowest_s = 0.0
         for arrival in self.subscribers[0].arrivals:
             number = self.number_of(arrival)
-            if number is not None and number < len(self.run.sent):
-                late_ns = arrival.stamp.realtime_ns - self.run.sent[number].stamp.realtime_ns
+            if number is not None and number < len(self._sent):
+                late_ns = arrival.stamp.realtime_ns - self._sent[number].stamp.realtime_ns
                 slowest_s = max(slowest_s, late_ns / 1e9)
         wanted = sum(len(peer.arrivals) for peer in self.subscribers)
-        wanted = max(wanted, len(self.subscribers) * (len(self.run.sent) + self.run.sequence_sent))
-        self.peers.until(
+        wanted = max(wanted, len(self.subscribers) * (len(self._sent) + self.found.sequence_sent))
+        self.loop.turn_until(
             lambda: sum(len(peer.arrivals) for peer in self.subscribers) >= wanted,
             min(_PATIENCE_S[1], _PATIENCE_S[0] + 3 * slowest_s),
         )
 
     def single(self, duration_s: float) -> None:
         """Send probes at random instants, every other one soon followed by a second one."""
-        self.run.sent.append(self._publish(self.topic, 0))
-        if not self.peers.until(lambda: self.subscribers[0].arrivals, _PATIENCE_S[1]):
+        self._sent.append(self._publish(self.found.topic, 0))
+        if not self.loop.turn_until(lambda: self.subscribers[0].arrivals, _PATIENCE_S[1]):
             return
         end = time.monotonic() + duration_s
         while time.monotonic() < end:
-            self.run.sent.append(self._publish(self.topic, len(self.run.sent)))
+            self._sent.append(self._publish(self.found.topic, len(self._sent)))
             if random.random() < 0.5:
-                self.peers.pause(random.uniform(*_FOLLOW_S))
-                self.run.sent.append(self._publish(self.topic, len(self.run.sent)))
-            self.peers.pause(random.uniform(*_GAP_S))
+                self.loop.turn_for(random.uniform(*_FOLLOW_S))
+                self._sent.append(self._publish(self.found.topic, len(self._sent)))
+            self.loop.turn_for(random.uniform(*_GAP_S))
         self._settle()
 
     def twos(self, duration_s: float) -> None:
-        """Send pairs, 1 ms apart, to a subscriber that acknowledges late."""
+        """Send pairs to a subscriber that acknowledges late."""
         end = time.monotonic() + duration_s
-        while time.monotonic() < end or len(self.run.pairs) < _PAIRS_LEAST:
-            self.slow.connection.acknowledge_late()
-            number = 2 * len(self.run.pairs)
-            first = self._publish(self._paired, number)
-            self.peers.pause(_PAIR_SPACING_S)
-            self.run.pairs.append((first, self._publish(self._paired, number + 1)))
-            self.peers.pause(random.uniform(*_PAIR_GAP_S))
+        while time.monotonic() < end or self.pairs.sent < _PAIRS_LEAST:
+            self.pairs.send()
         self._settle()
 
     def burst(self) -> None:
         """Send many at once, to see whether they stay in order."""
         for number in range(_BURST):
-            self._publish(self.topic, _BURST_FROM + number)
-        self.run.sequence_sent = _BURST
+            self._publish(self.found.topic, _BURST_FROM + number)
+        self.found.sequence_sent = _BURST
         self._settle()
 
-    def features(self) -> None:
-        """Try a retained message, then larger and larger ones."""
-        made = self.peers.connect(self.broker, 2)
-        if len(made) < 2:
-            return
+    def _carries(self, made: list[Peer], topic: str, payload: bytes) -> bool:
+        """Whether such a message arrives, of some: one loss is not a limit."""
         sender, late = made
-        kept, large = f"{self._aside}/r", f"{self._aside}/l"
-        try:
-            sender.connection.publish_retained(kept, self._nonce)
-            self.peers.pause(0.1)
-            late.connection.subscribe_retained(kept)
-            self.run.retained = self.peers.until(lambda: late.arrivals, _ANSWER_S / 2)
-        finally:
-            sender.connection.publish_retained(kept, b"")
-            self.peers.pause(0.05)
-        self.peers.subscribe(late, large)
-        for octets in _PAYLOADS:
-            self.run.payload_tried = octets
-            came = partial(self._has_last, late, octets)
-            for _ in range(_PAYLOAD_TRIES):
-                sender.connection.publish_unstamped(large, bytes(octets))
-                if self.peers.until(came, _ANSWER_S / 4):
-                    self.run.payload_octets = octets
-                    break
-            else:
-                break
-        self.peers.close(made)
+        late.arrivals.clear()
+        for _ in range(_TRIES):
+            sender.connection.publish_unstamped(topic, payload)
+            if self.loop.turn_until(lambda: late.arrivals, _ANSWER_S / 4):
+                return True
+        return False
 
-    def dotted(self) -> None:
-        """Try a topic with a dot; some brokers end the connection on it, so this comes last."""
+    def features(self) -> None:
+        """Try a retained message, then larger and larger ones.
+
+        A topic with a dot comes last: some brokers end the connection on it.
+        """
         made = self.peers.connect(self.broker, 2)
         if len(made) == 2:
             sender, late = made
-            topic = f"{self._aside}/1.6"
-            self.run.dotted = False
-            if self.peers.subscribe(late, topic):
-                for _ in range(_PAYLOAD_TRIES):
-                    sender.connection.publish_unstamped(topic, self._nonce)
-                    if self.peers.until(lambda: late.arrivals, _ANSWER_S / 4):
-                        self.run.dotted = True
-                        break
+            kept, large, dotted = (f"{self._aside}/{name}" for name in ("r", "l", "1.6"))
+            try:
+                sender.connection.publish_retained(kept, self._nonce)
+                self.loop.turn_for(0.1)
+                late.connection.subscribe_retained(kept)
+                self.found.retained = self.loop.turn_until(lambda: late.arrivals, _ANSWER_S / 2)
+            finally:
+                sender.connection.publish_retained(kept, b"")
+                self.loop.turn_for(0.05)
+            self.peers.subscribe(late, large)
+            for octets in _PAYLOADS:
+                self.found.payload_tried = octets
+                if not self._carries(made, large, bytes(octets)):
+                    break
+                self.found.payload_octets = octets
+            # A broker may have ended the connection on what was too large.
+            self.peers.close(made)
+            made = self.peers.connect(self.broker, 2)
+            if len(made) == 2:
+                self.found.dotted = self.peers.subscribe(made[1], dotted) and self._carries(
+                    made, dotted, self._nonce
+                )
         self.peers.close(made)
-
-    @staticmethod
-    def _has_last(peer: Peer, octets: int) -> bool:
-        return bool(peer.arrivals) and len(peer.arrivals[-1].payload) == octets
 
     # -- results ---------------------------------------------------------------------------
 
@@ -225,57 +199,29 @@ class _Examination:
             return
         self.twos(0.25 * self._seconds)
         self.burst()
-        self.run.error = self.peers.broken()
+        self.found.error = self.peers.broken()
         self.features()
-        self.dotted()
 
     def measured(self) -> Measured:
         """Return what was found."""
-        run, is_up = self.run, bool(self.subscribers)
-        probes = [Probe(one.stamp.realtime_ns) for one in run.sent]
+        found = self.found
+        found.probes = probes = [Probe(one.stamp.realtime_ns) for one in self._sent]
         sequence = []
         for place, peer in enumerate(self.subscribers):
             for arrival in peer.arrivals:
                 number = self.number_of(arrival)
                 if number is not None and number < len(probes):
                     probes[number].arrived_ns.setdefault(place, arrival.stamp.realtime_ns)
-                    if arrival.stamp.source is not Source.KERNEL or arrival.maybe_held:
+                    if arrival.stamp.source is not StampSource.KERNEL or arrival.maybe_held:
                         probes[number].unsure.add(place)
                 elif number is not None and number >= _BURST_FROM and place == 0:
                     sequence.append(number - _BURST_FROM)
-        return Measured(
-            address=run.address,
-            version=self.broker.version,
-            error=run.error,
-            error_5=run.error_5,
-            kernel_stamps=is_up and self.publisher.connection.kernel_stamps,
-            has_tcp=self.broker.scheme != "unix",
-            topic=self.topic,
-            filters=tuple(run.filters),
-            refused=tuple(run.refused),
-            probes=tuple(probes),
-            pairs=self._pairs() if is_up else (),
-            sequence=tuple(sequence),
-            sequence_sent=run.sequence_sent,
-            retained=run.retained,
-            dotted=run.dotted,
-            payload_octets=run.payload_octets,
-            payload_tried=run.payload_tried,
-        )
-
-    def _pairs(self) -> tuple[Pair, ...]:
-        arrived: dict[int, int] = {}
-        for arrival in self.slow.arrivals:
-            number = self.number_of(arrival)
-            if number is not None:
-                arrived.setdefault(number, arrival.stamp.realtime_ns)
-        return tuple(
-            Pair(
-                (first.stamp.realtime_ns, second.stamp.realtime_ns),
-                (arrived.get(2 * number, 0), arrived.get(2 * number + 1, 0)),
-            )
-            for number, (first, second) in enumerate(self.run.pairs)
-        )
+        found.sequence = sequence
+        if self.subscribers:
+            for arrival in self.slow.arrivals:
+                self.pairs.takes(arrival)
+            found.pairs_ns = self.pairs.delays_ns()
+        return found
 
 
 def measure(broker: Broker, prefix: str, seconds: float) -> Measured:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import sys
 from dataclasses import asdict, replace
@@ -14,6 +13,7 @@ from typing import Any
 from mqtick.lab.brokers.findings import examine, verdict
 from mqtick.lab.brokers.probes import SUBSCRIBERS, measure
 from mqtick.mqtt.broker import BrokerError, broker_from
+from mqtick.service.check import report
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.settings.program import ConnectionSettings
 
@@ -86,8 +86,6 @@ def _call(args: argparse.Namespace) -> int:
         findings = [asdict(check) for check in checks]
         print(json.dumps({"good": good, "verdict": sentence, "checks": findings}, indent=1))
     else:
-        colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        for check in checks:
-            print(check.line(colours=colours))
+        report(checks, as_json=False)
         print(f"verdict: {sentence}")
     return Exit.GOOD if good else Exit.FAILED

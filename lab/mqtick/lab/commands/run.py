@@ -8,13 +8,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.runs.run_folder import RunFolderError, load_run
-from mqtick.analysis.runs.summary import summarise
 from mqtick.lab.commands.run_matrix import call_matrix
-from mqtick.lab.runner.experiment import Experiment, example, load_experiment
+from mqtick.lab.runner.experiment import Experiment, example
+from mqtick.lab.runner.experiment_check import load_experiment
 from mqtick.lab.runner.plan import describe_plan, plan_of, plan_to_json
 from mqtick.lab.runner.progress import Progress, Quiet, Watch
 from mqtick.lab.runner.run import RunOutcome, run_experiment
+from mqtick.lab.runner.summary import summarise
+from mqtick.recording.run_folder import RunFolderError, load_run
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.settings.load import SettingsError, add_flags, overrides_from, render
 

@@ -6,11 +6,11 @@ import argparse
 import json
 from collections.abc import Mapping
 
-from mqtick.analysis.runs.run_folder import RunFolderError
 from mqtick.lab.brokers.matrix import experiments_of, result_json, result_text, run_matrix
 from mqtick.lab.runner.plan import describe_plan, plan_of, plan_to_json
 from mqtick.lab.runner.progress import Quiet, Watch
 from mqtick.lab.runner.run import run_experiment
+from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.settings.load import SettingsError
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.runs.shot import replace_file
 from mqtick.client.cli import parse_duration_ns
 from mqtick.lab.commands.scope_analyser import with_analyser
 from mqtick.lab.commands.scope_record import show, write
@@ -18,7 +17,8 @@ from mqtick.lab.logic.analyser import LogicAnalyser
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.lab.scope.dialects import DIALECTS
 from mqtick.lab.scope.oscilloscope import Oscilloscope
-from mqtick.lab.scope.setup import Channel, Setup, Trigger
+from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, Trigger
+from mqtick.recording.shot import replace_file
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, fail
 
@@ -185,7 +185,7 @@ def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> i
                 f"Channel {trigger} is the trigger, but is not one of --channels; add it there.",
                 Exit.WRONG_USE,
             )
-        scope.set_up(_setup(args, trigger))
+        scope.set_up(_settings(args, trigger))
         if not scope.arm():
             return fail(
                 "It triggered before it was seen waiting, so its record cannot be used. Is the "
@@ -213,7 +213,7 @@ def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> i
     return Exit.GOOD
 
 
-def _setup(args: argparse.Namespace, trigger: int) -> Setup:
+def _settings(args: argparse.Namespace, trigger: int) -> ScopeSettings:
     for name in ("span", "points", "segments", "volts_per_division", "probe"):
         if not 0 < getattr(args, name) < float("inf"):
             flag = name.replace("_", "-")
@@ -223,9 +223,9 @@ def _setup(args: argparse.Namespace, trigger: int) -> Setup:
             f"--before is {args.before}, but it is the share of the record before the "
             "trigger: from 0 to 1."
         )
-    return Setup(
+    return ScopeSettings(
         channels=tuple(
-            Channel(number, args.volts_per_division, args.offset_v, args.probe)
+            ChannelSettings(number, args.volts_per_division, args.offset_v, args.probe)
             for number in sorted(args.channels)
         ),
         trigger=Trigger(trigger, args.level, args.slope),

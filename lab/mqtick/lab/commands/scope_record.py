@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.runs.shot import CAPTURED, ShotMeta, replace_file, write_shot
-from mqtick.analysis.signals.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
-from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform
 from mqtick.lab.logic.analyser import LogicAnalyser
 from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.recording.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
+from mqtick.recording.shot import Shot, replace_file, write_shot
+from mqtick.recording.waveform import FS_PER_SECOND, Waveform
 
 __all__ = ["show", "write"]
 
@@ -22,8 +22,8 @@ __all__ = ["show", "write"]
 def write(path: Path, waveforms: dict[int, Waveform], started_ns: int, simulated: bool) -> None:
     """Write a record as a shot (.npz) or as a table of volts (.csv); OSError."""
     if path.suffix == ".npz":
-        meta = ShotMeta(1, 1, 0, CAPTURED, started_ns=started_ns, simulated=simulated)
-        write_shot(path, meta, {str(channel): waveforms[channel] for channel in waveforms})
+        shot = Shot(1, started_ns=started_ns, simulated=simulated)
+        write_shot(path, shot, {str(channel): waveforms[channel] for channel in waveforms})
         return
     columns: dict[str, Any] = {}
     last = None

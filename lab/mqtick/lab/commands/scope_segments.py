@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.signals.edges import EdgeError, find_edges
 from mqtick.lab.commands.scope_record import write
 from mqtick.lab.scope.dialects import Segment
 from mqtick.lab.scope.oscilloscope import Oscilloscope
+from mqtick.recording.edges import EdgeError, find_edges
 
 __all__ = ["segment_path", "show_segments", "write_segments"]
 

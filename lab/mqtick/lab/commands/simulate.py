@@ -141,7 +141,14 @@ def _servers(args: argparse.Namespace) -> tuple[EdgeFeed, list[InstrumentServer]
     for family in args.family or ["keysight"]:
         front = FRONTS[family]
         model = Model(feed, lines, _physics(args, front.physics, skews))
-        servers.append(InstrumentServer(front(model), Faults(chances, seed=args.seed)))
+        faults = Faults(chances, seed=args.seed)
+        try:
+            servers.append(InstrumentServer(front(model), faults))
+        except Exception as fault:  # of another author's class
+            raise ValueError(
+                f"The family {family} cannot be simulated ({type(fault).__name__}: {fault}); "
+                "repair or remove the package that provides it."
+            ) from fault
     return feed, servers
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import resource
 import secrets
 import socket
 import time
@@ -16,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 from mqtick.lab.load.member import Entrance, Member, State
-from mqtick.lab.load.open_files import make_room
 from mqtick.mqtt.broker import Broker, BrokerError
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
@@ -30,22 +30,39 @@ from mqtick.protocol.experiments import (
     about_host,
     number_in,
 )
+from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["Crowd", "run"]
+__all__ = ["Crowd", "make_room", "run"]
 
 _log = logging.getLogger(__name__)
-_SECOND = 1_000_000_000
 # Connections that are made at the same time: Mosquitto's queue of waiting ones holds 100.
 _BUNCH = 64
-_JOIN_NS, _JOIN_EACH_NS = 10 * _SECOND, 20_000_000
-_LEAVE_NS = 2 * _SECOND
+_JOIN_NS, _JOIN_EACH_NS = 10 * NS_PER_S, 20_000_000
+_LEAVE_NS = 2 * NS_PER_S
 # Time between two readings of all buffers, which held 900 time messages each in a trial.
 _READ_EVERY_S = (3.0, 5.0)
 # A runner that died cannot let its members go: they would load the broker forever.
 _FORGOTTEN_S = 900.0
 # In portions with pauses, so that a broadcast during one soon finds the processor free.
 _PORTION, _PAUSE_NS = 16, 10_000_000
+# Files that the process has open besides its connections.
+_SPARE_FILES = 64
+
+
+def make_room(members: int) -> None:
+    """Raise the soft limit of open files to what members need; OSError where it cannot be."""
+    needed = members + _SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise OSError(
+            f"{members} connections need {needed} open files, but this process may have at most "
+            f"{hard}, so no connection is made: raise the hard limit (`ulimit -Hn`, or "
+            "LimitNOFILE= in a unit), or share the members among more processes."
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class Crowd:
@@ -278,7 +295,7 @@ class Crowd:
         """At a random phase: otherwise it could coincide with each broadcast."""
         if self._reading is not None:
             self._reading.cancel()
-        wait_ns = int(random.uniform(*_READ_EVERY_S) * _SECOND)
+        wait_ns = int(random.uniform(*_READ_EVERY_S) * NS_PER_S)
         self._reading = self.loop.call_later(wait_ns, self._read_some)
 
     def _read_some(self, place: int = 0) -> None:

@@ -22,23 +22,17 @@ from mqtick.mqtt.packets import (
     PUBLISH,
     RETAIN,
     SUBACK,
+    TYPE_MASK,
     connect_packet,
+    read_connack,
+    read_suback,
     read_variable_length,
     subscribe_packet,
 )
 
 __all__ = ["Entrance", "Member", "State"]
 
-_REFUSED = 0x80
 _LONGEST_PACKET = 65_536
-# 3.2.2.3
-_CONNECT_REFUSALS = {
-    1: "it does not speak MQTT 3.1.1",
-    2: "it does not accept the client identifier",
-    3: "it is not available",
-    4: "user name or password is wrong",
-    5: "this user may not connect",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,17 +212,16 @@ class Member:
         self._rest = data[at:]
 
     def _take(self, head: int, body: bytes) -> None:
-        kind = head & 0xF0
+        kind = head & TYPE_MASK
         if kind == PUBLISH:
             self.messages += self.state is not State.CONNECTING and not head & RETAIN
-        elif kind == CONNACK and len(body) == 2:
-            if body[1]:
-                why = _CONNECT_REFUSALS.get(body[1], f"return code {body[1]}")
-                self._end(State.REFUSED, f"the broker refused the connection: {why}")
+        elif kind == CONNACK and (refusal := read_connack(body)) is not None:
+            if refusal:
+                self._end(State.REFUSED, f"the broker refused the connection: {refusal}")
             else:
                 self._send(subscribe_packet([self._entrance.topic]))
-        elif kind == SUBACK and len(body) == 3:
-            if body[2] == _REFUSED:
+        elif kind == SUBACK and (granted := read_suback(body)) is not None:
+            if not granted:
                 topic = self._entrance.topic
                 self._end(State.REFUSED, f"the broker refused the subscription to {topic}")
             elif self.state is State.CONNECTING:

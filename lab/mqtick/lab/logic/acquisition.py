@@ -10,17 +10,18 @@ import re
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, Final
+from typing import BinaryIO, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.readers.sigrok import SigrokFileError, read_sigrok
 from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.recording.sigrok import SigrokFileError, read_sigrok
 
 __all__ = ["Acquisition", "Bits", "FileAcquisition", "StreamAcquisition", "first_match"]
 
@@ -47,8 +48,11 @@ def _levels(octets: Bits, unit: int, bit: int) -> Bits:
     return (octets[bit // 8 :: unit] >> np.uint8(bit % 8)) & np.uint8(1)
 
 
-class Acquisition:
+class Acquisition(ABC):
     """A running sigrok-cli; `end` must be called in the end."""
+
+    armed_when_told: ClassVar[bool] = False
+    """Whether it waits for the trigger from the moment on when the device is told to sample."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.armed = threading.Event()
@@ -75,12 +79,10 @@ class Acquisition:
             if size:
                 self._unitsize = int(size.group(1))
             elif "Received SR_DF_HEADER" in line:
-                self._began()
+                if self.armed_when_told:
+                    self.armed.set()
             elif line and not re.search(r"Received SR_DF|session: |Press any key", line):
                 self._complaints.append(line.rstrip("."))
-
-    def _began(self) -> None:
-        """Notice that the device was told to sample."""
 
     def _collect(self, stream: BinaryIO) -> None:
         while stream.read(_PIECE):
@@ -91,13 +93,13 @@ class Acquisition:
         """What sigrok-cli said, or that it said nothing."""
         return "; ".join(self._complaints) or "it said nothing"
 
+    @abstractmethod
     def complete(self) -> bool:
         """Whether the record is there; InstrumentError when it can no longer come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, channels: dict[int, str]) -> tuple[dict[int, Bits], int]:
         """Return the levels of channels (number -> name), and the sample of the trigger."""
-        raise NotImplementedError
 
     def end(self) -> None:
         """End the process, whatever it is doing, and discard the record."""
@@ -127,6 +129,8 @@ class FileAcquisition(Acquisition):
     hardware trigger put it where it was wanted.
     """
 
+    armed_when_told = True
+
     def __init__(
         self, command: Sequence[str], trigger: tuple[str, str], before: int, samples: int
     ) -> None:
@@ -139,9 +143,6 @@ class FileAcquisition(Acquisition):
         except InstrumentError:
             self._folder.cleanup()
             raise
-
-    def _began(self) -> None:
-        self.armed.set()
 
     def complete(self) -> bool:
         """Whether sigrok-cli has written the file and ended."""

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from mqtick.analysis.readers.sigrok import logic_waveform
-from mqtick.analysis.signals.waveform import FS_PER_SECOND, Waveform, femtoseconds
 from mqtick.lab.logic.acquisition import Acquisition, FileAcquisition, StreamAcquisition
 from mqtick.lab.logic.device import Resource, ask, program_version
 from mqtick.lab.scope.conversation import InstrumentError
-from mqtick.lab.scope.setup import Setup
+from mqtick.lab.scope.settings import ScopeSettings
+from mqtick.recording.sigrok import logic_waveform
+from mqtick.recording.waveform import FS_PER_SECOND, Waveform, femtoseconds
 
 __all__ = ["LogicAnalyser"]
 
@@ -26,7 +26,7 @@ class LogicAnalyser:
     """A logic analyser that was found; channel 1 is its first input (D0).
 
     Its waveforms have the codes 0 and 1. An edge lies in the middle between two samples and is off
-    by half a sample at most (`analysis.readers.sigrok.uncertainty_fs`); the trigger's own edge is
+    by half a sample at most (`recording.sigrok.logic_waveform`); the trigger's own edge is
     at 0.
     Trigger level, volts per division, offset and probe mean nothing to it: its threshold is
     fixed (`voltage_threshold` in the resource, where it can be set). Deskew is applied in reading.
@@ -39,7 +39,7 @@ class LogicAnalyser:
         self._program = program
         self._version = program_version(program)
         self.offer = ask(program, self._resource)
-        self._setup: Setup | None = None
+        self._settings: ScopeSettings | None = None
         self._acquisition: Acquisition | None = None
         self.rate_hz = 0
         """Samples per second, after `set_up`."""
@@ -55,32 +55,32 @@ class LogicAnalyser:
         """Whether it is sigrok's demo device, which makes up its samples."""
         return self._resource.driver == "demo"
 
-    def set_up(self, setup: Setup) -> None:
+    def set_up(self, settings: ScopeSettings) -> None:
         """Choose rate and samples; InstrumentError if the device cannot do that."""
-        if setup.segments > 1:
+        if settings.segments > 1:
             raise InstrumentError(
-                f"{self.offer.name} cannot record {setup.segments} segments; set segments to 1."
+                f"{self.offer.name} cannot record {settings.segments} segments; set segments to 1."
             )
-        if setup.trigger.slope not in _MATCHES:
+        if settings.trigger.slope not in _MATCHES:
             raise InstrumentError(
-                f"The trigger's slope is {setup.trigger.slope!r}, which is not one of "
+                f"The trigger's slope is {settings.trigger.slope!r}, which is not one of "
                 f"{', '.join(_MATCHES)}."
             )
-        numbers = {channel.number for channel in setup.channels} | {setup.trigger.channel}
+        numbers = {channel.number for channel in settings.channels} | {settings.trigger.channel}
         for number in numbers:
             self._name(number)
         rate_hz = self.offer.rate_hz(
-            setup.points / setup.span_s, self._resource.driver, wide=max(numbers) > 8
+            settings.points / settings.span_s, self._resource.driver, wide=max(numbers) > 8
         )
-        samples = round(setup.span_s * rate_hz)
+        samples = round(settings.span_s * rate_hz)
         if not 2 <= samples <= _MOST_SAMPLES:
             raise InstrumentError(
-                f"{setup.span_s:g} s at {rate_hz} samples/s are {samples} samples, but only "
+                f"{settings.span_s:g} s at {rate_hz} samples/s are {samples} samples, but only "
                 f"2 to {_MOST_SAMPLES} can be recorded; change the time span."
             )
         self.rate_hz, self._samples = rate_hz, samples
-        self._before = min(round(setup.before * samples), samples - 1)
-        self._setup = setup
+        self._before = min(round(settings.before * samples), samples - 1)
+        self._settings = settings
 
     def _name(self, number: int) -> str:
         if not 1 <= number <= len(self.offer.channels):
@@ -91,19 +91,19 @@ class LogicAnalyser:
             )
         return self.offer.channels[number - 1]
 
-    def _begin(self, setup: Setup) -> Acquisition:
-        trigger, slope = setup.trigger.channel, setup.trigger.slope
-        numbers = sorted({channel.number for channel in setup.channels} | {trigger})
+    def _begin(self, settings: ScopeSettings) -> Acquisition:
+        trigger, slope = settings.trigger.channel, settings.trigger.slope
+        numbers = sorted({channel.number for channel in settings.channels} | {trigger})
         if self.simulated:  # of n channels the demo fills the first n (demo/protocol.c)
             numbers = list(range(1, numbers[-1] + 1))
         names = ",".join(self._name(number) for number in numbers)
-        settings = f"samplerate={self.rate_hz}"
+        config = f"samplerate={self.rate_hz}"
         by_driver = self._driver_triggers(_MATCHES[slope])
         if by_driver and "captureratio" in self.offer.options:
-            settings += f":captureratio={round(100 * self._before / self._samples)}"
+            config += f":captureratio={round(100 * self._before / self._samples)}"
         command = [self._program, "--loglevel", "3", *self._resource.arguments]
-        for config in (settings, *self._resource.config):
-            command += ["--config", config]
+        for each in (config, *self._resource.config):
+            command += ["--config", each]
         command += ["--channels", names]
         if by_driver:
             at = self._samples * round(100 * self._before / self._samples) // 100
@@ -131,10 +131,10 @@ class LogicAnalyser:
 
     def arm(self, timeout_s: float = 5.0) -> bool:
         """Begin one acquisition; True once the part before the trigger is filled."""
-        if self._setup is None:
+        if self._settings is None:
             raise InstrumentError(f"{self.offer.name} was not set up; set it up before arming.")
         self._end()
-        acquisition = self._acquisition = self._begin(self._setup)
+        acquisition = self._acquisition = self._begin(self._settings)
         end_s = time.monotonic() + timeout_s
         try:
             while not acquisition.armed.wait(_POLL_S):
@@ -179,11 +179,11 @@ class LogicAnalyser:
 
     def read(self, channels: Sequence[int]) -> dict[int, Waveform]:
         """Read channels of the finished acquisition."""
-        acquisition, setup = self._armed(), self._setup
-        assert setup is not None
+        acquisition, settings = self._armed(), self._settings
+        assert settings is not None
         if not acquisition.complete():
             raise InstrumentError(f"{self.offer.name} is still recording; wait for it first.")
-        recorded = {channel.number for channel in setup.channels} | {setup.trigger.channel}
+        recorded = {channel.number for channel in settings.channels} | {settings.trigger.channel}
         for number in channels:
             if number not in recorded:
                 raise InstrumentError(
@@ -191,7 +191,7 @@ class LogicAnalyser:
                 )
         levels, trigger = acquisition.read({number: self._name(number) for number in channels})
         interval_fs = round(FS_PER_SECOND / self.rate_hz)
-        deskew_fs = {c.number: femtoseconds(c.deskew_s) for c in setup.channels}
+        deskew_fs = {c.number: femtoseconds(c.deskew_s) for c in settings.channels}
         # The trigger's edge, half a sample before the first one after it, is 0.
         start_fs = -((2 * trigger - 1) * interval_fs) // 2
         return {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mqtick.lab.runner.experiment_check import check
-from mqtick.service.settings.load import SettingsError, load, render
+from mqtick.service.settings.load import render
 from mqtick.service.settings.program import BrokerSettings
 from mqtick.service.settings.schema import key, table, tables
 
@@ -21,7 +19,6 @@ __all__ = [
     "TimeoutKeys",
     "example",
     "flat",
-    "load_experiment",
 ]
 
 
@@ -191,16 +188,6 @@ class Experiment(BrokerSettings):
         """Return the addresses of all crowd processes, those of this host first."""
         local = tuple(f"crowd:local{number}" for number in range(1, self.crowd.processes + 1))
         return local + self.crowd.nodes
-
-
-def load_experiment(
-    path: str | os.PathLike[str] | None, overrides: Mapping[str, object] | None = None
-) -> Experiment:
-    """Read an experiment file; SettingsError, with a sentence, where it cannot be run."""
-    experiment = load(Experiment, path, overrides)
-    if problem := check(experiment):
-        raise SettingsError(f"{'defaults' if path is None else os.fspath(path)}: {problem}")
-    return experiment
 
 
 def flat(settings: object, path: str = "") -> dict[str, Any]:

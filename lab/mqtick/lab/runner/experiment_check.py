@@ -1,26 +1,35 @@
-"""Whether the keys of an experiment fit together: each fault is a sentence with its remedy."""
+"""Reads an experiment whose keys fit together: each fault is a sentence with its remedy."""
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from mqtick.lab.runner.experiment import Experiment
 from mqtick.lab.scope.dialects import DIALECTS
 from mqtick.protocol.topics import TopicTree
+from mqtick.service.settings.load import SettingsError, load
 
-if TYPE_CHECKING:
-    from mqtick.lab.runner.experiment import Experiment
-
-__all__ = ["check"]
+__all__ = ["load_experiment"]
 
 _NODE = re.compile(r"server:(\d{1,3})|client:([A-Za-z0-9_.-]{1,16})")
 _CROWD = re.compile(r"crowd:[A-Za-z0-9_.-]{1,16}")
 _PINS = {"server": ("time", "pps"), "client": ("arrival", "pps")}
 
 
-def check(experiment: Experiment) -> str:
+def load_experiment(
+    path: str | os.PathLike[str] | None, overrides: Mapping[str, object] | None = None
+) -> Experiment:
+    """Read an experiment file; SettingsError, with a sentence, where it cannot be run."""
+    experiment = load(Experiment, path, overrides)
+    if fault := _fault(experiment):
+        raise SettingsError(f"{'defaults' if path is None else os.fspath(path)}: {fault}")
+    return experiment
+
+
+def _fault(experiment: Experiment) -> str:
     """Return the first fault, "" if there is none."""
     checks: tuple[Callable[[Experiment], Iterator[str]], ...] = (
         _numbers,

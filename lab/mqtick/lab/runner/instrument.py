@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.logic.analyser import LogicAnalyser
 from mqtick.lab.scope.oscilloscope import Oscilloscope
-from mqtick.lab.scope.setup import Setup
+from mqtick.lab.scope.settings import ScopeSettings
+from mqtick.recording.waveform import Waveform
 
 __all__ = ["Instrument", "open_instrument"]
 
@@ -27,7 +27,7 @@ class Instrument(Protocol):
     def simulated(self) -> bool:
         """Whether it is a simulated one, or a demo device."""
 
-    def set_up(self, setup: Setup) -> None:
+    def set_up(self, settings: ScopeSettings) -> None:
         """Set everything."""
 
     def arm(self, timeout_s: float = 5.0) -> bool:

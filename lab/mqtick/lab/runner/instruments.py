@@ -8,13 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
-from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.runner.experiment import Experiment
 from mqtick.lab.runner.instrument import Instrument
 from mqtick.lab.runner.progress import Progress
 from mqtick.lab.runner.record import setup_of
 from mqtick.lab.runner.subscribers import StopRunError, pauses_s
 from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.recording.waveform import Waveform
 
 __all__ = ["Instruments", "MissedShotError", "Opener"]
 

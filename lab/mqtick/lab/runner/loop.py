@@ -10,7 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mqtick.analysis.runs.run_folder import (
+from mqtick.lab.runner.bring_up import Nodes
+from mqtick.lab.runner.control import NodeError, NodeSilentError
+from mqtick.lab.runner.experiment import Experiment
+from mqtick.lab.runner.instruments import Instruments, MissedShotError, Opener
+from mqtick.lab.runner.lock import lock, lock_of
+from mqtick.lab.runner.plan import Batch, plan_from_json, plan_of
+from mqtick.lab.runner.progress import Progress
+from mqtick.lab.runner.record import first_difference, is_simulated, record_of, session_of
+from mqtick.lab.runner.signals import Signals
+from mqtick.lab.runner.subscribers import StopRunError, Subscribers
+from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.layout import layout_of
+from mqtick.recording.run_folder import (
     Run,
     RunFolderError,
     create_run,
@@ -18,20 +31,8 @@ from mqtick.analysis.runs.run_folder import (
     shot_path,
     write_record,
 )
-from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED, ShotMeta, write_shot
-from mqtick.analysis.signals.waveform import Waveform
-from mqtick.lab.runner.bring_up import Nodes
-from mqtick.lab.runner.control import NodeError, NodeSilentError
-from mqtick.lab.runner.edges import judge
-from mqtick.lab.runner.experiment import Experiment
-from mqtick.lab.runner.instruments import Instruments, MissedShotError, Opener
-from mqtick.lab.runner.lock import lock, lock_of
-from mqtick.lab.runner.plan import Block, plan_from_json, plan_of
-from mqtick.lab.runner.progress import Progress
-from mqtick.lab.runner.record import first_difference, is_simulated, record_of, session_of
-from mqtick.lab.runner.signals import Signals
-from mqtick.lab.runner.subscribers import StopRunError, Subscribers
-from mqtick.lab.scope.conversation import InstrumentError
+from mqtick.recording.shot import CAPTURED, MISSED, REFUSED, Shot, write_shot
+from mqtick.recording.waveform import Waveform
 
 __all__ = ["RunLoop"]
 
@@ -51,7 +52,7 @@ class RunLoop:
         self._say, self._signals = say, signals
         self._record: dict[str, Any] = {}
         self._done: set[int] = set()
-        self._plan: tuple[Block, ...] = ()
+        self._plan: tuple[Batch, ...] = ()
         self._misses = 0
         self._simulated = False
         self._subscribers: Subscribers | None = None
@@ -149,9 +150,9 @@ class RunLoop:
         except ValueError as error:
             raise RunFolderError(f"{self._folder} cannot be resumed: {error}") from error
         self._say.begin(self._total())
-        for meta in run.shots():
-            if meta.outcome != REFUSED:  # the cause of a refusal may have been fixed since
-                self._count(meta)
+        for shot in run.shots():
+            if shot.outcome != REFUSED:  # the cause of a refusal may have been fixed since
+                self._count(shot)
         return run
 
     def end(self, sentence: str) -> None:
@@ -175,39 +176,39 @@ class RunLoop:
             for number in left:
                 if refusal:
                     self.refusal = refusal
-                    self._keep(self._meta(block, number, REFUSED, refusal), {})
+                    self._keep(self._blank(block, number, REFUSED, refusal), {})
                 else:
-                    meta, waveforms = self._shot(block, number)
-                    if meta.outcome == REFUSED:
-                        refusal = self.refusal = meta.reason
+                    shot, waveforms = self._shot(block, number)
+                    if shot.outcome == REFUSED:
+                        refusal = self.refusal = shot.reason
                     if number == left[-1]:
                         counts = self._subscribers.counts()
-                        meta = replace(meta, nodes={**meta.nodes, **counts})
-                    self._keep(meta, waveforms)
+                        shot = replace(shot, nodes={**shot.nodes, **counts})
+                    self._keep(shot, waveforms)
                     if self._experiment.fire == "request":
                         time.sleep(self._experiment.interval_s)
 
-    def _meta(self, block: Block, number: int, outcome: str, reason: str = "") -> ShotMeta:
-        return ShotMeta(
+    def _blank(self, block: Batch, number: int, outcome: str, reason: str = "") -> Shot:
+        return Shot(
             number,
-            block.round,
             block.subscribers,
             outcome,
             reason,
             time.time_ns(),
+            round=block.round,
             simulated=self._simulated,
         )
 
-    def _shot(self, block: Block, number: int) -> tuple[ShotMeta, dict[str, Waveform]]:
+    def _shot(self, block: Batch, number: int) -> tuple[Shot, dict[str, Waveform]]:
         """Take one shot; repeat it if an instrument or the broker went away meanwhile."""
         assert self._instruments is not None
         assert self._subscribers is not None
         fault = ""
         for _ in range(_ATTEMPTS):
             try:
-                meta, waveforms = self._capture(block, number)
-                if self._subscribers.settled(thorough=meta.outcome != CAPTURED):
-                    return meta, waveforms
+                shot, waveforms = self._capture(block, number)
+                if self._subscribers.settled(thorough=shot.outcome != CAPTURED):
+                    return shot, waveforms
                 fault = "The broker or a node was away meanwhile."
             except InstrumentError as error:
                 fault = str(error)
@@ -216,46 +217,36 @@ class RunLoop:
             except NodeSilentError as error:
                 fault = str(error)
             if refusal := self._subscribers.regain(block.subscribers, fault):
-                return self._meta(block, number, REFUSED, refusal), {}
-        return self._meta(block, number, MISSED, fault), {}
+                return self._blank(block, number, REFUSED, refusal), {}
+        return self._blank(block, number, MISSED, fault), {}
 
-    def _capture(self, block: Block, number: int) -> tuple[ShotMeta, dict[str, Waveform]]:
+    def _capture(self, block: Batch, number: int) -> tuple[Shot, dict[str, Waveform]]:
         """Take one shot; InstrumentError, NodeError."""
         assert self._instruments is not None
         assert self._subscribers is not None
-        meta = self._meta(block, number, CAPTURED)
+        blank = self._blank(block, number, CAPTURED)
         try:
             waveforms = self._instruments.record(self._subscribers.fire)
         except NodeSilentError:
             raise
         except (MissedShotError, NodeError) as error:  # or the server could not fire at that moment
             nodes, idle = self._subscribers.edges()
-            return replace(meta, outcome=MISSED, reason=f"{error}{idle}", nodes=nodes), {}
-        finding = judge(self._experiment, waveforms)
+            return replace(blank, outcome=MISSED, reason=f"{error}{idle}", nodes=nodes), {}
+        layout = layout_of(self._record)  # as a report will judge it again
+        (shot,) = judge(layout, look_at_all(layout, waveforms), known=blank)
         nodes, idle = self._subscribers.edges()
-        meta = replace(
-            meta,
-            outcome=MISSED if finding.reason else CAPTURED,
-            reason=finding.reason and finding.reason + idle,
-            latency_fs=finding.latency_fs,
-            skew_fs=finding.skew_fs,
-            clock_fs=finding.clock_fs,
-            edges_fs=finding.edges_fs,
-            edges_found=finding.edges_found,
-            nodes=nodes,
-        )
-        return meta, waveforms
+        return replace(shot, reason=shot.reason and shot.reason + idle, nodes=nodes), waveforms
 
-    def _keep(self, meta: ShotMeta, waveforms: dict[str, Waveform]) -> None:
+    def _keep(self, shot: Shot, waveforms: dict[str, Waveform]) -> None:
         """Write a shot; StopRunError after too many missed ones in a row."""
         with self._signals.held():
             with self._writing():
-                write_shot(shot_path(self._folder, meta.number), meta, waveforms)
-            self._count(meta)
-        self._misses = self._misses + 1 if meta.outcome == MISSED else 0
+                write_shot(shot_path(self._folder, shot.number), shot, waveforms)
+            self._count(shot)
+        self._misses = self._misses + 1 if shot.outcome == MISSED else 0
         if self._misses >= self._experiment.timeouts.misses:
             raise StopRunError(
-                f"{self._misses} shots in a row were missed, the last one because: {meta.reason}"
+                f"{self._misses} shots in a row were missed, the last one because: {shot.reason}"
             )
 
     @contextlib.contextmanager
@@ -268,8 +259,8 @@ class RunLoop:
                 "is complete. Make room, then continue."
             ) from error
 
-    def _count(self, meta: ShotMeta) -> None:
-        self._done.add(meta.number)
-        self.outcomes[meta.outcome] += 1
-        self.miss = meta.reason if meta.outcome == MISSED else self.miss
-        self._say.shot(meta)
+    def _count(self, shot: Shot) -> None:
+        self._done.add(shot.number)
+        self.outcomes[shot.outcome] += 1
+        self.miss = shot.reason if shot.outcome == MISSED else self.miss
+        self._say.shot(shot)

@@ -9,7 +9,7 @@ from typing import Any
 
 from mqtick.lab.runner.experiment import Experiment
 
-__all__ = ["Block", "describe_plan", "make_plan", "plan_from_json", "plan_of", "plan_to_json"]
+__all__ = ["Batch", "describe_plan", "make_plan", "plan_from_json", "plan_of", "plan_to_json"]
 
 _BRING_UP_S = 2.0
 _PER_SUBSCRIBER_S = 0.002
@@ -17,7 +17,7 @@ _READ_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Batch:
     """Shots that are taken one after another with the same subscribers.
 
     `first` is the number of its first shot; shots are numbered from 1 over the whole plan.
@@ -33,12 +33,12 @@ class Block:
         yield from range(self.first, self.first + self.shots)
 
 
-def make_plan(subscribers: Sequence[int], shots: int, rounds: int, seed: int) -> tuple[Block, ...]:
+def make_plan(subscribers: Sequence[int], shots: int, rounds: int, seed: int) -> tuple[Batch, ...]:
     """Draw the order: each round has all N once, each N gets `shots` over all rounds.
 
     The same arguments give the same plan.
     """
-    blocks: list[Block] = []
+    blocks: list[Batch] = []
     number = 1
     for turn in range(rounds):
         order = list(subscribers)
@@ -46,28 +46,28 @@ def make_plan(subscribers: Sequence[int], shots: int, rounds: int, seed: int) ->
         count = shots * (turn + 1) // rounds - shots * turn // rounds
         for each in order:
             if count:
-                blocks.append(Block(turn + 1, each, count, number))
+                blocks.append(Batch(turn + 1, each, count, number))
             number += count
     return tuple(blocks)
 
 
-def plan_of(experiment: Experiment) -> tuple[Block, ...]:
+def plan_of(experiment: Experiment) -> tuple[Batch, ...]:
     """Draw the order of an experiment; with kind clock nobody subscribes (N is 0)."""
     subscribers = (0,) if experiment.kind == "clock" else experiment.subscribers
     return make_plan(subscribers, experiment.shots, experiment.rounds, experiment.seed)
 
 
-def plan_to_json(plan: Sequence[Block]) -> list[dict[str, Any]]:
+def plan_to_json(plan: Sequence[Batch]) -> list[dict[str, Any]]:
     """Write a plan for run.json."""
     return [asdict(block) for block in plan]
 
 
-def plan_from_json(content: object) -> tuple[Block, ...]:
+def plan_from_json(content: object) -> tuple[Batch, ...]:
     """Read it back; ValueError if it is not a plan."""
     try:
         if not isinstance(content, list):
             raise TypeError("it is not a list")
-        plan = tuple(Block(**block) for block in content)
+        plan = tuple(Batch(**block) for block in content)
         if not all(type(value) is int for block in plan for value in asdict(block).values()):
             raise TypeError("a number is not valid")
         return plan
@@ -75,7 +75,7 @@ def plan_from_json(content: object) -> tuple[Block, ...]:
         raise ValueError(f"The plan in run.json is not valid ({error}).") from None
 
 
-def expected_s(experiment: Experiment, plan: Sequence[Block]) -> float:
+def expected_s(experiment: Experiment, plan: Sequence[Batch]) -> float:
     """Estimate how long the plan takes, in s."""
     each_s = max(experiment.interval_s, _READ_S)
     return sum(
@@ -83,7 +83,7 @@ def expected_s(experiment: Experiment, plan: Sequence[Block]) -> float:
     )
 
 
-def describe_plan(experiment: Experiment, plan: Sequence[Block]) -> str:
+def describe_plan(experiment: Experiment, plan: Sequence[Batch]) -> str:
     """Describe what a run would do."""
     shots = sum(block.shots for block in plan)
     lines = [

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import sys
 import time
 from collections import defaultdict
 from typing import Final, Protocol, TextIO
 
-from mqtick.analysis.runs.shot import CAPTURED, ShotMeta
-from mqtick.analysis.runs.summary import quantities
-from mqtick.lab.runner.running_spread import Live
+from mqtick.lab.runner.summary import quantities
+from mqtick.recording.shot import CAPTURED, Shot
 
 __all__ = ["Progress", "Quiet", "Watch"]
 
@@ -29,7 +29,7 @@ class Progress(Protocol):
     def begin(self, total: int) -> None:
         """The run begins, with this many shots in its plan."""
 
-    def shot(self, meta: ShotMeta) -> None:
+    def shot(self, shot: Shot) -> None:
         """A shot was recorded, now or before a resume."""
 
     def end(self) -> None:
@@ -45,7 +45,7 @@ class Quiet:
     def begin(self, total: int) -> None:
         """Ignore."""
 
-    def shot(self, meta: ShotMeta) -> None:
+    def shot(self, shot: Shot) -> None:
         """Ignore."""
 
     def end(self) -> None:
@@ -60,7 +60,7 @@ class Watch:
         self._terminal = stream.isatty()
         self._colours = self._terminal and "NO_COLOR" not in os.environ
         self._total = self._count = self._failed = 0
-        self._live: dict[int, Live] = defaultdict(Live)
+        self._values_us: dict[int, list[float]] = defaultdict(list)
         self._subscribers: int | None = None
         self._shown_s = float("-inf")
         self._shown: str | None = None
@@ -68,7 +68,7 @@ class Watch:
     def begin(self, total: int) -> None:
         """Begin with nothing done."""
         self._total, self._count, self._failed = total, 0, 0
-        self._live.clear()
+        self._values_us.clear()
 
     def note(self, sentence: str) -> None:
         """Print it above the bar."""
@@ -76,15 +76,15 @@ class Watch:
         if self._terminal and self._shown is not None:
             self._print(self._line())
 
-    def shot(self, meta: ShotMeta) -> None:
+    def shot(self, shot: Shot) -> None:
         """Count it, and show it, but not every one where lines are not rewritten."""
         self._count += 1
-        self._failed += meta.outcome != CAPTURED
-        self._subscribers = meta.subscribers
-        live = self._live[meta.subscribers]
-        for name, value_fs in quantities(meta) if meta.outcome == CAPTURED else ():
+        self._failed += shot.outcome != CAPTURED
+        self._subscribers = shot.subscribers
+        values_us = self._values_us[shot.subscribers]
+        for name, value_fs in quantities(shot) if shot.outcome == CAPTURED else ():
             if name.partition(" ")[0] == self._kind:
-                live.add(value_fs / _FS_PER_US)
+                values_us.append(value_fs / _FS_PER_US)
         now_s = time.monotonic()
         if self._terminal:
             self._print(f"{self._erase()}{self._line()}")
@@ -107,10 +107,11 @@ class Watch:
             bar = f"\033[32m{bar}\033[0m"
         place = f"N = {self._subscribers}  " if self._subscribers else ""
         text = f"{place}shot {self._count}/{self._total}"
-        live = self._live[self._subscribers or 0]
-        if live.n:
-            spread = "" if live.deviation is None else f" +- {live.deviation:.1f}"
-            text += f"  {self._kind} {live.mean:.1f}{spread} us (n = {live.n})"
+        values_us = self._values_us[self._subscribers or 0]
+        if values_us:
+            spread = f" +- {statistics.stdev(values_us):.1f}" if len(values_us) > 1 else ""
+            mean = f"{self._kind} {statistics.fmean(values_us):.1f}{spread} us"
+            text += f"  {mean} (n = {len(values_us)})"
         if self._failed:
             text += f"  {self._failed} missed"
         if not self._terminal:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from mqtick.analysis.signals.waveform import femtoseconds
 from mqtick.lab.runner.experiment import Experiment, flat
 from mqtick.lab.runner.instrument import Instrument
-from mqtick.lab.runner.plan import Block, plan_to_json
-from mqtick.lab.scope.setup import Channel, Setup, Trigger
+from mqtick.lab.runner.plan import Batch, plan_to_json
+from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, Trigger
 from mqtick.protocol.experiments import about_host
+from mqtick.recording.waveform import femtoseconds
 from mqtick.service import chronyd
 from mqtick.service.chronyd_csv import ChronydError
 from mqtick.service.settings.load import render
@@ -22,12 +22,12 @@ __all__ = ["first_difference", "record_of", "session_of", "setup_of"]
 _MAY_DIFFER: Final = ("title", "timeouts.", "keepalive_s", "connect_timeout_s")
 
 
-def setup_of(experiment: Experiment, name: str) -> Setup:
+def setup_of(experiment: Experiment, name: str) -> ScopeSettings:
     """Return what an instrument of an experiment is to be set to."""
     instrument = experiment.instrument[name]
-    return Setup(
+    return ScopeSettings(
         channels=tuple(
-            Channel(
+            ChannelSettings(
                 number=channel.input,
                 volts_per_division=channel.volts_per_division,
                 offset_v=channel.offset_v,
@@ -77,7 +77,7 @@ def _chrony() -> dict[str, Any]:
 
 
 def record_of(
-    experiment: Experiment, plan: tuple[Block, ...], session: Mapping[str, Any]
+    experiment: Experiment, plan: tuple[Batch, ...], session: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the content of run.json at the start of a run."""
     return {

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.runs.run_folder import RunFolderError, load_run, refuse_used
-from mqtick.analysis.runs.shot import CAPTURED, MISSED, REFUSED
 from mqtick.lab.runner.bring_up import Nodes
 from mqtick.lab.runner.control import Control, NodeError
 from mqtick.lab.runner.experiment import Experiment
@@ -23,6 +21,8 @@ from mqtick.lab.runner.signals import InterruptedRunError, Signals
 from mqtick.lab.runner.subscribers import StopRunError
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.mqtt.broker import BrokerError, broker_from
+from mqtick.recording.run_folder import RunFolderError, load_run, refuse_used
+from mqtick.recording.shot import CAPTURED, MISSED, REFUSED
 from mqtick.service.commandline import Exit
 
 __all__ = ["INTERRUPTED", "RunOutcome", "run_experiment"]

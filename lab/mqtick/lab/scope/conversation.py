@@ -49,15 +49,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Send a command and read IEEE 488.2 blocks; the reply is their octets, joined.
+    """Send a command and read an IEEE 488.2 block; the reply is its octets.
 
-    `prefix` is what comes before the `#` and is discarded (Siglent's `C1:WF DAT2,`); `count`
-    is the number of blocks that come one after another, separated by `;` or `,` (FastFrame).
+    `prefix` is what comes before the `#` and is discarded (Siglent's `C1:WF DAT2,`).
     """
 
     command: str
     prefix: bytes = b""
-    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +83,9 @@ def query(command: str) -> Conversation[str]:
     return reply.strip()
 
 
-def block(command: str, *, prefix: bytes = b"", count: int = 1) -> Conversation[bytes]:
+def block(command: str, *, prefix: bytes = b"") -> Conversation[bytes]:
     """Ask for binary data, and return its octets."""
-    reply = yield Block(command, prefix, count)
+    reply = yield Block(command, prefix)
     assert isinstance(reply, bytes)
     return reply
 

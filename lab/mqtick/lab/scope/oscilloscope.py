@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from mqtick.analysis.signals.waveform import Waveform
-from mqtick.lab.scope.conversation import Conversation, InstrumentError, Query, Reply
+from mqtick.lab.scope.conversation import Conversation, InstrumentError, Query, Reply, Step
 from mqtick.lab.scope.dialects import Dialect, Identity, Segment, dialect_for
-from mqtick.lab.scope.setup import Setup, State
+from mqtick.lab.scope.settings import ScopeSettings, State
 from mqtick.lab.scope.transport import Transport, VisaTransport
+from mqtick.recording.waveform import Waveform
 
 __all__ = ["Oscilloscope", "play"]
 
@@ -33,6 +33,19 @@ def play(transport: Transport, conversation: Conversation[T]) -> T:
         except StopIteration as end:
             found: T = end.value
             return found
+        except InstrumentError:
+            raise
+        except Exception as fault:  # of a dialect, which may be another author's
+            raise InstrumentError(
+                f"The dialect failed ({type(fault).__name__}: {fault}) after the answer "
+                f"{str(reply)[:40]!r}. If it is of another package, repair or remove that; else "
+                "please report it."
+            ) from fault
+        if not isinstance(step, Step):
+            raise InstrumentError(
+                f"The dialect asks for {step!r}, which is no step of a conversation; repair or "
+                "remove the package that provides it."
+            )
         reply = transport.play(step)
 
 
@@ -78,11 +91,11 @@ class Oscilloscope:
         """Play a conversation of the dialect."""
         return play(self.transport, conversation)
 
-    def set_up(self, setup: Setup) -> None:
+    def set_up(self, settings: ScopeSettings) -> None:
         """Set everything; InstrumentError with the instrument's words if it refused something."""
         # Earlier errors are not ours.
         self._again(self.dialect.errors, tries=_ASK_TRIES)
-        self._again(partial(self.dialect.set_up, setup), tries=_ASK_TRIES)
+        self._again(partial(self.dialect.set_up, settings), tries=_ASK_TRIES)
         refused = self._again(self.dialect.errors, tries=_ASK_TRIES)
         if refused:
             raise InstrumentError(

@@ -135,7 +135,7 @@ class VisaTransport:
             case Query():
                 return self._line()
             case Block():
-                return self._blocks(step)
+                return self._block(step)
         return None
 
     def _line(self) -> str:
@@ -153,19 +153,15 @@ class VisaTransport:
             return line_received(self._session, self._timeout_ms / 1000).decode("ascii")
         return str(self._resource.read())
 
-    def _blocks(self, step: Block) -> bytes:
+    def _block(self, step: Block) -> bytes:
         if self._is_socket:
             read, read_rest = self._exactly, None
         else:
             message = _Message(self._resource)
             read, read_rest = message.read, message.rest
-        parts = []
-        for index in range(step.count):
-            if index:
-                read(1)  # the separator
-            parts.append(read_block(read, step.prefix, read_rest))
+        octets = read_block(read, step.prefix, read_rest)
         self._after_block = self._is_socket
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return octets
 
     def _exactly(self, count: int) -> bytes:
         resource = self._resource

@@ -1,8 +1,8 @@
 """Settings: TOML file and flags in, one frozen dataclass out, or a sentence saying what is wrong.
 
-Declare the settings with :func:`key`, :func:`table` and :func:`tables`, read them with
-:func:`load`, print them with :func:`render`, ship them with :func:`commented_example`, and give
-the program a flag for each key with :func:`add_flags` and :func:`overrides_from`.
+Declare the settings with `key`, `table` and `tables`, read them with
+`load`, print them with `render`, and give the program a flag for each key with
+`add_flags` and `overrides_from`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from mqtick.service.settings.flags import add_flags, overrides_from
 from mqtick.service.settings.schema import (
     Key,
-    SchemaError,
     SettingsError,
     Table,
     converted,
@@ -27,24 +25,12 @@ from mqtick.service.settings.schema import (
     key,
     name_value,
     problem_with,
-    table,
     tables,
 )
-from mqtick.service.settings.text import commented_example, render
-from mqtick.service.units import same_value, stem_of, suffix_of
+from mqtick.service.settings.text import add_flags, overrides_from, render
+from mqtick.service.units import stem_of
 
-__all__ = [
-    "SchemaError",
-    "SettingsError",
-    "add_flags",
-    "commented_example",
-    "key",
-    "load",
-    "overrides_from",
-    "render",
-    "table",
-    "tables",
-]
+__all__ = ["SettingsError", "add_flags", "key", "load", "overrides_from", "render", "tables"]
 
 T = TypeVar("T")
 
@@ -57,12 +43,12 @@ def load(
     path: str | os.PathLike[str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> T:
-    """Read the settings ``cls`` from a TOML file; ``path`` None means defaults only.
+    """Read the settings `cls` from a TOML file; `path` None means defaults only.
 
-    ``overrides`` maps dotted key paths (``"chrony.poll"``) to values that win over the file.
+    `overrides` maps dotted key paths (`"chrony.poll"`) to values that win over the file.
     Raises SettingsError, with one sentence that names file and key path, for whatever cannot be
-    used: the file, its syntax, an unknown key, a wrong type, a value out of range.  What a class
-    checks across keys in its ``__post_init__`` (raise ValueError with a sentence) becomes a
+    used: the file, its syntax, an unknown key, a wrong type, a value out of range. What a class
+    checks across keys in its `__post_init__` (raise ValueError with a sentence) becomes a
     SettingsError too.
     """
     root = describe(cls)
@@ -76,7 +62,7 @@ def load(
     known = {described.path: described for described in root.all_keys()}
     for name, value in (overrides or {}).items():
         if name not in known:
-            raise SettingsError(f"override: {_unknown(root, root, name, value)}")
+            raise SettingsError(f"override: {_unknown(root, root, name)}")
         values[name] = _checked(known[name], value, "override")
     try:
         built = _build(root, values)
@@ -137,7 +123,7 @@ def _read_table(
         elif name in named:
             values[named[name].path] = _read_named(root, named[name], value, origin)
         elif name not in tables:
-            raise SettingsError(f"{origin}: {_unknown(root, described, name, value)}")
+            raise SettingsError(f"{origin}: {_unknown(root, described, name)}")
         elif isinstance(value, dict):
             values.update(_read_table(root, tables[name], value, origin))
         else:
@@ -175,13 +161,13 @@ def _checked(described: Key, value: object, origin: str) -> Any:
     problem = problem_with(described, value)
     if problem is None:
         return converted(described, value)
-    remedy = "correct it, or remove it"
-    if described.default is not None:
-        remedy += f" to use its default {name_default(described.default)}"
-    raise SettingsError(f"{origin}: {described.path} {problem}; {remedy}")
+    raise SettingsError(
+        f"{origin}: {described.path} {problem}; correct it, or remove it to use its default "
+        f"{_name_default(described.default)}"
+    )
 
 
-def name_default(default: object) -> str:
+def _name_default(default: object) -> str:
     """Say a default briefly, for the end of a sentence."""
     if isinstance(default, tuple):
         return f"({len(default)} elements)" if default else "(empty)"
@@ -190,46 +176,18 @@ def name_default(default: object) -> str:
     return f'"{default}"' if isinstance(default, str) else str(default)
 
 
-def _unknown(root: Table, described: Table, name: str, value: object) -> str:
+def _unknown(root: Table, described: Table, name: str) -> str:
     place = f" in table [{described.path}]" if described.path else ""
     name = name if len(name) <= 60 else name[:57] + "..."
     shown = name if name.isidentifier() else ascii(name)
-    near = _nearest(root, described, name)
-    if near is None:
-        here = [known.name for known in described.keys + described.tables + described.named]
-        return f"unknown key {shown}{place}; the keys there are: {', '.join(here)}"
-    sentence = f"unknown key {shown}{place}; did you mean {near}?"
-    given, wanted = suffix_of(name), suffix_of(near)
-    if given != wanted and isinstance(value, (int, float)) and not isinstance(value, bool):
-        same = same_value(value, given, wanted)
-        if same is not None:
-            sentence += f" ({name} = {value} would be {near} = {same})"
-    return sentence
-
-
-def _nearest(root: Table, described: Table, name: str) -> str | None:
-    """Return the known key a person most likely meant, or None.
-
-    The same stem with another unit comes first, then the same name in another table, then what
-    is spelled similarly: here, then anywhere.
-    """
     here = [known.name for known in described.keys + described.tables + described.named]
-    stem = stem_of(name)
-    for candidate in here:
-        if stem_of(candidate) == stem:
-            return candidate
-    everywhere = {known.path: known.name for known in root.all_keys()}
-    last = name.rpartition(".")[2]
-    for path, candidate in everywhere.items():
-        if candidate == last or stem_of(candidate) == stem_of(last):
-            return path
-    spelled = (here, list(everywhere)) if last == name else (list(everywhere), here)
-    for candidates in spelled:
-        if close := difflib.get_close_matches(name, candidates, n=1):
-            return close[0]
-    if close := difflib.get_close_matches(last, list(everywhere.values()), n=1):
-        return next(path for path, candidate in everywhere.items() if candidate == close[0])
-    return None
+    # What a person most likely meant: spelled alike but for the unit, here or in another table.
+    meant = {stem_of(known.name): known.path for known in root.all_keys()}
+    meant |= {stem_of(known): known for known in here}
+    close = difflib.get_close_matches(stem_of(name.rpartition(".")[2]), meant, n=1)
+    if close:
+        return f"unknown key {shown}{place}; did you mean {meant[close[0]]}?"
+    return f"unknown key {shown}{place}; the keys there are: {', '.join(here)}"
 
 
 def _build(described: Table, values: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ Example::
         interval_s: float = key(1.0, "Time between two time messages.", minimum=0.1, maximum=3600)
         chrony: Chrony = table(Chrony, "How samples reach chrony.")
 
-This module only reads such classes.  A class that is declared wrongly (a default outside its own
+This module only reads such classes. A class that is declared wrongly (a default outside its own
 limits, a secret as a key) is a mistake of the programmer, and raises SchemaError.
 """
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Scalar = bool | int | float | str
-SCALARS: tuple[type, ...] = (bool, int, float, str)
 
 _METADATA = "mqtick.settings"
 _SECRET_WORDS = {"password", "passphrase", "secret", "token", "psk", "credentials", "pin_code"}
@@ -49,13 +47,11 @@ class Key:
     name: str
     kind: type  # bool, int, float or str: of the value, or of each element of an array
     is_array: bool
-    is_optional: bool
     default: Any
     doc: str
     minimum: int | float | None
     maximum: int | float | None
     choices: tuple[Scalar, ...]
-    example: Any  # what commented_example() writes if there is no default
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +85,13 @@ def key(
     minimum: int | float | None = None,
     maximum: int | float | None = None,
     choices: tuple[Scalar, ...] = (),
-    example: object = None,
 ) -> T:
     """Declare a field of a settings class.
 
-    ``doc`` is one sentence for people.  ``minimum``, ``maximum`` (both inclusive) and ``choices``
-    hold for each element where the field is an array (``tuple[int, ...]``).  A field whose default
-    is None needs an ``example``, which the shipped file shows.
+    `doc` is one sentence for people. `minimum`, `maximum` (both inclusive) and `choices`
+    hold for each element where the field is an array (`tuple[int, ...]`).
     """
-    declared = {
-        "doc": doc,
-        "minimum": minimum,
-        "maximum": maximum,
-        "choices": choices,
-        "example": example,
-    }
+    declared = {"doc": doc, "minimum": minimum, "maximum": maximum, "choices": choices}
     # dataclasses.field() pretends to return the type of its default, and so does this.
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
@@ -114,9 +102,9 @@ def table(cls: type[T], doc: str) -> T:
 
 
 def tables(cls: type[T], doc: str) -> Mapping[str, T]:
-    """Declare tables whose names the user chooses: a field ``Mapping[str, cls]``.
+    """Declare tables whose names the user chooses: a field `Mapping[str, cls]`.
 
-    ``[channel.left]`` and ``[channel.right]`` become ``{"left": ..., "right": ...}``; there are
+    `[channel.left]` and `[channel.right]` become `{"left": ..., "right": ...}`; there are
     no flags for their keys.
     """
     return dataclasses.field(default_factory=dict, metadata={_METADATA: {"doc": doc, "of": cls}})
@@ -133,8 +121,6 @@ def describe_named(named: Table, name: str) -> Table:
 
 
 def _describe(cls: type, path: str, name: str, doc: str) -> Table:
-    if not dataclasses.is_dataclass(cls):
-        raise SchemaError(f"{cls.__name__} must be a dataclass to be settings")
     hints = typing.get_type_hints(cls)
     keys: list[Key] = []
     inside: list[Table] = []
@@ -157,35 +143,18 @@ def _describe(cls: type, path: str, name: str, doc: str) -> Table:
 
 
 def _describe_key(path: str, name: str, hint: Any, default: Any, declared: dict[str, Any]) -> Key:
-    kind, is_array, is_optional = _read_hint(path, hint)
     _refuse_secret(path, name)
-    described = Key(path, name, kind, is_array, is_optional, default, **declared)
-    if is_optional and default is not None:
-        raise SchemaError(f"{path}: TOML has no null, so an optional key must default to None")
-    if is_optional and described.example is None:
-        raise SchemaError(f"{path}: a key without a default needs an example")
-    shown = described.example if default is None else default
-    if problem := problem_with(described, shown):
-        raise SchemaError(f"{path}: its own default or example {problem}")
+    is_array = typing.get_origin(hint) is tuple
+    kind = typing.get_args(hint)[0] if is_array else hint
+    if kind not in KIND_NAMES:
+        raise SchemaError(
+            f"{path}: {hint} cannot be a key; use bool, int, float, str, tuple[one of these, ...], "
+            "or a nested settings class"
+        )
+    described = Key(path, name, kind, is_array, default, **declared)
+    if problem := problem_with(described, default):
+        raise SchemaError(f"{path}: its own default {problem}")
     return described
-
-
-def _read_hint(path: str, hint: Any) -> tuple[type, bool, bool]:
-    """Return (kind, is array, is optional) of an annotation."""
-    arguments = typing.get_args(hint)
-    if typing.get_origin(hint) in {typing.Union, types.UnionType} and type(None) in arguments:
-        rest = [argument for argument in arguments if argument is not type(None)]
-        if len(rest) == 1 and rest[0] in SCALARS:
-            return rest[0], False, True
-    is_array = typing.get_origin(hint) is tuple and len(arguments) == 2
-    if is_array and arguments[1] is Ellipsis and arguments[0] in SCALARS:
-        return arguments[0], True, False
-    if hint in SCALARS:
-        return hint, False, False
-    raise SchemaError(
-        f"{path}: {hint} cannot be a key; use bool, int, float, str, one of these or None, "
-        "tuple[one of these, ...], or a nested settings class"
-    )
 
 
 def _refuse_secret(path: str, name: str) -> None:
@@ -200,7 +169,7 @@ def _refuse_secret(path: str, name: str) -> None:
 def problem_with(described: Key, value: object) -> str | None:
     """Say what is wrong with a value, as the end of a sentence, or None if it may be used.
 
-    An ``int`` is good for a float key; a ``bool`` is never a number.
+    An `int` is good for a float key; a `bool` is never a number.
     """
     if not described.is_array:
         return _problem_with_scalar(described, value)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import apply, axis_scale, label_width
+from mqtick.analysis.report.figures.scales import apply, axis_scale
 from mqtick.analysis.report.numbers import short, told, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
@@ -43,11 +43,9 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
     with style.drawing():
         unit, factor = unit_for_clocks([clock])
         values = clock.after.error_ns / 1000.0 * factor
-        figure = style.figure_of(width, 3.1)
-        top = style.header(
-            figure, f"Samples of {clock.errors.name} by time error", simulated=simulated
+        figure = style.figure_of(
+            width, 3.1, f"Samples of {clock.errors.name} by time error", simulated=simulated
         )
-        top += style.LINE + 0.15
         low, high = np.percentile(values, [0.2, 99.8])
         spare = 0.15 * (high - low)
         middle = clock.constant_us.value * factor
@@ -61,12 +59,9 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
         bins = int(np.clip(np.sqrt(len(values)), 10, 60 if style.is_wide(width) else 40))
         counts, edges = np.histogram(values, bins, range=(x.low, x.high))
         beyond = len(values) - int(counts.sum())
-        axes = style.paper_axes(figure)
-        height = 3.1 - top - 0.5
-        apply(axes, "y", axis_scale([0.0, counts.max() * 1.08], from_zero=True, room=0), height)
-        left = label_width(axes)
-        style.place(figure, axes, left, 0.2, top, 0.5)
-        apply(axes, "x", x, width - left - 0.2)
+        axes = figure.subplots()
+        apply(axes, "y", axis_scale([0.0, counts.max() * 1.08], from_zero=True, room=0), whole=True)
+        apply(axes, "x", x)
         axes.stairs(counts, edges, fill=True, color=style.BLUE.light, alpha=0.35)
         axes.stairs(counts, edges, color=style.BLUE.light, linewidth=1.0)
         left_out = f" ({beyond:,} beyond)" if beyond else ""
@@ -84,12 +79,5 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
             transform=axes.get_xaxis_transform(),
             clip_on=False,
         )
-        text = f"{short(middle)} ± {short(spread)} {unit}"
-        size = style.text_inches(text)
-        box = axes.get_position()
-        at = (box.x0 + box.width * (middle - x.low) / (x.high - x.low)) * width
-        at = min(max(at, size / 2 + 0.05), width - size / 2 - 0.05)
-        figure.text(
-            at / width, 1 - (top - 0.1) / 3.1, text, ha="center", va="bottom", color=style.INK.light
-        )
+        axes.set_title(f"{short(middle)} ± {short(spread)} {unit}", loc="center")
         return figure

@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report import style
-from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, label_width, time_unit
+from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, time_unit
 from mqtick.analysis.report.numbers import in_words, short, told, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
@@ -59,75 +58,51 @@ def _needs_two(clock: ClockSummary) -> bool:
 
 def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
     with style.drawing():
-        wide = style.is_wide(width)
         two = _needs_two(clock)
-        figure = style.figure_of(width, (5.0 if two else 3.4) if wide else (4.9 if two else 3.3))
+        unit, factor = unit_for_clocks([clock])
+        figure = style.figure_of(
+            width,
+            4.9 if two else 3.3,
+            f"Time error of {clock.errors.name} in {unit}",
+            simulated=simulated,
+        )
         seconds = clock.errors.seconds
         name, size = time_unit(float(np.ptp(seconds)))
-        unit, factor = unit_for_clocks([clock])
-        top = style.header(
-            figure, f"Time error of {clock.errors.name} in {unit}", simulated=simulated
-        )
-        full = float(figure.get_size_inches()[1])
-        room, bottom = 1.25 if wide else 0.85, 0.5
-        upper_height = 1.1 if two else 0.0
-        gap = style.LINE + 0.35 if two else 0.0
-        height = full - top - bottom - upper_height - gap
-        constant = Label(
-            clock.constant_us.value * factor,
-            f"constant part {short(clock.constant_us.value * factor)}\N{NO-BREAK SPACE}{unit}",
-            style.INK,
-        )
-        begin = float(clock.after.seconds[0]) if two else -np.inf
-        panels = [(style.paper_axes(figure), begin, top + upper_height + gap, bottom)]
-        if two:
-            panels.insert(0, (style.paper_axes(figure), -np.inf, top, bottom + height + gap))
-        x_low = float(seconds[0]) / size
-        x_high = float(seconds[-1]) / size
-        for axes, since, _, _ in panels:
-            chosen = seconds >= since
-            y = _scale(clock, chosen, factor)
-            apply(axes, "y", y, height if axes is panels[-1][0] else upper_height)
-        left = max(label_width(axes) for axes, *_ in panels)
-        for axes, since, panel_top, panel_bottom in panels:
-            style.place(figure, axes, left, room, panel_top, panel_bottom)
-            margin = 0.01 * (x_high - x_low) or 0.5
-            apply(
-                axes,
-                "x",
-                Scale("linear", x_low - margin, x_high + margin),
-                width - left - room,
-            )
+        panels = figure.subplots(1 + two, height_ratios=(1, 2) if two else (1,), squeeze=False)[
+            :, 0
+        ]
+        begins = (-np.inf, float(clock.after.seconds[0])) if two else (-np.inf,)
+        begin, end = float(seconds[0]) / size, float(seconds[-1]) / size
+        margin = 0.01 * (end - begin) or 0.5
+        for axes, since in zip(panels, begins, strict=True):
+            apply(axes, "y", _scale(clock, seconds >= since, factor), most=4 if two else 0)
+            apply(axes, "x", Scale("linear", begin - margin, end + margin))
             _panel(axes, clock, since, factor, size)
-        last = panels[-1][0]
+        first, last = panels[0], panels[-1]
         last.set_xlabel(f"time since the start in {name}")
         if two:
-            panels[0][0].tick_params(labelbottom=False)
-            figure.text(
-                0.06 / width,
-                1 - (top + upper_height + gap * 0.6) / full,
-                "After convergence",
-                ha="left",
-                va="center",
-            )
+            first.tick_params(labelbottom=False)
+            last.set_title("After convergence")
+        constant = clock.constant_us.value * factor
         low, high = last.get_ylim()
-        if low <= constant.y <= high:
-            last.axhline(constant.y, color=style.INK.light, linewidth=0.9, linestyle=(0, (5, 2)))
-            beside(figure, last, [constant], room)
-        converged = float(clock.after.seconds[0]) / size
-        if clock.converged_after_s and x_low < converged < x_high:
-            first = panels[0][0]
-            first.axvline(converged, color=style.GREEN.light, linewidth=1.2, linestyle="dotted")
-            first.annotate(
-                "converged",
-                xy=(converged, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(3, -2),
-                textcoords="offset points",
-                ha="left",
-                va="top",
-                color=style.GREEN.light,
+        if low <= constant <= high:
+            last.axhline(
+                constant,
+                color=style.INK.light,
+                linewidth=0.9,
+                linestyle=(0, (5, 2)),
+                label=f"constant part {short(constant)}\N{NO-BREAK SPACE}{unit}",
             )
+        converged = float(clock.after.seconds[0]) / size
+        if clock.converged_after_s and begin < converged < end:
+            first.axvline(
+                converged,
+                color=style.GREEN.light,
+                linewidth=1.2,
+                linestyle="dotted",
+                label="converged",
+            )
+        style.legend(figure)
         return figure
 
 

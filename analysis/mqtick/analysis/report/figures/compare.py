@@ -15,8 +15,8 @@ from mqtick.analysis.report.figures.picture import Picture, judged_limits, limit
 from mqtick.analysis.report.figures.scales import apply, axis_scale
 from mqtick.analysis.report.numbers import short, told, unit_for, unit_of
 from mqtick.analysis.report.titles import names_of
-from mqtick.analysis.results.published import SHORT, published_growth
 from mqtick.analysis.results.result import QuantityResult, Result
+from mqtick.recording.published import SHORT, published_growth
 
 __all__ = ["compare_pictures"]
 
@@ -46,7 +46,12 @@ def compare_pictures(results: Sequence[Result]) -> list[Picture]:
         if each.quantity == "clock" and len(each.values_us)
     ]
     if len(clocks) >= 2:
-        pictures.append(_of_clocks(clocks, shown))
+        drawn = [
+            (each, Curve(name, look, each.values_us))
+            for (name, each), look in zip(clocks, style.SERIES, strict=False)
+        ]
+        more = f" {_MOST} of {len(clocks)} clocks." if len(clocks) > _MOST else ""
+        pictures.append(_distributions("clock", "time error", drawn, shown, more, of="samples"))
     return pictures
 
 
@@ -74,17 +79,22 @@ def _of_quantity(
             Picture(
                 f"compare-growth-{quantity}",
                 f"{quantity.capitalize()} against the number of subscribers",
-                f"Mean of |{quantity}|; thick bar: its interval, an arrow where it goes beyond the "
-                "axis; thin bar: standard deviation of single shots; line: a + b N with its "
-                f"band. Hollow: published means and standard deviations ({SHORT}), of 20 shots "
-                f"each.{spare}",
+                f"Mean of |{quantity}|; thick bar: its interval; thin bar: standard deviation of "
+                "single shots; line: a + b N with its band. Hollow: published means and standard "
+                f"deviations ({SHORT}), of 20 shots each.{spare}",
                 f"Mean |{quantity}|. {means}.",
                 lambda width: draw_growth(width, over, limits, simulated=simulated),
             )
         )
     shared = set.intersection(*(set(one.quantity.subscribers.tolist()) for one in own))
     if shared:
-        pictures.append(_distributions(quantity, own, max(shared), results, spare))
+        n = max(shared)
+        what = f"{quantity} at N = {n}" if n else quantity
+        at_n = [
+            (each, Curve(name, look, each.values_us[each.subscribers == n]))
+            for name, each, look in own
+        ]
+        pictures.append(_distributions(quantity, what, at_n, results, spare))
     sloped = [one for one in own if one.quantity.growth is not None]
     if len(sloped) >= 2:
         slopes = "; ".join(
@@ -104,24 +114,25 @@ def _of_quantity(
 
 
 def _distributions(
-    quantity: str, own: Sequence[Grown], number: int, results: Sequence[Result], spare: str
+    quantity: str,
+    what: str,
+    own: Sequence[tuple[QuantityResult, Curve]],
+    results: Sequence[Result],
+    spare: str,
+    of: str = "shots",
 ) -> Picture:
-    curves = [
-        Curve(one.name, one.look, one.quantity.values_us[one.quantity.subscribers == number])
-        for one in own
-    ]
-    at = f" at N = {number}" if number else ""
-    title = f"{quantity.capitalize()}{at}"
+    curves = [curve for _, curve in own]
     limits = limits_of_values(results, quantity)
-    unit = unit_for([one.quantity for one in own])
+    unit = unit_for([each for each, _ in own])
     simulated = _simulated(results)
+    title = f"{what[0].upper()}{what[1:]}"
     return Picture(
         f"compare-ecdf-{quantity}",
-        f"Distribution of {quantity}{at}",
-        f"Above: the share of shots{at} at or below a value. Below: the share beyond it, on a "
+        f"Distribution of {what}",
+        f"Above: the share of {of} at or below a value. Below: the share beyond it, on a "
         f"logarithm.{spare}",
-        f"Distribution of {quantity}{at} of {', '.join(one.name for one in own)}.",
-        lambda width: draw_ecdf(width, title, curves, limits, unit, simulated=simulated),
+        f"Distribution of {what} of {', '.join(curve.name for curve in curves)}.",
+        lambda width: draw_ecdf(width, title, curves, limits, unit, simulated=simulated, of=of),
     )
 
 
@@ -132,27 +143,6 @@ def _means(quantity: QuantityResult) -> str:
         if row.subscribers and row.absolute
     ]
     return ", ".join(means if len(means) <= 3 else [means[0], means[-1]])
-
-
-def _of_clocks(clocks: Sequence[tuple[str, QuantityResult]], results: Sequence[Result]) -> Picture:
-    curves = [
-        Curve(name, look, each.values_us)
-        for (name, each), look in zip(clocks, style.SERIES, strict=False)
-    ]
-    limits = limits_of_values(results, "clock")
-    unit = unit_for([each for _, each in clocks])
-    simulated = _simulated(results)
-    more = f" {len(curves)} of {len(clocks)} clocks." if len(clocks) > len(curves) else ""
-    return Picture(
-        "compare-ecdf-clock",
-        "Distribution of time error",
-        "Above: the share of samples at or below a time error. Below: the share beyond it, on a "
-        f"logarithm.{more}",
-        f"Distribution of the time error of {', '.join(curve.name for curve in curves)}.",
-        lambda width: draw_ecdf(
-            width, "Time error", curves, limits, unit, simulated=simulated, of="samples"
-        ),
-    )
 
 
 def _draw_slopes(
@@ -174,25 +164,18 @@ def _draw_slopes(
         every = [bar[2] for bar in bars]
         every += [end for bar in bars for end in (bar[3], bar[4]) if end is not None]
         unit, factor = unit_of(every)
-        text_room = 2.2 if style.is_wide(width) else 1.3
-        figure = style.figure_of(width, 0.95 + 0.42 * len(bars))
-        top = style.header(
-            figure,
+        figure = style.figure_of(
+            width,
+            0.95 + 0.42 * len(bars),
             f"{quantity.capitalize()} that a subscriber adds, in {unit}",
             simulated=simulated,
         )
-        texts = [style.wrapped(bar[0], text_room, lines=2) for bar in bars]
-        left = max(style.text_inches(text) for text in texts) + 0.15
-        room = 0.75
-        axes = style.paper_axes(figure)
-        style.place(figure, axes, left, room, top, 0.45)
-        values = np.array(every) * factor
-        x = axis_scale(values, log_ratio=50)
+        axes = figure.subplots()
+        x = axis_scale(np.array(every) * factor, log_ratio=50)
         if x.kind == "linear":
-            x = axis_scale([*values.tolist(), 0.0], log_ratio=np.inf)
-        apply(axes, "x", x, width - left - room)
-        for index, (_, look, value, low, high, hollow) in enumerate(bars):
-            y = len(bars) - 1 - index
+            x = axis_scale([*(value * factor for value in every), 0.0], log_ratio=np.inf)
+        apply(axes, "x", x)
+        for y, (_, look, value, low, high, hollow) in enumerate(bars):
             color = look.ink.light
             if x.kind == "linear" and not hollow:
                 axes.barh(y, value * factor, height=0.5, color=color, alpha=0.3, linewidth=0)
@@ -217,8 +200,9 @@ def _draw_slopes(
                 weight="normal" if hollow else "bold",
                 annotation_clip=False,
             )
-        axes.set_ylim(-0.6, len(bars) - 0.4)
-        axes.set_yticks(list(range(len(bars) - 1, -1, -1)), texts)
+        axes.set_ylim(len(bars) - 0.4, -0.6)
+        room = 2.2 if style.is_wide(width) else 1.3
+        axes.set_yticks(range(len(bars)), [style.wrapped(bar[0], room, 2) for bar in bars])
         axes.tick_params(axis="y", length=0)
         for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
             label.set_color(bar[1].ink.light)

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import ScaledTranslation, Transform
+from matplotlib.transforms import ScaledTranslation
 
 from mqtick.analysis.report import style
-from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture, judged_limits
-from mqtick.analysis.report.figures.published_points import (
-    ASIDE_POINTS,
-    PublishedSeries,
-    bars,
-    draw_published,
-    published_points,
-)
-from mqtick.analysis.report.figures.scales import (
-    Scale,
-    apply,
-    apply_numbers,
-    axis_scale,
-    label_width,
-)
+from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale
 from mqtick.analysis.report.numbers import in_words, told, unit_for
-from mqtick.analysis.results.published import SHORT
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
+from mqtick.recording.published import PUBLISHED, SHORT
 
 __all__ = ["Grown", "draw_growth", "growth_picture"]
 
 _NBSP: Final = "\N{NO-BREAK SPACE}"
 _CROWDED: Final = 15
 """Of more N, markers are small."""
+_ASIDE_POINTS: Final = 8.0
+"""How far published points stand from their N, so that ours can be seen."""
 
 
 class Grown(NamedTuple):
@@ -70,9 +58,9 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     return Picture(
         f"growth-{name}",
         f"{quantity.title} against the number of subscribers",
-        f"Mean of |{name}|; thick bar: its {percent} interval, with an arrow where it goes beyond "
-        f"the axis; thin bar: standard deviation of single shots.{says} Hollow: published means "
-        f"and standard deviations ({SHORT}), of 20 shots each.",
+        f"Mean of |{name}|; thick bar: its {percent} interval; thin bar: standard deviation of "
+        f"single shots.{says} Hollow: published means and standard deviations ({SHORT}), of 20 "
+        "shots each.",
         _alt(quantity),
         lambda width: draw_growth(width, grown, limits, simulated=simulated),
     )
@@ -93,72 +81,53 @@ def draw_growth(
 ) -> Figure:
     """Draw series over N, with published points and limits of the mean."""
     with style.drawing():
-        wide = style.is_wide(width)
-        figure = style.figure_of(width, 4.1 if wide else 3.7)
         quantity = grown[0].quantity.quantity
-        measured = {row.subscribers for one in grown for row in one.quantity.rows if row.absolute}
-        numbers = sorted(n for n in measured if n)
-        published = published_points(quantity, set(numbers))
-        means = [
-            row.absolute.mean.value
-            for one in grown
-            for row in one.quantity.rows
-            if row.subscribers and row.absolute
-        ]
-        bounds = [limit for limit in limits if limit.statistic == "mean"]
+        rows = [row for one in grown for row in one.quantity.rows if row.absolute]
+        numbers = sorted({row.subscribers for row in rows if row.subscribers})
+        published = _published_points(quantity, set(numbers))
+        bounds = sorted({limit.bound_us for limit in limits if limit.statistic == "mean"})
         unit, factor = unit_for([one.quantity for one in grown])
-        top = style.header(
-            figure,
+        figure = style.figure_of(
+            width,
+            4.1 if style.is_wide(width) else 3.6,
             f"|{quantity.capitalize()}| in {unit}: mean, its interval, standard deviation",
             simulated=simulated,
         )
-        axes = style.paper_axes(figure)
-        room = 1.75 if wide else 1.12
-        x, y = _scales(grown, numbers, published, means, bounds, factor, width - room - 0.5)
-        height = float(figure.get_size_inches()[1]) - top - 0.55
-        apply(axes, "y", y, height)
-        left = label_width(axes)
-        style.place(figure, axes, left, room, top, 0.5)
-        every = sorted({*numbers, *(p.subscribers for _, _, points in published for p in points)})
-        apply_numbers(axes, x, every, width - left - room)
+        axes = figure.subplots()
+        x, y = _scales(grown, numbers, published, bounds, factor)
+        apply(axes, "x", x, whole=True)
+        apply(axes, "y", y)
         axes.set_xlabel("subscribers N")
         axes.grid(axis="x", visible=False)
-        labels = _limit_lines(axes, [limit.bound_us for limit in bounds], y, factor)
-        labels += draw_published(figure, axes, published, factor)
-        for place_of, one in enumerate(grown):
-            shift = (place_of - (len(grown) - 1) / 2) * 4.0
-            labels.insert(
-                place_of,
-                _series(figure, axes, one, factor, x, shift, with_slope=wide or len(grown) == 1),
-            )
-        beside(figure, axes, labels, room)
+        for place, one in enumerate(grown):
+            _series(figure, axes, one, factor, x, (place - (len(grown) - 1) / 2) * 4.0)
+        _draw_published(figure, axes, published, factor)
+        for bound in bounds:
+            if y.low <= bound * factor <= y.high:
+                style.limit(axes.axhline, bound * factor, f"limit {in_words(bound)}")
+        style.legend(figure)
         return figure
 
 
 def _scales(
     grown: Sequence[Grown],
     numbers: Sequence[int],
-    published: Sequence[PublishedSeries],
-    means: Sequence[float],
-    bounds: Sequence[Limit],
+    published: Sequence[_Published],
+    bounds: Sequence[float],
     factor: float,
-    length: float,
 ) -> tuple[Scale, Scale]:
-    every = [*numbers, *(point.subscribers for _, _, points in published for point in points)]
-    x = axis_scale(every, log_ratio=8, room=(ASIDE_POINTS + 8) / 72 / length)
+    points = [point for series in published for point in series.points]
+    every = [*numbers, *(point.subscribers for point in points)]
+    x = axis_scale(every, log_ratio=8, room=0.08)
     if len(set(every)) == 1:
         x = Scale("linear", every[0] - 1, every[0] + 1)
-    marks = [
-        *means,
-        *(point.mean for _, _, points in published for point in points),
-        *(limit.bound_us for limit in bounds),
-    ]
-    rows = [row.absolute for one in grown for row in one.quantity.rows if row.subscribers]
-    means_of = [row.mean for row in rows if row is not None]
-    around = [(row.mean.value, row.deviation.value) for row in rows if row and row.deviation]
-    around += [(point.mean, point.deviation) for _, _, points in published for point in points]
+    found = [row.absolute for one in grown for row in one.quantity.rows if row.subscribers]
+    rows = [each for each in found if each is not None]
+    marks = [*(row.mean.value for row in rows), *(point.mean for point in points), *bounds]
+    around = [(row.mean.value, row.deviation.value) for row in rows if row.deviation]
+    around += [(point.mean, point.deviation) for point in points]
     spreads = [max(mean + sign * spread, 0.0) for mean, spread in around for sign in (-1, 1)]
-    spreads += [end for mean in means_of for end in (mean.low, mean.high) if end is not None]
+    spreads += [end for row in rows for end in (row.mean.low, row.mean.high) if end is not None]
     logarithmic = min(marks) > 0 and max(marks) / min(marks) >= 12
     if logarithmic:
         # A deviation as large as its mean reaches below any logarithm: its bar meets the edge.
@@ -169,17 +138,6 @@ def _scales(
     return x, y
 
 
-def _limit_lines(axes: Axes, bounds: Sequence[float], y: Scale, factor: float) -> list[Label]:
-    labels = []
-    for bound in dict.fromkeys(bounds):
-        value = bound * factor
-        if not y.low <= value <= y.high:
-            continue
-        axes.axhline(value, color=style.LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)))
-        labels.append(Label(value, f"limit {in_words(bound)}", style.LIMIT))
-    return labels
-
-
 def _series(
     figure: Figure,
     axes: Axes,
@@ -187,9 +145,7 @@ def _series(
     factor: float,
     x: Scale,
     shift: float,
-    *,
-    with_slope: bool,
-) -> Label:
+) -> None:
     rows = [row for row in one.quantity.rows if row.subscribers and row.absolute]
     numbers = [float(row.subscribers or 0) for row in rows]
     found = [row.absolute for row in rows if row.absolute]
@@ -201,7 +157,7 @@ def _series(
     axes.errorbar(
         numbers,
         means,
-        yerr=bars(means, spread),
+        yerr=spread,
         fmt="none",
         ecolor=color,
         elinewidth=0.9,
@@ -211,8 +167,18 @@ def _series(
     )
     for at, each in zip(numbers, found, strict=True):
         if each.mean.low is not None and each.mean.high is not None:
-            ends = each.mean.low * factor, each.mean.high * factor
-            _interval(axes, at, ends, color, 2 if crowded else 4, moved)
+            axes.vlines(
+                at,
+                each.mean.low * factor,
+                each.mean.high * factor,
+                color=color,
+                linewidth=2 if crowded else 4,
+                alpha=0.55,
+                transform=moved,
+                zorder=3.1,
+            )
+    line = one.quantity.growth
+    slope = f": {told(line.b)} per{_NBSP}subscriber" if line is not None else ""
     axes.plot(
         numbers,
         means,
@@ -220,48 +186,13 @@ def _series(
         marker=one.look.marker,
         markersize=3.5 if crowded else 5.5,
         color=color,
+        label=one.name + slope,
         markeredgecolor=style.PAPER.light,
         markeredgewidth=0.6,
         transform=moved,
         zorder=3.2,
     )
-    text = one.name
-    line = one.quantity.growth
-    if line is not None:
-        _line(axes, one, factor, x)
-        if with_slope:
-            text += f": {told(line.b)} per{_NBSP}subscriber"
-    return Label(means[-1], text, one.look.ink, bold=True, x=numbers[-1])
-
-
-def _interval(
-    axes: Axes, at: float, ends: tuple[float, float], color: str, width: float, moved: Transform
-) -> None:
-    """Draw the interval of a mean; where it leaves the axis, an arrow says that it goes on."""
-    low, high = axes.get_ylim()
-    shown = [min(max(end, low), high) for end in ends]
-    axes.plot(
-        [at, at],
-        shown,
-        color=color,
-        linewidth=width,
-        alpha=0.55,
-        solid_capstyle="butt",
-        transform=moved,
-        zorder=3.1,
-    )
-    for end, edge, marker in zip(ends, shown, ("v", "^"), strict=True):
-        if end != edge:
-            axes.plot(
-                at,
-                edge,
-                marker,
-                color=color,
-                markersize=6,
-                transform=moved,
-                clip_on=False,
-                zorder=3.3,
-            )
+    _line(axes, one, factor, x)
 
 
 def _line(axes: Axes, one: Grown, factor: float, x: Scale) -> None:
@@ -290,3 +221,72 @@ def _line(axes: Axes, one: Grown, factor: float, x: Scale) -> None:
         alpha=0.15,
         linewidth=0,
     )
+
+
+class _Point(NamedTuple):
+    """A published mean and its standard deviation, in us."""
+
+    subscribers: int
+    mean: float
+    deviation: float
+
+
+class _Published(NamedTuple):
+    """The published points of one broker."""
+
+    name: str
+    marker: str
+    points: list[_Point]
+
+
+def _published_points(quantity: str, measured: set[int]) -> list[_Published]:
+    """Return the published series of a quantity; of latency, at an N that was measured."""
+    known = {n: found for (name, n), found in PUBLISHED.items() if name == quantity}
+    if quantity == "latency":
+        # The same value stands for one and for two subscribers.
+        n = next((n for n in known if n in measured), 1)
+        known = {n: known[n]}
+    if not known:
+        return []
+    software = [
+        _Point(n, f.software_mean_us, f.software_deviation_us) for n, f in sorted(known.items())
+    ]
+    hardware = [
+        _Point(n, f.hardware_mean_us, f.hardware_deviation_us) for n, f in sorted(known.items())
+    ]
+    return [
+        _Published("published, software broker", "s", software),
+        _Published("published, hardware broker", "D", hardware),
+    ]
+
+
+def _draw_published(
+    figure: Figure,
+    axes: Axes,
+    published: Sequence[_Published],
+    factor: float,
+) -> None:
+    """Draw published points with their deviations, a little aside."""
+    for place_of, (name, marker, points) in enumerate(published):
+        shift = ScaledTranslation(
+            (1 if place_of else -1) * _ASIDE_POINTS / 72, 0, figure.dpi_scale_trans
+        )
+        numbers = [point.subscribers for point in points]
+        means = [point.mean * factor for point in points]
+        look: Any = {
+            "color": style.MUTED.light,
+            "transform": axes.transData + shift,
+            "zorder": 2.5,
+        }
+        spread = [point.deviation * factor for point in points]
+        axes.errorbar(numbers, means, yerr=spread, fmt="none", elinewidth=0.9, capsize=2.5, **look)
+        axes.plot(
+            numbers,
+            means,
+            marker,
+            markerfacecolor=style.PAPER.light,
+            markersize=6,
+            markeredgewidth=1.2,
+            label=name,
+            **look,
+        )

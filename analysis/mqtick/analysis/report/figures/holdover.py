@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from mqtick.analysis.clocks.summary import ClockSummary, Holdover
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.clock_time import columns
-from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import apply, axis_scale, label_width, time_unit
+from mqtick.analysis.report.figures.scales import apply, axis_scale, time_unit
 from mqtick.analysis.report.numbers import in_words, short, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
@@ -50,49 +49,27 @@ def _draw_gaps(
     width: float, clock: ClockSummary, gaps: tuple[Holdover, ...], *, simulated: bool
 ) -> Figure:
     with style.drawing():
-        each = 2.0
         errors = clock.errors
-        views = []
-        for gap in gaps:
-            length = max(gap.end_s - gap.begin_s, clock.interval_s)
-            chosen = (errors.seconds >= gap.begin_s - 0.6 * length) & (
-                errors.seconds <= gap.end_s + length
-            )
-            views.append((gap, chosen))
         unit, factor = unit_for_clocks([clock])
-        figure = style.figure_of(width, 0.45 + (each + 0.35) * len(views))
-        top = style.header(
-            figure,
+        figure = style.figure_of(
+            width,
+            0.4 + 2.3 * len(gaps),
             f"Time error of {errors.name} around gaps, in {unit}",
             simulated=simulated,
         )
-        full = float(figure.get_size_inches()[1])
-        panel = (full - top) / len(views)
-        room = 1.5 if style.is_wide(width) else 1.0
-        for index, (gap, chosen) in enumerate(views):
-            axes = style.paper_axes(figure)
+        panels = figure.subplots(len(gaps), squeeze=False)[:, 0]
+        for axes, gap in zip(panels, gaps, strict=True):
+            gap_s = gap.end_s - gap.begin_s
+            length = max(gap_s, clock.interval_s)
+            chosen = (errors.seconds >= gap.begin_s - 0.6 * length) & (
+                errors.seconds <= gap.end_s + length
+            )
             values = errors.error_ns[chosen] / 1000.0 * factor
             name, size = time_unit(float(np.ptp(errors.seconds[chosen])))
-            apply(axes, "y", axis_scale(values, log_ratio=np.inf, from_zero=True), panel - 0.6)
-            left = label_width(axes)
-            style.place(
-                figure,
-                axes,
-                left,
-                room,
-                top + index * panel,
-                full - top - (index + 1) * panel + 0.5,
-            )
             seconds = (errors.seconds[chosen] - gap.begin_s) / size
-            apply(
-                axes,
-                "x",
-                axis_scale(seconds, log_ratio=np.inf, room=0.02),
-                width - left - room,
-            )
-            axes.axvspan(
-                0, (gap.end_s - gap.begin_s) / size, color=style.MUTED.light, alpha=0.15, lw=0
-            )
+            apply(axes, "y", axis_scale(values, log_ratio=np.inf, from_zero=True), most=5)
+            apply(axes, "x", axis_scale(seconds, log_ratio=np.inf, room=0.02))
+            axes.axvspan(0, gap_s / size, color=style.MUTED.light, alpha=0.15, lw=0)
             before = seconds <= 0
             for part in (before, ~before):
                 at, low, high = columns(seconds[part], values[part], values[part])
@@ -103,15 +80,6 @@ def _draw_gaps(
                         at, low, color=style.BLUE.light, linewidth=1.0, marker=".", markersize=3
                     )
             axes.set_xlabel(f"time since the start of the gap in {name}")
-            came = values[~before]
             change = short(gap.change_ns / 1000 * factor)
-            text = (
-                f"{change}\N{NO-BREAK SPACE}{unit} after {short((gap.end_s - gap.begin_s) / size)}"
-            )
-            label = Label(
-                float(came[0]) if len(came) else float(values[-1]),
-                f"{text}\N{NO-BREAK SPACE}{name} without",
-                style.INK,
-            )
-            beside(figure, axes, [label], room)
+            axes.set_title(f"{change} {unit} after {short(gap_s / size)} {name} without")
         return figure

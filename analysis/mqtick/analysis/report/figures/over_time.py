@@ -13,19 +13,11 @@ from matplotlib.figure import Figure
 from mqtick.analysis.measurement import MISSED, REFUSED
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.ecdf import looks_by_number
-from mqtick.analysis.report.figures.labels import Label, beside, key
 from mqtick.analysis.report.figures.picture import Picture, limits_of_values
-from mqtick.analysis.report.figures.scales import (
-    Scale,
-    apply,
-    axis_scale,
-    label_width,
-    time_unit,
-)
+from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, time_unit
 from mqtick.analysis.report.numbers import in_words, unit_for
 from mqtick.analysis.report.remarks import Drifted, drifted, negative
 from mqtick.analysis.results.result import QuantityResult, Result
-from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.limit import Limit
 
 __all__ = ["over_time_picture"]
@@ -96,21 +88,14 @@ def _draw(
     timed: bool,
 ) -> Figure:
     with style.drawing():
-        wide = style.is_wide(width)
-        figure = style.figure_of(width, 3.6 if wide else 3.4)
         unit, factor = unit_for([quantity])
-        top = style.header(
-            figure,
+        figure = style.figure_of(
+            width,
+            3.5,
             f"{quantity.title} of each shot in {unit}",
             simulated=result.measurement.simulated,
         )
-        looks = looks_by_number(quantity)
-        several = len(set(quantity.subscribers.tolist()))
-        if several > 1:
-            entries = [(look, f"N = {n}") for n, look in looks.items()]
-            if several > len(looks):
-                entries.append((_OTHER, "other N"))
-            top += key(figure, 0.06, top, width - 0.12, entries, marks=True) + 0.05
+        axes = figure.subplots()
         size, name = 1.0, "shot number"
         at = quantity.numbers.astype(np.float64)
         if timed:
@@ -119,22 +104,12 @@ def _draw(
         values = quantity.values_us * factor
         # A limit is of the size: where values are negative, it is below them as well.
         signs = (1, -1) if values.min() < 0 else (1,)
-        bounds = [(sign * limit.bound_us, limit) for limit in limits for sign in signs]
-        y = _y_scale(values, [bound * factor for bound, _ in bounds])
-        axes = style.paper_axes(figure)
-        height = float(figure.get_size_inches()[1]) - top - 0.5
-        apply(axes, "y", y, height)
-        left = label_width(axes)
-        room = 1.2 if wide else 1.0
-        labels = _limits(axes, bounds, y, factor)
-        drift = quantity.drift if timed else None
-        if not labels and drift is None:
-            room = 0.15
-        style.place(figure, axes, left, room, top, 0.5)
-        every = np.concatenate([at, lost / size])
-        apply(axes, "x", axis_scale(every, log_ratio=np.inf, room=0.02), width - left - room)
+        bounds = [(sign * limit.bound_us * factor, limit) for limit in limits for sign in signs]
+        y = _y_scale(values, [bound for bound, _ in bounds])
+        apply(axes, "y", y)
+        apply(axes, "x", axis_scale(np.concatenate([at, lost / size]), log_ratio=np.inf, room=0.02))
         axes.set_xlabel(name)
-        _points(axes, quantity, at, values, looks)
+        _points(axes, quantity, at, values)
         if len(lost):
             axes.plot(
                 lost / size,
@@ -146,38 +121,36 @@ def _draw(
                 transform=axes.get_xaxis_transform(),
                 clip_on=False,
                 zorder=5,
+                label="missed or refused",
             )
         shown = drifted(quantity)
-        if drift is not None and shown is not None:
-            end = _drift_lines(axes, quantity, drift, at, size, factor)
-            labels.insert(0, Label(end, f"drift {_amount(shown)}", style.INK))
-        beside(figure, axes, labels, room)
+        if timed and quantity.drift is not None and shown is not None:
+            per_size = quantity.drift.us_per_hour.value / 3600.0 * size * factor
+            _drift_lines(axes, quantity, at, values, per_size, f"drift {_amount(shown)}")
+        for bound, limit in bounds:
+            if y.low <= bound <= y.high:
+                text = f"{limit.statistic} limit {in_words(limit.bound_us)}"
+                style.limit(axes.axhline, bound, text)
+        style.legend(figure)
         return figure
 
 
 def _drift_lines(
-    axes: Axes, quantity: QuantityResult, drift: Drift, at: Array, size: float, factor: float
-) -> float:
-    """Draw the drift through the middle of each N's shots; return where the last one ends."""
-    slope = drift.us_per_hour.value / 3600.0 * size * factor
-    ends = []
+    axes: Axes, quantity: QuantityResult, at: Array, values: Array, slope: float, label: str
+) -> None:
+    """Draw the drift through the middle of each N's shots."""
     for n in looks_by_number(quantity):
         own = quantity.subscribers == n
-        values = quantity.values_us[own] * factor
-        begin, end = float(at[own].min()), float(at[own].max())
-        line = float(np.median(values)) + slope * (
-            np.array([begin, end]) - float(np.median(at[own]))
-        )
+        ends = np.array([at[own].min(), at[own].max()])
         axes.plot(
-            [begin, end],
-            line,
+            ends,
+            np.median(values[own]) + slope * (ends - np.median(at[own])),
             color=style.INK.light,
             linewidth=1.2,
             linestyle=(0, (5, 2)),
             zorder=4,
+            label=label,
         )
-        ends.append((end, float(line[1])))
-    return max(ends)[1]
 
 
 def _y_scale(values: Array, bounds: Sequence[float]) -> Scale:
@@ -189,25 +162,11 @@ def _y_scale(values: Array, bounds: Sequence[float]) -> Scale:
     return axis_scale(np.concatenate([values, near]), log_ratio=100, from_zero=True)
 
 
-def _limits(
-    axes: Axes, bounds: Sequence[tuple[float, Limit]], y: Scale, factor: float
-) -> list[Label]:
-    labels = []
-    for bound_us, limit in bounds:
-        value = bound_us * factor
-        if not y.low <= value <= y.high:
-            continue
-        axes.axhline(value, color=style.LIMIT.light, linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
-        text = f"{limit.statistic} limit {in_words(bound_us)}"
-        labels.append(Label(value, text, style.LIMIT))
-    return labels
-
-
-def _points(
-    axes: Axes, quantity: QuantityResult, at: Array, values: Array, looks: dict[int, style.Look]
-) -> None:
+def _points(axes: Axes, quantity: QuantityResult, at: Array, values: Array) -> None:
     many = len(values) > _RASTERISED_FROM
-    for n in sorted(set(quantity.subscribers.tolist())):
+    looks = looks_by_number(quantity)
+    different = sorted(set(quantity.subscribers.tolist()))
+    for n in different:
         own = quantity.subscribers == n
         look = looks.get(n, _OTHER)
         axes.plot(
@@ -221,4 +180,5 @@ def _points(
             markeredgewidth=0,
             rasterized=many,
             zorder=2,
+            label="" if len(different) == 1 else f"N = {n}" if n in looks else "other N",
         )

@@ -42,41 +42,38 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
         count = len(pairs.nodes)
         unit, factor = unit_of(pairs.median_us[np.isfinite(pairs.median_us)])
         values = pairs.median_us * factor
-        names = [
-            style.wrapped(name, 1.5 if style.is_wide(width) else 0.9, lines=1)
-            for name in pairs.nodes
-        ]
-        left = max(style.text_inches(name) for name in names) + 0.15
-        room, bottom = 0.75, 0.2
-        side = min(width - left - room, 5.2, max(0.62 * count, 2.7))
+        wide = style.is_wide(width)
+        names = [style.shortened(name, 1.6 if wide else 1.0) for name in pairs.nodes]
+        longest = max(map(len, names))
+        side = min(width - 1.8, 5.0, max(0.7 * count, 2.4))
         cell = side / count
-        slanted = max(style.text_inches(name) for name in names) + 0.08 > cell
-        above = (max(style.text_inches(name) for name in names) + 0.1) if slanted else 0.25
-        figure = style.figure_of(width, side + above + bottom + 0.55)
-        style.header(figure, f"Median skew in {unit}, column after row", simulated=simulated)
-        axes = style.paper_axes(figure)
-        style.place(figure, axes, left, width - left - side, 0.55 + above, bottom)
+        upright = longest > 11 * cell
+        figure = style.figure_of(
+            width,
+            side + (1.7 if upright else 0.8),
+            f"Median skew in {unit}, column after row",
+            simulated=simulated,
+        )
+        axes = figure.subplots()
+        axes.set_aspect("equal", anchor="NW")
         most = float(np.nanmax(np.abs(values))) or 1.0
         colours = colormaps[_MAP].reversed()
+        # The strongest colours are left out: words in them could not be read.
         norm = Normalize(-1.25 * most, 1.25 * most)
         edges = np.arange(count + 1) - 0.5
-        axes.pcolormesh(
+        mesh = axes.pcolormesh(
             edges, edges, np.ma.masked_invalid(values), cmap=colours, norm=norm,
             rasterized=count > 45,
         )  # fmt: skip
-        axes.set_xlim(-0.5, count - 0.5)
-        axes.set_ylim(count - 0.5, -0.5)
+        axes.invert_yaxis()
         axes.grid(visible=False)
         axes.xaxis.tick_top()
-        step = max(1, int(np.ceil(0.16 / cell)))
-        shown = range(0, count, step)
-        axes.set_xticks(list(shown), [names[i] for i in shown], rotation=90 if slanted else 0)
-        axes.set_yticks(list(shown), [names[i] for i in shown])
+        shown = range(0, count, max(1, int(np.ceil(0.16 / cell))))
+        axes.set_xticks(shown, [names[i] for i in shown], rotation=90 if upright else 0)
+        axes.set_yticks(shown, [names[i] for i in shown])
         axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        widest = max(style.text_inches(short(float(v), 2)) for v in values[np.isfinite(values)])
-        if cell >= widest + 0.06 and cell >= 0.24:
+        axes.spines[:].set_visible(False)
+        if cell >= 0.4:
             for row, column in zip(*np.nonzero(np.isfinite(values)), strict=True):
                 value = float(values[row, column])
                 red, green, blue, _ = colours(norm(value))
@@ -85,22 +82,10 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
                     column, row, short(value, 2), ha="center", va="center",
                     color="#ffffff" if dark else "#101010",
                 )  # fmt: skip
-        bar = figure.add_axes(
-            (
-                (left + side + 0.12) / width,
-                bottom / float(figure.get_size_inches()[1]),
-                0.12 / width,
-                side / float(figure.get_size_inches()[1]),
-            )
-        )
-        shades = np.linspace(-most, most, 41)
-        bar.pcolormesh(
-            [0, 1], np.linspace(-most, most, 42), shades[:, None], cmap=colours, norm=norm
-        )
-        bar.set_xticks([])
-        bar.yaxis.tick_right()
-        bar.set_yticks([-most, 0, most], [short(-most, 2), "0", short(most, 2)])
-        bar.grid(visible=False)
-        for spine in bar.spines.values():
-            spine.set_visible(False)
+        place = axes.inset_axes((1.03, 0.0, 0.12 / side, 1.0))
+        bar = figure.colorbar(mesh, cax=place, ticks=[-most, 0, most])
+        bar.ax.set_ylim(-most, most)
+        bar.ax.set_yticklabels([short(-most, 2), "0", short(most, 2)])
+        bar.ax.tick_params(length=0)
+        bar.outline.set_visible(False)
         return figure

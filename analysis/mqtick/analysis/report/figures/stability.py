@@ -12,9 +12,8 @@ from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.masks import MASKS, Mask
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report import style
-from mqtick.analysis.report.figures.labels import Label, beside
 from mqtick.analysis.report.figures.picture import Picture
-from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, label_width
+from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale
 from mqtick.analysis.report.numbers import short
 from mqtick.analysis.results.result import Result
 
@@ -66,48 +65,32 @@ def _masks(clock: ClockSummary, deviation: Deviation) -> list[Mask]:
 
 def _draw(width: float, clock: ClockSummary, drawn: list[Deviation], *, simulated: bool) -> Figure:
     with style.drawing():
-        wide = style.is_wide(width)
         times = [each for each in drawn if each.name != "ADEV"]
         rest = [each for each in drawn if each.name == "ADEV"]
-        panels = [panel for panel in (times, rest) if panel]
-        sizes = [2.6 if panel is times else 1.7 for panel in panels]
-        gap = style.LINE + 0.3
-        figure = style.figure_of(width, sum(sizes) + gap * (len(panels) - 1) + 0.85)
-        full = float(figure.get_size_inches()[1])
-        begin = "MTIE and TDEV in ns" if times else "ADEV"
-        top = style.header(figure, f"{clock.errors.name}: {begin}", simulated=simulated)
+        parts = [part for part in (times, rest) if part]
+        figure = style.figure_of(
+            width,
+            5.2 if len(parts) > 1 else 3.4,
+            f"{clock.errors.name}: {'MTIE and TDEV in ns' if times else 'ADEV'}",
+            simulated=simulated,
+        )
         tau = np.concatenate([each.tau_s[_usable(each)] for each in drawn])
         x = axis_scale(tau, log_ratio=1.0001, room=0.03)
         if x.kind == "linear":
             x = Scale("log", float(tau.min()) / 2, float(tau.max()) * 2)
-        room = 1.35 if wide else 0.95
-        placed = []
-        at = top
-        for panel, size in zip(panels, sizes, strict=True):
-            axes = style.paper_axes(figure)
-            height = size * (full - top - 0.5 - gap * (len(panels) - 1)) / sum(sizes)
-            apply(axes, "y", _scale(clock, panel), height)
-            placed.append((axes, panel, at, height))
-            at += height + gap
-        left = max(label_width(axes) for axes, *_ in placed)
-        for axes, panel, panel_top, height in placed:
-            style.place(figure, axes, left, room, panel_top, full - panel_top - height)
-            apply(axes, "x", x, width - left - room)
-            labels = [_curve(axes, each, _LOOKS.get(each.name, style.SERIES[0])) for each in panel]
-            for each in panel:
-                labels += _mask_lines(axes, clock, each, x)
-            beside(figure, axes, labels, room)
-            if panel is rest and len(panels) > 1:
-                figure.text(
-                    0.06 / width,
-                    1 - (panel_top - gap * 0.4) / full,
-                    "Allan deviation (ADEV)",
-                    ha="left",
-                    va="center",
-                )
-        for axes, *_ in placed[:-1]:
-            axes.tick_params(labelbottom=False)
-        placed[-1][0].set_xlabel("observation interval in s")
+        ratios = (3, 2)[: len(parts)]
+        panels = figure.subplots(len(parts), sharex=True, height_ratios=ratios, squeeze=False)[:, 0]
+        for axes, part in zip(panels, parts, strict=True):
+            apply(axes, "y", _scale(clock, part))
+            for each in part:
+                _curve(axes, each, _LOOKS.get(each.name, style.SERIES[0]))
+            for each in part:
+                _mask_lines(axes, clock, each, x)
+            if axes is not panels[0]:
+                axes.set_title("Allan deviation (ADEV)")
+        apply(panels[0], "x", x)
+        panels[-1].set_xlabel("observation interval in s")
+        style.legend(figure)
         return figure
 
 
@@ -127,7 +110,7 @@ def _scale(clock: ClockSummary, panel: list[Deviation]) -> Scale:
     return Scale("log", low / 4, high * 4)
 
 
-def _curve(axes: Axes, deviation: Deviation, look: style.Look) -> Label:
+def _curve(axes: Axes, deviation: Deviation, look: style.Look) -> None:
     usable = _usable(deviation)
     tau, value = deviation.tau_s[usable], deviation.value[usable]
     color = look.ink.light
@@ -146,20 +129,25 @@ def _curve(axes: Axes, deviation: Deviation, look: style.Look) -> Label:
         markersize=3.5,
         linewidth=1.2,
         linestyle=look.dashes,
+        label=deviation.name,
     )
-    return Label(float(value[-1]), deviation.name, look.ink, bold=True)
 
 
-def _mask_lines(axes: Axes, clock: ClockSummary, deviation: Deviation, x: Scale) -> list[Label]:
-    labels = []
+def _mask_lines(axes: Axes, clock: ClockSummary, deviation: Deviation, x: Scale) -> None:
     low, high = axes.get_ylim()
     for mask in _masks(clock, deviation):
         tau = np.geomspace(max(x.low, 1e-9), x.high, 200)
         limit = mask.at(tau)
         shown = np.isfinite(limit) & (limit > 0)
-        if not shown.any() or not ((limit[shown] >= low) & (limit[shown] <= high)).any():
+        if not ((limit[shown] >= low) & (limit[shown] <= high)).any():
             continue
         ink = style.LIMIT if deviation.name == "MTIE" else style.MUTED
-        axes.plot(tau[shown], limit[shown], color=ink.light, linewidth=1.0, linestyle=(0, (4, 2)))
-        labels.append(Label(float(limit[shown][-1]), f"{mask.name} {deviation.name}", ink))
-    return labels
+        name = f"{mask.name} {deviation.name}"
+        axes.plot(
+            tau[shown],
+            limit[shown],
+            color=ink.light,
+            linewidth=1.0,
+            linestyle=style.DASHES,
+            label=name,
+        )

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mqtick.analysis.measurement import Example, Mark
+from mqtick.analysis.measurement import Example
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.figures.scales import apply, axis_scale
 from mqtick.analysis.report.numbers import in_words, short, unit_of
 from mqtick.analysis.results.result import Result
+from mqtick.recording.edges import Edge
 
 __all__ = ["waveforms_picture"]
 
@@ -49,9 +50,9 @@ def waveforms_picture(result: Result) -> Picture | None:
     if len(shown) < len(nodes):
         caption += f" {len(shown)} of {len(nodes)} nodes are drawn."
     told = ", ".join(
-        f"{name} at {in_words(example.marks[name].instant_fs / _FS_PER_US)}"
+        f"{name} at {in_words(example.edges[name].instant_fs / _FS_PER_US)}"
         for name in shown
-        if name in example.marks
+        if name in example.edges
     )
     return Picture(
         "waveforms",
@@ -71,11 +72,11 @@ def _finite(example: Example) -> Example:
     return replace(example, traces=traces)
 
 
-def _instants(example: Example, nodes: Sequence[str]) -> dict[str, Mark]:
-    return {name: example.marks[name] for name in nodes if name in example.marks}
+def _instants(example: Example, nodes: Sequence[str]) -> dict[str, Edge]:
+    return {name: example.edges[name] for name in nodes if name in example.edges}
 
 
-def _first_and_last(marks: dict[str, Mark]) -> dict[str, Mark]:
+def _first_and_last(marks: dict[str, Edge]) -> dict[str, Edge]:
     """Return the marks to be drawn from near: four at most, the last one among them."""
     names = list(marks)
     if len(names) > _NEAR:
@@ -93,7 +94,7 @@ def _far_apart(example: Example, nodes: Sequence[str]) -> bool:
     return any(whole > 25 * _near_us(example, name, mark) for name, mark in marks.items())
 
 
-def _near_us(example: Example, name: str, mark: Mark) -> float:
+def _near_us(example: Example, name: str, mark: Edge) -> float:
     """Return half the width of a view in which the edge can be seen to rise."""
     us, volts = example.traces[name]
     at = mark.instant_fs / _FS_PER_US
@@ -115,46 +116,31 @@ def _draw(
 ) -> Figure:
     with style.drawing():
         wide = style.is_wide(width)
-        marks = _instants(example, nodes)
-        lane = 0.5 if wide else 0.46
-        near_marks = _first_and_last(marks) if far else {}
-        across = min(len(near_marks), 4 if wide else 2)
-        rows = math.ceil(len(near_marks) / across) if across else 0
-        near_height, near_gap = 1.15, 0.78
-        lanes_height = max(lane * len(nodes), 0.9)
-        full = 0.95 + lanes_height + rows * (near_height + near_gap) - (0.35 if rows else 0.0)
-        figure = style.figure_of(width, full)
+        marks = _first_and_last(_instants(example, nodes)) if far else {}
+        across = max(min(len(marks), 4 if wide else 2), 1)
+        rows = math.ceil(len(marks) / across)
+        lanes = max(0.5 * len(nodes), 0.9) + 0.45
         volts = np.concatenate([example.traces[name][1] for name in nodes])
-        swing = short(float(np.ptp(volts)), 2)
-        top = style.header(
-            figure,
-            f"Shot {example.number}: voltage of each node, each lane {swing}\N{NO-BREAK SPACE}V",
+        figure = style.figure_of(
+            width,
+            0.5 + lanes + 1.75 * rows,
+            f"Shot {example.number}: voltage of each node, each lane "
+            f"{short(float(np.ptp(volts)), 2)}\N{NO-BREAK SPACE}V",
             simulated=simulated,
         )
+        # A figure of their own keeps the names of the lanes from moving the views below.
+        parts: Any = [figure]
+        if rows:
+            parts = figure.subfigures(2, height_ratios=(lanes, 1.75 * rows))
         us = np.concatenate([example.traces[name][0] for name in nodes])
         unit, factor = unit_of(us)
-        axes = style.paper_axes(figure)
-        left = 0.1 + max(style.text_inches(style.wrapped(name, 1.0, lines=1)) for name in nodes)
-        room = 0.15
-        below = full - top - lanes_height
-        style.place(figure, axes, left, room, top, below)
-        apply(axes, "x", axis_scale(us * factor, log_ratio=np.inf, room=0.02), width - left - room)
+        axes = parts[0].subplots()
+        apply(axes, "x", axis_scale(us * factor, log_ratio=np.inf, room=0.02))
         axes.set_xlabel(f"time after the trigger in {unit}")
         _lanes(axes, example, nodes, factor)
-        each = (width - 0.3) / max(across, 1)
-        for index, (name, mark) in enumerate(near_marks.items()):
-            row, column = divmod(index, across)
-            near = style.paper_axes(figure)
-            at_top = top + lanes_height + near_gap + 0.05 + row * (near_height + near_gap)
-            style.place(
-                figure,
-                near,
-                0.2 + column * each,
-                width - 0.2 - (column + 1) * each + 0.25,
-                at_top,
-                full - at_top - near_height + 0.35,
-            )
-            _near(near, example, name, mark, _look(nodes, name), each - 0.3)
+        for index, (name, mark) in enumerate(marks.items()):
+            near = parts[1].add_subplot(rows, across, index + 1)
+            _near(near, example, name, mark, _look(nodes, name), width / across - 0.3)
         return figure
 
 
@@ -174,7 +160,7 @@ def _lanes(axes: Axes, example: Example, nodes: Sequence[str], factor: float) ->
         heights = base + 0.1 + 0.68 * (own - level) / swing
         axes.plot(us * factor, heights, color=look.ink.light, linewidth=1.1)
         ticks.append(base + 0.4)
-        mark = example.marks.get(name)
+        mark = example.edges.get(name)
         if mark is not None:
             at = mark.instant_fs / _FS_PER_US * factor
             axes.plot(
@@ -183,7 +169,7 @@ def _lanes(axes: Axes, example: Example, nodes: Sequence[str], factor: float) ->
             )  # fmt: skip
             axes.plot(at, base + 0.44, look.marker, color=look.ink.light, markersize=5)
     axes.set_ylim(0, len(nodes))
-    axes.set_yticks(ticks, [style.wrapped(name, 1.0, lines=1) for name in nodes])
+    axes.set_yticks(ticks, [style.shortened(name, 1.2) for name in nodes])
     axes.tick_params(axis="y", length=0)
     for label, name in zip(axes.get_yticklabels(), nodes, strict=True):
         label.set_color(_look(nodes, name).ink.light)
@@ -191,7 +177,7 @@ def _lanes(axes: Axes, example: Example, nodes: Sequence[str], factor: float) ->
 
 
 def _near(
-    axes: Axes, example: Example, name: str, mark: Mark, look: style.Look, length: float
+    axes: Axes, example: Example, name: str, mark: Edge, look: style.Look, length: float
 ) -> None:
     us, volts = example.traces[name]
     at = mark.instant_fs / _FS_PER_US
@@ -216,8 +202,7 @@ def _near(
     off = mark.uncertainty_fs / _FS_PER_US * factor
     axes.axvspan(-off, off, color=look.ink.light, alpha=0.2, linewidth=0)
     axes.axvline(0, color=look.ink.light, linewidth=0.8, linestyle=(0, (2, 1.5)))
-    axes.set_xlim(-half * factor, half * factor)
-    apply(axes, "x", axis_scale([-half * factor, half * factor], room=0.0), length)
+    apply(axes, "x", axis_scale([-half * factor, half * factor], room=0.0), most=2)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     where_unit, where = unit_of([at])
@@ -225,9 +210,7 @@ def _near(
     size = short(mark.uncertainty_fs / _FS_PER_US * off_factor, 2)
     place_of = f"{short(at * where, 6)} {where_unit} ± {size} {off_unit}"
     axes.set_title(
-        f"{style.wrapped(name, length, lines=1)}\n{style.wrapped(place_of, length, lines=1)}",
-        fontsize=9,
+        f"{style.shortened(name, length)}\n{style.shortened(place_of, length)}",
         color=look.ink.light,
-        pad=3,
     )
-    axes.set_xlabel(f"{unit} from the edge", labelpad=1)
+    axes.set_xlabel(f"{unit} from the edge")

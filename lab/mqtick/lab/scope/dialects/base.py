@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.scope.conversation import Conversation, InstrumentError, query
-from mqtick.lab.scope.setup import Setup, State
+from mqtick.lab.scope.settings import ScopeSettings, State
+from mqtick.recording.waveform import Waveform, femtoseconds
 
-__all__ = ["INVALID", "Dialect", "Identity", "Segment", "number", "numbers"]
+__all__ = ["INVALID", "Dialect", "Identity", "Segment", "number", "numbers", "step_up"]
 
 INVALID = 9e37
 """From here on a number means "not a number" (IEEE 488.2 instruments answer 9.9E37 or 9.91E37)."""
@@ -54,7 +56,7 @@ class Segment:
     resolution_s: float | None
 
 
-class Dialect:
+class Dialect(ABC):
     """A family of oscilloscopes: conversations, and no I/O. One object for one instrument.
 
     A dialect never waits for an event by itself (`Pause` is for the milliseconds that a command
@@ -74,26 +76,59 @@ class Dialect:
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
+        self.deskew_fs: dict[int, int] = {}
+        """By channel, what `read` subtracts from the time base, if the instrument itself does not.
 
-    def set_up(self, setup: Setup) -> Conversation[None]:
+        The deskew of many instruments is coarse, short, refused, or of an unknown sign.
+        """
+
+    @property
+    def inputs(self) -> int:
+        """Number of analogue inputs: the last digit of the model's number (3034A has four)."""
+        digits = re.search(r"\d+", self.identity.model)
+        last = int(digits[0][-1]) if digits else 4
+        return last if last in (2, 4, 6, 8) else 4
+
+    def keep_deskew(self, settings: ScopeSettings) -> None:
+        """Keep what `read` has to subtract."""
+        self.deskew_fs = {each.number: femtoseconds(each.deskew_s) for each in settings.channels}
+
+    def refuse_beyond(self, settings: ScopeSettings) -> None:
+        """Refuse, before anything is set, channels that the instrument does not have."""
+        beyond = [each.number for each in settings.channels if each.number > self.inputs]
+        if beyond:
+            raise InstrumentError(
+                f"{self.identity.model} has {self.inputs} inputs, but channel {beyond[0]} is asked "
+                "for; correct the channel numbers in the experiment."
+            )
+
+    def refuse_segments(self, settings: ScopeSettings) -> None:
+        """Refuse segments, before anything is set, where `read_segments` is not defined."""
+        if settings.segments > 1:
+            raise InstrumentError(
+                f"Segmented memory of {self.identity.model} is not supported; set segments = 1 and "
+                "take more shots."
+            )
+
+    @abstractmethod
+    def set_up(self, settings: ScopeSettings) -> Conversation[None]:
         """Set channels, time base, memory, trigger and segments; leaves the acquisition stopped."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arm(self) -> Conversation[None]:
         """Begin one single acquisition (never an automatic one), events cleared before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def state(self) -> Conversation[State]:
         """Ask what the acquisition does; STOPPED once it is complete (all segments)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop(self) -> Conversation[None]:
         """End an acquisition that waits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, channel: int) -> Conversation[Waveform]:
         """Read one channel of the finished acquisition, all points, raw codes."""
-        raise NotImplementedError
 
     def read_segments(self, channels: Sequence[int]) -> Conversation[list[Segment]]:
         """Read all segments; InstrumentError where the family (or this dialect) has none."""
@@ -102,9 +137,9 @@ class Dialect:
         )
         yield  # the signature's generator
 
+    @abstractmethod
     def screenshot(self) -> Conversation[bytes]:
         """Return the screen as PNG (or BMP, where the family has no other)."""
-        raise NotImplementedError
 
     def errors(self) -> Conversation[list[str]]:
         """Empty the error queue (SYSTem:ERRor?, SCPI-99 21.8) and return it, at most 32."""
@@ -140,3 +175,9 @@ def numbers(text: str, count: int, what: str, separator: str = ",") -> list[floa
             "the capture is refused. Is the channel on, and has there been a trigger?"
         )
     return [number(field, what) for field in fields[:count]]
+
+
+def step_up(value: float, steps: Sequence[float] = (1, 2, 5)) -> float:
+    """Return the next value of a sequence, such as 1-2-5 in every decade, that is not below."""
+    decade = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    return next(step * decade for step in (*steps, 10) if step * decade >= value * (1 - 1e-9))

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 from mqtick.lab.scope.conversation import Conversation, InstrumentError, block, query, write
 from mqtick.lab.scope.dialects.base import Dialect, Segment, number, numbers
-from mqtick.lab.scope.setup import Setup, State
+from mqtick.lab.scope.settings import ScopeSettings, State
+from mqtick.recording.waveform import Waveform, femtoseconds
 
 __all__ = ["Keysight"]
 
@@ -30,25 +30,19 @@ class Keysight(Dialect):
     port = 5025
     _points: int | None = None
 
-    @property
-    def channels(self) -> int:
-        """Inputs: the last digit of the model's number (3034A has four, 1102G two)."""
-        digit = re.search(r"([24])[A-Z]*$", self.identity.model)
-        return int(digit[1]) if digit else 4
-
-    def set_up(self, setup: Setup) -> Conversation[None]:
+    def set_up(self, settings: ScopeSettings) -> Conversation[None]:
         """Set everything; the reference is at the left edge, so that the delay is one number."""
         # The whole memory is always used; every n-th sample of it is read (RAW points).
         steps = (step * 10**power for power in range(2, 7) for step in (1, 2, 5))
-        self._points = next((step for step in steps if step >= setup.points), None)
+        self._points = next((step for step in steps if step >= settings.points), None)
         yield from write(":STOP", "*CLS", ":TIMebase:MODE MAIN", ":TIMebase:REFerence LEFT")
-        yield from write(f":TIMebase:RANGe {setup.span_s:.9G}")
+        yield from write(f":TIMebase:RANGe {settings.span_s:.9G}")
         # Reference LEFT is one division from the left: position counts from there.
-        position_s = (0.1 - setup.before) * setup.span_s
+        position_s = (0.1 - settings.before) * settings.span_s
         yield from write(f":TIMebase:POSition {position_s:.9G}")
-        on = {channel.number: channel for channel in setup.channels}
+        on = {channel.number: channel for channel in settings.channels}
         # A wanted channel that does not exist is refused by the instrument, and so reported.
-        for channel in sorted({*range(1, self.channels + 1), *on}):
+        for channel in sorted({*range(1, self.inputs + 1), *on}):
             if channel not in on:
                 yield from write(f":CHANnel{channel}:DISPlay 0")
                 continue
@@ -61,7 +55,7 @@ class Keysight(Dialect):
                 f"{head}OFFSet {wanted.offset_v:.6G}",
                 f"{head}PROBe:SKEW {wanted.deskew_s:.6G}",
             )
-        trigger = setup.trigger
+        trigger = settings.trigger
         yield from write(
             ":TRIGger:SWEep NORMal",
             ":TRIGger:MODE EDGE",
@@ -69,9 +63,9 @@ class Keysight(Dialect):
             f":TRIGger:EDGE:SLOPe {_SLOPES[trigger.slope]}",
             f":TRIGger:EDGE:LEVel {trigger.level_v:.6G}",
         )
-        if setup.segments > 1:
+        if settings.segments > 1:
             yield from write(
-                ":ACQuire:MODE SEGMented", f":ACQuire:SEGMented:COUNt {setup.segments}"
+                ":ACQuire:MODE SEGMented", f":ACQuire:SEGMented:COUNt {settings.segments}"
             )
         else:
             yield from write(":ACQuire:MODE RTIMe", ":ACQuire:TYPE NORMal")

@@ -7,17 +7,16 @@ Sources: programming guides MSO1000Z/DS1000Z, MSO5000, DHO800/DHO900, chapters :
 
 from __future__ import annotations
 
-import math
-import re
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 
-from mqtick.analysis.signals.waveform import Waveform, femtoseconds
 from mqtick.lab.scope.conversation import Conversation, InstrumentError, block, pause, query, write
-from mqtick.lab.scope.dialects.base import Dialect, Identity, number, numbers
+from mqtick.lab.scope.dialects.base import number, numbers, step_up
 from mqtick.lab.scope.dialects.rigol_record import Recording
-from mqtick.lab.scope.setup import Channel, Setup, State
+from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, State
+from mqtick.recording.waveform import Waveform, femtoseconds
 
 __all__ = ["Rigol", "ask_depth"]
 
@@ -38,7 +37,7 @@ _LOOKS = 25
 """How often, and how long apart, to check whether a command has taken effect."""
 
 
-class Rigol(Recording, Dialect):
+class Rigol(Recording):
     """Volts: (raw - yorigin - yreference) yincrement, both in codes; t = xorigin + i xincrement.
 
     The deskew is subtracted from the time base here, not by the instrument: its own (:TCALibrate)
@@ -55,56 +54,40 @@ class Rigol(Recording, Dialect):
     picture: ClassVar[str]
     """The query for the screen."""
 
-    def __init__(self, identity: Identity) -> None:
-        super().__init__(identity)
-        self.deskew_fs: dict[int, int] = {}
-        """By channel, what `read` subtracts from the time base."""
-
+    @abstractmethod
     def depths(self, channels: int) -> tuple[int, ...]:
         """Return the memory depths in points, ascending, with that many channels on."""
-        raise NotImplementedError
 
     def depth_text(self, depth: int) -> str:
         """Write a memory depth as the series wants it: 10k, 1M."""
         return f"{depth // 1_000_000}M" if depth >= 1_000_000 else f"{depth // 1000}k"
 
-    @property
-    def inputs(self) -> int:
-        """Number of analogue inputs: the last digit of the model's number."""
-        digits = re.search(r"\d+", self.identity.model)
-        return int(digits[0][-1]) if digits and digits[0][-1] in "24" else 4
-
     # -- setting up ----------------------------------------------------------------------------
 
-    def set_up(self, setup: Setup) -> Conversation[None]:
+    def set_up(self, settings: ScopeSettings) -> Conversation[None]:
         """Set everything while it runs: stopped, it refuses the depth and most time offsets."""
-        beyond = [channel.number for channel in setup.channels if channel.number > self.inputs]
-        if beyond:
-            raise InstrumentError(
-                f"{self.identity.model} has {self.inputs} inputs, but channel {beyond[0]} is asked "
-                "for; correct the channel numbers in the experiment."
-            )
+        self.refuse_beyond(settings)
+        self.keep_deskew(settings)
         yield from self.end_recording()
         yield from write("*CLS", ":TRIGger:SWEep AUTO", ":RUN", ":TIMebase:DELay:ENABle 0")
         yield from pause(_RUN_S)
         yield from write(
             f":TIMebase:MAIN:SCALe {_FAST_SCALE}"
         )  # so that it accepts the :TCALibrate
-        on = {channel.number: channel for channel in setup.channels}
+        on = {channel.number: channel for channel in settings.channels}
         for channel in range(1, self.inputs + 1):
             if channel in on:
                 yield from self._input(on[channel])
             else:
                 yield from write(f":CHANnel{channel}:DISPlay 0")
-        self.deskew_fs = {number: femtoseconds(at.deskew_s) for number, at in on.items()}
-        yield from self._time(setup)
-        yield from self._trigger(setup)
+        yield from self._time(settings)
+        yield from self._trigger(settings)
         yield from query("*OPC?")
-        yield from self.begin_recording(setup.segments)
-        if setup.segments == 1:
+        yield from self.begin_recording(settings.segments)
+        if settings.segments == 1:
             yield from write(":STOP")
 
-    def _input(self, channel: Channel) -> Conversation[None]:
+    def _input(self, channel: ChannelSettings) -> Conversation[None]:
         head = f":CHANnel{channel.number}:"
         yield from write(
             f"{head}DISPlay 1",
@@ -121,19 +104,19 @@ class Rigol(Recording, Dialect):
         # Commands sent too fast are lost (libsigrok asks after each one); a running DHO says 0.
         yield from query("*OPC?")
 
-    def _time(self, setup: Setup) -> Conversation[None]:
+    def _time(self, settings: ScopeSettings) -> Conversation[None]:
         """Set scale, then depth: setting the scale recalculates the depth."""
-        scale_s = _step_up(setup.span_s / self.divisions)
+        scale_s = step_up(settings.span_s / self.divisions)
         span_s = scale_s * self.divisions
-        depths = self.depths(len(setup.channels))
-        wanted = setup.points * span_s / setup.span_s * (1 - 1e-9)
+        depths = self.depths(len(settings.channels))
+        wanted = settings.points * span_s / settings.span_s * (1 - 1e-9)
         depth = next((depth for depth in depths if depth >= wanted), depths[-1])
         yield from write(
             ":ACQuire:TYPE NORMal",
             f":TIMebase:MAIN:SCALe {scale_s:.6G}",
             ":TIMebase:MODE MAIN",  # not roll, which knows no trigger
             # The offset is the instant of the middle of the screen.
-            f":TIMebase:MAIN:OFFSet {(0.5 - setup.before) * span_s:.9G}",
+            f":TIMebase:MAIN:OFFSet {(0.5 - settings.before) * span_s:.9G}",
             f":ACQuire:MDEPth {self.depth_text(depth)}",
         )
         for _ in range(_LOOKS):  # a DS1000Z that does not take it says nothing
@@ -146,8 +129,8 @@ class Rigol(Recording, Dialect):
             f"{taken or 'an automatic one'}); ask for fewer points or fewer channels."
         )
 
-    def _trigger(self, setup: Setup) -> Conversation[None]:
-        trigger = setup.trigger
+    def _trigger(self, settings: ScopeSettings) -> Conversation[None]:
+        trigger = settings.trigger
         yield from write(
             ":TRIGger:MODE EDGE",
             ":TRIGger:COUPling DC",
@@ -254,9 +237,3 @@ def ask_depth(otherwise: int) -> Conversation[int]:
         return otherwise
     multiple = _MULTIPLES.get(answer[-1:], 1.0)
     return round(number(answer.rstrip("KM"), "the memory depth") * multiple)
-
-
-def _step_up(value: float) -> float:
-    """Return the least of 1, 2, 5, 10, 20 ... that is not below."""
-    decade = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return next(step * decade for step in (1, 2, 5, 10) if step * decade >= value * (1 - 1e-9))

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from mqtick.analysis.signals.waveform import Waveform
 from mqtick.lab.scope.conversation import Conversation, InstrumentError, pause, query, write
 from mqtick.lab.scope.dialects.base import Dialect, Segment, number
-from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.settings import State
+from mqtick.recording.waveform import Waveform
 
 __all__ = ["Recording", "frame_time_s"]
 

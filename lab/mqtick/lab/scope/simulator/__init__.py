@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from mqtick.lab.scope.families import Families
 from mqtick.lab.scope.simulator.faults import KINDS, Faults
 from mqtick.lab.scope.simulator.feed import EdgeFeed
 from mqtick.lab.scope.simulator.front import Front
@@ -13,11 +16,6 @@ from mqtick.lab.scope.simulator.rigol_series import (
     RigolMso5000Front,
 )
 from mqtick.lab.scope.simulator.server import InstrumentServer
-from mqtick.lab.scope.simulator.siglent import SiglentFront
-from mqtick.lab.scope.simulator.siglent_wf import SiglentWfFront
-from mqtick.lab.scope.simulator.tektronix import TektronixMsoFront
-from mqtick.lab.scope.simulator.tektronix_dpo import TektronixDpoFront
-from mqtick.lab.scope.simulator.tektronix_tds import TektronixTbsFront, TektronixTdsFront
 
 __all__ = [
     "FRONTS",
@@ -30,18 +28,9 @@ __all__ = [
     "Physics",
 ]
 
-FRONTS: dict[str, type[Front]] = {
-    front.name: front
-    for front in (
-        KeysightFront,
-        RigolDs1000zFront,
-        RigolMso5000Front,
-        RigolDhoFront,
-        SiglentFront,
-        SiglentWfFront,
-        TektronixMsoFront,
-        TektronixDpoFront,
-        TektronixTdsFront,
-        TektronixTbsFront,
-    )
-}
+FRONTS: Final[Families[Front]] = Families(
+    "mqtick.simulated_oscilloscopes",
+    Front,
+    (KeysightFront, RigolDs1000zFront, RigolMso5000Front, RigolDhoFront),
+    {"identity": str},
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from mqtick.lab.scope.block import definite_block
 from mqtick.lab.scope.simulator.model import Model, Physics
 from mqtick.lab.scope.simulator.scpi import Scpi
 
-__all__ = ["Front", "boolean", "png"]
+__all__ = ["Front", "boolean", "flag", "png"]
 
 
 class Front:
@@ -41,7 +42,38 @@ class Front:
         on("*CLS", lambda _: self.scpi.errors.clear())
         on("*RST", lambda _: model.stop())
         on("*OPC?", lambda _: "1")
-        on("*WAI", lambda _: None)
+        self.ignore("*WAI")
+
+    def ignore(self, *headers: str) -> None:
+        """Add commands that are taken, and change nothing that is simulated."""
+        for header in headers:
+            self.scpi.on(header, lambda *_: None)
+
+    def keep(
+        self,
+        header: str,
+        owner: object,
+        field: str,
+        read: Callable[[str], Any] = float,
+        write: Callable[[Any], str] | None = None,
+    ) -> None:
+        """Add a command that sets a field of `owner`; its query too, if `write` says what it is."""
+        self.scpi.on(header, lambda text: setattr(owner, field, read(text)))
+        if write is not None:
+            self.scpi.on(f"{header}?", lambda _: write(getattr(owner, field)))
+
+    def keep_input(
+        self,
+        header: str,
+        field: str,
+        read: Callable[[str], Any] = float,
+        write: Callable[[Any], str] | None = None,
+    ) -> None:
+        """Add a command, with `<n>` in it, that sets a field of input n; its query too."""
+        inputs = self.model.inputs
+        self.scpi.on(header, lambda n, text: setattr(inputs[n], field, read(text)))
+        if write is not None:
+            self.scpi.on(f"{header}?", lambda n, _: write(getattr(inputs[n], field)))
 
     def answer(self, line: str) -> bytes:
         """Do one line and return the answer, b"" for none."""
@@ -65,6 +97,11 @@ def boolean(text: str) -> bool:
     """Read ON, OFF or a number (SCPI-99, 7.3)."""
     upper = text.upper()
     return upper == "ON" or (upper != "OFF" and float(text) != 0)
+
+
+def flag(value: bool) -> str:
+    """Write 1 or 0."""
+    return str(int(value))
 
 
 def png(grey: np.ndarray) -> bytes:

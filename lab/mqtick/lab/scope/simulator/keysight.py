@@ -8,14 +8,15 @@ from __future__ import annotations
 import numpy as np
 
 from mqtick.lab.scope.block import definite_block
-from mqtick.lab.scope.setup import State
-from mqtick.lab.scope.simulator.front import Front, boolean
+from mqtick.lab.scope.settings import State
+from mqtick.lab.scope.simulator.front import Front, boolean, flag
 from mqtick.lab.scope.simulator.model import Frame, Model, Physics
 
 __all__ = ["KeysightFront"]
 
 _FORMATS = {"BYTE": 0, "WORD": 1, "ASC": 4}
 _SLOPES = {"POS": "rising", "NEG": "falling", "EITH": "either"}
+_REAL = "{:+.6E}".format
 
 
 class KeysightFront(Front):
@@ -32,7 +33,6 @@ class KeysightFront(Front):
         self._high_first, self._signed = True, False
         self._points: int | None = None
         self._segment = 1
-        self._armed_event = False
         self._add_acquisition()
         self._add_inputs()
         self._add_waveform()
@@ -45,47 +45,28 @@ class KeysightFront(Front):
         on(":DIGitize", lambda _: self._start(single=True))
         on(":RUN", lambda _: self._start(single=False))
         on(":STOP", lambda _: model.stop())
-        on(":TRIGger:FORCe", lambda _: model.force())
         on(":OPERegister:CONDition?", lambda _: str(self._condition()))
-        on(":AER?", lambda _: self._take_armed())
-        on(":TER?", lambda _: str(int(bool(model.frames))))
         on(":SYSTem:ERRor?", lambda _: "+" + self.scpi.next_error().removeprefix("+"))
         on(":ACQuire:MODE", self._set_mode)
-        on(":ACQuire:SEGMented:COUNt", lambda text: self._set("segments", int(text)))
+        self.keep(":ACQuire:SEGMented:COUNt", model, "segments", int)
         on(":ACQuire:SEGMented:INDex", lambda text: self._set_segment(int(text)))
-        on(":ACQuire:TYPE", lambda _: None)
         on(":ACQuire:SRATe?", lambda _: f"{model.rate_hz:+.6E}")
-        on(":TIMebase:MODE", lambda _: None)
         on(":TIMebase:REFerence", self._set_reference)
-        on(":TIMebase:RANGe", lambda text: self._set("span_s", float(text)))
-        on(":TIMebase:RANGe?", lambda _: f"{model.span_s:+.6E}")
-        on(":TIMebase:SCALe", lambda text: self._set("span_s", 10 * float(text)))
+        self.keep(":TIMebase:RANGe", model, "span_s", float, _REAL)
+        self.keep(":TIMebase:SCALe", model, "span_s", lambda text: 10 * float(text))
         on(":TIMebase:POSition", self._set_position)
-        on(":TRIGger:SWEep", lambda _: None)
-        on(":TRIGger:MODE", lambda _: None)
-        on(":TRIGger[:EDGE]:SOURce", self._set_trigger_source)
-        on(":TRIGger:EDGE:SLOPe", lambda text: self._set("trigger_slope", _slope(text)))
+        self.keep(":TRIGger[:EDGE]:SOURce", model, "trigger_channel", _channel)
+        self.keep(":TRIGger:EDGE:SLOPe", model, "trigger_slope", _slope)
         on(":TRIGger[:EDGE]:LEVel", self._set_level)
+        self.ignore(":ACQuire:TYPE", ":TIMebase:MODE", ":TRIGger:SWEep", ":TRIGger:MODE")
         self._left = False
 
-    def _set(self, name: str, value: object) -> None:
-        setattr(self.model, name, value)
-
     def _start(self, *, single: bool) -> None:
-        self._armed_event = False
         self._segment = 1
         self.model.start(single=single)
 
     def _condition(self) -> int:
-        state = self.model.poll()
-        if state is State.ARMED:
-            self._armed_event = True
-        return {State.STOPPED: 0, State.ARMED: 8 + 32}.get(state, 8)
-
-    def _take_armed(self) -> str:
-        self._condition()
-        armed, self._armed_event = self._armed_event, False
-        return str(int(armed))
+        return {State.STOPPED: 0, State.ARMED: 8 + 32}.get(self.model.poll(), 8)
 
     def _set_mode(self, text: str) -> None:
         if not text.upper().startswith("SEGM"):
@@ -104,70 +85,39 @@ class KeysightFront(Front):
         at = 0.1 if self._left else 0.5
         self.model.before = min(max(at - float(text) / self.model.span_s, 0.0), 1.0)
 
-    def _set_trigger_source(self, text: str) -> None:
-        self.model.trigger_channel = int(text.upper().removeprefix("CHANNEL").removeprefix("CHAN"))
-
     def _set_level(self, text: str) -> None:
         self.model.trigger_level_v = float(text.split(",", maxsplit=1)[0])
 
     # -- inputs --------------------------------------------------------------------------------
 
     def _add_inputs(self) -> None:
-        on = self.scpi.on
-        for key, field, convert in (
-            ("DISPlay", "on", boolean),
-            ("SCALe", "volts_per_division", float),
-            ("OFFSet", "offset_v", float),
-            ("PROBe", "probe", float),
-            ("PROBe:SKEW", "deskew_s", float),
-            ("COUPling", "coupling", str.upper),
-        ):
-            on(
-                f":CHANnel<n>:{key}",
-                lambda channel, text, field=field, convert=convert: setattr(
-                    self.model.inputs[channel], field, convert(text)
-                ),
-            )
-        on(":CHANnel<n>:DISPlay?", lambda channel, _: str(int(self.model.inputs[channel].on)))
-        on(
-            ":CHANnel<n>:SCALe?",
-            lambda channel, _: f"{self.model.inputs[channel].volts_per_division:+.6E}",
-        )
-        on(":CHANnel<n>:OFFSet?", lambda channel, _: f"{self.model.inputs[channel].offset_v:+.6E}")
+        head = ":CHANnel<n>:"
+        self.keep_input(f"{head}DISPlay", "on", boolean, flag)
+        self.keep_input(f"{head}SCALe", "volts_per_division", float, _REAL)
+        self.keep_input(f"{head}OFFSet", "offset_v", float, _REAL)
+        self.keep_input(f"{head}PROBe", "probe")
+        self.keep_input(f"{head}PROBe:SKEW", "deskew_s")
+        self.keep_input(f"{head}COUPling", "coupling", str.upper)
 
     # -- waveform ------------------------------------------------------------------------------
 
     def _add_waveform(self) -> None:
         on = self.scpi.on
-        on(":WAVeform:SOURce", self._set_source)
-        on(":WAVeform:POINts:MODE", lambda _: None)
+        self.keep(":WAVeform:SOURce", self, "_source", _channel, "CHAN{}".format)
+        self.ignore(":WAVeform:POINts:MODE")
         on(":WAVeform:POINts", self._set_points)
         on(":WAVeform:POINts?", lambda _: str(self._frame_points()))
-        on(":WAVeform:FORMat", self._set_format)
-        on(":WAVeform:FORMat?", lambda _: self._format)
-        on(":WAVeform:SOURce?", lambda _: f"CHAN{self._source}")
-        on(":WAVeform:BYTeorder", self._set_order)
-        on(":WAVeform:UNSigned", lambda text: setattr(self, "_signed", not boolean(text)))
+        self.keep(":WAVeform:FORMat", self, "_format", _format, str)
+        self.keep(":WAVeform:BYTeorder", self, "_high_first", lambda t: t.upper()[:4] == "MSBF")
+        self.keep(":WAVeform:UNSigned", self, "_signed", lambda text: not boolean(text))
         on(":WAVeform:PREamble?", lambda _: self._preamble())
         on(":WAVeform:DATA?", lambda _: self.block(self._data()))
         on(":WAVeform:SEGMented:COUNt?", lambda _: str(len(self.model.frames)))
         on(":WAVeform:SEGMented:TTAG?", lambda _: f"{self._tag_s():+.11E}")
         on(":DISPlay:DATA?", lambda _: self.block(self.screen()))
 
-    def _set_source(self, text: str) -> None:
-        self._source = int(text.upper().removeprefix("CHANNEL").removeprefix("CHAN"))
-
     def _set_points(self, text: str) -> None:
         self._points = None if text.upper().startswith("MAX") else max(int(float(text)), 1)
-
-    def _set_format(self, text: str) -> None:
-        name = text.upper().removesuffix("II")
-        if name not in _FORMATS:
-            raise ValueError
-        self._format = name
-
-    def _set_order(self, text: str) -> None:
-        self._high_first = text.upper().startswith("MSBF")
 
     def _frame(self) -> Frame | None:
         self.model.poll()
@@ -229,3 +179,14 @@ class KeysightFront(Front):
 
 def _slope(text: str) -> str:
     return _SLOPES[text.upper()[: 4 if text.upper().startswith("EITH") else 3]]
+
+
+def _channel(text: str) -> int:
+    return int(text.upper().removeprefix("CHANNEL").removeprefix("CHAN"))
+
+
+def _format(text: str) -> str:
+    name = text.upper().removesuffix("II")
+    if name not in _FORMATS:
+        raise ValueError
+    return name

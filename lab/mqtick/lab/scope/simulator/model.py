@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.signals.waveform import Codes
-from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator.feed import EdgeFeed
 from mqtick.lab.scope.simulator.physics import Frame, Input, Physics
 from mqtick.pins.base import Clock, monotonic_raw_ns
+from mqtick.recording.waveform import Codes
 
 __all__ = ["Frame", "Input", "Model", "Physics"]
 
@@ -30,6 +30,8 @@ _SIGMAS_10_90: Final = _GAUSSIAN.inv_cdf(0.9) - _GAUSSIAN.inv_cdf(0.1)
 _SIGMAS: Final = np.linspace(-5.0, 5.0, 2001)
 _SHARES: Final = np.array([_GAUSSIAN.cdf(sigmas) for sigmas in _SIGMAS])
 """The edge as a system of Gaussian response shows it: 0 to 1, over +-5 standard deviations."""
+_HIGH_V: Final = 3.3
+"""Of the pins; low is 0."""
 _LONGEST_SPAN_S: Final = 1e4
 _MOST_SEGMENTS: Final = 65_536
 
@@ -48,17 +50,19 @@ class Model:
         self.feed, self.lines = feed, lines
         self.physics = physics or Physics()
         self.inputs = {number: Input() for number in range(1, channels + 1)}
-        self._span_s = 1e-3
-        self._depth = self.physics.depths[-1]
-        self._segments = 1
-        self._before = 0.5
+        self.span_s = 1e-3
+        """Length of a record."""
+        self.before = 0.5
+        """Share of a record before its trigger, limited to 0 to 1."""
+        self.depth = self.physics.depths[-1]
+        """Memory depth in points."""
+        self.segments = 1
+        """Records of one acquisition."""
         self.trigger_channel = 1
         self.trigger_level_v = 1.65
         self.trigger_slope = "rising"
         self.single = False
         self.running = False
-        self.never_triggers = False
-        """Whether no trigger ever comes, whatever the signal does."""
         self.fails_to_trigger: Callable[[], bool] = lambda: False
         """Asked at the start of an acquisition: a fault, no trigger comes in this one."""
         self._blind = False
@@ -67,51 +71,21 @@ class Model:
         self._armed_ns = 0.0
         self._taken = 0
 
-    # -- acquisition -------------------------------------------------------------------------
-
-    @property
-    def span_s(self) -> float:
-        """Length of a record in s; set: ValueError if it is not valid."""
-        return self._span_s
-
-    @span_s.setter
-    def span_s(self, value: float) -> None:
-        if not 0 < value <= _LONGEST_SPAN_S:
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set, or raise ValueError for a setting that no instrument takes."""
+        if name == "span_s" and not 0 < value <= _LONGEST_SPAN_S:
             raise ValueError(f"a span of {value} s")
-        self._span_s = value
-
-    @property
-    def before(self) -> float:
-        """Share of a record before its trigger, limited to 0 to 1; set: ValueError if not valid."""
-        return self._before
-
-    @before.setter
-    def before(self, value: float) -> None:
-        if not math.isfinite(value):
-            raise ValueError(f"a share of {value}")
-        self._before = min(max(value, 0.0), 1.0)
-
-    @property
-    def depth(self) -> int:
-        """Memory depth in points; set: ValueError when there is no such memory."""
-        return self._depth
-
-    @depth.setter
-    def depth(self, value: int) -> None:
-        if not 2 <= value <= max(self.physics.depths):
+        if name == "depth" and not 2 <= value <= max(self.physics.depths):
             raise ValueError(f"a memory of {value} points")
-        self._depth = value
-
-    @property
-    def segments(self) -> int:
-        """Records of one acquisition; set: ValueError when it is not 1 to 65,536."""
-        return self._segments
-
-    @segments.setter
-    def segments(self, value: int) -> None:
-        if not 1 <= value <= _MOST_SEGMENTS:
+        if name == "segments" and not 1 <= value <= _MOST_SEGMENTS:
             raise ValueError(f"{value} segments")
-        self._segments = value
+        if name == "before":
+            if not math.isfinite(value):
+                raise ValueError(f"a share of {value}")
+            value = min(max(value, 0.0), 1.0)
+        object.__setattr__(self, name, value)
+
+    # -- acquisition -------------------------------------------------------------------------
 
     @property
     def rate_hz(self) -> float:
@@ -129,7 +103,7 @@ class Model:
     def start(self, *, single: bool) -> None:
         """Begin to record; what was recorded before is gone."""
         self.single, self.running, self.frames = single, True, []
-        self._blind = self.never_triggers or self.fails_to_trigger()
+        self._blind = self.fails_to_trigger()
         self._armed_ns = self._now() + self.before * self.span_s * 1e9
 
     def stop(self) -> None:
@@ -143,7 +117,7 @@ class Model:
         while self.running:
             if now_ns < self._armed_ns:
                 return State.PREPARING
-            found = None if self._blind or self.never_triggers else self._find_trigger(now_ns)
+            found = None if self._blind else self._find_trigger(now_ns)
             if found is None:
                 return State.ARMED
             trigger_ns, rest_ns = found
@@ -156,27 +130,20 @@ class Model:
                 self.running = False
         return State.STOPPED
 
-    def force(self) -> None:
-        """Trigger now, whatever the signal does."""
-        if self.running:
-            self._take(self._now())
-            self.running = False
-
     def _find_trigger(self, now_ns: int) -> tuple[int, float] | None:
         line = self.lines.get(self.trigger_channel)
-        source = self.inputs[self.trigger_channel]
-        if line is None or not source.on or source.coupling == "GND":
+        one = self.inputs[self.trigger_channel]
+        if line is None or not one.on or one.coupling == "GND":
             return None
-        low, high = self.physics.low_v, self.physics.high_v
         delay_ns = self._delay_s(self.trigger_channel) * 1e9
         _, edges = self.feed.between(line, self._armed_ns - delay_ns, now_ns)
         wanted = {"rising": (True,), "falling": (False,)}.get(self.trigger_slope, (True, False))
         for time_ns, level in edges:
             if level not in wanted:
                 continue
-            rests_at = high - low if not level else 0.0
-            level_v = self.trigger_level_v + (rests_at if source.coupling == "AC" else -low)
-            share = level_v / (high - low)
+            rests_at = _HIGH_V if not level else 0.0
+            level_v = self.trigger_level_v + (rests_at if one.coupling == "AC" else 0.0)
+            share = level_v / _HIGH_V
             if 0 < share < 1:  # else the edge does not reach the trigger's level
                 sigmas = _GAUSSIAN.inv_cdf(share if level else 1 - share)
                 after_ns = delay_ns + sigmas * self._sigma_ns
@@ -190,20 +157,18 @@ class Model:
     def _delay_s(self, channel: int) -> float:
         return self.physics.skew_s.get(channel, 0.0) - self.inputs[channel].deskew_s
 
-    def _take(self, trigger_ns: int, rest_ns: float = 0.0) -> None:
+    def _take(self, trigger_ns: int, rest_ns: float) -> None:
         self._taken += 1
         random = np.random.default_rng((self.physics.seed, self._taken))
         interval_s = 1 / self.rate_hz
         before = math.ceil(self.before * self.points)
-        phase = float(random.random()) if self.physics.asynchronous else 0.0
-        jitter_s = float(random.normal(0, self.physics.trigger_jitter_s))
+        phase = float(random.random())  # of the sample clock, to the trigger
         frame = Frame(
             number=self._taken,
             trigger_ns=trigger_ns,
             interval_s=interval_s,
             start_s=-(before + phase) * interval_s,
             points=self.points,
-            phase_s=jitter_s,
             rest_ns=rest_ns,
         )
         self.frames.append(frame)
@@ -239,7 +204,7 @@ class Model:
         # An instrument whose clock is fast takes its samples too close together.
         truth = 1 / (1 + self.physics.ppm * 1e-6)
         interval_ns = frame.interval_s * truth * 1e9
-        first_ns = frame.rest_ns + (frame.start_s * truth - frame.phase_s) * 1e9
+        first_ns = frame.rest_ns + frame.start_s * truth * 1e9
         delay_ns = self._delay_s(channel) * 1e9
         sigma = max(self._sigma_ns / interval_ns, 1e-9)  # in samples, as all that follows
         begin_ns = frame.trigger_ns + first_ns - delay_ns
@@ -247,7 +212,6 @@ class Model:
         before, edges = self.feed.between(
             line, begin_ns - around_ns, begin_ns + frame.points * interval_ns + around_ns
         )
-        low, high = self.physics.low_v, self.physics.high_v
         # Edges add up, as in a linear system: two that are close to one another make a runt.
         steps = np.zeros(frame.points + 1)
         level = before
@@ -255,7 +219,7 @@ class Model:
             if after == level:  # the record of the edge between was lost
                 continue
             level = after
-            height = high - low if after else low - high
+            height = _HIGH_V if after else -_HIGH_V
             # Relative to the trigger, so that floats keep fractions of a picosecond.
             centre = (time_ns - frame.trigger_ns + delay_ns - first_ns) / interval_ns
             begin, end = (
@@ -267,7 +231,7 @@ class Model:
             steps[end] += height
         volts += np.cumsum(steps[:-1])
         if coupling != "AC":
-            volts += high if before else low
+            volts += _HIGH_V if before else 0.0
         return volts
 
     def truth_s(self, channel: int, frame: Frame) -> list[float]:

@@ -19,14 +19,10 @@ class Physics:
         depths: memory depths in points, ascending.
         rise_s: rise time of every edge, 10 to 90 %, of Gaussian shape.
         noise_v: standard deviation of the noise at the probe's tip.
-        low_v, high_v: levels of the pins.
         ppm: time base error; positive: the instrument's clock is fast, so that it finds every
             interval longer than it is.
         skew_s: each channel's delay by cable and probe, by channel number: a signal appears later
             by it (before the deskew that the user sets).
-        trigger_jitter_s: standard deviation of what the instrument gets wrong about the instant
-            of its trigger.
-        asynchronous: the sample clock has a random phase relative to the trigger, as in reality.
         seed: of everything random.
     """
 
@@ -36,12 +32,8 @@ class Physics:
     depths: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     rise_s: float = 5e-9
     noise_v: float = 0.01
-    low_v: float = 0.0
-    high_v: float = 3.3
     ppm: float = 0.0
     skew_s: dict[int, float] = field(default_factory=dict)
-    trigger_jitter_s: float = 0.0
-    asynchronous: bool = True
     seed: int = 1
 
 
@@ -73,9 +65,8 @@ class Input:
 class Frame:
     """One record: the true instant of its trigger, and the time base it was taken with.
 
-    `start_s` is the first sample's instant as the instrument states it, relative to the trigger;
-    `phase_s` what the trigger's true place differs from the stated one. `rest_ns` is what the
-    trigger came after `trigger_ns`, below 1 ns: a float of the whole would hold no fractions.
+    `start_s` is the first sample's instant relative to the trigger. `rest_ns` is what the trigger
+    came after `trigger_ns`, below 1 ns: a float of the whole would hold no fractions.
     """
 
     number: int
@@ -83,5 +74,4 @@ class Frame:
     interval_s: float
     start_s: float
     points: int
-    phase_s: float
     rest_ns: float = 0.0

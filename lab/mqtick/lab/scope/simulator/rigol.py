@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
-from mqtick.lab.scope.setup import State
-from mqtick.lab.scope.simulator.front import boolean
+from mqtick.lab.scope.settings import State
+from mqtick.lab.scope.simulator.front import boolean, flag
 from mqtick.lab.scope.simulator.model import Model
 from mqtick.lab.scope.simulator.rigol_record import Recorder
 from mqtick.lab.scope.simulator.rigol_waveform import RigolWaveform, channel_of, choice_of
@@ -49,7 +49,7 @@ class RigolFront(RigolWaveform):
         super().__init__(model)
         self.depth = self.depths[0][0]
         self._sweep, self._begins_s = "AUTO", float("-inf")
-        self.recorder = Recorder(self)
+        self.recorder = Recorder(self, self.start, self.record, self.frames, self.tags)
         self._add_acquisition()
         self._add_inputs()
         self._fit()
@@ -61,21 +61,18 @@ class RigolFront(RigolWaveform):
         on(":SINGle", lambda _: self._single())
         on(":RUN", lambda _: self.start(single=False))
         on(":STOP", lambda _: model.stop())
-        on(":TFORce", lambda _: model.force())
         on(":TRIGger:STATus?", lambda _: self._status())
-        on(":TRIGger:SWEep", lambda text: setattr(self, "_sweep", text.upper()[:4]))
-        on(":TRIGger:SWEep?", lambda _: self._sweep)
-        on(":TRIGger:MODE", lambda _: None)
-        on(":TRIGger:COUPling", lambda _: None)
-        on(":TRIGger:EDGE:SOURce", lambda text: setattr(model, "trigger_channel", channel_of(text)))
-        on(":TRIGger:EDGE:SLOPe", self._set_slope)
-        on(":TRIGger:EDGE:LEVel", lambda text: setattr(model, "trigger_level_v", float(text)))
-        on(":ACQuire:TYPE", lambda _: None)
+        self.keep(":TRIGger:SWEep", self, "_sweep", lambda text: text.upper()[:4], str)
+        self.keep(":TRIGger:EDGE:SOURce", model, "trigger_channel", channel_of)
+        self.keep(
+            ":TRIGger:EDGE:SLOPe", model, "trigger_slope", lambda t: _SLOPES[choice_of(t, _SLOPES)]
+        )
+        self.keep(":TRIGger:EDGE:LEVel", model, "trigger_level_v")
+        self.ignore(":TRIGger:MODE", ":TRIGger:COUPling", ":ACQuire:TYPE")
+        self.ignore(":TIMebase:MODE", ":TIMebase:DELay:ENABle")
         on(":ACQuire:MDEPth", self._set_depth)
         on(":ACQuire:MDEPth?", lambda _: self.depth_text())
         on(":ACQuire:SRATe?", lambda _: f"{model.rate_hz:.6E}")
-        on(":TIMebase:MODE", lambda _: None)
-        on(":TIMebase:DELay:ENABle", lambda _: None)
         on(":TIMebase[:MAIN]:SCALe", self._set_scale)
         on(":TIMebase[:MAIN]:SCALe?", lambda _: f"{self.scale_s:.6E}")
         on(":TIMebase[:MAIN]:OFFSet", self._set_offset)
@@ -95,10 +92,10 @@ class RigolFront(RigolWaveform):
 
     def start(self, *, single: bool, segments: int = 1) -> None:
         """Begin to record that many frames."""
-        for source in self.model.inputs.values():
+        for each in self.model.inputs.values():
             # The offset comes in steps of eight bits, so that yorigin can be a whole number.
-            step = source.volts_per_division * self.model.physics.divisions / 256
-            source.offset_v = round(source.offset_v / step) * step
+            step = each.volts_per_division * self.model.physics.divisions / 256
+            each.offset_v = round(each.offset_v / step) * step
         self.model.segments = segments
         self.model.start(single=single)
         self._begins_s = time.monotonic() + (self.lag_s if single else 0.0)
@@ -107,13 +104,10 @@ class RigolFront(RigolWaveform):
         """Return the frame that is played, or the last one."""
         return self.recorder.shown - 1 if self.recorder.enabled else -1
 
-    def _set_slope(self, text: str) -> None:
-        self.model.trigger_slope = _SLOPES[choice_of(text, _SLOPES)]
-
     def _set_depth(self, text: str) -> None:
         upper = text.upper()
         depth = round(float(upper.rstrip("KM")) * _MULTIPLES.get(upper[-1:], 1.0))
-        channels = max(sum(source.on for source in self.model.inputs.values()), 1)
+        channels = max(sum(each.on for each in self.model.inputs.values()), 1)
         if not self.model.running or depth not in self.depths[channels - 1]:
             if self.says_refused_depth:
                 raise ValueError
@@ -154,30 +148,17 @@ class RigolFront(RigolWaveform):
     # -- inputs --------------------------------------------------------------------------------
 
     def _add_inputs(self) -> None:
-        on = self.scpi.on
-        for key, field, convert in (
-            ("DISPlay", "on", boolean),
-            ("SCALe", "volts_per_division", float),
-            ("PROBe", "probe", float),
-            ("COUPling", "coupling", str.upper),
-        ):
-            on(
-                f":CHANnel<n>:{key}",
-                lambda channel, text, field=field, convert=convert: setattr(
-                    self.model.inputs[channel], field, convert(text)
-                ),
-            )
-        on(":CHANnel<n>:DISPlay?", lambda channel, _: str(int(self.model.inputs[channel].on)))
-        on(":CHANnel<n>:SCALe?", lambda n, _: f"{self.model.inputs[n].volts_per_division:.6E}")
+        head = ":CHANnel<n>:"
+        self.keep_input(f"{head}DISPlay", "on", boolean, flag)
+        self.keep_input(f"{head}SCALe", "volts_per_division", float, "{:.6E}".format)
+        self.keep_input(f"{head}PROBe", "probe")
+        self.keep_input(f"{head}COUPling", "coupling", str.upper)
         # Positive moves the trace up.
-        on(
-            ":CHANnel<n>:OFFSet",
-            lambda n, text: setattr(self.model.inputs[n], "offset_v", -float(text)),
+        self.keep_input(
+            f"{head}OFFSet", "offset_v", lambda text: -float(text), lambda volts: f"{-volts:.6E}"
         )
-        on(":CHANnel<n>:OFFSet?", lambda n, _: f"{-self.model.inputs[n].offset_v:.6E}")
-        on(":CHANnel<n>:TCALibrate", self._set_deskew)
-        for key in ("INVert", "UNITs", "VERNier", "BWLimit"):
-            on(f":CHANnel<n>:{key}", lambda channel, _: None)
+        self.scpi.on(f"{head}TCALibrate", self._set_deskew)
+        self.ignore(*(f"{head}{key}" for key in ("INVert", "UNITs", "VERNier", "BWLimit")))
 
     def _set_deskew(self, channel: int, text: str) -> None:
         if self.scale_s > _TCAL_SCALE_S or abs(float(text)) > _TCAL_LIMIT_S:

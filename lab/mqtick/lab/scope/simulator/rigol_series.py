@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mqtick.analysis.signals.waveform import Codes
 from mqtick.lab.scope.simulator.model import Frame, Model, Physics
 from mqtick.lab.scope.simulator.rigol import RigolFront
+from mqtick.recording.waveform import Codes
 
 __all__ = ["RigolDhoFront", "RigolDs1000zFront", "RigolMso5000Front"]
 

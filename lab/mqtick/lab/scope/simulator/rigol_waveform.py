@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from mqtick.analysis.signals.waveform import Codes
-from mqtick.lab.scope.setup import State
+from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator.front import Front
 from mqtick.lab.scope.simulator.model import Frame, Model
+from mqtick.recording.waveform import Codes
 
 __all__ = ["RigolWaveform", "channel_of", "choice_of"]
 
@@ -41,12 +41,11 @@ class RigolWaveform(Front):
         self.readable = self.screen_points
         self._kept: tuple[object, Codes] | None = None
         on = self.scpi.on
-        on(":WAVeform:SOURce", lambda text: setattr(self, "source", channel_of(text)))
-        on(":WAVeform:SOURce?", lambda _: f"CHAN{self.source}")
+        self.keep(":WAVeform:SOURce", self, "source", channel_of, "CHAN{}".format)
         on(":WAVeform:MODE", self._set_mode)
-        on(":WAVeform:FORMat", self._set_format)
-        on(":WAVeform:STARt", lambda text: setattr(self, "first", max(int(text), 1)))
-        on(":WAVeform:STOP", lambda text: setattr(self, "last", max(int(text), 1)))
+        self.keep(":WAVeform:FORMat", self, "format", lambda text: choice_of(text, _FORMATS))
+        self.keep(":WAVeform:STARt", self, "first", lambda text: max(int(text), 1))
+        self.keep(":WAVeform:STOP", self, "last", lambda text: max(int(text), 1))
         on(":WAVeform:POINts?", lambda _: str(self._preamble()[2]))
         on(":WAVeform:PREamble?", lambda _: ",".join(self._preamble()))
         fields = ("XINCrement", "XORigin", "XREFerence", "YINCrement", "YORigin", "YREFerence")
@@ -60,9 +59,6 @@ class RigolWaveform(Front):
             self.mode = mode
             self.readable = self.length(mode)
             self.first, self.last = 1, self.readable
-
-    def _set_format(self, text: str) -> None:
-        self.format = choice_of(text, _FORMATS)
 
     def length(self, mode: str) -> int:
         """Return how many points there are to read in a mode."""

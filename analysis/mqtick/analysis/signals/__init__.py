@@ -1,1 +1,0 @@
-"""What an instrument recorded, and the edges in it."""

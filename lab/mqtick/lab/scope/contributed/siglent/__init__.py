@@ -1,0 +1,1 @@
+"""Siglent: the :WAVeform command set and the older WF? one, and simulated instruments."""

@@ -1,0 +1,1 @@
+"""Tektronix: MSO, DPO, MDO and TBS, and a simulated instrument."""

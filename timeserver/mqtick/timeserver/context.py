@@ -1,0 +1,53 @@
+"""What the parts of one time server have in common."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Protocol
+
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.loop import Loop
+from mqtick.protocol.clocks import Clock
+from mqtick.protocol.topics import TopicTree
+from mqtick.timeserver.reference import Reference
+
+__all__ = ["Context", "Counters"]
+
+
+class Counters:
+    """Two sets of named counters; names are chosen by the program, never by a message."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+
+    def count(self, name: str) -> None:
+        """Count something done."""
+        self.done[name] += 1
+
+    def refuse(self, reason: str) -> None:
+        """Count something refused."""
+        self.refused[reason] += 1
+
+
+class Context(Protocol):
+    """A time server, as each of its parts sees it.
+
+    Attributes:
+        number: under which it serves.
+        clock: the clock that it serves.
+        connection: over which it speaks; the echoes have their own.
+        generation: 0 to 255; changes whenever that clock was set.
+    """
+
+    number: int
+    tree: TopicTree
+    clock: Clock
+    loop: Loop
+    connection: Connection
+    counters: Counters
+    generation: int
+
+    @property
+    def reference(self) -> Reference:
+        """What is known of the clock now."""
