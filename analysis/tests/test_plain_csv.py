@@ -295,3 +295,17 @@ def test_an_unusual_interval_is_believed(tmp_path: Path, interval_s: float) -> N
         assert wave(capture, "a").interval_fs == pytest.approx(interval_s * 1e15, rel=1e-7)
         assert opened.notes == []
         assert capture.timebase_ppm < 1
+
+
+@pytest.mark.parametrize("rows", ["", "0 1\n", "0 1\n\x0b\n"])
+def test_a_last_line_of_white_space_alone_is_no_row(tmp_path: Path, rows: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"Time Channel\n{rows}\x0b")
+    notes: list[str] = []
+    layout = columns.Columns(1, (0, 1), delimiter="")
+    if rows:
+        assert columns.read_rows(path, layout, notes).count == 1
+        assert notes == ["The last line of the file is cut off and was left out."]
+    else:
+        with pytest.raises(CaptureError, match="no row of numbers"):
+            columns.read_rows(path, layout, notes)

@@ -169,6 +169,9 @@ class Thrower:
             self._throw(data[1:], [self.targets[data[0] % len(self.targets)]])
 
 
+SAME_RUNS = 100_000
+
+
 def by_atheris(seconds: float) -> None:
     """Follow the branches of the code; ends the process."""
     import atheris
@@ -181,6 +184,8 @@ def by_atheris(seconds: float) -> None:
     for number, seed in enumerate(throw.corpus):
         (folder / "corpus" / f"{number}").write_bytes(seed)
     limits = [f"-max_total_time={seconds:.0f}", "-max_len=1024", "-rss_limit_mb=1024"]
+    if os.environ.get("MQTICK_SAME_EXAMPLES"):  # a change is judged by what it changed, not by luck
+        limits += ["-seed=1", f"-runs={SAME_RUNS}"]
     print(f"{len(throw.targets)} targets by atheris; what is found is kept in {folder}", flush=True)
     atheris.Setup(
         [sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(folder / "corpus")], throw

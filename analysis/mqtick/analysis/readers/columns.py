@@ -238,9 +238,9 @@ class Rows:
 
     def whole(self, line: str) -> bool:
         """Whether a line without an end may be whole: as many cells, and the last one as long."""
-        if not self.last_lines:
-            return False
         cells = cells_of(line, self.layout.delimiter)
+        if not cells or not self.last_lines:
+            return False
         known = [cells_of(each, self.layout.delimiter) for each in self.last_lines]
         lengths = [len(each[-1]) for each in known if len(each) == len(cells)]
         return bool(lengths) and len(cells[-1]) >= min(lengths)
