@@ -206,6 +206,11 @@ async def exchange(
 async def compare_counters(bench: Bench, golden: Golden) -> None:
     counted = {name: count for name, count in golden.counters.items() if count}
     theirs = await bench.counters()
+    if "leases_ended" in counted:
+        # Entries of a lease that ended are freed one after another: until then their shapes are in
+        # use, where the reference sees a table without room.
+        for counters in (counted, theirs):
+            counters["shape"] = counters.get("shape", 0) + counters.pop("table", 0)
     assert theirs == counted, f"{theirs} not {counted}"
 
 

@@ -142,7 +142,7 @@ def main() -> None:
                 name,
                 # The conversations are the same each time.
                 given.tests if seed == given.seed else f"(?!the_vectors).*{given.tests}",
-                datagrams=given.datagrams or (LONG_DATAGRAMS if given.long else 800),
+                datagrams=given.datagrams or (LONG_DATAGRAMS if given.long else 2_000),
                 seed=seed,
                 parameters=SIZES[name],
             )
