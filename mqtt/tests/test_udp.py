@@ -209,7 +209,7 @@ def test_a_refused_connection_is_reported_and_tried_again(
 ) -> None:
     with (
         Peer(lambda _: [bytes((0x20, 2, 0, code))]).open() as peer,
-        Node(f"mqtt+udp://127.0.0.1:{peer.port}") as node,
+        Node(peer.url) as node,
     ):
         assert f":{peer.port} refused the connection: {says}" in node.error()
         assert node.connection.last_cause is cause
@@ -278,7 +278,7 @@ def test_a_reply_from_another_address_never_arrives() -> None:
             return [ACCEPTED] if datagram[0] == SUBSCRIBE else []
 
         with Peer(answer).open() as peer:
-            with Node(f"mqtt+udp://127.0.0.1:{peer.port}", connect_timeout_s=0.5) as node:
+            with Node(peer.url, connect_timeout_s=0.5) as node:
                 assert "did not answer within 0.5 s" in node.error()
                 assert node.connection.connects == 0
             assert len(peer.taken) > 1
@@ -287,7 +287,7 @@ def test_a_reply_from_another_address_never_arrives() -> None:
 def test_one_challenge_is_answered_for_each_request_and_no_more() -> None:
     """Who forges the broker's address must not make many datagrams of one."""
     with Peer(lambda datagram: [CHALLENGE] * 50 if datagram[0] == CONNECT else []).open() as peer:
-        with Node(f"mqtt+udp://127.0.0.1:{peer.port}", connect_timeout_s=0.5) as node:
+        with Node(peer.url, connect_timeout_s=0.5) as node:
             node.error()
         proofs = peer.taken.count(CHALLENGE)
         connects = sum(one[0] == CONNECT for one in peer.taken)
@@ -335,9 +335,9 @@ def test_a_port_on_which_nobody_listens_is_told_at_once() -> None:
 def test_a_broker_that_never_answers_is_named_and_asked_again() -> None:
     with (
         Peer(lambda _: []).open() as peer,
-        Node(f"mqtt+udp://127.0.0.1:{peer.port}", connect_timeout_s=0.2) as node,
+        Node(peer.url, connect_timeout_s=0.2) as node,
     ):
-        assert node.error() == f"mqtt+udp://127.0.0.1:{peer.port} did not answer within 0.2 s"
+        assert node.error() == f"{peer.url} did not answer within 0.2 s"
         assert node.connection.last_cause is Cause.SILENT
         node.until(lambda: node.connection.attempts >= 2)
 

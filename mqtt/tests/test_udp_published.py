@@ -12,43 +12,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live import Node
-from udp_peer import Peer
+from udp_peer import Board
 
 TIME, LOOP = "m/t/0", "m/l/0"
 
 
-class Board:
-    """What the board does on the wire.
-
-    It copies a message to everybody who subscribed to a topic with the same first four octets,
-    once for each level of the topic, overwrites the octet after the topic, and sends a
-    SUBSCRIBE back to its sender. `stale` is what it sends before each message.
-    """
-
-    def __init__(self) -> None:
-        self.entries: list[bytes] = []
-        self.stale: list[bytes] = []
-
-    def answer(self, datagram: bytes) -> list[bytes]:
-        """Serve one datagram; there is one subscriber, who is also the publisher."""
-        end = 4 + int.from_bytes(datagram[2:4], "big")
-        topic = datagram[4:end]
-        if datagram[0] >> 4 == 8:
-            self.entries.append(topic)
-            return [datagram]
-        copy = datagram[:end] + b"\x00" + datagram[end + 1 :]
-        copies = topic.count(b"/") + 1
-        return [*self.stale, *[copy] * copies] * sum(one[:4] == topic[:4] for one in self.entries)
-
-
 @pytest.fixture
-def board() -> Board:
-    return Board()
-
-
-@pytest.fixture
-def peer(board: Board) -> Iterator[Peer]:
-    with Peer(board.answer).open() as made:
+def board() -> Iterator[Board]:
+    with Board().open() as made:
         yield made
 
 
@@ -58,32 +29,31 @@ def local_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def node_of(peer: Peer, port: int | None = None) -> Node:
-    url = f"mqtt+udp://127.0.0.1:{peer.port}?dialect=published&port={port or local_port()}"
-    return Node(url)
+def node_of(board: Board, port: int | None = None) -> Node:
+    return Node(f"{board.url}&port={port or local_port()}")
 
 
-def test_it_is_up_at_once_and_says_nothing_to_connect(peer: Peer) -> None:
-    with node_of(peer) as node:
+def test_it_is_up_at_once_and_says_nothing_to_connect(board: Board) -> None:
+    with node_of(board) as node:
         node.up()
         node.loop.turn_for(0.2)
-    assert peer.taken == []
+    assert board.taken == []
 
 
-def test_a_message_keeps_its_first_octet_and_comes_once_for_each_level(peer: Peer) -> None:
-    with node_of(peer) as node:
+def test_a_message_keeps_its_first_octet_and_comes_once_for_each_level(board: Board) -> None:
+    with node_of(board) as node:
         assert node.up().subscribed(LOOP)
         node.connection.publish(LOOP, b"whole")
         node.until(lambda: len(node.arrivals) == 3)
     assert {(one.topic, one.payload) for one in node.arrivals} == {(LOOP, b"whole")}
-    assert peer.taken == [
+    assert board.taken == [
         b"\x80\x07\x00\x05m/l/0",
         b"\x30\x0d\x00\x05m/l/0\x00whole",
     ]
 
 
-def test_a_subscription_is_sent_once_also_after_a_new_connection(peer: Peer, board: Board) -> None:
-    with node_of(peer) as node:
+def test_a_subscription_is_sent_once_also_after_a_new_connection(board: Board) -> None:
+    with node_of(board) as node:
         for _ in range(2):
             assert node.up().subscribed(LOOP, TIME)
             assert node.subscribed(LOOP)
@@ -91,12 +61,12 @@ def test_a_subscription_is_sent_once_also_after_a_new_connection(peer: Peer, boa
         node.up().subscribed(LOOP)
         node.connection.publish(LOOP, b"behind them")
         node.until(lambda: node.arrivals)
-    assert board.entries == [LOOP.encode(), TIME.encode()]
+    assert board.filters == [LOOP.encode(), TIME.encode()]
 
 
-def test_what_nobody_asked_for_is_counted_and_dropped(peer: Peer, board: Board) -> None:
+def test_what_nobody_asked_for_is_counted_and_dropped(board: Board) -> None:
     board.stale = [b"\x30\x0b\x00\x05m/l/1\x00old", b"\x30\x0b\x00\x05x\xff/l/\x00old"]
-    with node_of(peer) as node:
+    with node_of(board) as node:
         node.up().subscribed(LOOP)
         calls: list[int] = []
         node.connection.hooks[b"m/l/1"] = lambda: calls.append(1)
@@ -108,21 +78,19 @@ def test_what_nobody_asked_for_is_counted_and_dropped(peer: Peer, board: Board) 
 
 
 def test_one_level_of_any_name_is_asked_for_by_everything_below_and_compared_here(
-    peer: Peer, board: Board
+    board: Board,
 ) -> None:
-    with node_of(peer) as node:
+    with node_of(board) as node:
         assert node.up().subscribed("m/t/+", "m/f/+/kitchen", "m/f/+/hall")
-        node.until(lambda: board.entries == [b"m/t/#", b"m/f/#"])
+        node.until(lambda: board.filters == [b"m/t/#", b"m/f/#"])
         for topic in ("m/f/0/stranger", "m/f/0/kitchen", "m/t/0/x", "m/t/0"):
             node.connection.publish(topic, b"x")
         node.until(lambda: any(one.topic == "m/t/0" for one in node.arrivals))
     assert {one.topic for one in node.arrivals} == {"m/f/0/kitchen", "m/t/0"}
 
 
-def test_what_is_unsubscribed_is_dropped_here_and_asked_for_no_second_time(
-    peer: Peer, board: Board
-) -> None:
-    with node_of(peer) as node:
+def test_what_is_unsubscribed_is_dropped_here_and_asked_for_no_second_time(board: Board) -> None:
+    with node_of(board) as node:
         node.up().subscribed(LOOP, TIME)
         node.connection.unsubscribe([LOOP])
         node.connection.publish(LOOP, b"not heard")
@@ -132,37 +100,37 @@ def test_what_is_unsubscribed_is_dropped_here_and_asked_for_no_second_time(
         assert node.subscribed(LOOP)
         node.connection.publish(LOOP, b"again")
         node.until(lambda: any(one.payload == b"again" for one in node.arrivals))
-    assert board.entries == [LOOP.encode(), TIME.encode()]
+    assert board.filters == [LOOP.encode(), TIME.encode()]
 
 
 @pytest.mark.parametrize("topic", ["#", "+/t", "m/" + "x" * 31])
-def test_a_filter_that_the_board_cannot_have_is_refused(peer: Peer, topic: str) -> None:
-    with node_of(peer) as node:
+def test_a_filter_that_the_board_cannot_have_is_refused(board: Board, topic: str) -> None:
+    with node_of(board) as node:
         assert not node.up().subscribed(topic)
-    assert peer.taken == []
+    assert board.taken == []
 
 
-def test_what_the_board_would_cut_is_not_sent(peer: Peer) -> None:
-    with node_of(peer) as node:
+def test_what_the_board_would_cut_is_not_sent(board: Board) -> None:
+    with node_of(board) as node:
         node.up()
         assert node.connection.publish(LOOP, bytes(32)) is not None
         assert node.connection.publish(LOOP, bytes(33)) is None
         assert node.connection.publish("m/" + "x" * 31, b"") is None
         assert node.connection.dropped == 2
         node.connection.publish_retained("m/s/0", b"status")
-        node.until(lambda: peer.taken)
-    assert len(peer.taken) == 1
+        node.until(lambda: board.taken)
+    assert len(board.taken) == 1
 
 
 def test_the_port_is_the_same_after_a_restart_and_the_next_one_beside_a_running_program(
-    peer: Peer,
+    board: Board,
 ) -> None:
     port, used = local_port(), []
     for _ in range(2):
-        with node_of(peer, port) as node:
+        with node_of(board, port) as node:
             node.up()
             used.append(node.connection._session.kernel.sock.getsockname()[1])  # type: ignore[union-attr]
-            with node_of(peer, port) as beside:
+            with node_of(board, port) as beside:
                 beside.up()
                 used.append(beside.connection._session.kernel.sock.getsockname()[1])  # type: ignore[union-attr]
     assert used[:2] == used[2:]
@@ -184,11 +152,11 @@ def test_where_nobody_listens_it_is_said_once_and_the_port_is_kept(
     assert "nobody listens on that UDP port" in said[0].getMessage()
 
 
-def test_what_is_no_packet_is_counted(peer: Peer, board: Board) -> None:
+def test_what_is_no_packet_is_counted(board: Board) -> None:
     bad = [b"", b"\x30", b"\x30\x01\x00\x05", b"\x30\x07\x00\x05m/l/0", b"\x20\x02\x00\x00"]
     bad += [b"\x30\xff\x00\x05m/l/0\x00x", b"\x31\x09\x00\x05m/l/0\x00x"]
     board.stale = bad
-    with node_of(peer) as node:
+    with node_of(board) as node:
         node.up().subscribed(LOOP)
         node.connection.publish(LOOP, b"good")
         node.until(lambda: len(node.arrivals) == 3)

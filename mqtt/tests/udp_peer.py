@@ -1,6 +1,7 @@
-"""For tests of MQTT over UDP: the reference broker on a socket, in a thread, with trouble to order.
+"""For tests of MQTT over UDP: whom to talk to, each on a socket, in a thread.
 
-And a peer that says what a test tells it to say.
+The reference broker with trouble to order, the published board (simulated), and a peer that says
+what a test tells it to say.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import Self
 
 from broker.rtl.sim.golden import Golden, Sent, Settings
 from broker.rtl.sim.udp_door import UdpDoor
 
-__all__ = ["Door", "Peer"]
+__all__ = ["Board", "Door", "Peer"]
 
 
 class Door(UdpDoor):
@@ -63,7 +65,7 @@ class Door(UdpDoor):
         return sum(octets[:1] == bytes((kind,)) for octets in self.taken)
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[Door]:
+    def open(self) -> Iterator[Self]:
         """Serve for the length of a with block."""
         with _serving(self.socket, self.serve):
             yield self
@@ -76,22 +78,64 @@ class Peer:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
-        self.answer = answer
         self.taken: list[bytes] = []
         self.known: tuple[str, int] = ("", 0)
         """Who spoke last."""
+        self._answer = answer
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"mqtt+udp://127.0.0.1:{self.port}"
 
     def _serve(self) -> None:
         datagram, self.known = self.socket.recvfrom(65_536)
         self.taken.append(datagram)
-        for one in self.answer(datagram):
+        for one in self._answer(datagram):
             self.socket.sendto(one, self.known)
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[Peer]:
+    def open(self) -> Iterator[Self]:
         """Serve for the length of a with block."""
         with _serving(self.socket, self._serve):
             yield self
+
+
+class Board(Peer):
+    """What the published board does on the wire, as it was read from its code; never tried.
+
+    It copies a message to everybody who subscribed to a topic with the same first four octets,
+    once for each level of the topic, overwrites the octet after the topic, and sends a
+    SUBSCRIBE back to its sender. `stale` is what it sends before each copy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: [])
+        self.entries: list[tuple[bytes, tuple[str, int]]] = []
+        self.stale: list[bytes] = []
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"{super().url}?dialect=published"
+
+    @property
+    def filters(self) -> list[bytes]:
+        """What was subscribed to."""
+        return [one for one, _ in self.entries]
+
+    def _serve(self) -> None:
+        super()._serve()
+        datagram, end = self.taken[-1], 4 + int.from_bytes(self.taken[-1][2:4], "big")
+        topic = datagram[4:end]
+        if datagram[0] >> 4 == 8:
+            self.entries.append((topic, self.known))
+            self.socket.sendto(datagram, self.known)
+            return
+        copies = [datagram[:end] + b"\x00" + datagram[end + 1 :]] * (topic.count(b"/") + 1)
+        for wanted, who in self.entries:
+            for one in [*self.stale, *copies] if wanted[:4] == topic[:4] else []:
+                self.socket.sendto(one, who)
 
 
 @contextlib.contextmanager

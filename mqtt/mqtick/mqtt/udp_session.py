@@ -39,7 +39,7 @@ from mqtick.mqtt.session import Events, Will
 from mqtick.mqtt.stamps import Transmit
 from mqtick.mqtt.udp_socket import UdpSocket
 
-__all__ = ["Repetition", "UdpSession", "why_refused"]
+__all__ = ["Repetition", "UdpSession", "lease_s", "why_refused"]
 
 _SECOND = 1_000_000_000
 _FIRST_NS, _LONGEST_NS = 50_000_000, 2 * _SECOND
@@ -58,6 +58,11 @@ _REFUSALS = {
 def why_refused(code: int) -> tuple[str, Cause]:
     """Say what the return code of a CONNACK means."""
     return _REFUSALS.get(code, (f"return code {code}", Cause.UNKNOWN))
+
+
+def lease_s(broker: Broker) -> float:
+    """Return how long this broker keeps a subscriber that says nothing; 0 where it is no matter."""
+    return 1.5 * broker.keepalive_s if broker.scheme == "mqtt+udp" and not broker.dialect else 0.0
 
 
 class Repetition:
