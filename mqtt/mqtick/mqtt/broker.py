@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-__all__ = ["Broker", "BrokerError", "broker_from", "parse_broker_url"]
+__all__ = ["Broker", "BrokerError", "broker_from", "parse_broker_url", "refuse_dialect"]
 
 _SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "mqtt+udp": 1883, "unix": 0}
 _WITH_TLS = ("mqtts", "wss")
@@ -137,6 +137,16 @@ def _parse_udp(parts: SplitResult, shown: str, host: str, port: int | None) -> B
         dialect=dialect,
         local_port=int(text),
     )
+
+
+def refuse_dialect(broker: Broker, who: str) -> None:
+    """Raise BrokerError for the published dialect, which does not do what `who` needs."""
+    if broker.dialect:
+        raise BrokerError(
+            f"{who} does not work with the published dialect, whose board carries 32 octets a "
+            "message and forgets no subscription: name a broker that speaks our mqtt+udp://, or "
+            "mqtt://"
+        )
 
 
 def read_password_file(path: str) -> str:
