@@ -268,6 +268,7 @@ def test_duplicated_and_reordered_datagrams_change_nothing(door: Door) -> None:
         assert node.downs == []
 
 
+@pytest.mark.slow
 def test_a_reply_from_another_address_never_arrives() -> None:
     """The kernel drops it: the socket is connected."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -284,6 +285,7 @@ def test_a_reply_from_another_address_never_arrives() -> None:
             assert len(peer.taken) > 1
 
 
+@pytest.mark.slow
 def test_one_challenge_is_answered_for_each_request_and_no_more() -> None:
     """Who forges the broker's address must not make many datagrams of one."""
     with Peer(lambda datagram: [CHALLENGE] * 50 if datagram[0] == CONNECT else []).open() as peer:
@@ -319,6 +321,7 @@ def test_what_is_no_packet_is_counted_and_changes_nothing(door: Door) -> None:
 # -- a broker that is away -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_port_on_which_nobody_listens_is_told_at_once() -> None:
     port = free_port()
     with Node(f"mqtt+udp://127.0.0.1:{port}", connect_timeout_s=30) as node:
@@ -332,6 +335,7 @@ def test_a_port_on_which_nobody_listens_is_told_at_once() -> None:
             node.up()
 
 
+@pytest.mark.slow
 def test_a_broker_that_never_answers_is_named_and_asked_again() -> None:
     with (
         Peer(lambda _: []).open() as peer,

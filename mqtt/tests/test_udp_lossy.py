@@ -120,7 +120,7 @@ class World:
             self._at(due_ns, arrive)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     st.integers(0, 2**32),
     st.floats(0, 0.3),
@@ -146,7 +146,7 @@ def test_what_was_asked_for_last_is_what_the_broker_has(
         assert {one.decode() for one in world.broker.subscriptions} == expected
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.integers(0, 2**32), st.floats(0, 0.3))
 def test_a_broker_that_was_restarted_has_the_subscriptions_again(seed: int, loss: float) -> None:
     world = World(loss, seed)
@@ -158,7 +158,7 @@ def test_a_broker_that_was_restarted_has_the_subscriptions_again(seed: int, loss
     assert b"a" in world.broker.subscriptions
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(st.integers(0, 2**32))
 def test_an_idle_connection_over_a_poor_network_lasts(seed: int) -> None:
     world = World(0.1, seed)

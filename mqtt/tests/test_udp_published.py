@@ -52,6 +52,7 @@ def test_a_message_keeps_its_first_octet_and_comes_once_for_each_level(board: Bo
     ]
 
 
+@pytest.mark.slow
 def test_a_subscription_is_sent_once_also_after_a_new_connection(board: Board) -> None:
     with node_of(board) as node:
         for _ in range(2):
