@@ -79,16 +79,6 @@ def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree
     return tree
 
 
-def _may_follow_unsigned(settings: Settings, keyring: Keyring) -> bool:
-    """With keys, formats without tags are followed only if the settings say so."""
-    return settings.follow_unsigned or not keyring.broadcast().keys
-
-
-def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
-    """Without keys nothing will ever vouch for the time, so dates are checked now."""
-    return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
-
-
 def _check_udp(settings: Settings) -> None:
     """Find what MQTT over UDP does not carry; ValueError."""
     broker = parse_broker_url(settings.broker)
@@ -103,6 +93,16 @@ def _check_udp(settings: Settings) -> None:
             "but the board of the published dialect carries 32 octets, which only precise has: set "
             "format to precise and experiments to false."
         )
+
+
+def _may_follow_unsigned(settings: Settings, keyring: Keyring) -> bool:
+    """With keys, formats without tags are followed only if the settings say so."""
+    return settings.follow_unsigned or not keyring.broadcast().keys
+
+
+def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
+    """Without keys nothing will ever vouch for the time, so dates are checked now."""
+    return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
 
 
 def _steers_host(settings: Settings) -> bool:
