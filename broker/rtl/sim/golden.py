@@ -445,7 +445,10 @@ class Golden:
             self._keep(topic, payload)
         runs = [
             list(self._copies(them, topic, payload, arrival))
-            for wanted, them in self.subscriptions.items()
+            # Exact ones first, as most brokers have it: time servers rely on it, if it is so.
+            for wanted, them in sorted(
+                self.subscriptions.items(), key=lambda one: shape(one[0]) != shape(topic)
+            )
             if matches(wanted, topic)
         ]
         return [AnyOrder(runs)] if len(runs) > 1 else [copy for run in runs for copy in run]
