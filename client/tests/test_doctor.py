@@ -226,7 +226,9 @@ def rows(**values: Any) -> Probe:
 
 
 def doors(are_open: bool) -> Probe:
-    return lambda _: at_client.check_doors(follow_unsigned=are_open, trust_broker=are_open)
+    return lambda _: at_client.check_doors(
+        follow_unsigned=are_open, trust_broker=are_open, trust_broker_residence=are_open
+    )
 
 
 @judged(
@@ -255,7 +257,7 @@ def doors(are_open: bool) -> Probe:
             "7 before-exchange",
         ),
         "closed doors": (doors(False), "", ""),
-        "open doors": (doors(True), "WARN WARN", "trust_broker"),
+        "open doors": (doors(True), "WARN WARN WARN", "trust_broker"),
         "it is answered": (
             rows(),
             "OK",
