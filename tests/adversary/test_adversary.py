@@ -103,6 +103,7 @@ def scenarios() -> st.SearchStrategy[Scenario]:
         busy_ns=st.integers(0, 50 * MS),
         shared_reads=st.floats(0, 1),
         kernel_stamps=st.booleans(),
+        fills=st.booleans(),
         client=st.fixed_dictionaries({"exchange_interval_s": st.sampled_from([0.5, 2.0])}),
         estimator=st.fixed_dictionaries(
             {"prefer_better_s": st.sampled_from([0.0, 2.0, 60.0]), "use_echo": st.booleans()}

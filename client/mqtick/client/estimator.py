@@ -218,6 +218,8 @@ class Estimator:
         self, sample: Sample, certain: Interval, narrow: Interval | None = None
     ) -> Sample:
         settings = self.settings
+        if self._history.better_is_fresh(sample.kind, sample.local_ns):
+            return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)
         if sample.kind is Kind.RESIDENCE:
             self._link_trips.add(sample.delay_ns)
             above_ns = sample.delay_ns - self._link_trips.least_ns

@@ -292,9 +292,10 @@ class PreciseTrack(Track):
             self.server_loop_ns = message.loop_ns
         refined = self._without_broker(pending, message, exchange)
         if refined is not None:
-            refined = self._take(refined.within(exchange), arrival)
-            if refined.verdict is not SampleVerdict.REFUSED:
-                return  # it says more than the echoes
+            judged = self._take(refined.within(exchange), arrival)
+            is_good = judged.verdict is not SampleVerdict.REFUSED
+            if is_good and self._settings.trust_broker_residence:
+                return  # it is certain, and has taken the place of its exchange
         if isinstance(message, Echo) and self._settings.use_echo:
             bracketed = self._echo_sample(origin, message, pending, arrival.reading, exchange)
             if bracketed is not None:
