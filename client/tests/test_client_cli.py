@@ -448,7 +448,7 @@ def test_sources_are_a_line_each_with_a_mark(cli: Cli) -> None:
 
 
 def narrowed(half_ns: int, narrow_ns: int) -> dict[str, Any]:
-    """A status with an interval that is narrower if the broker delivers in order."""
+    """A status with an interval that is narrower if the broker is honest."""
     values = values_of(half_ns=half_ns)
     values["servers"][0]["narrow_bound_ns"] = narrow_ns
     for one in values["forecast"]:
@@ -460,7 +460,7 @@ def narrowed(half_ns: int, narrow_ns: int) -> dict[str, Any]:
 def test_what_is_assumed_stands_apart_from_what_is_certain(cli: Cli) -> None:
     values = narrowed(200 * US, 30 * US)
     cli.write(values)
-    assumed = "+-30.0 us if the broker delivers in order and links are symmetric"
+    assumed = "+-30.0 us if the broker is honest and links are symmetric"
     certain = "  bound           200.0 us, root distance 0.0 us"
     assert f"{certain}\n  assumed         {assumed}\n" in cli.ask("status")
     assert summary(values) == "synchronised: offset +3.0 us, bound 200.0 us, assumed 30.0 us"

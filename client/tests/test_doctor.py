@@ -266,7 +266,7 @@ def doors(are_open: bool) -> Probe:
         "certain and assumed are told apart": (
             rows(bound_ns=200_000, narrow_bound_ns=30_000),
             "OK",
-            "round trip 250 us, bound 200 us, assumed 30 us if the broker delivers in order and "
+            "round trip 250 us, bound 200 us, assumed 30 us if the broker is honest and "
             "links are symmetric",
         ),
         "it is not answered": (rows(delay_ns=None), "FAIL", "got no answer"),

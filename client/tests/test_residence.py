@@ -51,7 +51,9 @@ class Filling(Bench):
         self.context.copies.note(payload)
         take(arrival(topic, payload, self.clock.time_ns()))
 
-    def broadcast(self, sequence: int, *, in_broker_ns: int, stated_ns: int | None = None) -> None:
+    def broadcast(
+        self, sequence: int, *, in_broker_ns: int, stated_ns: int | None = None, source: int = 2
+    ) -> None:
         """Let a time message arrive."""
         message = Time(
             *(0, sequence, self.server_ns(), 0, 0, 1, Leap.NONE, StampSource.KERNEL),
@@ -63,7 +65,7 @@ class Filling(Bench):
         topic = TREE.time(0)
         stated_ns = in_broker_ns if stated_ns is None else stated_ns
         payload = self.keys.broadcast().sign(message.body(), topic)
-        self.deliver(topic, payload, self.track.on_time, stated_ns=stated_ns)
+        self.deliver(topic, payload, self.track.on_time, stated_ns=stated_ns, source=source)
 
     def meet(self) -> None:
         """Let the client know that this server's broker fills trailers, and the time."""
@@ -282,11 +284,15 @@ def test_a_sample_names_the_lesser_source_of_each(bench: Filling) -> None:
 
 
 def listening() -> Filling:
-    """A client that learned the links' delay, and gets no answers any more."""
+    """A client that learned the links' delay, and gets no answers any more.
+
+    Of every second broadcast nobody knew how long it was in the broker.
+    """
     bench = Filling(EstimatorSettings(use_echo=False, prefer_better_s=2.0, lucky_broadcasts_s=0.0))
     bench.meet()
     for sequence in range(2, 22):
-        bench.broadcast(sequence, in_broker_ns=(sequence % 5) * 200 * US)
+        in_broker_ns = (sequence % 5) * 200 * US
+        bench.broadcast(sequence, in_broker_ns=in_broker_ns, source=2 * (sequence % 2))
         bench.exchange()
         bench.clock.now_ns += SECOND // 2
     bench.clock.now_ns += 3 * SECOND

@@ -366,7 +366,7 @@ def test_a_way_that_is_unknown_or_too_long_is_unknown(echoing: Server, loop_ns: 
     [
         ({"payload": b"\x12"}, "length"),
         ({"payload": b""}, "length"),
-        ({"payload": b"\x22" + bytes(23)}, "version"),
+        ({"payload": b"\x32" + bytes(23)}, "version"),
         ({"payload": b"\x11" + bytes(23)}, "kind"),
         ({"payload": b"\x12" + bytes(13) + b"\x80" + bytes(9)}, "reserved"),
         ({"topic": "mqtick/q/0/kitchen/x"}, "topic"),
