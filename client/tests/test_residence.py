@@ -246,6 +246,13 @@ def test_requests_follow_what_the_server_says_of_its_broker(bench: Filling) -> N
     assert bench.exchange().version == 1
 
 
+def test_of_a_burst_the_exchange_with_the_shortest_links_counts(bench: Filling) -> None:
+    bench.exchange()
+    bench.exchange(reply_ns=150 * US, stated=(50 * US, 50 * US))  # its link took 100 us more
+    bench.exchange(request_ns=250 * US, stated=(50 * US, 50 * US))
+    assert bench.offset_ns == OFFSET_NS
+
+
 # -- corrections -----------------------------------------------------------------------------------
 
 
