@@ -1,9 +1,13 @@
-"""A broker that says how long each message was in it, and the real programs that make use of it."""
+"""A broker that says how long each message was in it, and the real programs that make use of it.
+
+pytest tests/test_residence_end_to_end.py -k links -s      prints how wrong single samples were
+"""
 
 from __future__ import annotations
 
 import json
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -15,6 +19,7 @@ from rig import FLEET, Client, Rig, Server, client_lines, fleet_lines
 
 from demo.local_broker import free_port, wait_for_port
 from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
+from mqtick.protocol.clocks import VirtualClock, read_kernel_time
 from mqtick.protocol.precise import Loop, Time, without_trailer
 
 BROKER = Path(__file__).parent / "filling_broker.py"
@@ -155,6 +160,22 @@ def uses(client: Client, kind: str) -> None:
     assert client.is_right(), client.look()
 
 
+def print_errors(client: Client, log: Path) -> None:
+    """Print how wrong the samples of each kind were, against the clock that the server serves."""
+    kernel, clock = read_kernel_time(10), VirtualClock(client.clock)
+    print("\n| sample | n | p25 | median | p75 | delay, median |\n|---|---|---|---|---|---|")
+    for kind in ("two-way", "echo", "residence"):
+        rows = list(logged(log, kind).values())
+        errors_us = []
+        for row in rows:
+            raw_ns = clock.monotonic_raw_ns(row["local_ns"])
+            truth_ns = raw_ns + kernel.realtime_ns - kernel.raw_ns - row["local_ns"]
+            errors_us.append((row["offset_ns"] - truth_ns) / 1e3)
+        quartiles = " | ".join(f"{each:.1f} us" for each in statistics.quantiles(errors_us))
+        delay_us = statistics.median(row["delay_ns"] for row in rows) / 1e3
+        print(f"| {kind} | {len(rows)} | {quartiles} | {delay_us:.0f} us |")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_is_left_of_an_exchange_is_the_links(rig: Rig, filling: Filling) -> None:
@@ -163,7 +184,8 @@ def test_what_is_left_of_an_exchange_is_the_links(rig: Rig, filling: Filling) ->
     assert client.status()["broker_fills"]
     assert server.status()["broker_fills"]
     assert client.row()["authenticated"]
-    client.wait_for(lambda _: client.samples("residence", "used") > 4, "some bursts", 60.0)
+    client.wait_for(lambda _: client.samples("residence", "used") > 24, "some bursts", 120.0)
+    print_errors(client, log)
     whole, left = logged(log, "two-way"), logged(log, "residence")
     assert len(left) > 10
     for sequence, row in left.items():
