@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 from track_bench import KEYS, MS, NAME, OFFSET_NS, SECOND, TREE, US, Bench, arrival
 
 from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.sample import Kind, Reason, Sample
+from mqtick.client.exchange import two_way, without_broker
+from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample, SampleVerdict
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.precise import FollowUp, Leap, Reply, Request, Time, tag_of
@@ -131,6 +134,31 @@ class Filling(Bench):
         assert told.lower_ns is not None
         assert told.upper_ns is not None
         return told.upper_ns - told.lower_ns
+
+
+ways = st.integers(0, 10**7)
+
+
+@given(ways, ways, ways, ways, st.integers(-(10**18), 10**18))
+def test_whatever_the_links_and_the_broker_take_the_interval_holds_the_truth(
+    link_ns: int, back_ns: int, request_ns: int, reply_ns: int, offset_ns: int
+) -> None:
+    """And it is no wider than the links, but for what the broker's clock may be wrong by."""
+    settings, kernel = EstimatorSettings(), StampSource.KERNEL
+    t2 = link_ns + request_ns + offset_ns
+    t4 = link_ns + request_ns + back_ns + reply_ns
+    times = (Reading(instant_ns, kernel) for instant_ns in (0, t2, t2, t4))
+    exchange = two_way(Origin(), *times, settings)
+    durations = (Reading(duration_ns, kernel) for duration_ns in (request_ns, reply_ns))
+    sample = without_broker(exchange, *durations, settings)
+    assert sample.verdict is SampleVerdict.PENDING
+    assert sample.lower_ns is not None
+    assert sample.upper_ns is not None
+    assert sample.lower_ns <= offset_ns <= sample.upper_ns
+    assert sample.lower_ns <= sample.offset_ns <= sample.upper_ns
+    assert sample.delay_ns == link_ns + back_ns
+    most_ns = link_ns + back_ns + (request_ns + reply_ns) * 1e-4 + 2
+    assert sample.upper_ns - sample.lower_ns <= most_ns
 
 
 @pytest.fixture

@@ -118,10 +118,11 @@ def without_broker(
     assert exchange.lower_ns is not None
     assert exchange.upper_ns is not None
     delay_ns = exchange.delay_ns - request.instant_ns - reply.instant_ns
+    twice_ns = exchange.lower_ns + reply.instant_ns + exchange.upper_ns - request.instant_ns
     sample = replace(
         exchange,
         kind=Kind.RESIDENCE,
-        offset_ns=exchange.offset_ns + (reply.instant_ns - request.instant_ns) // 2,
+        offset_ns=twice_ns // 2,
         lower_ns=exchange.lower_ns + _certain(reply, settings),
         upper_ns=exchange.upper_ns - _certain(request, settings),
         delay_ns=delay_ns,
