@@ -183,6 +183,7 @@ def test_what_is_left_of_an_exchange_is_the_links(rig: Rig, filling: Filling) ->
     uses(client, "residence")
     assert client.status()["broker_fills"]
     assert server.status()["broker_fills"]
+    assert server.refused("number-in-use") == 0, "it knows its own messages"
     assert client.row()["authenticated"]
     client.wait_for(lambda _: client.samples("residence", "used") > 24, "some bursts", 120.0)
     print_errors(client, log)
