@@ -10,7 +10,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed mtie chrony-lines fleet
+  report-speed mtie chrony-lines fleet residence
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 FIRST ?= 0

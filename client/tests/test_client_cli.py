@@ -73,6 +73,8 @@ def values_of(
         "keys": [],
         "follow_unsigned": False,
         "trust_broker": False,
+        "trust_broker_residence": False,
+        "broker_fills": False,
         "forecast": forecast if known else [],
         "boot_id": boot_id(),
         "virtual_clock": "",
@@ -384,14 +386,16 @@ STATUS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        {"follow_unsigned": True, "trust_broker": True},
+        {"follow_unsigned": True, "trust_broker": True, "trust_broker_residence": True},
         {"frequency_ppb": None},
         [
             "open door         follow_unsigned: any publisher can set this clock",
             "open door         trust_broker: ",
+            "open door         trust_broker_residence: ",
             "  frequency       unknown yet\n",
         ],
     ),
+    ({"broker_fills": True}, {}, ["kernel timestamps, says how long each message was in it\n"]),
     (LOST, {}, ["not connected after 7 attempts: no route to host", "none heard yet"]),
     ({"keys": ["a1b2"]}, {"authenticated": True}, ["  authenticated   yes\n"]),
     ({"keys": ["a1b2"]}, {}, ["  authenticated   not yet, no exchange has succeeded\n"]),
@@ -447,7 +451,7 @@ def test_sources_are_a_line_each_with_a_mark(cli: Cli) -> None:
 
 
 def narrowed(half_ns: int, narrow_ns: int) -> dict[str, Any]:
-    """A status with an interval that is narrower if the broker delivers in order."""
+    """A status with an interval that is narrower if the broker is honest."""
     values = values_of(half_ns=half_ns)
     values["servers"][0]["narrow_bound_ns"] = narrow_ns
     for one in values["forecast"]:
@@ -459,7 +463,7 @@ def narrowed(half_ns: int, narrow_ns: int) -> dict[str, Any]:
 def test_what_is_assumed_stands_apart_from_what_is_certain(cli: Cli) -> None:
     values = narrowed(200 * US, 30 * US)
     cli.write(values)
-    assumed = "+-30.0 us if the broker delivers in order and links are symmetric"
+    assumed = "+-30.0 us if the broker is honest and links are symmetric"
     certain = "  bound           200.0 us, root distance 0.0 us"
     assert f"{certain}\n  assumed         {assumed}\n" in cli.ask("status")
     assert summary(values) == "synchronised: offset +3.0 us, bound 200.0 us, assumed 30.0 us"

@@ -226,7 +226,9 @@ def rows(**values: Any) -> Probe:
 
 
 def doors(are_open: bool) -> Probe:
-    return lambda _: at_client.check_doors(follow_unsigned=are_open, trust_broker=are_open)
+    return lambda _: at_client.check_doors(
+        follow_unsigned=are_open, trust_broker=are_open, trust_broker_residence=are_open
+    )
 
 
 @judged(
@@ -255,7 +257,7 @@ def doors(are_open: bool) -> Probe:
             "7 before-exchange",
         ),
         "closed doors": (doors(False), "", ""),
-        "open doors": (doors(True), "WARN WARN", "trust_broker"),
+        "open doors": (doors(True), "WARN WARN WARN", "trust_broker"),
         "it is answered": (
             rows(),
             "OK",
@@ -264,7 +266,7 @@ def doors(are_open: bool) -> Probe:
         "certain and assumed are told apart": (
             rows(bound_ns=200_000, narrow_bound_ns=30_000),
             "OK",
-            "round trip 250 us, bound 200 us, assumed 30 us if the broker delivers in order and "
+            "round trip 250 us, bound 200 us, assumed 30 us if the broker is honest and "
             "links are symmetric",
         ),
         "it is not answered": (rows(delay_ns=None), "FAIL", "got no answer"),

@@ -28,8 +28,9 @@ def test_judging_a_sample_leaves_the_record_as_it_was():
 
 
 def test_kinds_are_ranked_by_trust():
-    assert sorted(Kind, key=lambda kind: kind.rank) == [Kind.ONE_WAY, Kind.TWO_WAY, Kind.ECHO]
-    assert [kind.is_exchange for kind in Kind] == [False, True, True]
+    ranked = [Kind.ONE_WAY, Kind.TWO_WAY, Kind.ECHO, Kind.RESIDENCE]
+    assert sorted(Kind, key=lambda kind: kind.rank) == ranked
+    assert [kind.is_exchange for kind in Kind] == [False, True, True, True]
 
 
 def test_the_first_of_a_burst_is_the_echo_with_the_narrowest_bracket():

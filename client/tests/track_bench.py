@@ -93,6 +93,7 @@ class StillConnection:
         self.stepped_ns = 0
         """How far the clock is stepped while something is sent."""
         self.loop_ns: int | None = 150 * US
+        self.filled = False
 
     def publish(self, topic: str, payload: bytes, properties: bytes = b"") -> Transmit | None:
         if not self.connected:

@@ -161,3 +161,40 @@ def test_a_message_that_could_not_be_sent_is_not_waited_for(node: Node) -> None:
     node.step()
     node.answer(200_000)
     assert node.collected == before
+
+
+# -- room for the broker ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def roomy(node: Node) -> Node:
+    loop: Any = SimpleNamespace(call_later=node._later)
+    make = lambda: len(node.sent).to_bytes(8) + bytes(4)  # noqa: E731
+    node.loopback = Loopback(
+        loop, node.connection, TOPIC, burst=4, interval_ns=4000 * MS, make=make, room=4
+    )
+    node.calls.clear()
+    node.loopback.start()
+    node.step()
+    return node
+
+
+def test_a_broker_may_write_into_the_room_that_is_left_and_is_seen_to(roomy: Node) -> None:
+    assert not roomy.loopback.filled
+    roomy.answer(200_000, roomy.sent[-1][1][:8] + b"here")
+    assert roomy.loopback.filled
+    assert roomy.known()
+    assert not roomy.loopback.filled, "those came back as they went"
+
+
+def test_what_was_written_elsewhere_is_not_ours(roomy: Node) -> None:
+    roomy.answer(200_000, b"another!" + b"here")
+    roomy.answer(200_000, roomy.sent[-1][1][:8] + b"longer")
+    assert not roomy.loopback.filled
+    assert not roomy.known()
+
+
+def test_a_new_connection_may_be_to_another_broker(roomy: Node) -> None:
+    roomy.answer(200_000, roomy.sent[-1][1][:8] + b"here")
+    roomy.loopback.start()
+    assert not roomy.loopback.filled

@@ -12,11 +12,20 @@ from hypothesis import strategies as st
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol import precise
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import Claim, Echo, FollowUp, Leap, Reply, Request, Time
+from mqtick.protocol.precise import (
+    Claim,
+    Echo,
+    FollowUp,
+    Leap,
+    Loop,
+    Reply,
+    Request,
+    Time,
+)
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "precise.json").read_text())
 KINDS: dict[str, type[precise.Message]] = {
-    kind.__name__: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim)
+    kind.__name__: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim, Loop)
 }
 END_NS = (1 << 32) * 10**9
 TIME = Time(0, 0, 0, None, 0, 1, Leap.NONE, StampSource.NONE, 0)
@@ -29,21 +38,55 @@ corrections = st.none() | st.integers(1 - (1 << 31), (1 << 31) - 1)
 distances = st.integers(0, 0xFFFF).map(precise.decode_root_distance)
 sources, leaps, strata = st.sampled_from(StampSource), st.sampled_from(Leap), st.integers(0, 15)
 loops = st.none() | st.integers(0, (1 << 32) - 2)
-times = st.builds(
-    Time, u8, u32, instants, corrections, distances, strata, leaps, sources, generation=u8
+nonces, bits64 = st.binary(min_size=8, max_size=8), st.integers(0, (1 << 64) - 1)
+
+
+def either(one: st.SearchStrategy[Any], **added: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Messages of both versions; `added` is what only version 2 can say."""
+    names = list(added)
+
+    def of_version_2(message: Any, values: tuple[Any, ...]) -> Any:
+        return replace(message, version=2, **dict(zip(names, values, strict=True)))
+
+    return one | st.builds(of_version_2, one, st.tuples(*added.values()))
+
+
+times = either(
+    st.builds(
+        Time, u8, u32, instants, corrections, distances, strata, leaps, sources, generation=u8
+    ),
+    fills=st.booleans(),
 )
-requests = st.builds(Request, u8, u32, st.binary(min_size=8, max_size=8), st.booleans())
-replies = st.builds(
-    Reply, u8, u32, st.integers(5 * 10**9, END_NS - 1), u32, distances, strata, leaps, sources, u8
+requests = either(st.builds(Request, u8, u32, nonces, st.booleans()))
+late = st.integers(5 * 10**9, END_NS - 1)
+replies = either(
+    st.builds(Reply, u8, u32, late, u32, distances, strata, leaps, sources, u8),
+    fills=st.booleans(),
+    request_residence=bits64,
+    request_source=sources,
 )
-follow_ups = st.builds(FollowUp, u8, u32, corrections, sources, u8)
-echoes = st.builds(
-    Echo, u8, u32, corrections, u32, u32, sources, sources, sources, u8, loops, st.integers(0, 3)
+follow_ups = either(
+    st.builds(FollowUp, u8, u32, corrections, sources, u8),
+    request_correction_ns=corrections,
+    request_source=sources,
 )
-claims = st.builds(
-    Claim, u8, u32, st.none() | st.integers(1, END_NS - 1), st.binary(min_size=8, max_size=8)
+echoes = either(
+    st.builds(
+        *(Echo, u8, u32, corrections, u32, u32, sources, sources, sources, u8, loops),
+        placement=st.integers(0, 3),
+    ),
+    request_correction_ns=corrections,
+    request_source=sources,
 )
-messages = times | requests | replies | follow_ups | echoes | claims
+claims = either(st.builds(Claim, u8, u32, st.none() | st.integers(1, END_NS - 1), nonces))
+tagged = times | requests | replies | follow_ups | echoes | claims
+messages = tagged | st.builds(Loop, u8, nonces)
+
+
+def whole(message: precise.Message, tag: bytes = bytes(8), trailer: bytes = bytes(16)) -> bytes:
+    """The payload of a message."""
+    ends = b"" if isinstance(message, Loop) else tag
+    return message.body() + ends + (trailer if message.version == 2 else b"")
 
 
 def build(vector: dict[str, Any]) -> precise.Message:
@@ -56,7 +99,9 @@ def build(vector: dict[str, Any]) -> precise.Message:
 def assemble(vector: dict[str, Any]) -> bytes:
     """Put the stated fields into octets by the stated layout, bit by bit."""
     bits = ""
-    for field, octets in VECTORS["layouts"][vector["kind"]][:-1]:
+    for field, octets in VECTORS["layouts"][vector["layout"]]:
+        if field in {"tag", "trailer"}:
+            break
         value = vector["wire"][field]
         if isinstance(value, list):
             widths = VECTORS["bits"][field]
@@ -71,27 +116,39 @@ def assemble(vector: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize("vector", VECTORS["messages"], ids=lambda vector: vector["name"])
 def test_a_message_is_the_octets_that_its_layout_draws(vector: dict[str, Any]) -> None:
     payload = bytes.fromhex(vector["hex"])
-    assert build(vector).body() == payload[:-8] == assemble(vector)
+    body = assemble(vector)
+    assert build(vector).body() == body == payload[: len(body)]
     assert precise.decode(payload) == build(vector)
 
 
 @given(messages)
 def test_a_message_comes_back_exactly(message: precise.Message) -> None:
-    payload = message.body() + bytes(8)
+    payload = whole(message)
     assert precise.decode(payload) == message
     assert type(message).decode(payload) == message
-    assert len(payload) <= 32
+    assert len(payload) <= {1: 32, 2: 64}[message.version]
 
 
-@given(messages, st.binary(min_size=8, max_size=8))
-def test_reading_does_not_depend_on_the_tag(message: precise.Message, tag: bytes) -> None:
-    assert precise.decode(message.body() + tag) == message
+@given(messages, st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16))
+def test_reading_depends_on_neither_tag_nor_trailer(
+    message: precise.Message, tag: bytes, trailer: bytes
+) -> None:
+    assert precise.decode(whole(message, tag, trailer)) == message
 
 
-@given(messages, st.integers(0, 40))
+@given(messages)
+def test_a_broker_knows_version_2_by_length_and_first_octet(message: precise.Message) -> None:
+    payload = whole(message)
+    filled = 17 <= len(payload) <= 64 and payload[0] >> 4 == 2
+    assert filled == (message.version == 2)
+    assert precise.without_trailer(payload) == (payload[:-16] if filled else payload)
+
+
+@given(messages, st.integers(0, 72))
 def test_another_length_is_refused(message: precise.Message, length: int) -> None:
-    payload = (message.body() + bytes(8)).ljust(40, b"\0")[:length]
-    if length == len(message.body()) + 8:
+    right = whole(message)
+    payload = right.ljust(72, b"\0")[:length]
+    if length == len(right):
         assert precise.decode(payload) == message
         return
     with pytest.raises(DecodeError) as refusal:
@@ -99,13 +156,15 @@ def test_another_length_is_refused(message: precise.Message, length: int) -> Non
     assert refusal.value.reason == "length"
 
 
-@given(messages, st.integers(0, 255))
+@given(tagged, st.integers(0, 255))
 def test_another_version_or_kind_is_refused(message: precise.Message, head: int) -> None:
-    payload = bytes([head]) + message.body()[1:] + bytes(8)
-    if head >> 4 != precise.VERSION:
+    payload = bytes([head]) + whole(message)[1:]
+    if head >> 4 not in precise.VERSIONS:
         reason = "version"
-    elif not 1 <= head & 15 <= 6:
+    elif not 1 <= head & 15 <= 6 + (head >> 4 == 2):
         reason = "kind"
+    elif head >> 4 != message.version and head & 15 == message.KIND:
+        reason = "length"
     else:
         return
     with pytest.raises(DecodeError) as refusal:
@@ -120,7 +179,7 @@ def test_a_message_of_another_kind_is_refused_where_one_kind_belongs(
     for kind in KINDS.values():
         if kind is not type(message):
             with pytest.raises(DecodeError, match="as expected here") as refusal:
-                kind.decode(message.body() + bytes(8))
+                kind.decode(whole(message))
             assert refusal.value.reason == "kind"
 
 
@@ -163,12 +222,19 @@ def test_a_request_that_arrived_before_1970_is_refused() -> None:
         (Request(0, 0, bytes(8), True), 14, 0xFE),
         (Request(0, 0, bytes(8), False), 15, 0xFF),
         (FollowUp(0, 0, None, StampSource.NONE, 0), 10, 0xFC),
+        (replace(TIME, version=2), 24, 0xFE),
+        (replace(REPLY, version=2), 32, 0xF8),
+        (FollowUp(0, 0, None, StampSource.NONE, 0, version=2), 16, 0xFC),
+        (replace(ECHO, version=2), 28, 0xFC),
     ],
-    ids=["request flags", "request octet 15", "follow-up source"],
+    ids=[
+        *("request flags", "request octet 15", "follow-up source"),
+        *("broker of a time", "broker of a reply", "request of a follow-up", "request of an echo"),
+    ],
 )
 def test_every_reserved_bit_is_refused(message: precise.Message, at: int, mask: int) -> None:
     for bit in range(8):
-        payload = bytearray(message.body() + bytes(8))
+        payload = bytearray(whole(message))
         payload[at] ^= 1 << bit
         if mask >> bit & 1:
             with pytest.raises(DecodeError) as refusal:
@@ -206,6 +272,17 @@ def test_every_reserved_bit_is_refused(message: precise.Message, at: int, mask: 
         Claim(0, 1 << 32, None, bytes(8)),
         Claim(0, 0, END_NS, bytes(8)),
         Claim(0, 0, None, bytes(7)),
+        Loop(0, bytes(7)),
+        Loop(0, bytes(8), version=1),
+        replace(TIME, version=3),
+        replace(TIME, fills=True),
+        replace(REPLY, request_residence=1),
+        replace(REPLY, request_source=2),
+        replace(REPLY, request_residence=1 << 64, version=2),
+        replace(REPLY, request_source=4, version=2),
+        FollowUp(0, 0, None, StampSource.NONE, 0, request_correction_ns=5),
+        FollowUp(0, 0, None, StampSource.NONE, 0, request_correction_ns=-(1 << 31), version=2),
+        replace(ECHO, request_source=1),
     ],
 )
 def test_what_does_not_fit_is_refused_and_never_cut(message: precise.Message) -> None:

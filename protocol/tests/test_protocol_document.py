@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mqtick.protocol.auth import Keyring, derive_broadcast_key, derive_client_key
-from mqtick.protocol.precise import VERSION, Claim, Echo, FollowUp, Reply, Request, Time
+from mqtick.protocol.precise import VERSIONS, Claim, Echo, FollowUp, Loop, Reply, Request, Time
 from mqtick.protocol.topics import TopicTree, acl
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,8 @@ MODULES = [
     ROOT / "protocol" / "mqtick" / "protocol" / f"{name}.py"
     for name in (*("text1451", "draft2021", "precise", "precise_fields", "topics", "auth"),)
 ]
-KINDS = (Time, Request, Reply, FollowUp, Echo, Claim)
+KINDS = (Time, Request, Reply, FollowUp, Echo, Claim, Loop)
+LAYOUTS = [(kind, version) for kind in KINDS for version in kind.LAYOUTS]
 
 Layout = list[list[Any]]
 
@@ -85,7 +86,8 @@ def expected_hex() -> dict[str, str]:
     }
     messages = {message["name"]: message["hex"] for message in PRECISE["messages"]}
     authenticated = {f"{m['name']}-authenticated": m["authenticated"] for m in PRECISE["messages"]}
-    return keys | messages | authenticated
+    trailers = {trailer["name"]: trailer["hex"] for trailer in PRECISE["trailers"]}
+    return keys | messages | authenticated | trailers
 
 
 @pytest.mark.parametrize(("name", "octets"), hex_blocks())
@@ -105,24 +107,45 @@ def test_every_vector_of_a_message_is_worked_in_the_document() -> None:
     } <= shown
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_message_is_drawn_as_it_is_laid_out(kind: type[Time]) -> None:
-    layout = PRECISE["layouts"][kind.__name__]
-    assert sum(size for _, size in layout) == kind.LAYOUT.size + 8
+def layout_of(kind: type[Time], version: int) -> Layout:
+    return list(PRECISE["layouts"][kind.__name__ + (" 2" if version == 2 else "")])
+
+
+def places(layout: Layout) -> list[tuple[str, str]]:
+    """Octets and name of each field, as a table has them."""
+    at, found = 0, []
+    for name, size in layout:
+        found.append((str(at) if size == 1 else f"{at}-{at + size - 1}", name))
+        at += size
+    return found
+
+
+def table_rows(title: str) -> list[tuple[str, str]]:
+    """Octets and name of the rows of the table below a title."""
+    section = re.split(rf"^{title}$", DOCUMENT, flags=re.MULTILINE)[1]
+    section = re.split(r"^##", section, flags=re.MULTILINE)[0]
+    return re.findall(r"^\| ([0-9-]+) \| (\w+) \|", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("kind", "version"), LAYOUTS, ids=str)
+def test_a_message_is_drawn_as_it_is_laid_out(kind: type[Time], version: int) -> None:
+    layout = layout_of(kind, version)
+    assert sum(size for _, size in layout) == kind.LAYOUTS[version].length
     assert f"\n{draw_octets(layout)}\n" in DOCUMENT
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_table_of_a_message_names_each_field_at_its_octets(kind: type[Time]) -> None:
-    title = re.escape(f"kind {kind.KIND}\n")
-    section = re.split(rf"^### 4\.\d .*{title}", DOCUMENT, flags=re.MULTILINE)[1]
-    section = re.split(r"^##", section, flags=re.MULTILINE)[0]
-    rows = re.findall(r"^\| ([0-9-]+) \| (\w+) \|", section, re.MULTILINE)
-    at, expected = 0, []
-    for name, size in PRECISE["layouts"][kind.__name__]:
-        expected.append((str(at) if size == 1 else f"{at}-{at + size - 1}", name))
-        at += size
-    assert rows == expected
+    expected = places(layout_of(kind, min(kind.LAYOUTS)))
+    assert table_rows(rf"### 4\.\d .*kind {kind.KIND}") == expected
+
+
+@pytest.mark.parametrize("kind", KINDS[:-1], ids=lambda kind: kind.__name__)
+def test_the_table_of_version_2_names_what_it_adds_at_its_octets(kind: type[Time]) -> None:
+    one, two = layout_of(kind, 1), layout_of(kind, 2)
+    assert two[: len(one) - 1] == one[:-1], "the same, and more"
+    name = re.sub(r"(?<=[a-z])U", "-u", kind.__name__)
+    assert table_rows(f"#### {name} in version 2") == places(two)[len(one) - 1 :]
 
 
 @pytest.mark.parametrize("layout", PRECISE["bits"].values(), ids=PRECISE["bits"].keys())
@@ -169,8 +192,8 @@ def test_every_reason_of_a_refusal_is_in_the_table_and_no_other() -> None:
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", section, re.MULTILINE)) == reasons
 
 
-def test_the_document_is_of_the_version_that_is_written() -> None:
-    assert f"version {VERSION}" in DOCUMENT
+def test_the_document_is_of_the_versions_that_are_written() -> None:
+    assert all(f"version {version}" in DOCUMENT for version in VERSIONS)
 
 
 def fenced(language: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hostile_broker import Delivery, Message
+from hostile_broker import UNKNOWN_NS, Delivery, Message, Trailer
 from play import FLEET, NAME, Conditions, Play
 from virtual_time import MS, SECOND
 
@@ -64,6 +64,7 @@ class Adversary:
         self._keys = Keyring(fleet=(FLEET,)).broadcast() if broadcast_key else None
         self._seen: deque[Message] = deque(maxlen=_REMEMBERED)
         self._asked: dict[bytes, Delivery] = {}
+        self._trailers: deque[Trailer] = deque(maxlen=_REMEMBERED)
         self._sequence = 0
         self._moves = [move for move in moves if move.kind in _CHANGES]
         self.done = 0
@@ -140,6 +141,53 @@ class Adversary:
         """Deliver an older one of the same topic instead."""
         like = [one.payload for one in self._seen if one.topic == delivery.topic]
         return [delivery._replace(payload=self._chance.choice(like or [delivery.payload]))]
+
+    def _written(self, delivery: Delivery, write: Callable[[Trailer], Trailer]) -> list[Delivery]:
+        """Write into the trailer, if there is one."""
+        trailer = Trailer.of(delivery.payload)
+        if trailer is None:
+            return [delivery]
+        self._trailers.append(trailer)
+        return [delivery._replace(payload=write(trailer).into(delivery.payload))]
+
+    def _residence(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """State another residence, of any source; also where the broker states none."""
+        chance = self._chance
+        lie_ns = chance.choice((chance.randrange(move.amount_ns + 1), move.amount_ns, 2**48 - 1))
+        return self._written(
+            delivery,
+            lambda it: it._replace(
+                residence_ns=min(lie_ns, it.residence_ns + lie_ns),
+                source=chance.choice((0, 1, 2, 3, 3, 255)),
+            ),
+        )
+
+    def _more_residence(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """State so much more than there was, with the best of sources."""
+        return self._written(
+            delivery,
+            lambda it: it._replace(residence_ns=it.residence_ns + move.amount_ns, source=3),
+        )
+
+    def _correction(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Say that the copy before was so much off."""
+        lie_ns = self._chance.choice((move.amount_ns, -move.amount_ns, UNKNOWN_NS, 2**31 - 1))
+        lie_ns = min(max(lie_ns, UNKNOWN_NS), 2**31 - 1)
+        return self._written(delivery, lambda it: it._replace(correction_ns=lie_ns))
+
+    def _copy(self, _move: Move, delivery: Delivery) -> list[Delivery]:
+        """Count otherwise, so that a correction seems to be of another copy."""
+        copy = self._chance.choice((0, 1, 2, 3, 2**24 - 1, self._chance.randrange(2**24)))
+        return self._written(delivery, lambda it: it._replace(copy=copy))
+
+    def _other_trailer(self, _move: Move, delivery: Delivery) -> list[Delivery]:
+        """Deliver it with the trailer of another message."""
+        others = list(self._trailers)
+        return self._written(delivery, lambda it: self._chance.choice(others or [it]))
+
+    def _unfill(self, _move: Move, delivery: Delivery) -> list[Delivery]:
+        """Say nothing any more."""
+        return self._written(delivery, lambda _it: Trailer())
 
     def _other_correction(self, move: Move, delivery: Delivery) -> list[Delivery]:
         """Have a request answered twice, and give the client the first reply with the last's end.
@@ -297,6 +345,12 @@ _CHANGES: dict[str, _Change] = {
     "swap": Adversary._swap,
     "retopic": Adversary._retopic,
     "other-correction": Adversary._other_correction,
+    "residence": Adversary._residence,
+    "more-residence": Adversary._more_residence,
+    "correction": Adversary._correction,
+    "copy": Adversary._copy,
+    "other-trailer": Adversary._other_trailer,
+    "unfill": Adversary._unfill,
 }
 _ACTS: dict[str, Callable[[Adversary, Move], None]] = {
     "replay": Adversary._replay,

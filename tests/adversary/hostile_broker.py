@@ -1,11 +1,15 @@
 """A broker that serves as Mosquitto does, and whoever runs it, who does what he likes.
 
+With `fills` it says in trailers how long each copy was in it, as a program does: a little too
+short, and by how much in the next copy.
+
 Messages travel as on real connections: octets leave a host when its send window is open (that is
 when the kernel stamps them) and arrive later; each delivery then passes the `Attack`.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -16,8 +20,32 @@ from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.connection import Will
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
+from mqtick.protocol.precise_fields import TRAILER_OCTETS, version_of
 
-__all__ = ["Attack", "Delivery", "HostileBroker", "Line", "Message"]
+__all__ = ["UNKNOWN_NS", "Attack", "Delivery", "HostileBroker", "Line", "Message", "Trailer"]
+
+UNKNOWN_NS = -(1 << 31)
+
+
+class Trailer(NamedTuple):
+    """The end of a message of version 2; durations in ns."""
+
+    residence_ns: int = 0
+    correction_ns: int = 0
+    copy: int = 0
+    source: int = 0
+
+    @classmethod
+    def of(cls, payload: bytes) -> Trailer | None:
+        if version_of(payload) != 2 or not 17 <= len(payload) <= 64:
+            return None
+        stated, correction_ns, tail = struct.unpack(">QiI", payload[-TRAILER_OCTETS:])
+        return cls(stated >> 16, correction_ns, tail >> 8, tail & 255)
+
+    def into(self, payload: bytes) -> bytes:
+        stated = self.residence_ns << 16
+        tail = self.copy << 8 | self.source
+        return payload[:-TRAILER_OCTETS] + struct.pack(">QiI", stated, self.correction_ns, tail)
 
 
 class Message(NamedTuple):
@@ -91,6 +119,7 @@ class Line:
         """Nothing leaves before this instant of the true time: the broker takes no octets."""
         self._leaves_ns = self._arrives_ns = self._reads_ns = 0
         self._session = 0
+        self._copy, self._too_short_ns = 0, UNKNOWN_NS
         hub.lines[self.role] = self
 
     # -- the connection --------------------------------------------------------------------------
@@ -116,6 +145,7 @@ class Line:
         self.connected, self.last_error = False, reason
         self._session += 1
         self._leaves_ns = self._arrives_ns = self._reads_ns = self.window_ns = 0
+        self._copy, self._too_short_ns = 0, UNKNOWN_NS
         self._hub.forget(self)
         if self._will is not None:
             self._hub.receive(self.role, self._will.topic, self._will.payload, retain=True)
@@ -206,6 +236,16 @@ class Line:
 
     # -- down ------------------------------------------------------------------------------------
 
+    def filled(self, payload: bytes, residence_ns: int) -> bytes:
+        """Return the next copy that goes to this connection."""
+        if Trailer.of(payload) is None:
+            return payload
+        self._copy += 1
+        too_short_ns = self.world.chance_ns(min(residence_ns, 20 * US))
+        trailer = Trailer(residence_ns - too_short_ns, self._too_short_ns, self._copy, 1)
+        self._too_short_ns = too_short_ns
+        return trailer.into(payload)
+
     def deliver(self, topic: str, payload: bytes, due_ns: int, *, retain: bool = False) -> None:
         """Write to this connection at an instant of the true time."""
         session, world, chance = self._session, self.world, self.world.random
@@ -247,9 +287,10 @@ class HostileBroker:
         kernel_stamps: bool = True,
         shared_reads: float = 0.0,
         busy_ns: int = 0,
+        fills: bool = False,
         certificate_dates_s: tuple[int, int] = (0, 2**32),
     ) -> None:
-        self.world, self.clocks = world, clocks
+        self.world, self.clocks, self.fills = world, clocks, fills
         self.kernel_stamps, self.shared_reads = kernel_stamps, shared_reads
         self.busy_ns = busy_ns
         self.certificate_dates_s = certificate_dates_s
@@ -297,10 +338,12 @@ class HostileBroker:
         self.attack.seen(Message(sender, topic, payload))
         if retain:
             self._retained[topic] = payload
-        due_ns = self.world.now_ns + 10 * US + self.world.chance_ns(50 * US)
+        came_ns = self.world.now_ns
+        due_ns = came_ns + 10 * US + self.world.chance_ns(50 * US)
         deliveries = []
         for line in self._subscribers(topic):
-            deliveries.append(Delivery(line.role, topic, payload, due_ns))
+            copy = line.filled(payload, due_ns - came_ns) if self.fills else payload
+            deliveries.append(Delivery(line.role, topic, copy, due_ns))
             due_ns += 3 * US + self.world.chance_ns(12 * US)
         for delivery in self.attack.change(deliveries):
             self.lines[delivery.role].deliver(*delivery[1:])

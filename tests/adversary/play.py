@@ -58,6 +58,8 @@ class Conditions:
     """Share of the messages of which the kernel's stamp is lost, and of those maybe held."""
     busy_ns: int = 0
     """How long a program may take to come to read what has arrived."""
+    fills: bool = False
+    """Whether the broker says how long each message was in it."""
     url: str = "mqtt://hostile"
     certificate_dates_s: tuple[int, int] = (0, 2**32)
     client: dict[str, Any] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class Play:
             kernel_stamps=given.kernel_stamps,
             shared_reads=given.shared_reads,
             busy_ns=given.busy_ns,
+            fills=given.fills,
             certificate_dates_s=given.certificate_dates_s,
         )
         self.faults: list[str] = []

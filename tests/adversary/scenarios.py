@@ -57,7 +57,7 @@ def _conditions(chance: random.Random, seed: int) -> Conditions:
         estimator["holdover_after_s"] = chance.choice((2.0, 10.0))
     if chance.random() < 0.2:
         estimator["tolerated_faults"] = 0
-    for switch in ("use_echo", "use_lucky", "use_frequency", "use_follow_up"):
+    for switch in ("use_echo", "use_lucky", "use_frequency", "use_follow_up", "use_residence"):
         if chance.random() < 0.08:
             estimator[switch] = False
     client = {
@@ -80,6 +80,7 @@ def _conditions(chance: random.Random, seed: int) -> Conditions:
         kernel_stamps=chance.random() < 0.9,
         shared_reads=chance.choice((0.0, 0.0, 0.1)),
         busy_ns=chance.choice((0, 0, MS, 20 * MS)),
+        fills=chance.random() < 0.6,
         client=client,
         estimator=estimator,
     )

@@ -77,6 +77,30 @@ def test_when_he_stops_the_client_is_as_good_as_before_in_two_hundred_scenarios(
     assert [seed for seed in range(first, first + 40) if does_not_come_back(seed)] == []
 
 
+ON_LINKS = ("delay", "bend", "sway", "reorder", "drop", "duplicate", "window", "cut", "restart")
+
+
+def trusting(seed: int) -> Scenario:
+    """A scenario in which the broker is honest and trusted, and the links are what they are."""
+    scenario = of_seed(seed)
+    estimator = {**scenario.conditions.estimator, "trust_broker_residence": True}
+    conditions = replace(scenario.conditions, fills=True, estimator=estimator)
+    on_links = tuple(move for move in scenario.moves if move.kind in ON_LINKS)
+    return replace(scenario, conditions=conditions, moves=on_links, broadcast_key=False)
+
+
+@pytest.mark.parametrize("first", range(0, 4 * FAST, FAST))
+def test_who_trusts_an_honest_broker_has_an_interval_that_holds_the_truth(first: int) -> None:
+    plays = [trusting(seed).play() for seed in range(first, first + FAST)]
+    assert [play.faults for play in plays] == [[]] * FAST
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_who_trusts_an_honest_broker_is_right_in_two_hundred_scenarios() -> None:
+    assert [seed for seed in range(5_000, 5_200) if trusting(seed).play().faults] == []
+
+
 def moves() -> st.SearchStrategy[Move]:
     return st.builds(
         Move,
@@ -103,6 +127,7 @@ def scenarios() -> st.SearchStrategy[Scenario]:
         busy_ns=st.integers(0, 50 * MS),
         shared_reads=st.floats(0, 1),
         kernel_stamps=st.booleans(),
+        fills=st.booleans(),
         client=st.fixed_dictionaries({"exchange_interval_s": st.sampled_from([0.5, 2.0])}),
         estimator=st.fixed_dictionaries(
             {"prefer_better_s": st.sampled_from([0.0, 2.0, 60.0]), "use_echo": st.booleans()}

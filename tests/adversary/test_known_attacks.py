@@ -21,7 +21,7 @@ from hostile_broker import Delivery, Honest
 from play import Conditions, Play
 from virtual_time import EPOCH_NS, MS, SECOND, US
 
-from mqtick.client.sample import Kind, SampleVerdict
+from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
 from mqtick.protocol.precise import Leap, Reply
 
 DAY_NS = 86_400 * SECOND
@@ -337,3 +337,103 @@ def test_one_exchange_that_was_held_up_hands_chronyd_nothing_outside_the_interva
     play = with_attack(Conditions(duration_s=30.0, estimator={"use_echo": False}), held)
     assert play.faults == []
     assert max(map(abs, play.handed_ns)) < 10 * MS
+
+
+# -- lies about the time in the broker -------------------------------------------------------------
+
+EVERYWHERE = "tqrfcl"
+RESIDENCE_LIES = {
+    "a little more": (Move("more-residence", topics="trf", amount_ns=30 * US),),
+    "more, in replies only": (Move("more-residence", topics="r", amount_ns=60 * US),),
+    "any": (Move("residence", topics=EVERYWHERE, amount_ns=MS),),
+    "a correction": (Move("correction", topics=EVERYWHERE, amount_ns=60 * US),),
+    "another count": (
+        Move("copy", topics=EVERYWHERE),
+        Move("correction", topics=EVERYWHERE, amount_ns=MS),
+    ),
+    "the trailer of another": (Move("other-trailer", topics=EVERYWHERE),),
+    "now and then": (
+        Move("unfill", topics=EVERYWHERE, share=0.3),
+        Move("more-residence", topics="tqrf", share=0.5, amount_ns=50 * US),
+    ),
+    "to hide a delay": (
+        Move("delay", topics="r", roles=("client",), amount_ns=MS),
+        Move("more-residence", topics="q", roles=("server",), amount_ns=MS),
+    ),
+}
+
+
+def residence_samples(play: Play, verdict: SampleVerdict = SampleVerdict.USED) -> list[Sample]:
+    """The exchanges without the time in the broker that met this."""
+    return [
+        wall.sample
+        for wall in play.samples
+        if wall.sample.kind is Kind.RESIDENCE and wall.sample.verdict is verdict
+    ]
+
+
+def test_a_broker_that_says_how_long_messages_were_in_it_leaves_the_links() -> None:
+    """A two-way exchange is off by what the broker did to it; the rest is the links' doing."""
+    quiet = {"use_echo": False}
+    silent = with_attack(Conditions(estimator=quiet))
+    says = with_attack(Conditions(fills=True, estimator=quiet))
+    assert silent.faults == says.faults == []
+    assert residence_samples(silent) == []
+    for sample in residence_samples(says):
+        links_ns = 4 * says.conditions.least_link_ns
+        assert 0 < sample.delay_ns < 1.6 * links_ns
+    assert max(map(abs, says.handed_ns)) < max(map(abs, silent.handed_ns))
+
+
+@pytest.mark.parametrize("lie", RESIDENCE_LIES)
+def test_a_broker_that_lies_about_residence_narrows_nothing_that_is_guaranteed(lie: str) -> None:
+    play = with_attack(Conditions(fills=True), *RESIDENCE_LIES[lie], before_s=5.0)
+    assert play.faults == []
+    assert residence_samples(play)
+    assert play.state == "synchronised"
+
+
+def test_a_broker_that_says_nothing_is_made_to_say_something_and_nothing_is_narrowed() -> None:
+    """Somebody between it and the rest writes into every trailer, those of the loops too."""
+    lie = Move("more-residence", topics=EVERYWHERE, amount_ns=40 * US)
+    play = with_attack(Conditions(), lie)
+    assert play.faults == []
+    assert residence_samples(play)
+
+
+def test_without_keys_a_lie_about_residence_narrows_nothing_either() -> None:
+    play = with_attack(Conditions(keys=False, fills=True), *RESIDENCE_LIES["any"])
+    assert play.faults == []
+
+
+def test_a_residence_that_exceeds_the_round_trip_is_refused_and_counted() -> None:
+    lie = Move("more-residence", topics="r", roles=("client",), amount_ns=5 * MS)
+    play = with_attack(Conditions(fills=True), lie, before_s=5.0)
+    assert play.faults == []
+    refused = residence_samples(play, SampleVerdict.REFUSED)
+    assert len(refused) > 10
+    assert {sample.reason for sample in refused} == {Reason.RESIDENCE}
+    counted = play.agent.tracks[0].estimator.counters
+    assert counted.of(kind=Kind.RESIDENCE, reason=Reason.RESIDENCE) == len(refused)
+
+
+def test_who_trusts_what_brokers_say_has_an_interval_of_the_links_while_they_are_honest() -> None:
+    quiet = {"use_echo": False}
+    doubting = with_attack(Conditions(fills=True, estimator=quiet))
+    trusting = with_attack(
+        Conditions(fills=True, estimator={**quiet, "trust_broker_residence": True})
+    )
+    assert trusting.faults == doubting.faults == []
+    one, other = trusting.agent.best(), doubting.agent.best()
+    assert one is not None
+    assert other is not None
+    assert (one[1].half_width_ns or SECOND) < (other[1].half_width_ns or 0)
+
+
+def test_who_trusts_what_brokers_say_is_told_what_they_like_within_the_exchange() -> None:
+    trusting = Conditions(fills=True, estimator={"trust_broker_residence": True, "use_echo": False})
+    wide = Move("delay", topics="q", amount_ns=3 * MS)
+    lie = Move("more-residence", topics="r", roles=("client",), amount_ns=3 * MS)
+    play = with_attack(trusting, wide, lie)
+    assert play.faults != []
+    assert abs(play.error_ns or 0) < 10 * MS

@@ -13,6 +13,7 @@ from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.precise import Leap
+from mqtick.protocol.residence import Copies
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.context import Counters
 from mqtick.timeserver.rate import RateLimit
@@ -35,6 +36,7 @@ class Stage:
         self.clock = ahead if ahead_ns else SystemClock()
         self.counters = Counters()
         self.generation = 3
+        self.copies, self.fills = Copies(), False
         self.reference = Reference(True, 2, 25_000, Leap.NONE, "")
         self.published: list[tuple[str, bytes, bytes]] = []
         self.transmits: list[Transmit] = []

@@ -48,6 +48,15 @@ def test_a_message_states_the_clock_and_how_good_it_is(server: Server) -> None:
     assert server.published[0][0] == "mqtick/t/7"
 
 
+def test_version_2_is_spoken_while_the_broker_fills_trailers() -> None:
+    server = Server(KEYS)
+    for fills in (False, True, False):
+        server.fills = fills
+        message = server.send()
+        assert (message.version, message.fills) == (2 if fills else 1, fills)
+        assert len(server.published[-1][1]) == (49 if fills else 32)
+
+
 def test_a_clock_that_nobody_vouches_for_says_so(server: Server) -> None:
     server.reference = unsynchronised("because")
     message = server.send()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -14,12 +15,20 @@ import pytest
 
 from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, decode
+from mqtick.protocol.precise import Echo, FollowUp, Leap, Loop, Reply, Request, decode
 from mqtick.timeserver.exchange import PreciseResponder
 from mqtick.timeserver.rate import RateLimit
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stage import KEYS, MS, NONCE, TREE, US, Stage, arrival
+
+STATED = (61_250 << 16) + 16_384
+
+
+def filled(payload: bytes, *, copy: int, correction_ns: int = -(1 << 31), source: int = 1) -> bytes:
+    """A message as a broker delivers it that says how long it was there."""
+    trailer = struct.pack(">Qi", STATED, correction_ns) + copy.to_bytes(3) + bytes([source])
+    return payload[:-16] + trailer
 
 
 class Server(Stage):
@@ -38,9 +47,15 @@ class Server(Stage):
             ready=lambda _client: self.echo_ready, hear=self._hear_echoes, placement=1
         )
         self.order: Any = SimpleNamespace(trusted=True)
-        self.loopback: Any = SimpleNamespace(delay_ns=lambda: self.loop_ns)
+        self.pokes = 0
+        self.loopback: Any = SimpleNamespace(delay_ns=lambda: self.loop_ns, poke=self._poke)
         self.responder = PreciseResponder(self, self.keys, limit or self.limit)
         self._sequences = itertools.count(41)
+
+    def _poke(self) -> None:
+        """The broker sends what was asked for, and says that it was 1350 ns off before."""
+        self.pokes += 1
+        self.copies.note(filled(Loop(0, bytes(8)).payload(), copy=8, correction_ns=1_350))
 
     def collect_stamps(self) -> None:
         while self.transmits:
@@ -55,9 +70,13 @@ class Server(Stage):
         """Let a request arrive 150 us ago, and return it with its kernel stamp."""
         sequence = changes.pop("sequence", next(self._sequences))
         nonce = changes.pop("nonce", sequence.to_bytes(8, "big"))
-        request = Request(changes.pop("server", 0), sequence, nonce, echo)
+        version = changes.pop("version", 1)
+        request = Request(changes.pop("server", 0), sequence, nonce, echo, version)
         topic = TREE.request(0, client)
         payload = self.keys.client(client).sign(request.body(), topic)
+        if version == 2:
+            payload = filled(payload, copy=7, source=changes.pop("source", StampSource.USER))
+        self.copies.note(payload)
         came = arrival(**{"topic": topic, "payload": payload, **changes})
         self.responder.on_request(came)
         return request, came.stamp.realtime_ns
@@ -347,7 +366,7 @@ def test_a_way_that_is_unknown_or_too_long_is_unknown(echoing: Server, loop_ns: 
     [
         ({"payload": b"\x12"}, "length"),
         ({"payload": b""}, "length"),
-        ({"payload": b"\x22" + bytes(23)}, "version"),
+        ({"payload": b"\x32" + bytes(23)}, "version"),
         ({"payload": b"\x11" + bytes(23)}, "kind"),
         ({"payload": b"\x12" + bytes(13) + b"\x80" + bytes(9)}, "reserved"),
         ({"topic": "mqtick/q/0/kitchen/x"}, "topic"),
@@ -458,3 +477,76 @@ def test_a_sequence_that_comes_twice_gets_each_time_a_reply_and_one_follow_up(
     server.wait()
     kinds = [type(decode(payload)) for _, payload, _ in server.published]
     assert kinds == [Reply, Reply, FollowUp]
+
+
+# -- a broker that says how long messages were in it -----------------------------------------------
+
+
+@pytest.mark.parametrize("fills", [False, True], ids=["says nothing", "says it"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_both_versions_are_answered_and_version_2_only_where_both_sides_can(
+    version: int, fills: bool
+) -> None:
+    server = Server(KEYS)
+    server.fills = fills
+    server.ask(version=version)
+    assert server.reply.version == (2 if fills and version == 2 else 1)
+    assert server.reply.fills == (server.reply.version == 2)
+    spoken = server.reply.version
+    server.wait()
+    assert decode(server.published[-1][1]).version == spoken
+
+
+@pytest.mark.parametrize("echo", [False, True], ids=["follow-up", "echo"])
+def test_the_requests_residence_is_in_the_reply_and_its_correction_in_what_follows(
+    echo: bool,
+) -> None:
+    server = Server(KEYS)
+    server.fills = server.echo_ready = True
+    server.ask(echo=echo, version=2)
+    assert (server.reply.request_residence, server.reply.request_source) == (STATED, 1)
+    if echo:
+        server.hear(last=False, after_ns=231_000)
+        server.hear(last=True, after_ns=277_000)
+    server.wait()
+    message = decode(server.published[-1][1])
+    assert isinstance(message, Echo if echo else FollowUp)
+    assert (message.request_correction_ns, message.request_source) == (1_350, 1)
+    assert server.pokes == 1
+
+
+def test_an_echo_is_known_whatever_the_broker_wrote_into_it() -> None:
+    server = Server(KEYS)
+    server.fills = server.echo_ready = True
+    server.ask(echo=True, version=2)
+    topic, payload, _ = server.published[-1]
+    for last, after_ns in ((False, 231_000), (True, 277_000)):
+        written = filled(payload, copy=3 + last)
+        server.hear(last=last, after_ns=after_ns, topic=topic, payload=written)
+    server.wait()
+    assert isinstance(decode(server.published[-1][1]), Echo)
+
+
+def test_nobody_is_asked_for_a_correction_that_is_known_or_is_none() -> None:
+    server = Server(KEYS)
+    server.fills = True
+    server.ask(version=2, source=StampSource.HARDWARE)
+    server.wait()
+    server.ask(version=2)
+    server.copies.note(filled(Loop(0, bytes(8)).payload(), copy=8, correction_ns=-40))
+    server.wait()
+    assert server.pokes == 0
+    message = decode(server.published[-1][1])
+    assert isinstance(message, FollowUp)
+    assert message.request_correction_ns == -40
+
+
+def test_a_residence_that_nobody_stamped_is_not_passed_on() -> None:
+    server = Server(KEYS)
+    server.fills = True
+    server.ask(version=2, source=StampSource.NONE)
+    assert (server.reply.request_residence, server.reply.request_source) == (0, 0)
+    server.wait()
+    message = decode(server.published[-1][1])
+    assert isinstance(message, FollowUp)
+    assert (message.request_correction_ns, message.request_source) == (None, 0)

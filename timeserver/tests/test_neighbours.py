@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,16 @@ def test_whoever_publishes_time_is_alive(server: Server) -> None:
     server.hear(server.message(7), 7)
     server.hear(server.message(2), 2)
     assert server.alive == [2, 7]
+
+
+def test_our_own_messages_are_known_whatever_the_broker_wrote_into_them(server: Server) -> None:
+    message = replace(Time.decode(server.message()), fills=True, version=2)
+    payload = server.signs.sign(message.body(), TREE.time(5))
+    server.neighbours.sent(payload)
+    server.hear(payload[:-16] + bytes(range(16)))
+    assert server.claims.strangers == 0
+    server.hear(payload[:-17] + b"?" + bytes(range(16)))
+    assert server.claims.strangers == 1
 
 
 def test_our_own_messages_are_known_when_they_come_back(server: Server) -> None:

@@ -24,6 +24,9 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock, StepDetector
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.precise import Loop as LoopMessage
+from mqtick.protocol.precise_fields import NONCE_OCTETS, TRAILER_OCTETS
+from mqtick.protocol.residence import Copies
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicKind, TopicTree
 
@@ -105,6 +108,10 @@ def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
     return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
 
 
+def _loop_message() -> bytes:
+    return LoopMessage(0, secrets.token_bytes(NONCE_OCTETS)).payload()
+
+
 def _steers_host(settings: Settings) -> bool:
     return settings.chrony.socket.startswith("/run/")
 
@@ -161,7 +168,10 @@ class Agent:
             tree.client_loop(name),
             burst=_LOOP_BURST,
             interval_ns=_LOOP_INTERVAL_NS,
+            make=_loop_message,
+            room=TRAILER_OCTETS,
         )
+        self._copies = Copies()
         self._context = ClientContext(
             settings,
             name,
@@ -173,6 +183,7 @@ class Agent:
             on_sample=on_sample,
             on_arrival=on_arrival,
             vouch=self.certificate.vouch,
+            copies=self._copies,
         )
         self._servers = Servers(self._context, keyring, before_arrival)
 
@@ -222,13 +233,14 @@ class Agent:
     def _on_up(self) -> None:
         format_ = self.settings.format
         self._listening_since_ns = time.monotonic_ns()
+        self._copies.forget()
         best = self.best()
         if not self.certificate.check_new_connection(best[1].reference_ns() if best else None):
             return
         if format_ in ("auto", "precise"):
             self.joined = True
             self.connection.subscribe(self._servers.topics(), self._context.subscribed)
-            if self.settings.estimator.use_echo:
+            if self.settings.estimator.use_echo or self.settings.estimator.use_residence:
                 self.loopback.start()
             # Retained: the servers are known at once, without waiting for the next time message.
             self.connection.subscribe_retained(self.tree.all_statuses())
@@ -286,7 +298,10 @@ class Agent:
             self.refuse(error.reason)
 
     def _take(self, arrival: Arrival) -> None:
-        match self.tree.kind_of(arrival.topic):
+        kind = self.tree.kind_of(arrival.topic)
+        if kind is not None:
+            self._copies.note(arrival.payload)
+        match kind:
             case TopicKind.TIME:
                 self._servers.on_time(arrival)
                 if self.experiments is not None:

@@ -40,9 +40,12 @@ class Estimator:
             group_ns=round(settings.lucky_broadcasts_s * 1e9) if settings.use_lucky else 0,
         )
         """The delay of broadcasts, learned from exchanges."""
+        self.link_path = PathDelay(settings.path_samples, group_ns=self.path.group_ns)
+        """The same without the time in the broker, of those of which that is known."""
         self.asymmetry = PathDelay(settings.path_samples)
         """How far two-way samples are off, learned from echoes."""
         self._round_trips = PathDelay(settings.path_samples)
+        self._link_trips = PathDelay(settings.path_samples)
         self._candidates = Candidates()
         self._restart()
 
@@ -63,9 +66,10 @@ class Estimator:
         self._forget_path()
 
     def _forget_path(self) -> None:
-        self.path.clear()
-        self.asymmetry.clear()
+        for learned in (self.path, self.link_path, self.asymmetry):
+            learned.clear()
         self._round_trips.clear()
+        self._link_trips.clear()
 
     def reset(self) -> None:
         """Forget all samples, for instance because the server has another time; counters stay."""
@@ -155,16 +159,23 @@ class Estimator:
     def _take_exchange(self, sample: Sample) -> Sample:
         assert sample.upper_ns is not None
         interval = guaranteed(sample, sample.upper_ns, self.settings)
-        is_echo, same = sample.kind is Kind.ECHO, self._is_of_last_exchange(sample)
-        if is_echo and not self.settings.trust_broker:
+        is_echo, is_residence = sample.kind is Kind.ECHO, sample.kind is Kind.RESIDENCE
+        same = (is_echo or is_residence) and self._is_of_last_exchange(sample)
+        if (is_echo and not self.settings.trust_broker) or (
+            is_residence and not self.settings.trust_broker_residence
+        ):
             return self._take_doubted(sample, interval)
-        if not self._bracket.add(interval, self._growth, replaces_last=is_echo and same):
+        if is_residence and not same:
+            return sample.refused(Reason.CONTRADICTS)  # as its exchange was
+        if not self._bracket.add(interval, self._growth, replaces_last=same):
+            if is_residence:  # the exchange itself was accepted: it is no new time
+                return sample.refused(Reason.RESIDENCE)
             return self._contradicted(sample, interval)
         self._candidates.clear()
         self._note(sample)
         self._last_exchange = sample, interval
-        if is_echo:
-            return self._use_echo(sample, interval)
+        if is_echo or is_residence:
+            return self._use_refined(sample, interval)
         offset_ns, cost = sample.offset_ns, float(sample.delay_ns)
         self._round_trips.add(sample.delay_ns)
         line = self._history.fit
@@ -179,7 +190,7 @@ class Estimator:
         return self._use(sample, offset_ns, sigma_ns, cost, interval)
 
     def _take_doubted(self, sample: Sample, interval: Interval) -> Sample:
-        """An echo through a broker that might lie about the order of delivery.
+        """An echo or a residence through a broker that might lie about the one or the other.
 
         It moves the estimate, and narrows what is only assumed; only what its exchange says is
         certain, and the sample then says the same.
@@ -187,7 +198,11 @@ class Estimator:
         if self._last_exchange is None or not self._is_of_last_exchange(sample):
             return sample.refused(Reason.CONTRADICTS)  # as its exchange was
         certain = self._last_exchange[1]
-        if not certain.lower_ns <= sample.offset_ns <= certain.upper_ns:
+        if sample.kind is Kind.RESIDENCE:
+            lower_ns, upper_ns = self._bracket.at(sample.local_ns, self._growth)
+            if interval.lower_ns > upper_ns or interval.upper_ns < lower_ns:
+                return sample.refused(Reason.RESIDENCE)
+        elif not certain.lower_ns <= sample.offset_ns <= certain.upper_ns:
             return sample.refused(Reason.ECHO_ORDER)
         if not self._narrow.add(interval, self._narrow_growth):
             self._narrow_refused += 1
@@ -197,13 +212,21 @@ class Estimator:
         self._narrow_refused = 0
         exchange = self._last_exchange[0]
         sample = replace(sample, lower_ns=exchange.lower_ns, upper_ns=exchange.upper_ns)
-        return self._use_echo(sample, certain, interval)
+        return self._use_refined(sample, certain, interval)
 
-    def _use_echo(
+    def _use_refined(
         self, sample: Sample, certain: Interval, narrow: Interval | None = None
     ) -> Sample:
-        sigma_ns = self.settings.echo_sigma_us * 1e3
-        sigma_ns = max(sigma_ns, self.settings.echo_sigma_share * sample.delay_ns / 2)
+        settings = self.settings
+        if self._history.better_is_fresh(sample.kind, sample.local_ns):
+            return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)
+        if sample.kind is Kind.RESIDENCE:
+            self._link_trips.add(sample.delay_ns)
+            above_ns = sample.delay_ns - self._link_trips.least_ns
+            sigma_ns = settings.residence_sigma_us * 1e3 + settings.two_way_sigma_share * above_ns
+        else:
+            sigma_ns = settings.echo_sigma_us * 1e3
+            sigma_ns = max(sigma_ns, settings.echo_sigma_share * sample.delay_ns / 2)
         cost = float(sample.delay_ns)
         return self._use(sample, sample.offset_ns, sigma_ns, cost, certain, narrow)
 
@@ -216,32 +239,36 @@ class Estimator:
         history = self._history
         line = history.fit
         assert line is not None
-        assert sample.lower_ns is not None
         assert self._newest is not None
-        delay_ns = line.at(sample.local_ns) - sample.lower_ns
+        path = self._path_of(sample)
+        delay_ns = line.at(sample.local_ns) - sample.offset_ns
         if delay_ns > self.settings.maximum_delay_us * 1e3:
             return sample.refused(Reason.DELAY)
         lower_ns, upper_ns = self._bracket.at(sample.local_ns, self._growth)
         if guaranteed(sample, upper_ns, self.settings).lower_ns > upper_ns:
             return sample.refused(Reason.CONTRADICTS)
+        if sample.offset_ns > upper_ns + round(self.settings.stamp_error_us * 1e3):
+            return sample.refused(Reason.RESIDENCE)
         distance_ns = max(sample.root_distance_ns, self._newest.root_distance_ns)
         self._note(replace(sample, root_distance_ns=distance_ns))
         if history.better_is_fresh(sample.kind, sample.local_ns):
             if self._may_learn(sample.local_ns):
-                self.path.add(delay_ns, sample.local_ns)
+                path.add(delay_ns, sample.local_ns)
             return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)
-        if self.path.delay_ns is None:
+        if path.delay_ns is None:
             return sample.judged(SampleVerdict.KEPT, Reason.PATH_UNKNOWN)
-        sigma_ns = max(self.path.spread_ns or 0.0, self.settings.two_way_sigma_us * 1e3)
-        offset_ns = _into((lower_ns, upper_ns), sample.lower_ns + self.path.delay_ns)
+        sigma_ns = max(path.spread_ns or 0.0, self.settings.two_way_sigma_us * 1e3)
+        offset_ns = _into((lower_ns, upper_ns), sample.offset_ns + path.delay_ns)
         within = Interval(sample.local_ns, lower_ns, upper_ns)
-        sample = replace(sample, offset_ns=offset_ns, delay_ns=offset_ns - sample.lower_ns)
+        sample = replace(sample, offset_ns=offset_ns, delay_ns=max(offset_ns - sample.offset_ns, 0))
         return self._use(sample, offset_ns, sigma_ns, float(delay_ns), within)
 
     def _take_assumed(self, sample: Sample) -> Sample:
         """A broadcast, and never an exchange: an assumption has to serve as the upper limit."""
         assert sample.lower_ns is not None
         upper_ns = sample.lower_ns + round(self.settings.assumed_path_delay_us * 1e3)
+        if sample.offset_ns > upper_ns:
+            return sample.refused(Reason.RESIDENCE)
         interval = guaranteed(sample, upper_ns, self.settings)
         if not self._bracket.add(interval, self._growth):
             if not self._is_established:
@@ -253,10 +280,15 @@ class Estimator:
         self._assumed = True
         self._note(sample)
         line = self._history.fit
-        delay_ns = 0 if line is None else line.at(sample.local_ns) - sample.lower_ns
-        self.path.add(delay_ns, sample.local_ns)
-        sigma_ns = self.path.spread_ns or self.settings.one_way_sigma_us * 1e3
+        path = self._path_of(sample)
+        delay_ns = 0 if line is None else line.at(sample.local_ns) - sample.offset_ns
+        path.add(delay_ns, sample.local_ns)
+        sigma_ns = path.spread_ns or self.settings.one_way_sigma_us * 1e3
         return self._use(sample, sample.offset_ns, max(sigma_ns, 1e3), float(delay_ns))
+
+    def _path_of(self, sample: Sample) -> PathDelay:
+        """What is learned of the delay that is left in a broadcast."""
+        return self.link_path if sample.took_residence else self.path
 
     def _may_learn(self, local_ns: int) -> bool:
         """Whether the estimate is good enough to measure a delay by."""

@@ -23,6 +23,14 @@ class EstimatorSettings:
         "Let echoes narrow the guaranteed interval: only if nobody but you runs the broker, as it "
         "could deliver in another order than they assume.",
     )
+    use_residence: bool = key(
+        True, "Take out the time that a message spent in the broker, where the broker says that."
+    )
+    trust_broker_residence: bool = key(
+        False,
+        "Let that narrow the guaranteed interval to the links: only if nobody but you runs every "
+        "broker on the way, as it could state what it likes.",
+    )
     use_link_difference: bool = key(
         True, "Correct an echo by half the difference of the client's and the server's round trips."
     )
@@ -79,6 +87,12 @@ class EstimatorSettings:
     )
     two_way_sigma_us: float = key(
         20.0, "Least standard deviation of a two-way offset.", minimum=0.001, maximum=1e6
+    )
+    residence_sigma_us: float = key(
+        2.0,
+        "Least standard deviation of an exchange without the time in the broker.",
+        minimum=0.001,
+        maximum=1e6,
     )
     one_way_sigma_us: float = key(
         200.0,

@@ -1,4 +1,4 @@
-"""From timestamps to samples: the arithmetic of one-way, two-way and echo.
+"""From timestamps to samples: the arithmetic of one-way, two-way, echo and residence.
 
 Notation: R(t) is what the server's clock reads at an instant, L(t) what the client's free-running
 timeline reads; offset = R - L. Stamps of the client are in L, stamps of the server in R. That the
@@ -11,13 +11,13 @@ one-way and two-way intervals; they never make them wrong.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample
 from mqtick.mqtt.stamps import StampSource
 
-__all__ = ["echo", "link_difference", "one_way", "two_way"]
+__all__ = ["echo", "link_difference", "one_way", "two_way", "without_broker"]
 
 
 def one_way(
@@ -27,18 +27,20 @@ def one_way(
     settings: EstimatorSettings,
     *,
     correction_ns: int | None = None,
+    in_broker: Reading | None = None,
 ) -> Sample:
     """Return the sample of a broadcast.
 
     `transmit`: the transmit time it states, in R. `correction_ns`: real minus stated transmit time,
-    as the next broadcast tells, None if it did not. `arrival` in L.
+    as the next broadcast tells, None if it did not. `arrival` in L. `in_broker`: how much of its
+    delay is the broker's, as the broker says; None if it does not.
 
     Sent at T in R, the message arrives delay later, at R = T + delay. So offset = T + delay -
     arrival. As no delay is negative, offset >= T - arrival; nothing bounds it above.
     """
     sent_ns = transmit.instant_ns + _correction(correction_ns, settings)
     lower_ns = sent_ns - arrival.instant_ns
-    return Sample(
+    sample = Sample(
         Kind.ONE_WAY,
         arrival.instant_ns,
         lower_ns,
@@ -46,6 +48,16 @@ def one_way(
         None,
         readings=(("transmit", Reading(sent_ns, transmit.source)), ("arrival", arrival)),
         **asdict(origin),
+    )
+    if in_broker is None:
+        return sample
+    certain_ns = _certain(in_broker, settings) if settings.trust_broker_residence else 0
+    return replace(
+        sample,
+        offset_ns=lower_ns + in_broker.instant_ns,
+        lower_ns=lower_ns + certain_ns,
+        readings=(*sample.readings, ("in_broker", in_broker)),
+        took_residence=True,
     )
 
 
@@ -90,6 +102,37 @@ def two_way(
     if delay_ns < 0:
         return sample.refused(Reason.NEGATIVE_DELAY)
     return sample
+
+
+def without_broker(
+    exchange: Sample, request: Reading, reply: Reading, settings: EstimatorSettings
+) -> Sample:
+    """Return the sample of an exchange without the broker's share; refused if that cannot be.
+
+    `request`, `reply`: how long each was in the broker, as the broker says.
+
+    What is left of each delay is that of the links, and not negative either: so with these
+    durations the same formulas hold, and the interval is as wide as the links' delays. Nobody can
+    check them, except that together they cannot exceed the delay.
+    """
+    assert exchange.lower_ns is not None
+    assert exchange.upper_ns is not None
+    delay_ns = exchange.delay_ns - request.instant_ns - reply.instant_ns
+    twice_ns = exchange.lower_ns + reply.instant_ns + exchange.upper_ns - request.instant_ns
+    sample = replace(
+        exchange,
+        kind=Kind.RESIDENCE,
+        offset_ns=twice_ns // 2,
+        lower_ns=exchange.lower_ns + _certain(reply, settings),
+        upper_ns=exchange.upper_ns - _certain(request, settings),
+        delay_ns=delay_ns,
+        readings=(
+            *exchange.readings,
+            ("request_in_broker", request),
+            ("reply_in_broker", reply),
+        ),
+    )
+    return sample.refused(Reason.RESIDENCE) if delay_ns < 0 else sample
 
 
 def link_difference(
@@ -178,6 +221,11 @@ def echo(
     ):
         return sample.refused(Reason.USER_STAMP)
     return sample
+
+
+def _certain(in_broker: Reading, settings: EstimatorSettings) -> int:
+    """How long it was there at least: the broker's clock may run as wrong as any."""
+    return int(in_broker.instant_ns * (1 - settings.frequency_limit_ppm * 1e-6))
 
 
 def _correction(correction_ns: int | None, settings: EstimatorSettings) -> int:

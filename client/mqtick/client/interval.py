@@ -51,7 +51,7 @@ class Now:
         estimate_ns: The likeliest instant; never outside the interval.
         state: synchronised, holdover or unsynchronised.
         clock_ns: What this host's clock read at that moment.
-        narrow_earliest_ns: The interval if the broker delivers in order and links are symmetric;
+        narrow_earliest_ns: The interval if the broker is honest and links are symmetric;
             None: no narrower.
         narrow_latest_ns: The end of that.
     """

@@ -51,6 +51,11 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
             float(values["follow_unsigned"]),
             "1 if formats without tags are followed although there are keys.",
         ),
+        Metric(
+            "mqtick_client_broker_fills",
+            float(values["broker_fills"]),
+            "1 while the broker says how long each message was in it.",
+        ),
         Metric("mqtick_client_clock_steps_total", values["clock_steps"], "Steps seen.", "counter"),
     ]
     for index, row in enumerate(values["servers"]):
@@ -64,7 +69,7 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
             (
                 "narrow_bound",
                 row["narrow_bound_ns"],
-                "The same if the broker delivers in order and links are symmetric.",
+                "The same if the broker is honest and links are symmetric.",
             ),
             ("root_distance", row["root_distance_ns"], "Bound of the server's own error."),
             ("delay", row["delay_ns"], "Round trip to the server and back."),

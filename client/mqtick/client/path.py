@@ -25,11 +25,11 @@ class PathDelay:
     `group_ns`, the least of each stretch of that length counts, once the stretch is over.
     """
 
-    __slots__ = ("_delays", "_group", "_group_ns", "_summary")
+    __slots__ = ("_delays", "_group", "_summary", "group_ns")
 
     def __init__(self, samples: int, group_ns: int = 0) -> None:
         self._delays: deque[int] = deque(maxlen=samples)
-        self._group_ns = group_ns
+        self.group_ns = group_ns
         self._group: tuple[int, int] | None = None  # when it began, its least delay
         self._summary: tuple[int, float] | None = None
 
@@ -38,12 +38,12 @@ class PathDelay:
 
     def add(self, delay_ns: int, local_ns: int = 0) -> None:
         """Remember one delay; the oldest is forgotten when the window is full."""
-        if self._group_ns > 0:
+        if self.group_ns > 0:
             if self._group is None:
                 self._group = local_ns, delay_ns
                 return
             began_ns, least_ns = self._group
-            if abs(local_ns - began_ns) <= self._group_ns:
+            if abs(local_ns - began_ns) <= self.group_ns:
                 self._group = began_ns, min(least_ns, delay_ns)
                 return
             self._group = local_ns, delay_ns

@@ -8,6 +8,7 @@ from mqtick.client.sample import Reading, Sample
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.stamps import Transmit
 from mqtick.protocol.precise import Reply, Request
+from mqtick.protocol.residence import Residence
 
 __all__ = ["ArrivalReading", "Pending", "Placement", "PrecisePending", "WallSample"]
 
@@ -62,6 +63,7 @@ class PrecisePending(Pending):
         reply_tag: Binds follow-up or echo to this very reply.
         arrival: When the reply arrived.
         maybe_held: Whether the broker may have held the reply back (see `Arrival.maybe_held`).
+        residence: How long the reply was in the broker, if that is to be used.
     """
 
     request: Request
@@ -70,6 +72,7 @@ class PrecisePending(Pending):
     reply_tag: bytes = b""
     arrival: ArrivalReading | None = None
     maybe_held: bool = False
+    residence: Residence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,13 @@ def fault(sample: Sample, settings: EstimatorSettings, newest: Sample | None) ->
 
     `newest`: the newest sample that was accepted, if there is one.
     """
-    if (sample.kind is Kind.ECHO and not settings.use_echo) or (
-        sample.kind is Kind.TWO_WAY and not settings.use_two_way
-    ):
+    uses = {
+        Kind.ONE_WAY: True,
+        Kind.TWO_WAY: settings.use_two_way,
+        Kind.ECHO: settings.use_echo,
+        Kind.RESIDENCE: settings.use_residence,
+    }
+    if not uses[sample.kind]:
         return Reason.SWITCHED_OFF
     if settings.refuse_unsynchronised_server and sample.leap == 3:
         return Reason.SERVER_UNSYNCHRONISED

@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 
-from mqtick.client.exchange import echo, one_way, two_way
+from mqtick.client.exchange import echo, one_way, two_way, without_broker
 from mqtick.client.pending import ArrivalReading, Placement, PrecisePending
 from mqtick.client.rhythm import Rhythm
-from mqtick.client.sample import Origin, Reading, Sample
+from mqtick.client.sample import Origin, Reading, Sample, SampleVerdict
 from mqtick.client.track import ClientContext, Track
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.stamps import StampSource
@@ -24,6 +24,7 @@ from mqtick.protocol.precise import (
     decode_follow_up,
     tag_of,
 )
+from mqtick.protocol.residence import Residence
 
 __all__ = ["PreciseTrack"]
 
@@ -50,7 +51,9 @@ class PreciseTrack(Track):
         self._repeated = 0
         """Broadcasts refused as repeated since the last one that was not."""
         self._sequence = secrets.randbelow(2**31)
-        self._previous: tuple[Time, ArrivalReading] | None = None
+        self._previous: tuple[Time, ArrivalReading, Residence | None] | None = None
+        self._server_fills = False
+        """Whether the server said last that its broker fills trailers."""
         reply_topic = context.tree.reply(number, context.name)
         self._placement = Placement(context.connection, reply_topic)
 
@@ -104,6 +107,7 @@ class PreciseTrack(Track):
             if message.server != self.number:
                 raise DecodeError("server", "The message names another server than its topic.")
             self._broadcast_keys.verify(arrival.payload, arrival.topic)
+            self._server_fills = message.fills
             # Also for one that is refused below: the server is there, and asking it helps.
             self.heard_raw_ns = self._clock.raw_ns()
             if self.secured and not (self.authenticated and self.estimator.is_bounded):
@@ -118,10 +122,10 @@ class PreciseTrack(Track):
         if not self.secured:
             self._note_quality(message)
         previous = self._previous
-        self._previous = (message, arrived)
+        self._previous = (message, arrived, self._residence(message))
         in_row = previous is not None and (message.sequence - previous[0].sequence) % 2**32 == 1
         if not self._settings.use_follow_up:
-            self._broadcast_sample(message, arrived, None, StampSource.NONE)
+            self._broadcast_sample(*self._previous, None, StampSource.NONE)
         elif previous is not None and in_row:
             self._broadcast_sample(
                 *previous, message.previous_correction_ns, StampSource(message.correction_source)
@@ -150,10 +154,20 @@ class PreciseTrack(Track):
         self._placement.lose()
         pending.place = None
 
+    def _may_use_residence(self) -> bool:
+        """Whether the broker that we are connected to says how long messages were in it."""
+        return self._settings.use_residence and self._context.loopback.filled
+
+    def _residence(self, message: Time | Reply) -> Residence | None:
+        """What the trailer of this message says, if both brokers fill trailers; None if not."""
+        use = message.fills and self._may_use_residence()
+        return self._context.copies.current if use else None
+
     def _broadcast_sample(
         self,
         message: Time,
         arrived: ArrivalReading,
+        residence: Residence | None,
         correction_ns: int | None,
         source: StampSource,
     ) -> None:
@@ -164,6 +178,7 @@ class PreciseTrack(Track):
             arrived.reading,
             self._settings,
             correction_ns=correction_ns,
+            in_broker=_in_broker(residence),
         )
         self._take(sample, arrived)
 
@@ -191,7 +206,11 @@ class PreciseTrack(Track):
         """Send one request; False when it could not go."""
         self._sequence = (self._sequence + 1) % 2**32
         request = Request(
-            self.number, self._sequence, secrets.token_bytes(8), self._settings.use_echo
+            self.number,
+            self._sequence,
+            secrets.token_bytes(8),
+            self._settings.use_echo,
+            version=2 if self._server_fills and self._may_use_residence() else 1,
         )
         topic = self._context.tree.request(self.number, self._context.name)
         sent = self._send(topic, self._keys.sign(request.body(), topic))
@@ -216,6 +235,9 @@ class PreciseTrack(Track):
         pending.reply, pending.reply_tag = reply, tag_of(arrival.payload)
         pending.arrival = self._arrival(arrival.stamp)
         pending.maybe_held = arrival.maybe_held
+        pending.residence = self._residence(reply)
+        # To a request of version 1 every server answers in version 1.
+        self._server_fills = reply.fills or (self._server_fills and pending.request.version == 1)
 
     def on_follow_up(self, arrival: Arrival) -> None:
         """Take a follow-up or an echo, which completes an exchange."""
@@ -266,12 +288,39 @@ class PreciseTrack(Track):
         ).widened(slewed_ns)
         self.last_delay_ns = exchange.delay_ns
         self._take(exchange, arrival)
-        if isinstance(message, Echo) and self._settings.use_echo:
+        if isinstance(message, Echo):
             self.server_loop_ns = message.loop_ns
+        refined = self._without_broker(pending, message, exchange)
+        if refined is not None:
+            judged = self._take(refined.within(exchange), arrival)
+            is_good = judged.verdict is not SampleVerdict.REFUSED
+            if is_good and self._settings.trust_broker_residence:
+                return  # it is certain, and has taken the place of its exchange
+        if isinstance(message, Echo) and self._settings.use_echo:
             bracketed = self._echo_sample(origin, message, pending, arrival.reading, exchange)
             if bracketed is not None:
                 # If the exchange is the limit, it is already as wide as it has to be.
                 self._take(bracketed.widened(slewed_ns).within(exchange), arrival)
+
+    def _without_broker(
+        self, pending: PrecisePending, message: FollowUp | Echo | None, exchange: Sample
+    ) -> Sample | None:
+        """Return the exchange without the broker's share, or None if that is not known.
+
+        Corrected as far as the trailer of the next copy, here and at the server, has come.
+        """
+        reply, in_broker = pending.reply, _in_broker(pending.residence)
+        assert reply is not None
+        if in_broker is None or not reply.request_source:
+            return None
+        if exchange.verdict is SampleVerdict.REFUSED:
+            return None
+        request = Residence(reply.request_residence, reply.request_source)
+        if message is not None and message.request_source:
+            request.correction_ns = message.request_correction_ns
+            request.source = min(request.source, message.request_source)
+        asked = Reading(request.ns, StampSource(request.source))
+        return without_broker(exchange, asked, in_broker, self._settings)
 
     def _echo_sample(
         self,
@@ -306,3 +355,7 @@ class PreciseTrack(Track):
             loop_spread_ns=self._context.loopback.spread_ns(),
             exchange=exchange,
         )
+
+
+def _in_broker(residence: Residence | None) -> Reading | None:
+    return None if residence is None else Reading(residence.ns, StampSource(residence.source))

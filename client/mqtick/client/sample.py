@@ -32,10 +32,12 @@ class Kind(enum.StrEnum):
     ONE_WAY = "one-way"
     TWO_WAY = "two-way"
     ECHO = "echo"
+    RESIDENCE = "residence"
+    """A two-way exchange without the time that its messages spent in the broker."""
 
     @property
     def rank(self) -> int:
-        """0 for one-way, 1 for two-way, 2 for echo: a greater rank is preferred."""
+        """0 for one-way, 1 for two-way, 2 for echo, 3 for residence: the greater is preferred."""
         return _RANKS[self.value]
 
     @property
@@ -44,7 +46,7 @@ class Kind(enum.StrEnum):
         return self is not Kind.ONE_WAY
 
 
-_RANKS = {"one-way": 0, "two-way": 1, "echo": 2}
+_RANKS = {"one-way": 0, "two-way": 1, "echo": 2, "residence": 3}
 
 
 class SampleVerdict(enum.StrEnum):
@@ -72,6 +74,8 @@ class Reason(enum.StrEnum):
     INVERTED = "inverted"
     ECHO_ORDER = "echo-order"
     USER_STAMP = "user-stamp"
+    # refused by that, or by the estimator: what the broker says cannot be
+    RESIDENCE = "residence"
     # refused before the estimator: the first time that a server states
     TIMEZONE = "timezone"
     UNCONFIRMED = "unconfirmed"
@@ -118,14 +122,17 @@ class Sample(Origin):
 
     Attributes:
         local_ns: The instant on the local timeline to which the offset belongs.
-        offset_ns: Reference minus local: the best guess of this sample alone.
+        offset_ns: Reference minus local: the best guess of this sample alone. Of a broadcast it is
+            the lower limit, and what the broker says of its time in there.
         lower_ns: The offset is at least this; None: nothing guarantees a least value.
         upper_ns: The offset is at most this; None: nothing guarantees a greatest value.
-        delay_ns: Two-way: round trip without the server's share. Echo: distance of the two echoes.
-            One-way: the path delay that was added. Less is better.
+        delay_ns: Two-way: round trip without the server's share. Residence: that without the
+            broker's, too. Echo: distance of the two echoes. One-way: the path delay that was added.
+            Less is better.
         duration_ns: How long the exchange took on the local timeline, the server's share included.
         readings: Every timestamp by name: `transmit`, `arrival`; `t1` to `t4`; `first_echo`,
-            `last_echo`.
+            `last_echo`. `in_broker`, `request_in_broker`, `reply_in_broker` are durations.
+        took_residence: Of a broadcast: whether its time in the broker is in `offset_ns`.
     """
 
     kind: Kind
@@ -136,13 +143,15 @@ class Sample(Origin):
     delay_ns: int = 0
     duration_ns: int = 0
     readings: tuple[tuple[str, Reading], ...] = ()
+    took_residence: bool = False
     verdict: SampleVerdict = SampleVerdict.PENDING
     reason: Reason = Reason.NONE
 
     @property
     def arrived_ns(self) -> int:
         """Local instant at which the last message of it arrived: what a clock is compared at."""
-        return self.local_ns + (self.duration_ns // 2 if self.kind is Kind.TWO_WAY else 0)
+        is_amid = self.kind in (Kind.TWO_WAY, Kind.RESIDENCE)
+        return self.local_ns + (self.duration_ns // 2 if is_amid else 0)
 
     @property
     def order_in_burst(self) -> tuple[int, int]:

@@ -122,6 +122,8 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "loop_delay_ns": agent.loopback.delay_ns(),
         "keys": agent.key_names,
         "follow_unsigned": agent.settings.follow_unsigned and bool(agent.key_names),
+        "broker_fills": agent.loopback.filled,
+        "trust_broker_residence": agent.settings.estimator.trust_broker_residence,
         "trust_broker": agent.settings.estimator.trust_broker,
         "clock_steps": agent.steps,
         "suspends": agent.suspends,

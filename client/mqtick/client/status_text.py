@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["ASSUMPTION", "MARKS", "STALE_NS", "apart", "sources_lines", "status_lines", "summary"]
 
-ASSUMPTION = "if the broker delivers in order and links are symmetric"
+ASSUMPTION = "if the broker is honest and links are symmetric"
 """What `narrow_bound_ns` rests on."""
 
 MARKS = "* in use, + good too, x contradicts another one, ? its time is not known"
@@ -71,11 +71,14 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         link = f"not connected after {values['attempts']} attempts: {values['last_error']}"
     stamps = "kernel" if values["kernel_timestamps"] else "user"
     yield from _heading(values, age_ns)
-    yield f"broker            {values['broker']}, {link}, {stamps} timestamps"
+    says = ", says how long each message was in it" if values["broker_fills"] else ""
+    yield f"broker            {values['broker']}, {link}, {stamps} timestamps{says}"
     if values["follow_unsigned"]:
         yield "open door         follow_unsigned: any publisher can set this clock without a key"
     if values["trust_broker"]:
         yield "open door         trust_broker: the bound holds only if the broker delivers in order"
+    if values["trust_broker_residence"]:
+        yield "open door         trust_broker_residence: the bound holds only if no broker lies"
     if not values["servers"]:
         yield "server            none heard yet"
     for index, row in enumerate(values["servers"]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mqtick.client.config import Settings
@@ -20,6 +20,7 @@ from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loopback import Loopback
 from mqtick.mqtt.stamps import Stamp, Transmit
 from mqtick.protocol.clocks import Clock
+from mqtick.protocol.residence import Copies
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree
 
@@ -40,6 +41,7 @@ class ClientContext:
         tree: The topics of the precise format.
         connection: The connection to the broker.
         loopback: The client's own way through the broker.
+        copies: What the broker says of the messages that come by `connection`.
         refuse: Counts a message that was ignored, by the reason.
         on_sample: Called with the track and every sample, judged.
         on_arrival: Called at once when a time message was read, before it is decoded: pins.
@@ -58,6 +60,7 @@ class ClientContext:
     on_sample: Callable[[Track, WallSample], None]
     on_arrival: Callable[[], None] | None = None
     vouch: Callable[[Track, int], bool] = lambda _track, _time_ns: True
+    copies: Copies = field(default_factory=Copies)
 
     def subscribed(self, granted: bool) -> None:
         """Note the broker's answer to a subscription."""
@@ -116,10 +119,11 @@ class Track(ABC):
         reading = Reading(raw_ns, stamp.source)
         return ArrivalReading(reading, self._clock.time_minus_raw_ns(), stamp.realtime_ns)
 
-    def _take(self, sample: Sample, arrival: ArrivalReading) -> None:
+    def _take(self, sample: Sample, arrival: ArrivalReading) -> Sample:
         judged = self.first.add(sample, arrival.time_minus_raw_ns)
         wall = WallSample(judged, arrival.time_minus_raw_ns, arrival.realtime_ns)
         self._context.on_sample(self, wall)
+        return judged
 
     @abstractmethod
     def ask(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections.abc import Callable
 
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
@@ -22,14 +23,33 @@ _BURST_SPACING_NS = 60_000_000
 _NONCE_OCTETS = 8
 
 
+def _nonce() -> bytes:
+    return secrets.token_bytes(_NONCE_OCTETS)
+
+
 class Loopback:
-    """Sends itself messages on `topic`, to which the connection must be subscribed."""
+    """Sends itself messages on `topic`, to which the connection must be subscribed.
+
+    `make` makes each message, not to be guessed by others; the last `room` octets are the broker's
+    to write into.
+    """
 
     def __init__(
-        self, loop: Loop, connection: Connection, topic: str, *, burst: int, interval_ns: int
+        self,
+        loop: Loop,
+        connection: Connection,
+        topic: str,
+        *,
+        burst: int,
+        interval_ns: int,
+        make: Callable[[], bytes] = _nonce,
+        room: int = 0,
     ) -> None:
         self._loop, self._connection, self._topic = loop, connection, topic
         self._burst, self._interval_ns = burst, interval_ns
+        self._make, self._room = make, room
+        self.filled = False
+        """Whether the broker wrote into the last message of this connection that came back."""
         self._delays = LowRecent()
         self._pending: tuple[bytes, Transmit] | None = None
         self._left = 0
@@ -37,31 +57,40 @@ class Loopback:
 
     def start(self) -> None:
         """Begin with a burst (again, after each connect)."""
-        self._left = self._burst
+        self._left, self.filled = self._burst, False
         if not self._running:
             self._running = True
             self._loop.call_later(_BURST_SPACING_NS, self._send)
 
     def _send(self) -> None:
-        nonce = secrets.token_bytes(_NONCE_OCTETS)
+        payload = self._make()
         if self._connection.connected:
-            transmit = self._connection.publish(self._topic, nonce)
-            self._pending = (nonce, transmit) if transmit is not None else None
+            transmit = self._connection.publish(self._topic, payload)
+            self._pending = (payload, transmit) if transmit is not None else None
             if transmit is not None:
                 self._connection.collect_stamps()  # left there, a stamp would wake the program up
         self._left -= 1
         spacing_ns = _BURST_SPACING_NS if self._left > 0 else self._interval_ns
         self._loop.call_later(int(spacing_ns * random.uniform(0.7, 1.3)), self._send)
 
+    def poke(self) -> None:
+        """Have the broker send us something, for what it says of the message before that."""
+        self._connection.publish_unstamped(self._topic, self._make())
+
     def on_arrival(self, arrival: Arrival) -> None:
         """Take a message on the topic; anything but our last one is ignored."""
-        if self._pending is None or arrival.payload != self._pending[0] or arrival.retain:
+        if self._pending is None or arrival.retain:
             return
+        came, sent = arrival.payload, self._pending[0]
+        ours = len(sent) - self._room
+        if len(came) != len(sent) or came[:ours] != sent[:ours]:
+            return
+        self.filled = came != sent
         self._connection.collect_stamps()
-        sent, came = self._pending[1].stamp, arrival.stamp
+        left, arrived = self._pending[1].stamp, arrival.stamp
         self._pending = None
-        if sent.source is came.source:
-            self._delays.add(came.realtime_ns - sent.realtime_ns, time.monotonic_ns())
+        if left.source is arrived.source:
+            self._delays.add(arrived.realtime_ns - left.realtime_ns, time.monotonic_ns())
 
     def forget_pending(self) -> None:
         """The clock was stepped: the stamps of a message on its way would be of two clocks."""

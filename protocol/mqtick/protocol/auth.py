@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqtick.protocol.errors import DecodeError, shown
-from mqtick.protocol.precise import TAG_OCTETS, Time
+from mqtick.protocol.precise import Time
+from mqtick.protocol.precise_fields import (
+    TAG_OCTETS,
+    TRAILER_OCTETS,
+    version_of,
+    without_trailer,
+)
 from mqtick.protocol.topics import check_client_name
 
 __all__ = [
@@ -71,17 +77,20 @@ class Keys:
         return [hmac.digest(key, b"mqtick key name", "sha256")[:4].hex() for key in self.keys]
 
     def sign(self, body: bytes, topic: str, context: bytes = b"") -> bytes:
-        """Return the payload: `body` and its tag.
+        """Return the payload: `body`, its tag and, in version 2, room for the trailer.
 
         `context`: the request's nonce for kind 3, the reply's tag for kinds 4 and 5, else empty.
         """
-        return body + (_tag(self.keys[0], body, topic, context) if self.keys else _NO_TAG)
+        tag = _tag(self.keys[0], body, topic, context) if self.keys else _NO_TAG
+        return body + tag + (bytes(TRAILER_OCTETS) if version_of(body) == 2 else b"")
 
     def verify(self, payload: bytes, topic: str, context: bytes = b"") -> None:
         """Raise `DecodeError` unless one of the keys made the tag of `payload`.
 
-        Without a key every tag is accepted, so that a fleet can be given keys one by one.
+        Without a key every tag is accepted, so that a fleet can be given keys one by one. A trailer
+        is not covered.
         """
+        payload = without_trailer(payload)
         if len(payload) < TAG_OCTETS:
             raise DecodeError("length", f"{len(payload)} octets are too few for a tag; ignored.")
         if not self.keys:

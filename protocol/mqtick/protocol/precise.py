@@ -1,9 +1,13 @@
-"""The precise format: binary time messages of at most 32 octets (docs/protocol.md draws each).
+"""The precise format: binary time messages (docs/protocol.md draws each).
+
+Version 1 has at most 32 octets. Version 2 has at most 64: it ends with a trailer, in which a broker
+says how long that copy was in it, and what can only be said where brokers do that.
 
 Every message has `body()`, the octets before the tag, and a class method `decode(payload)`, which
-takes the whole payload and checks everything but the tag; `auth.Keys` makes and verifies that.
-Encoders raise `ValueError`, decoders `DecodeError` only. `*_ns` are nanoseconds, instants since
-1970-01-01 UTC; a correction is *real minus stated* transmit time.
+takes the whole payload of either version and checks everything but tag and trailer; `auth.Keys`
+makes and verifies the tag, and leaves room for the trailer. Encoders raise `ValueError`, decoders
+`DecodeError` only. `*_ns` are nanoseconds, instants since 1970-01-01 UTC; a correction is *real
+minus stated*: of a transmit time, or of a residence.
 """
 
 from __future__ import annotations
@@ -18,21 +22,26 @@ from mqtick.protocol.precise_fields import (
     MAX_ROOT_DISTANCE_NS,
     NONCE_OCTETS,
     TAG_OCTETS,
-    VERSION,
+    TRAILER_OCTETS,
+    VERSIONS,
+    Layout,
     Leap,
     decode_root_distance,
     encode_root_distance,
+    without_trailer,
 )
 
 __all__ = [
     "MAX_ROOT_DISTANCE_NS",
     "NONCE_OCTETS",
     "TAG_OCTETS",
-    "VERSION",
+    "TRAILER_OCTETS",
+    "VERSIONS",
     "Claim",
     "Echo",
     "FollowUp",
     "Leap",
+    "Loop",
     "Message",
     "Reply",
     "Request",
@@ -43,9 +52,13 @@ __all__ = [
     "encode_root_distance",
     "read_server_and_sequence",
     "tag_of",
+    "without_trailer",
 ]
 
 _ECHO_WANTED: Final = 1
+_FILLS: Final = 1
+_FILLS_AND_SOURCE: Final = 7
+_NO_CORRECTION: Final = (wire.UNKNOWN_CORRECTION, 0)
 _SERVER_AND_SEQUENCE: Final = struct.Struct(">xBI")
 
 
@@ -54,7 +67,7 @@ class Time:
     """Kind 1, the broadcast: "it is `transmit_ns` now", and the correction of the one before."""
 
     KIND: ClassVar[int] = 1
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIHIIiHBB")
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIHIIiHBB", "B", absent=(0,))
 
     server: int
     sequence: int
@@ -68,17 +81,24 @@ class Time:
     correction_source: int
     """Who stamped the transmission that `previous_correction_ns` speaks of."""
     generation: int
+    fills: bool = False
+    """Whether the server's broker fills trailers; version 2."""
+    version: int = 1
 
     def body(self) -> bytes:
-        """Return the 24 octets before the tag."""
+        """Return the octets before the tag."""
         correction = wire.known_or(self.previous_correction_ns, wire.UNKNOWN_CORRECTION)
-        return _pack_stated(self, correction, self.correction_source)
+        broker = wire.pack_broker(self.fills)
+        return _pack_stated(self, correction, self.correction_source, broker)
 
     @classmethod
     def decode(cls, payload: bytes) -> Time:
         """Read a payload of this kind, tag included but unverified."""
-        server, sequence, transmit_ns, correction, rest = _unpack_stated(cls, payload)
+        head, transmit_ns, correction, rest, (broker,) = _unpack_stated(cls, payload)
         correction_ns = wire.if_known(correction, wire.UNKNOWN_CORRECTION)
+        fills, _ = wire.unpack_broker(broker, _FILLS)
+        version, server, sequence = head
+        rest += fills, version
         return cls(server, sequence, transmit_ns, correction_ns, *rest)
 
 
@@ -87,13 +107,14 @@ class Request:
     """Kind 2, from a client: begins a two-way exchange."""
 
     KIND: ClassVar[int] = 2
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBI8sBB")
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBI8sBB")
 
     server: int
     sequence: int
     nonce: bytes
     """8 octets, fresh and unguessable; they bind the answers to this request."""
     wants_echo: bool
+    version: int = 1
 
     def body(self) -> bytes:
         """Return the 16 octets before the tag."""
@@ -103,10 +124,10 @@ class Request:
     @classmethod
     def decode(cls, payload: bytes) -> Request:
         """Read a payload of this kind, tag included but unverified."""
-        _, server, sequence, nonce, flags, reserved = wire.unpack(cls, payload)
+        version, server, sequence, nonce, flags, reserved = wire.unpack(cls, payload)
         if flags & ~_ECHO_WANTED or reserved:
             raise wire.reserved_bits("flags and reserved octet of a request", flags << 8 | reserved)
-        return cls(server, sequence, nonce, flags == _ECHO_WANTED)
+        return cls(server, sequence, nonce, flags == _ECHO_WANTED, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +135,7 @@ class Reply:
     """Kind 3, the answer to a request; `sequence` is the request's."""
 
     KIND: ClassVar[int] = 3
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIHIIIHBB")
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIHIIIHBB", "QB", absent=(0, 0))
 
     server: int
     sequence: int
@@ -128,6 +149,13 @@ class Reply:
     receive_source: int
     """Who stamped T2."""
     generation: int
+    fills: bool = False
+    """Whether the server's broker fills trailers; version 2, as what follows."""
+    request_residence: int = 0
+    """What stood in the trailer of the request when it arrived, 2^-16 ns."""
+    request_source: int = 0
+    """Who made the stamps of that; 0: it is not known."""
+    version: int = 1
 
     @property
     def receive_ns(self) -> int:
@@ -135,15 +163,21 @@ class Reply:
         return self.transmit_ns - self.residence_ns
 
     def body(self) -> bytes:
-        """Return the 24 octets before the tag."""
-        return _pack_stated(self, self.residence_ns, self.receive_source)
+        """Return the octets before the tag."""
+        broker = wire.pack_broker(self.fills, self.request_source)
+        return _pack_stated(
+            self, self.residence_ns, self.receive_source, self.request_residence, broker
+        )
 
     @classmethod
     def decode(cls, payload: bytes) -> Reply:
         """Read a payload of this kind, tag included but unverified."""
-        server, sequence, transmit_ns, residence, rest = _unpack_stated(cls, payload)
+        head, transmit_ns, residence, rest, (request, broker) = _unpack_stated(cls, payload)
         if residence > transmit_ns:
             raise DecodeError("range", f"T2 is {residence - transmit_ns} ns before 1970; ignored.")
+        fills, source = wire.unpack_broker(broker, _FILLS_AND_SOURCE)
+        version, server, sequence = head
+        rest += fills, request, source, version
         return cls(server, sequence, transmit_ns, residence, *rest)
 
 
@@ -152,32 +186,42 @@ class FollowUp:
     """Kind 4, after a reply: the correction of its stated transmit time."""
 
     KIND: ClassVar[int] = 4
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIiBB")
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIiBB", "iB", absent=_NO_CORRECTION)
 
     server: int
     sequence: int
     correction_ns: int | None
     correction_source: int
     generation: int
+    request_correction_ns: int | None = None
+    """By how much the request's residence, as the reply repeats it, was off; version 2."""
+    request_source: int = 0
+    """Who made the stamps of both; 0: it is not known."""
+    version: int = 1
 
     def body(self) -> bytes:
-        """Return the 12 octets before the tag."""
+        """Return the octets before the tag."""
         return wire.pack(
             self,
             self.sequence,
             wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
             wire.pack_sources(self.correction_source),
             self.generation,
+            wire.known_or(self.request_correction_ns, wire.UNKNOWN_CORRECTION),
+            wire.pack_sources(self.request_source),
         )
 
     @classmethod
     def decode(cls, payload: bytes) -> FollowUp:
         """Read a payload of this kind, tag included but unverified."""
-        _, server, sequence, correction, source, generation = wire.unpack(cls, payload)
+        version, server, sequence, correction, source, *rest = wire.unpack(cls, payload)
         if source > 3:
             raise wire.reserved_bits("sources of a follow-up", source)
         correction_ns = wire.if_known(correction, wire.UNKNOWN_CORRECTION)
-        return cls(server, sequence, correction_ns, source, generation)
+        generation, *request = rest
+        return cls(
+            server, sequence, correction_ns, source, generation, *_request(*request), version
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +229,7 @@ class Echo:
     """Kind 5, after a reply: its correction, and when its two echoes arrived at the server."""
 
     KIND: ClassVar[int] = 5
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIiIIBBI")
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIiIIBBI", "iB", absent=_NO_CORRECTION)
 
     server: int
     sequence: int
@@ -202,9 +246,14 @@ class Echo:
     """The server's own recent delay from transmission to arrival, through the broker."""
     placement: int = 0
     """0 to 3: changes when the first echo subscribed again; the client must do so after it."""
+    request_correction_ns: int | None = None
+    """By how much the request's residence, as the reply repeats it, was off; version 2."""
+    request_source: int = 0
+    """Who made the stamps of both; 0: it is not known."""
+    version: int = 1
 
     def body(self) -> bytes:
-        """Return the 24 octets before the tag."""
+        """Return the octets before the tag."""
         return wire.pack(
             self,
             self.sequence,
@@ -215,13 +264,15 @@ class Echo:
             | self.placement << 6,  # 4 and more overflow the octet, which struct refuses
             self.generation,
             wire.known_or(self.loop_ns, wire.UNKNOWN_LOOP),
+            wire.known_or(self.request_correction_ns, wire.UNKNOWN_CORRECTION),
+            wire.pack_sources(self.request_source),
         )
 
     @classmethod
     def decode(cls, payload: bytes) -> Echo:
         """Read a payload of this kind, tag included but unverified."""
-        fields = wire.unpack(cls, payload)
-        _, server, sequence, correction, first, span, sources, generation, loop = fields
+        version, *fields = wire.unpack(cls, payload)
+        server, sequence, correction, first, span, sources, generation, loop, *request = fields
         return cls(
             server,
             sequence,
@@ -234,6 +285,8 @@ class Echo:
             generation,
             wire.if_known(loop, wire.UNKNOWN_LOOP),
             sources >> 6,
+            *_request(*request),
+            version,
         )
 
 
@@ -245,7 +298,7 @@ class Claim:
     """
 
     KIND: ClassVar[int] = 6
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(">BBIHII8s")
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIHII8s")
 
     server: int
     lot: int
@@ -254,6 +307,7 @@ class Claim:
     """Since when this run could serve, by its own clock; None: it is not synchronised now."""
     nonce: bytes
     """8 octets: fresh and unguessable in a question; an answer repeats its question's."""
+    version: int = 1
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -268,13 +322,45 @@ class Claim:
     @classmethod
     def decode(cls, payload: bytes) -> Claim:
         """Read a payload of this kind, tag included but unverified."""
-        _, server, lot, high, low, ns, nonce = wire.unpack(cls, payload)
-        return cls(server, lot, wire.join_instant(high, low, ns) or None, nonce)
+        version, server, lot, high, low, ns, nonce = wire.unpack(cls, payload)
+        return cls(server, lot, wire.join_instant(high, low, ns) or None, nonce, version)
 
 
-Message = Time | Request | Reply | FollowUp | Echo | Claim
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Kind 7, from a node to itself, of version 2 only: the way through the broker and back.
+
+    It has no tag: only who sent it reads it, and knows it by its nonce.
+    """
+
+    KIND: ClassVar[int] = 7
+    LAYOUTS: ClassVar[dict[int, Layout]] = {2: Layout(struct.Struct(">BB8s"), 10 + TRAILER_OCTETS)}
+
+    server: int
+    """0 in a client's."""
+    nonce: bytes
+    """8 octets, fresh and unguessable."""
+    version: int = 2
+
+    def body(self) -> bytes:
+        """Return the 10 octets before the trailer."""
+        wire.check_nonce(self.nonce)
+        return wire.pack(self, self.nonce)
+
+    def payload(self) -> bytes:
+        """Return the whole message."""
+        return self.body() + bytes(TRAILER_OCTETS)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Loop:
+        """Read a payload of this kind."""
+        version, server, nonce = wire.unpack(cls, payload)
+        return cls(server, nonce, version)
+
+
+Message = Time | Request | Reply | FollowUp | Echo | Claim | Loop
 _KINDS: Final[dict[int, type[Message]]] = {
-    kind.KIND: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim)
+    kind.KIND: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim, Loop)
 }
 
 
@@ -283,7 +369,7 @@ def decode(payload: bytes) -> Message:
     number = wire.read_kind(payload)
     kind = _KINDS.get(number)
     if kind is None:
-        raise DecodeError("kind", f"The message is of kind {number}; 1 to 6 are known; ignored.")
+        raise DecodeError("kind", f"The message is of kind {number}; 1 to 7 are known; ignored.")
     return kind.decode(payload)
 
 
@@ -299,12 +385,12 @@ def read_server_and_sequence(payload: bytes) -> tuple[int, int] | None:
 
 
 def tag_of(payload: bytes) -> bytes:
-    """Return the tag at the end of a payload."""
-    return payload[-TAG_OCTETS:]
+    """Return the tag of a payload."""
+    return without_trailer(payload)[-TAG_OCTETS:]
 
 
-def _pack_stated(message: Time | Reply, fourth: int, source: int) -> bytes:
-    """Put together what a time and a reply have in common, and the field in which they differ."""
+def _pack_stated(message: Time | Reply, fourth: int, source: int, *added: int) -> bytes:
+    """Put together what a time and a reply have in common, and the fields in which they differ."""
     return wire.pack(
         message,
         message.sequence,
@@ -313,13 +399,21 @@ def _pack_stated(message: Time | Reply, fourth: int, source: int) -> bytes:
         encode_root_distance(message.root_distance_ns),
         wire.pack_quality(message.stratum, message.leap, source),
         message.generation,
+        *added,
     )
 
 
 def _unpack_stated(kind: type[Time | Reply], payload: bytes) -> tuple[Any, ...]:
-    """Return server, sequence, stated time, the field in which they differ, and the rest."""
+    """Return (version, server, sequence), stated time, what differs, the rest, what was added."""
     fields = wire.unpack(kind, payload)
-    _, server, sequence, high, low, ns, fourth, distance, quality, generation = fields
+    *head, high, low, ns, fourth, distance, quality, generation = fields[:10]
     leap = Leap(quality >> 2 & 3)
     rest = decode_root_distance(distance), quality >> 4, leap, quality & 3, generation
-    return server, sequence, wire.join_instant(high, low, ns), fourth, rest
+    return head, wire.join_instant(high, low, ns), fourth, rest, fields[10:]
+
+
+def _request(correction: int, source: int) -> tuple[int | None, int]:
+    """Return the correction of the request's residence, and who made the stamps."""
+    if source > 3:
+        raise wire.reserved_bits("source of a request's residence", source)
+    return wire.if_known(correction, wire.UNKNOWN_CORRECTION), source

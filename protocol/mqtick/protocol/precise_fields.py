@@ -1,8 +1,10 @@
-"""What the fields of the precise format mean: ranges, packed octets, root distance."""
+"""What the fields of the precise format mean: versions, ranges, packed octets, root distance."""
+
+from __future__ import annotations
 
 import enum
 import struct
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.time_types import NS_PER_S
@@ -11,28 +13,37 @@ __all__ = [
     "MAX_ROOT_DISTANCE_NS",
     "NONCE_OCTETS",
     "TAG_OCTETS",
+    "TRAILER_OCTETS",
     "UNKNOWN_CORRECTION",
     "UNKNOWN_LOOP",
-    "VERSION",
+    "VERSIONS",
+    "Layout",
     "Leap",
-    "check_head",
     "check_nonce",
     "decode_root_distance",
     "encode_root_distance",
     "if_known",
     "join_instant",
     "known_or",
+    "layouts",
     "pack",
+    "pack_broker",
     "pack_quality",
     "pack_sources",
     "read_kind",
     "reserved_bits",
     "split_instant",
     "unpack",
+    "unpack_broker",
+    "version_of",
+    "without_trailer",
 ]
 
-VERSION: Final = 1
+VERSIONS: Final = (1, 2)
+"""Version 2 has room for what a broker adds to each copy (broker/spec/residence.md)."""
 TAG_OCTETS: Final = 8
+TRAILER_OCTETS: Final = 16
+"""What version 2 ends with, outside the tag: zeros, until a broker fills them."""
 NONCE_OCTETS: Final = 8
 MAX_ROOT_DISTANCE_NS: Final = 2047 << 31
 """The largest root distance that can be stated (73 minutes); it means "this or more"."""
@@ -76,30 +87,50 @@ def decode_root_distance(field: int) -> int:
     return (field & 0x7FF) << (field >> 11)
 
 
+class Layout(NamedTuple):
+    """One kind of message in one version.
+
+    Attributes:
+        body: What stands before the tag.
+        length: Of the whole payload; no kind has an optional part.
+        absent: The values, meaning "nothing", of the last fields, which this version lacks.
+    """
+
+    body: struct.Struct
+    length: int
+    absent: tuple[int, ...] = ()
+
+
+def layouts(body: str, added: str = "", absent: tuple[int, ...] = ()) -> dict[int, Layout]:
+    """Return both versions of a kind: `body`, to which version 2 adds fields and the trailer."""
+    one, two = struct.Struct(f">{body}"), struct.Struct(f">{body}{added}")
+    return {
+        1: Layout(one, one.size + TAG_OCTETS, absent),
+        2: Layout(two, two.size + TAG_OCTETS + TRAILER_OCTETS),
+    }
+
+
+def version_of(payload: bytes) -> int:
+    """Return what the first octet says, of any payload; 0 for an empty one."""
+    return payload[0] >> 4 if payload else 0
+
+
+def without_trailer(payload: bytes) -> bytes:
+    """Return what its sender wrote, of a payload of any version: brokers may fill the rest."""
+    return payload[:-TRAILER_OCTETS] if version_of(payload) == 2 else payload
+
+
 def read_kind(payload: bytes) -> int:
     """Return the kind that the first octet names, once its version is known to be ours."""
     if not payload:
         raise DecodeError("length", "The message is empty; the shortest has 20 octets; ignored.")
-    version, kind = payload[0] >> 4, payload[0] & 15
-    if version != VERSION:
+    if version_of(payload) not in VERSIONS:
         raise DecodeError(
             "version",
-            f"The message is of version {version}; only version {VERSION} is known; ignored. "
+            f"The message is of version {version_of(payload)}; only 1 and 2 are known; ignored. "
             "Bring both programs to one version.",
         )
-    return kind
-
-
-def check_head(payload: bytes, name: str, kind: int, length: int) -> None:
-    """Refuse what is not of this version, kind and length; no kind has an optional part."""
-    found = read_kind(payload)
-    if found != kind:
-        raise DecodeError(
-            "kind",
-            f"The message is of kind {found}, not {kind} ({name}) as expected here; ignored.",
-        )
-    if len(payload) != length:
-        raise DecodeError("length", f"A {name} has {length} octets, not {len(payload)}; ignored.")
+    return payload[0] & 15
 
 
 def split_instant(instant_ns: int) -> tuple[int, int, int]:
@@ -160,20 +191,49 @@ def reserved_bits(what: str, value: int) -> DecodeError:
     return DecodeError("reserved", f"Reserved bits are set in the {what} ({value:#x}); ignored.")
 
 
+def pack_broker(fills: bool, source: int = 0) -> int:
+    """Return the octet of whether the server's broker fills trailers, and a residence's source."""
+    return _two_bits(source) << 1 | fills
+
+
+def unpack_broker(octet: int, most: int) -> tuple[bool, int]:
+    """Return both of them; what is above `most` is reserved."""
+    if octet > most:
+        raise reserved_bits("broker octet", octet)
+    return bool(octet & 1), octet >> 1
+
+
 class _Laid(Protocol):
-    """A message with a layout."""
+    """A message with a layout for each version."""
 
     KIND: ClassVar[int]
-    LAYOUT: ClassVar[struct.Struct]
+    LAYOUTS: ClassVar[dict[int, Layout]]
 
     @property
     def server(self) -> int: ...
 
+    @property
+    def version(self) -> int: ...
+
 
 def unpack(kind: type[_Laid], payload: bytes) -> tuple[Any, ...]:
-    """Check version, kind and length; return the fields before the tag."""
-    check_head(payload, kind.__name__, kind.KIND, kind.LAYOUT.size + TAG_OCTETS)
-    return kind.LAYOUT.unpack_from(payload)
+    """Check version, kind and length; return the version and the fields between head and tag.
+
+    Fields that the version lacks are there too, with the value that means "nothing".
+    """
+    found, name, layout = read_kind(payload), kind.__name__, kind.LAYOUTS.get(version_of(payload))
+    if found != kind.KIND or layout is None:
+        raise DecodeError(
+            "kind",
+            f"The message is of kind {found}, not {kind.KIND} ({name}) as expected here; ignored.",
+        )
+    if len(payload) != layout.length:
+        raise DecodeError(
+            "length",
+            f"A {name} of version {version_of(payload)} has {layout.length} octets, not "
+            f"{len(payload)}; ignored.",
+        )
+    return version_of(payload), *layout.body.unpack_from(payload)[1:], *layout.absent
 
 
 def check_nonce(nonce: bytes) -> None:
@@ -184,9 +244,15 @@ def check_nonce(nonce: bytes) -> None:
 
 def pack(message: _Laid, *fields: int | bytes) -> bytes:
     """Put version, kind and server before `fields`; struct checks the ranges."""
+    layout = message.LAYOUTS.get(message.version)
+    if layout is None or fields[len(fields) - len(layout.absent) :] != layout.absent:
+        raise ValueError(
+            f"Version {message.version} cannot say all of {message}. Nothing was encoded; use "
+            "version 2, or leave out what only that has."
+        )
     try:
-        head = VERSION << 4 | message.KIND
-        return message.LAYOUT.pack(head, message.server, *fields)
+        head = message.version << 4 | message.KIND
+        return layout.body.pack(head, message.server, *fields[: len(fields) - len(layout.absent)])
     except struct.error as error:
         raise ValueError(
             f"A field of {message} is outside its range ({error}). Nothing was encoded; "

@@ -55,6 +55,8 @@ class Broadcast:
             reference.leap,
             self.last_source,
             context.generation,
+            fills=context.fills,
+            version=2 if context.fills else 1,
         )
         self.payload = self.keys.sign(message.body(), self._topic)
         self._previous = context.connection.publish(self._topic, self.payload)

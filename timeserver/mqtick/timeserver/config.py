@@ -55,6 +55,11 @@ class Settings(ConnectionSettings):
         323, "UDP port of that chronyd's command socket.", minimum=1, maximum=65535
     )
     echo: bool = key(True, "Offer the private echo, which brackets each client's reply.")
+    residence: bool = key(
+        True,
+        "Speak version 2, with the time that each message spent in the broker, while the broker "
+        "says that. Off for a fleet with clients that know version 1 only.",
+    )
     client_requests_per_s: float = key(
         4.0, "Requests answered per client, on average.", minimum=0.01, maximum=1000.0
     )

@@ -8,6 +8,7 @@ from typing import Protocol
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.clocks import Clock
+from mqtick.protocol.residence import Copies
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.reference import Reference
 
@@ -38,6 +39,7 @@ class Context(Protocol):
         clock: the clock that it serves.
         connection: over which it speaks; the echoes have their own.
         generation: 0 to 255; changes whenever that clock was set.
+        copies: what the broker says of the messages that come by `connection`.
     """
 
     number: int
@@ -47,6 +49,11 @@ class Context(Protocol):
     connection: Connection
     counters: Counters
     generation: int
+    copies: Copies
+
+    @property
+    def fills(self) -> bool:
+        """Whether the broker fills trailers, so that version 2 is spoken."""
 
     @property
     def reference(self) -> Reference:

@@ -18,7 +18,8 @@ from mqtick.mqtt.recent import LowRecent
 from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import Echo, FollowUp, Reply, Request, tag_of
+from mqtick.protocol.precise import Echo, FollowUp, Reply, Request, tag_of, without_trailer
+from mqtick.protocol.residence import Residence
 from mqtick.timeserver.context import Context
 from mqtick.timeserver.echo import EchoPair, NoEcho
 from mqtick.timeserver.order import OrderProbe
@@ -67,6 +68,9 @@ class Exchange:
     transmit: Transmit
     sent_monotonic_ns: int
     wants_echo: bool
+    version: int = 1
+    residence: Residence | None = None
+    """How long the request was in the broker; None: it does not say."""
     first: Stamp | None = None
     last: Stamp | None = None
     first_maybe_held: bool = False
@@ -145,6 +149,8 @@ class PreciseResponder:
         received_ns = self._clock.time_of_kernel_ns(received.realtime_ns)
         context, connection = self._context, self._context.connection
         reference, generation = context.reference, context.generation
+        version = 2 if request.version == 2 and context.fills else 1
+        residence = context.copies.current if version == 2 else None
         # Asked first, so that it arranges the client's place even before the order is known.
         ready = request.wants_echo and context.echo.ready(client) and context.order.trusted
         stated_ns = self._clock.time_ns()
@@ -162,6 +168,10 @@ class PreciseResponder:
             reference.leap,
             received.source,
             generation,
+            fills=version == 2,
+            request_residence=residence.stated if residence else 0,
+            request_source=residence.source if residence else 0,
+            version=version,
         )
         payload = self._keys(client).sign(reply.body(), topic, request.nonce)
         transmit = connection.publish(topic, payload)
@@ -174,11 +184,20 @@ class PreciseResponder:
         if len(self._pending) >= _PENDING_LIMIT:
             self._late.discard(self._pending.popitem(last=False)[0])
         exchange = Exchange(
-            client, request, payload, generation, stated_ns, transmit, now_ns, ready
+            *(client, request, payload, generation, stated_ns, transmit, now_ns, ready),
+            version=version,
+            residence=residence,
         )
         key = (client, request.sequence)
         self._pending[key] = exchange
+        if residence is not None and residence.source != StampSource.HARDWARE:
+            self._later(_STAMP_WAIT_NS // 2, lambda: self._fetch_correction(residence))
         self._later(_STAMP_WAIT_NS, lambda: self._due(key, exchange))
+
+    def _fetch_correction(self, residence: Residence) -> None:
+        """The next copy that comes says it; if there was none yet, have one sent."""
+        if residence.correction_ns is None:
+            self._context.loopback.poke()
 
     def on_echo(self, arrival: Arrival, *, last: bool) -> None:
         """Note that a reply came back to the server, on the first or the last echo connection.
@@ -193,7 +212,9 @@ class PreciseResponder:
             return
         key = (client, reply.sequence)
         exchange = self._pending.get(key)
-        if exchange is None or arrival.payload != exchange.reply or arrival.retain:
+        if exchange is None or arrival.retain:
+            return
+        if without_trailer(arrival.payload) != without_trailer(exchange.reply):
             return
         if last:
             exchange.last = exchange.last or arrival.stamp
@@ -238,6 +259,7 @@ class PreciseResponder:
             correction_ns,
             sent.source if correction_ns is not None else StampSource.NONE,
             exchange.generation,
+            *_of_request(exchange),
         )
         topic = self._tree.follow_up(self._number, exchange.client)
         keys = self._keys(exchange.client)
@@ -282,4 +304,13 @@ class PreciseResponder:
             exchange.generation,
             loop_ns if loop_ns is not None and loop_ns < _U32 - 1 else None,
             self._context.echo.placement,
+            *_of_request(exchange),
         )
+
+
+def _of_request(exchange: Exchange) -> tuple[int | None, int, int]:
+    """Return correction and source of the request's residence, and the version that says so."""
+    residence = exchange.residence
+    if residence is None or residence.correction_ns is None:
+        return None, StampSource.NONE, exchange.version
+    return residence.correction_ns, residence.source, exchange.version

@@ -8,7 +8,7 @@ from collections import deque
 from mqtick.mqtt.frames import Arrival
 from mqtick.protocol.auth import Keys
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.precise import Time
+from mqtick.protocol.precise import Time, without_trailer
 from mqtick.protocol.topics import says_gone
 from mqtick.timeserver.claims import Claims
 from mqtick.timeserver.context import Context
@@ -37,7 +37,7 @@ class Neighbours:
 
     def sent(self, payload: bytes) -> None:
         """Remember a time message of our own, to know it when it comes back."""
-        self._own.append(payload)
+        self._own.append(without_trailer(payload))
 
     def on_time(self, arrival: Arrival) -> None:
         """Take a time message, our own among them."""
@@ -53,7 +53,7 @@ class Neighbours:
             return
         if message.server != self._election.number:
             self._election.heard(message.server, time.monotonic_ns())
-        elif arrival.payload not in self._own:
+        elif without_trailer(arrival.payload) not in self._own:
             self._claims.stranger()
 
     def on_status(self, arrival: Arrival, own: bytes) -> None:

@@ -15,7 +15,9 @@ from mqtick.mqtt.loop import Loop, Timer
 from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock, StepDetector
-from mqtick.protocol.precise_fields import Leap
+from mqtick.protocol.precise import Loop as LoopMessage
+from mqtick.protocol.precise_fields import NONCE_OCTETS, TRAILER_OCTETS, Leap
+from mqtick.protocol.residence import Copies
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicKind, TopicTree
 from mqtick.service.units import microseconds_to_ns, seconds_to_ns
@@ -79,6 +81,7 @@ class Server:
         self.steps = 0
         self.experiments: ExperimentHooks | None = None
         """To be set before `start`."""
+        self.copies = Copies()
         self._steps = StepDetector()
         self._status = b""
         self._before_send, self._after_send = before_send, after_send
@@ -121,10 +124,15 @@ class Server:
             self.tree.loop(self.number),
             burst=_LOOP_BURST,
             interval_ns=_LOOP_INTERVAL_NS,
+            make=self._loop_message,
+            room=TRAILER_OCTETS,
         )
         self.responder = PreciseResponder(self, keyring, self._rate_limit())
         # Limits of their own: nobody signs these requests, so they must not use up the others'.
         self.foreign = ForeignFormats(self, settings, self._rate_limit(), self.leads)
+
+    def _loop_message(self) -> bytes:
+        return LoopMessage(self.number, secrets.token_bytes(NONCE_OCTETS)).payload()
 
     def _rate_limit(self) -> RateLimit:
         return RateLimit(
@@ -147,6 +155,11 @@ class Server:
         if self._watch is None:
             return self._trusted
         return self._watch.current
+
+    @property
+    def fills(self) -> bool:
+        """Whether the broker fills trailers, so that version 2 is spoken."""
+        return self.settings.residence and self.loopback.filled
 
     def leads(self) -> bool:
         """Whether this server may use the topics without a number, and knows the time."""
@@ -189,6 +202,7 @@ class Server:
         self.connection.subscribe(self.foreign.topics(), self._foreign_subscribed)
         self.connection.subscribe_retained(tree.all_statuses())
         self._status = b""
+        self.copies.forget()
         self.loopback.start()
         if self.order.topic:
             self.order.place(self.order.topic)
@@ -283,6 +297,8 @@ class Server:
 
     def _on_publish(self, arrival: Arrival) -> None:
         kind = self.tree.kind_of(arrival.topic)
+        if kind is not None:
+            self.copies.note(arrival.payload)
         if kind is TopicKind.TIME:
             self.neighbours.on_time(arrival)
         elif arrival.topic == self.claims.topic:

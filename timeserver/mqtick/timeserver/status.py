@@ -56,6 +56,7 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "deadlines_missed": late.missed,
         "correction_last_ns": server.broadcast.last_correction_ns,
         "correction_source": server.broadcast.last_source.name.lower(),
+        "broker_fills": server.fills,
         "loop_delay_ns": server.loopback.delay_ns(),
         "echo_span_ns": server.responder.spans.value(monotonic_ns),
         "echo_order": server.order.says if server.settings.echo else "off",
@@ -80,7 +81,8 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
     if values["same_number"] and values["same_number"] != values["reason"]:
         yield f"its number        {values['same_number']}"
     link = "connected" if values["connected"] else f"not connected: {values['last_error']}"
-    yield f"broker            {values['broker']}, {link}"
+    says = ", says how long each message was in it" if values["broker_fills"] else ""
+    yield f"broker            {values['broker']}, {link}{says}"
     yield (
         f"clock             stratum {values['stratum']}, "
         f"root distance {values['root_distance_ns'] / us:.1f} us, {values['clock_steps']} steps"
@@ -122,6 +124,10 @@ def metrics(values: dict[str, Any]) -> list[Metric]:
             values["state"] == "standing by",
         ),
         "connected": ("1 while the broker is connected.", values["connected"]),
+        "broker_fills": (
+            "1 while the broker says how long each message was in it.",
+            values["broker_fills"],
+        ),
         "root_distance_seconds": (
             "Bound of the served clock's error.",
             values["root_distance_ns"] / 1e9,

@@ -20,7 +20,7 @@ _APART_NS: Final = 2_000_000_000
 _STEP_NS: Final = 100_000_000
 """A smaller step of the clock cannot be told from its being slewed."""
 _LARGEST_NS: Final = 1 << 62
-_RANKS: Final = {"one-way": 0, "two-way": 1, "echo": 2}
+_RANKS: Final = {"one-way": 0, "two-way": 1, "echo": 2, "residence": 3}
 
 
 class Sample(NamedTuple):
@@ -145,8 +145,8 @@ class Track:
         if self._used > bursts:
             notes.append(
                 f"{name}: {self._used} used samples in {bursts} bursts. Of each burst the best one "
-                "is shown, as chronyd is given it: echo before two-way before one-way, then the "
-                "least delay."
+                "is shown, as chronyd is given it: residence before echo before two-way before "
+                "one-way, then the least delay."
             )
         if len(self._kinds) > 1:
             kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(self._kinds.items()))

@@ -27,7 +27,9 @@ REMEDIES: Final = {
 """What to do about messages that were refused, by reason."""
 
 
-def check_doors(*, follow_unsigned: bool, trust_broker: bool) -> Iterator[Check]:
+def check_doors(
+    *, follow_unsigned: bool, trust_broker: bool, trust_broker_residence: bool
+) -> Iterator[Check]:
     """Check that no setting undoes what keys and exchanges guarantee."""
     if follow_unsigned:
         yield warn(
@@ -44,6 +46,14 @@ def check_doors(*, follow_unsigned: bool, trust_broker: bool) -> Iterator[Check]
             "false",
             "right only if nobody but you runs the broker; without it the narrower bound is "
             "shown next to the certain one",
+        )
+    if trust_broker_residence:
+        yield warn(
+            "trust_broker_residence",
+            "the bound rests on what brokers say of the time that messages spent in them",
+            "false",
+            "right only if nobody but you runs every broker on the way, and each says so; without "
+            "it the narrower bound is shown next to the certain one",
         )
 
 

@@ -92,6 +92,7 @@ def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Ite
     yield from at_client.check_doors(
         follow_unsigned=settings.follow_unsigned and bool(settings.keys_file),
         trust_broker=settings.estimator.trust_broker,
+        trust_broker_residence=settings.estimator.trust_broker_residence,
     )
     yield from guarded("client", at_client.check_client, status)
     yield from guarded("broker", _at_broker, settings, host, heard, running)

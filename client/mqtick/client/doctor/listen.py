@@ -133,8 +133,8 @@ class _Listener:
         if track.number is None or not sample.kind.is_exchange or not answers:
             return
         server = self.heard.servers.setdefault(track.number, Server())
-        if sample.kind is Kind.ECHO:
-            server.echoes += 1
+        if sample.kind is not Kind.TWO_WAY:
+            server.echoes += sample.kind is Kind.ECHO
             return
         server.exchanges += 1
         delay_ns = sample.delay_ns

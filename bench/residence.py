@@ -1,0 +1,136 @@
+"""residence: how far apart 100 subscribers hear one message, as it is and without the broker.
+
+A publisher and 100 subscribers on this machine, through the test broker that fills trailers
+(tests/filling_broker.py: Python, TCP). From each copy's kernel receive stamp is taken what its
+trailer states, and then what the trailer of the next copy corrects. What is left is the kernel's
+way from the broker's socket to the subscriber's.
+
+    python -m bench.residence              5 blocks of 200 messages, 50 ms apart on average
+    python -m bench.residence --short      1 block of 50
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import chain, pairwise
+from pathlib import Path
+
+from bench.harness import Report, options, progress, quantile, spread_of_blocks
+from demo.local_broker import free_port, wait_for_port
+from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
+from mqtick.mqtt.stamps import KernelSocket, StampSource
+from mqtick.protocol.precise import Loop
+from mqtick.protocol.residence import Copies, Residence
+
+_SUBSCRIBERS = 100
+_TOPIC = "mqtick/t/0"
+_BROKER = Path(__file__).resolve().parents[1] / "tests/filling_broker.py"
+_SPACING_S = 0.05
+_PLAIN, _STATED, _CORRECTED = "as they arrive", "residence taken out", "and corrected"
+
+
+class Subscriber:
+    """One connection; reads one copy at a time."""
+
+    def __init__(self, port: int) -> None:
+        sock = socket.create_connection(("127.0.0.1", port), 10)
+        self.kernel = KernelSocket(sock)
+        for packet, answer in ((connect_packet("bench"), 4), (subscribe_packet([_TOPIC]), 5)):
+            sock.sendall(packet)
+            sock.recv(answer, socket.MSG_WAITALL)
+        self._copies = Copies()
+
+    def read(self) -> tuple[int, Residence] | None:
+        """Return arrival and residence of the copy that has come; None if it is of no use."""
+        data = self.kernel.recv(4096)
+        self.kernel.acknowledge()
+        self._copies.note(data[4 + len(_TOPIC) :])
+        stamp, residence = self.kernel.received, self._copies.current
+        if stamp.source is not StampSource.KERNEL or residence is None:
+            return None
+        return stamp.realtime_ns, residence
+
+
+Round = list[tuple[int, Residence]]
+
+
+def spreads(rounds: list[Round]) -> Iterator[tuple[str, float]]:
+    """Yield the distance of first and last of each message, us, in each of the three ways."""
+    for these, _ in pairwise(rounds):  # those that the next copy corrects
+        if any(residence.correction_ns is None for _, residence in these):
+            continue
+        for how, instants in (
+            (_PLAIN, [came_ns for came_ns, _ in these]),
+            (_STATED, [came_ns - (one.stated >> 16) for came_ns, one in these]),
+            (_CORRECTED, [came_ns - one.ns for came_ns, one in these]),
+        ):
+            yield how, (max(instants) - min(instants)) / 1e3
+
+
+def block(messages: int, port: int) -> dict[str, list[float]]:
+    """Publish so many messages to new subscribers; return the distances, us."""
+    with contextlib.ExitStack() as stack:
+        subscribers = [Subscriber(port) for _ in range(_SUBSCRIBERS)]
+        for one in subscribers:
+            stack.callback(one.kernel.close)
+        publisher = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+        publisher.sendall(connect_packet("publisher"))
+        publisher.recv(4, socket.MSG_WAITALL)
+        rounds: list[Round] = []
+        for _ in range(messages + 1):
+            payload = Loop(0, secrets.token_bytes(8)).payload()
+            time.sleep(_SPACING_S * random.uniform(0.7, 1.3))
+            publisher.sendall(encode_publish(_TOPIC.encode(), payload, None))
+            heard = []
+            for one in subscribers:  # the stamps are the kernel's: they may be read in any order
+                select.select([one.kernel.sock], [], [], 5)
+                heard.append(one.read())
+            rounds.append([copy for copy in heard if copy is not None])
+    found: dict[str, list[float]] = {_PLAIN: [], _STATED: [], _CORRECTED: []}
+    for how, distance_us in spreads([one for one in rounds if len(one) == _SUBSCRIBERS]):
+        found[how].append(distance_us)
+    return found
+
+
+def measure(blocks: int, messages: int) -> Report:
+    """Run all blocks."""
+    report, port = Report("residence"), free_port()
+    broker = subprocess.Popen([sys.executable, _BROKER, str(port)])
+    try:
+        wait_for_port(port, broker)
+        found = []
+        for number in range(blocks):
+            progress(f"block {number + 1} of {blocks}")
+            found.append(block(messages, port))
+    finally:
+        broker.kill()
+        broker.wait()
+    quantity = f"first to last of {_SUBSCRIBERS} subscribers"
+    for how in (_PLAIN, _STATED, _CORRECTED):
+        values = [one[how] for one in found]
+        spread_of_blocks(how, values)
+        report.add(quantity, "us", how, list(chain(*values)))
+    plain_us, corrected_us = (
+        round(quantile(sorted(chain(*(one[how] for one in found))), 0.5), 2)
+        for how in (_PLAIN, _CORRECTED)
+    )
+    report.compare(f"{quantity}, p50: corrected / as they arrive", corrected_us, plain_us)
+    return report
+
+
+def main() -> None:
+    """Run the benchmark."""
+    args = options(__doc__, {"blocks": 1, "messages": 50}, blocks=5, messages=200)
+    measure(args.blocks, args.messages).finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""A broker that says how long each message was in it, and the real programs that make use of it.
+
+pytest tests/test_residence_end_to_end.py -k links -s      prints how wrong single samples were
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import FLEET, Client, Rig, Server, client_lines, fleet_lines
+
+from demo.local_broker import free_port, wait_for_port
+from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
+from mqtick.protocol.clocks import VirtualClock, read_kernel_time
+from mqtick.protocol.precise import Loop, Time, without_trailer
+
+BROKER = Path(__file__).parent / "filling_broker.py"
+UNKNOWN = -(1 << 31)
+
+
+class Filling:
+    """The broker as a process, which can be replaced by one that fills nothing."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *flags: str) -> None:
+        self.stop()
+        self.process = subprocess.Popen([sys.executable, BROKER, str(self.port), *flags])
+        wait_for_port(self.port, self.process)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(10)
+
+
+@pytest.fixture
+def filling() -> Iterator[Filling]:
+    broker = Filling()
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.close()
+
+
+class Node:
+    """Somebody with a socket."""
+
+    def __init__(self, port: int, *topics: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), 20)
+        self._socket.sendall(connect_packet("node"))
+        assert self._socket.recv(4) == b"\x20\x02\0\0"
+        if topics:
+            self._socket.sendall(subscribe_packet(list(topics)))
+            granted = bytes(len(topics))
+            assert self._socket.recv(64)[4:] == granted
+
+    def say(self, topic: str, payload: bytes) -> None:
+        self._socket.sendall(encode_publish(topic.encode(), payload, None))
+
+    def hear(self) -> tuple[str, bytes]:
+        """The next message; shorter than 128 octets."""
+        head = self._socket.recv(2, socket.MSG_WAITALL)
+        body = self._socket.recv(head[1], socket.MSG_WAITALL)
+        end = 2 + int.from_bytes(body[:2])
+        return body[2:end].decode(), body[end:]
+
+
+# -- the broker ------------------------------------------------------------------------------------
+
+
+def test_each_copy_says_how_long_it_was_there_and_how_wrong_the_one_before_was(
+    filling: Filling,
+) -> None:
+    hearers = [Node(filling.port, "mqtick/+/a"), Node(filling.port, "mqtick/#")]
+    sender = Node(filling.port)
+    payload = Loop(3, b"12345678").payload()
+    for copy in (1, 2, 3):
+        sender.say("mqtick/c/a", payload)
+        for hearer in hearers:
+            topic, came = hearer.hear()
+            assert (topic, without_trailer(came)) == ("mqtick/c/a", without_trailer(payload))
+            stated, correction_ns, tail = struct.unpack(">QiI", came[-16:])
+            assert (tail >> 8, tail & 255) == (copy, 1), "a program made the stamps"
+            assert 0 < stated >> 16 < 10**10
+            assert (correction_ns == UNKNOWN) == (copy == 1)
+            assert copy == 1 or correction_ns >= 0, "it is said before it leaves"
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload"),
+    [
+        ("mqtick/l/0", b"\x27" + bytes(15)),
+        ("mqtick/l/0", b"\x27" + bytes(64)),
+        ("mqtick/l/0", b"\x17" + bytes(31)),
+        ("mqticks/l/0", b"\x27" + bytes(31)),
+        ("hall/l/0", b"\x27" + bytes(31)),
+    ],
+    ids=["16 octets", "65 octets", "version 1", "a prefix that only begins so", "another prefix"],
+)
+def test_nobody_elses_payload_is_written_into(filling: Filling, topic: str, payload: bytes) -> None:
+    hearer, sender = Node(filling.port, "#"), Node(filling.port)
+    sender.say(topic, payload)
+    assert hearer.hear() == (topic, payload)
+
+
+# -- the programs ----------------------------------------------------------------------------------
+
+OLD = ("--mqtt-version", "3.1.1")
+
+
+def programs(rig: Rig, filling: Filling, *settings: str) -> tuple[Server, Client, Path]:
+    """A server and a client with keys; `settings` of the client's estimator; and its sample log."""
+    keys = rig.keys(*fleet_lines(FLEET)), rig.keys(*client_lines("c1", FLEET))
+    server = rig.server(filling.url, *OLD, "--keys-file", keys[0])
+    server.wait_ready()
+    folder = rig.new_folder("settings")
+    config, log = folder / "client.toml", folder / "samples"
+    config.write_text("[estimator]\n" + "".join(f"{line}\n" for line in settings))
+    more = ("--config", str(config), "--sample-log", str(log), "--keys-file", keys[1])
+    return server, rig.client(filling.url, "c1", *OLD, *more), log
+
+
+def logged(log: Path, kind: str) -> dict[int, dict[str, int]]:
+    """Samples of a kind that were not refused, by sequence."""
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    return {
+        row["sequence"]: row for row in rows if row["kind"] == kind and row["verdict"] != "refused"
+    }
+
+
+def uses(client: Client, kind: str) -> None:
+    """Wait until the client goes by samples of this kind, and is right."""
+    client.wait_for(
+        lambda values: (
+            values["chosen"] is not None
+            and values["servers"][values["chosen"]]["kind"] == kind
+            and values["servers"][values["chosen"]]["age_ns"] < 5_000_000_000
+        ),
+        f"the client uses {kind}",
+        150.0,
+    )
+    assert client.is_right(), client.look()
+
+
+def print_errors(client: Client, log: Path) -> None:
+    """Print how wrong the samples of each kind were, against the clock that the server serves."""
+    kernel, clock = read_kernel_time(10), VirtualClock(client.clock)
+    print("\n| sample | n | p25 | median | p75 | delay, median |\n|---|---|---|---|---|---|")
+    for kind in ("two-way", "echo", "residence"):
+        rows = list(logged(log, kind).values())
+        errors_us = []
+        for row in rows:
+            raw_ns = clock.monotonic_raw_ns(row["local_ns"])
+            truth_ns = raw_ns + kernel.realtime_ns - kernel.raw_ns - row["local_ns"]
+            errors_us.append((row["offset_ns"] - truth_ns) / 1e3)
+        quartiles = " | ".join(f"{each:.1f} us" for each in statistics.quantiles(errors_us))
+        delay_us = statistics.median(row["delay_ns"] for row in rows) / 1e3
+        print(f"| {kind} | {len(rows)} | {quartiles} | {delay_us:.0f} us |")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_is_left_of_an_exchange_is_the_links(rig: Rig, filling: Filling) -> None:
+    server, client, log = programs(rig, filling)
+    uses(client, "residence")
+    assert client.status()["broker_fills"]
+    assert server.status()["broker_fills"]
+    assert server.refused("number-in-use") == 0, "it knows its own messages"
+    assert client.row()["authenticated"]
+    client.wait_for(lambda _: client.samples("residence", "used") > 24, "some bursts", 120.0)
+    print_errors(client, log)
+    whole, left = logged(log, "two-way"), logged(log, "residence")
+    assert len(left) > 10
+    for sequence, row in left.items():
+        exchange = whole[sequence]
+        assert 0 <= row["delay_ns"] < exchange["delay_ns"]
+        assert (row["lower_ns"], row["upper_ns"]) == (exchange["lower_ns"], exchange["upper_ns"])
+    assert client.is_right(), client.look()
+    topic, payload = heard_time(filling)
+    message = Time.decode(payload)
+    assert (topic, message.version, message.fills) == ("mqtick/t/0", 2, True)
+
+
+def heard_time(filling: Filling) -> tuple[str, bytes]:
+    return Node(filling.port, "mqtick/t/+").hear()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_who_trusts_the_brokers_has_an_interval_of_the_links(rig: Rig, filling: Filling) -> None:
+    _, client, log = programs(rig, filling, "trust_broker_residence = true")
+    uses(client, "residence")
+    client.wait_for(lambda _: client.samples("residence", "used") > 4, "some bursts", 60.0)
+    whole, left = logged(log, "two-way"), logged(log, "residence")
+    assert left
+    for sequence, row in left.items():
+        exchange = whole[sequence]
+        assert exchange["lower_ns"] <= row["lower_ns"] <= row["upper_ns"] <= exchange["upper_ns"]
+        assert row["upper_ns"] - row["lower_ns"] < exchange["upper_ns"] - exchange["lower_ns"]
+    assert client.is_right(), client.look()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_brokers_that_say_it_and_that_do_not_are_replaced_by_each_other(
+    rig: Rig, filling: Filling
+) -> None:
+    server, client, _ = programs(rig, filling, "prefer_better_s = 2.0")
+    uses(client, "residence")
+    filling.start("--silent")
+    client.wait_for(lambda values: values["connects"] > 1, "it connects again", 90.0)
+    server.wait_for(
+        lambda values: values["connected"] and not values["broker_fills"], "it notices", 90.0
+    )
+    uses(client, "echo")
+    assert not client.status()["broker_fills"]
+    assert Time.decode(heard_time(filling)[1]).version == 1
+    filling.start()
+    uses(client, "residence")
+    assert server.status()["broker_fills"]
+    assert Time.decode(heard_time(filling)[1]).version == 2
