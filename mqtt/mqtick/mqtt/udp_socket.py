@@ -34,6 +34,9 @@ _FULL = (errno.EAGAIN, errno.ENOBUFS)
 class UdpSocket:
     """The half of a `Session` that sends and receives; `hooks` as in `FrameSocket`."""
 
+    _take: Callable[[bytes], None]
+    """Processes one datagram, which may be empty: each dialect has its own."""
+
     def __init__(
         self,
         loop: Loop,
@@ -118,10 +121,6 @@ class UdpSocket:
             self._take(datagram)
             if self.kernel is not kernel:
                 return
-
-    def _take(self, datagram: bytes) -> None:
-        """Process one datagram; it may be empty."""
-        raise NotImplementedError
 
     def _deliver(self, message: Message) -> None:
         hook = self._hooks.get(message.topic)
