@@ -8,7 +8,7 @@ PYTHON_BIN := .venv/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
-FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py)))
+FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie chrony-lines fleet
 FUZZ_SECONDS ?= 60
@@ -114,6 +114,13 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
+
+# ---- the hardware broker --------------------------------------------------------------------------
+.PHONY: synth formal-rtl
+synth: setup-rtl ## the hardware broker on the published part, and a bitstream for a Colorlight 5A-75B
+	$(PYTHON_BIN) -m bench.synth $(ARGS)
+formal-rtl: setup-rtl ## proofs about the hardware broker: PROOFS="control fifo" for some of them
+	$(PYTHON_BIN) -m broker.rtl.formal.prove $(PROOFS)
 
 # ---- the fleet ----------------------------------------------------------------------------------
 RELEASE ?= bookworm
