@@ -296,7 +296,7 @@ module mqtick_broker
   logic [3:0] record_count;
   mqtick_pkg::record_t out_record;
   logic [72:0] who;
-  mqtick_fifo #(.WIDTH($bits(mqtick_pkg::record_t)), .DEPTH(8)) u_records (
+  mqtick_fifo #(.WIDTH($bits(made)), .DEPTH(8)) u_records (
     .clk, .rst, .push(look), .in(made), .pop(sent_free), .out(rec), .valid(record_valid),
     .count(record_count));
   assign in_flight = record_count;

@@ -213,8 +213,13 @@ module mqtick_control
   end
   assign send_valid = state == SEND || state == SEND_END;
   assign send_who = {state == SEND_END, ip, port, 24'd0};
-  assign send_record = '{kept: 1'b1, place: 8'(ANSWER_PLACE), length: answer_length, as_is: 1'b1,
-    trailer: 1'b0, chained: 1'b0, unstated: 1'b0, source: 8'd0, arrival: 64'd0};
+  always_comb begin
+    send_record = '0;
+    send_record.kept = 1;
+    send_record.place = 8'(ANSWER_PLACE);
+    send_record.length = answer_length;
+    send_record.as_is = 1;
+  end
 
   assign busy = state != IDLE;
   assign text_at = p + 11'd2;

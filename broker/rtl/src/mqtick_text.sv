@@ -71,8 +71,7 @@ module mqtick_text (
   assign at = !busy ? start_at : here ? position + 11'(used) : position;
   assign done = busy && here && last;
   assign piece_valid = busy && here;
-  assign piece = '{first: first, last: last, slash: slash, count: letters, level: level[3:0],
-                   index: index, letters: text};
+  assign piece = {first, last, slash, letters, level[3:0], index, text};
   assign prefix_at = k[2:0];
 
   logic [31:0] with_slash;
