@@ -116,9 +116,11 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the hardware broker --------------------------------------------------------------------------
-.PHONY: synth formal-rtl
+.PHONY: synth formal-rtl test-board
 synth: setup-rtl ## the hardware broker on the published part, and a bitstream for a Colorlight 5A-75B
 	$(PYTHON_BIN) -m bench.synth $(ARGS)
+test-board: setup-rtl ## the Colorlight 5A-75B in simulation, with an echo in place of the broker
+	.venv-rtl/bin/python broker/rtl/boards/colorlight_5a_75b/tests/run.py
 formal-rtl: setup-rtl ## proofs about the hardware broker: PROOFS="control fifo" for some of them
 	$(PYTHON_BIN) -m broker.rtl.formal.prove $(PROOFS)
 

@@ -25,12 +25,12 @@ module frame_gate (
   // Frames have up to four words, so that the module does not look at the data: each word carries
   // its number among those that are kept, its end, and when its frame began.
   logic [5:0] clock = 0, kept = 0, length = 0, out = 0;
-  logic ended = 0, inside = 0, wrong = 0, damaged = 0;
+  logic ended = 0, going = 0, wrong = 0, damaged = 0;
   logic [5:0] began;
   // Whether a frame was dropped is said one cycle after its end.
   wire [5:0] base = ended && !dropped ? kept + length : kept;
   wire [5:0] at = ended ? 6'd0 : length;
-  wire [5:0] start = inside ? began : clock;
+  wire [5:0] start = going ? began : clock;
   always_ff @(posedge clk) begin
     clock <= clock + 1'b1;
     assume (now == 64'(clock));
@@ -40,7 +40,7 @@ module frame_gate (
       ended  <= s_tvalid && s_tlast;
       length <= at + 6'(s_tvalid);
       if (s_tvalid) begin
-        inside  <= !s_tlast;
+        going  <= !s_tlast;
         began   <= start;
         wrong   <= !s_tlast && (s_terror || wrong);
         damaged <= s_terror || wrong;

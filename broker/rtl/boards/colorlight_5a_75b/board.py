@@ -23,8 +23,7 @@ from liteeth.mac import LiteEthMACCrossbar
 from liteeth.mac.common import LiteEthMACDepacketizer, LiteEthMACPacketizer
 from liteeth.mac.core import LiteEthMACCore
 from liteeth.phy.ecp5rgmii import LiteEthPHYRGMII
-from litex.build.generic_platform import Pins, Subsignal
-from litex.build.sim import SimPlatform
+from litex.build.generic_platform import GenericPlatform, Pins, Subsignal
 from litex.gen import LiteXModule
 from litex.soc.cores.clock import ECP5PLL
 from litex.soc.cores.uart import RS232PHY, UARTBone
@@ -156,7 +155,7 @@ class Neighbours(LiteXModule):
 class Clocks(LiteXModule):
     """50 MHz from the board's crystal, and a free-running oscillator for the seed."""
 
-    def __init__(self, platform: colorlight_5a_75b.Platform) -> None:
+    def __init__(self, platform: GenericPlatform) -> None:
         self.cd_sys = ClockDomain()
         self.noise = Signal()
         self.pll = pll = ECP5PLL()
@@ -168,7 +167,7 @@ class Clocks(LiteXModule):
 class SimulatedClocks(LiteXModule):
     """A clock and a noise from outside."""
 
-    def __init__(self, platform: SimPlatform) -> None:
+    def __init__(self, platform: GenericPlatform) -> None:
         self.cd_sys = ClockDomain()
         self.noise = platform.request("noise")
         self.comb += [
@@ -182,7 +181,7 @@ class SimulatedPHY(LiteXModule):
 
     dw = 8
 
-    def __init__(self, platform: SimPlatform) -> None:
+    def __init__(self, platform: GenericPlatform) -> None:
         pads = platform.request("gmii")
         self.cd_eth_rx = ClockDomain(reset_less=True)
         self.cd_eth_tx = ClockDomain(reset_less=True)
@@ -236,7 +235,7 @@ class Board(LiteXModule):
     """The whole chip."""
 
     def __init__(
-        self, platform: object, simulated: bool, ip: str, mac: int, seed_log2: int
+        self, platform: GenericPlatform, simulated: bool, ip: str, mac: int, seed_log2: int
     ) -> None:
         self.crg = SimulatedClocks(platform) if simulated else Clocks(platform)
         if simulated:
@@ -304,11 +303,18 @@ def main() -> None:
     parser.add_argument("--mac", type=lambda text: int(text, 16), default=0x02_6D_71_74_69_6B)
     args = parser.parse_args()
     if args.simulate:
-        platform = SimPlatform("SIM", SIMULATED_PINS)
+        platform = GenericPlatform("none", SIMULATED_PINS)
     else:
         platform = colorlight_5a_75b.Platform(revision=args.revision, toolchain="trellis")
     board = Board(platform, args.simulate, args.ip, args.mac, seed_log2=8 if args.simulate else 22)
-    platform.build(board, build_dir=str(args.folder), build_name=NAME, run=False)
+    if args.simulate:
+        pins = platform.constraint_manager.get_io_signals
+        fragment = board.get_fragment()
+        platform.finalize(fragment)
+        args.folder.mkdir(parents=True, exist_ok=True)
+        platform.get_verilog(fragment, name=NAME, ios=pins()).write(str(args.folder / f"{NAME}.v"))
+    else:
+        platform.build(board, build_dir=str(args.folder), build_name=NAME, run=False)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ module mqtick_5a_75b_core #(
       .SHAPES(8),
       .KEY_POOL(32),
       .SLOTS(4),
-      .RETAINED(16)
+      .RETAINED(14)
   ) broker (
       .clk,
       .rst,

@@ -30,23 +30,23 @@ module mqtick_liteeth_rx (
     output logic        rx_tlast,
     output logic        rx_tuser
 );
-  logic inside, odd;  // within a datagram; the lower half of a word waits
+  logic going, odd;  // within a datagram; the lower half of a word waits
   logic [31:0] half;
 
   wire [3:0] keep = !s_tlast ? 4'hf : {s_tend[3], |s_tend[3:2], |s_tend[3:1], |s_tend};
-  wire [7:0] host = inside ? rx_src_ip[7:0] : s_ip[7:0];
+  wire [7:0] host = going ? rx_src_ip[7:0] : s_ip[7:0];
 
   // A header waits in its register until the broker has taken the one before.
-  assign s_tready = (!rx_tvalid || rx_tready) && (inside || !rx_hdr_valid || rx_hdr_ready);
+  assign s_tready = (!rx_tvalid || rx_tready) && (going || !rx_hdr_valid || rx_hdr_ready);
   wire take = s_tvalid && s_tready;
 
   always_ff @(posedge clk) begin
     if (rx_hdr_ready) rx_hdr_valid <= 1'b0;
     if (rx_tready) rx_tvalid <= 1'b0;
     if (take) begin
-      inside <= !s_tlast;
+      going <= !s_tlast;
       odd    <= !s_tlast && !odd;
-      if (!inside) begin
+      if (!going) begin
         rx_hdr_valid <= 1'b1;
         rx_src_ip    <= s_ip;
         rx_src_port  <= s_port;
@@ -63,7 +63,7 @@ module mqtick_liteeth_rx (
       end
     end
     if (rst) begin
-      inside       <= 1'b0;
+      going       <= 1'b0;
       odd          <= 1'b0;
       rx_hdr_valid <= 1'b0;
       rx_tvalid    <= 1'b0;

@@ -30,38 +30,38 @@ module mqtick_liteeth_tx #(
     output logic [15:0] m_port,
     output logic [15:0] m_octets
 );
-  logic inside, odd;
+  logic going, odd;
   logic [15:0] busy;  // half octets that the wire still has to carry
 
   // Ethernet, IPv4, UDP and checksum are 46 octets, preamble and gap 20; the least frame is 64.
   wire [15:0] frame = tx_length < 16'd18 ? 16'd64 : tx_length + 16'd46;
   wire [15:0] left = busy > 16'(HALF_OCTETS) ? busy - 16'(HALF_OCTETS) : 16'd0;
 
-  assign tx_hdr_ready = !inside && busy == 16'd0;
+  assign tx_hdr_ready = !going && busy == 16'd0;
   wire start = tx_hdr_valid && tx_hdr_ready;
 
   wire upper = odd || tx_tkeep[4];  // there is an upper half
   wire [3:0] keep = odd ? tx_tkeep[7:4] : tx_tkeep[3:0];
-  assign m_tvalid = inside && tx_tvalid;
+  assign m_tvalid = going && tx_tvalid;
   assign m_tdata = odd ? tx_tdata[63:32] : tx_tdata[31:0];
   assign m_tlast = tx_tlast && (odd || !tx_tkeep[4]);
   assign m_tend = m_tlast ? keep & ~{1'b0, keep[3:1]} : 4'd0;
-  assign tx_tready = inside && m_tready && (odd || !upper);
+  assign tx_tready = going && m_tready && (odd || !upper);
 
   always_ff @(posedge clk) begin
     busy <= start ? 16'((frame + 16'd20) << 1) - 16'(HALF_OCTETS) : left;
     if (start) begin
-      inside   <= 1'b1;
+      going   <= 1'b1;
       m_ip     <= tx_dst_ip;
       m_port   <= tx_dst_port;
       m_octets <= tx_length;
     end
     if (m_tvalid && m_tready) begin
       odd <= !odd && upper;
-      if (m_tlast) inside <= 1'b0;
+      if (m_tlast) going <= 1'b0;
     end
     if (rst) begin
-      inside <= 1'b0;
+      going <= 1'b0;
       odd    <= 1'b0;
       busy   <= '0;
     end
