@@ -29,7 +29,7 @@ module liteeth_tx (
 
   // The module does not look at the data, so that words that carry their number show the order.
   logic [5:0] in = 0, out = 0;
-  logic [15:0] since = 16'hffff, needed = 0;  // half octets of the wire
+  logic [15:0] since = 16'hffff, needed = 0;  // bits of the wire
   always_ff @(posedge clk) if (!rst) begin
     assume (tx_tkeep == 8'hff || (tx_tlast && tx_tkeep != 0 && (tx_tkeep & (tx_tkeep + 8'd1)) == 0));
     assume (tx_tdata == {32'(in) + 32'd1, 32'(in)});
@@ -40,12 +40,12 @@ module liteeth_tx (
     end
     if (tx_tvalid && tx_tready) in <= in + (tx_tkeep[4] ? 6'd2 : 6'd1);
     assume (tx_length <= 16'd1472);
-    // From one frame's header to the next at least the time of the frame, to half an octet.
-    since <= since > 16'hfff0 ? since : since + 16'd5;
+    // From one frame's header to the next at least the time of the frame, to a cycle.
+    since <= since > 16'hff00 ? since : since + 16'd25;
     if (tx_hdr_valid && tx_hdr_ready) begin
-      assert (since + 16'd5 > needed);
-      since  <= 16'd5;
-      needed <= 2 * (20 + (tx_length + 46 < 64 ? 64 : tx_length + 46));
+      assert (since >= needed);
+      since  <= 16'd25;
+      needed <= 8 * (20 + (tx_length + 46 < 64 ? 64 : tx_length + 46));
     end
   end
 endmodule

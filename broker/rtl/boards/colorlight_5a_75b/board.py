@@ -46,7 +46,7 @@ from migen import (
 NAME = "mqtick_5a_75b"
 PORT = 1883
 WIDTH = 32
-CLOCK_HZ = 50e6
+CLOCK_HZ = 40e6
 BAUD = 9600
 """What the capacitance at the button's pin, which is the serial input, lets through."""
 NEIGHBOURS = 1024
@@ -153,7 +153,7 @@ class Neighbours(LiteXModule):
 
 
 class Clocks(LiteXModule):
-    """50 MHz from the board's crystal, and a free-running oscillator for the seed."""
+    """40 MHz from the board's crystal, and a free-running oscillator for the seed."""
 
     def __init__(self, platform: GenericPlatform) -> None:
         self.cd_sys = ClockDomain()

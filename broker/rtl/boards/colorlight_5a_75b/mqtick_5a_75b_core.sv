@@ -46,7 +46,7 @@ module mqtick_5a_75b_core #(
     output logic             s_axil_rvalid,
     input  wire logic        s_axil_rready
 );
-  localparam logic [63:0] Cycle = 64'd20 << 16;  // 50 MHz
+  localparam logic [63:0] Cycle = 64'd25 << 16;  // 40 MHz
 
   logic         seed_valid;
   logic [127:0] seed;

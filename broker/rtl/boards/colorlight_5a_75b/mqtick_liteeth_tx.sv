@@ -5,7 +5,7 @@
 `default_nettype none
 
 module mqtick_liteeth_tx #(
-    parameter int unsigned HALF_OCTETS = 5  // that a gigabit carries in one cycle: 5 at 50 MHz
+    parameter int unsigned BITS = 25  // that a gigabit carries in one cycle, at 40 MHz
 ) (
     input  wire logic        clk,
     input  wire logic        rst,
@@ -31,11 +31,11 @@ module mqtick_liteeth_tx #(
     output logic [15:0] m_octets
 );
   logic going, odd;
-  logic [15:0] busy;  // half octets that the wire still has to carry
+  logic [15:0] busy;  // bits that the wire still has to carry
 
   // Ethernet, IPv4, UDP and checksum are 46 octets, preamble and gap 20; the least frame is 64.
   wire [15:0] frame = tx_length < 16'd18 ? 16'd64 : tx_length + 16'd46;
-  wire [15:0] left = busy > 16'(HALF_OCTETS) ? busy - 16'(HALF_OCTETS) : 16'd0;
+  wire [15:0] left = busy > 16'(BITS) ? busy - 16'(BITS) : 16'd0;
 
   assign tx_hdr_ready = !going && busy == 16'd0;
   wire start = tx_hdr_valid && tx_hdr_ready;
@@ -49,7 +49,7 @@ module mqtick_liteeth_tx #(
   assign tx_tready = going && m_tready && (odd || !upper);
 
   always_ff @(posedge clk) begin
-    busy <= start ? 16'((frame + 16'd20) << 1) - 16'(HALF_OCTETS) : left;
+    busy <= start ? 16'((frame + 16'd20) << 3) - 16'(BITS) : left;
     if (start) begin
       going   <= 1'b1;
       m_ip     <= tx_dst_ip;

@@ -68,7 +68,7 @@ class Wire:
         dut.serial_rx.value = 1
         dut.noise.value = 0
         dut.sys_rst.value = 1
-        cocotb.start_soon(Clock(dut.sys_clk, 20, unit="ns").start())
+        cocotb.start_soon(Clock(dut.sys_clk, 25, unit="ns").start())
         cocotb.start_soon(Clock(dut.gmii_clk, 8, unit="ns").start())
         await ClockCycles(dut.sys_clk, 20)
         dut.sys_rst.value = 0
