@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
 import random
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import cocotb
-from boundary import Bench, Out
-from cocotb.triggers import RisingEdge
+from boundary import (
+    ADDRESS_SHARE,
+    COUNTERS_AT,
+    LEASE_S,
+    OKAY,
+    PREFIX,
+    PREFIX_PIECES,
+    PUBLISHERS,
+    PULSES,
+    REFUSED,
+    SHAPES,
+    SHARE,
+    STATE,
+    SUBSCRIBERS,
+    Bench,
+    Out,
+)
+from cocotb.triggers import RisingEdge, SimTimeoutError
 
 from broker.rtl.sim.conversations import (
     COUNTED,
@@ -19,14 +37,25 @@ from broker.rtl.sim.conversations import (
     conversations,
     settings_of,
 )
-from broker.rtl.sim.golden import Address, AnyOrder, Golden, Reader, Sent, Settings, body_of
-from broker.rtl.sim.traffic import Datagram, Traffic
+from broker.rtl.sim.golden import (
+    REFUSALS,
+    Address,
+    AnyOrder,
+    Golden,
+    Reader,
+    RefusedError,
+    Sent,
+    Settings,
+    body_of,
+)
+from broker.rtl.sim.over_tcp import OverTcp
+from broker.rtl.sim.traffic import GOOD, Datagram, Traffic
+from demo.local_broker import Mosquitto, running
 
 SEED = int(os.environ.get("MQTICK_SEED", "1"))
 DATAGRAMS = int(os.environ.get("MQTICK_DATAGRAMS", "1000"))
 # Leases are counted in ticks of 2^20 ns, and looked at one after another.
 LEASE_MARGIN_NS = 50_000_000
-log = logging.getLogger("broker")
 
 
 @cocotb.test()
@@ -51,9 +80,10 @@ async def the_vectors_hold(dut: Any) -> None:
             if counted != conversation["counters"]:
                 wrong.append(f"{file}, {conversation['name']}: counted {counted}")
         held += 1
+        cocotb.log.debug("%s: %s", file, conversation["name"])
     for one in wrong:
-        log.error(one)
-    log.info("%d conversations, %d wrong", held, len(wrong))
+        cocotb.log.error(one)
+    cocotb.log.info("%d conversations, %d wrong", held, len(wrong))
     assert not wrong, f"{len(wrong)} of {held} conversations: {wrong}"
 
 
@@ -76,14 +106,16 @@ class Comparison:
         answer = out[0].sent.octets
         if answer == bytes.fromhex("20020003"):
             self.full.add(("full", who, b""))
-        if answer[0] == 0x90 and octets and octets[0] == 0x82:
-            read = Reader(body_of(octets))
-            read.take(2)
-            for code in answer[4:]:
-                wanted = read.string()
-                read.take(1)
-                if code == 0x80:
-                    self.full.add(("table", who, wanted))
+        if answer[0] == 0x90:
+            # The answer may be that to a later datagram, and this one malformed.
+            with contextlib.suppress(RefusedError):
+                read = Reader(body_of(octets))
+                read.take(2)
+                for code in answer[4:]:
+                    wanted = read.string()
+                    read.take(1)
+                    if code == 0x80:
+                        self.full.add(("table", who, wanted))
 
     def check(self, datagram: Datagram, stamp: int, out: list[Out]) -> None:
         """Take what was sent for one datagram from the front of `out`."""
@@ -94,7 +126,9 @@ class Comparison:
             sum(map(len, item.runs)) if isinstance(item, AnyOrder) else 1 for item in expect
         )
         mine, out[:] = out[:count], out[count:]
-        if not agree([self._pattern(item) for item in as_vector(expect)], [one.sent for one in mine]):
+        if not agree(
+            [self._pattern(item) for item in as_vector(expect)], [one.sent for one in mine]
+        ):
             raise AssertionError(f"for {datagram}\nexpected {expect}\nthere came {mine}")
         for one in mine:
             filled = self._is_filled(one.sent.octets)
@@ -159,7 +193,10 @@ async def exchange(
             # Within a burst no time passes but what the bench takes.
             stamp = await bench.send(datagram.ip, datagram.port, datagram.octets)
             sent.append((datagram, stamp))
-        await bench.quiet()
+        try:
+            await bench.quiet()
+        except SimTimeoutError as error:
+            raise AssertionError(f"the broker hangs after {sent}, sent {bench.out}") from error
         for datagram, stamp in sent:
             comparison.check(datagram, stamp, bench.out)
         assert not bench.out, f"nothing asked for {bench.out} after {sent}"
@@ -169,6 +206,11 @@ async def exchange(
 async def compare_counters(bench: Bench, golden: Golden) -> None:
     counted = {name: count for name, count in golden.counters.items() if count}
     theirs = await bench.counters()
+    if "leases_ended" in counted:
+        # Entries of a lease that ended are freed one after another: until then their shapes are in
+        # use, where the reference sees a table without room.
+        for counters in (counted, theirs):
+            counters["shape"] = counters.get("shape", 0) + counters.pop("table", 0)
     assert theirs == counted, f"{theirs} not {counted}"
 
 
@@ -182,7 +224,7 @@ async def random_traffic_is_served_as_by_the_reference(dut: Any) -> None:
     traffic = Traffic(SEED, golden)
     await exchange(bench, golden, traffic, DATAGRAMS)
     await compare_counters(bench, golden)
-    log.info("%d datagrams, %s", DATAGRAMS, dict(golden.counters))
+    cocotb.log.info("%d datagrams, %s", DATAGRAMS, dict(golden.counters))
 
 
 @cocotb.test()
@@ -197,6 +239,42 @@ async def nobody_has_to_be_ready(dut: Any) -> None:
         dut.hdr_pressure.value, dut.word_pressure.value, bench.gaps = hdr, word, gaps
         await exchange(bench, golden, traffic, DATAGRAMS // 8)
     await compare_counters(bench, golden)
+
+
+@cocotb.test()
+async def who_gets_what_is_as_with_mosquitto(dut: Any) -> None:
+    """The same traffic goes to a broker of others over TCP."""
+    bench = Bench(dut, SEED + 4)
+    settings = Settings(subscriptions=2**31, residence_prefix="")
+    await bench.reset(settings)
+    golden = Golden(settings)
+    comparison, traffic = Comparison(golden), Traffic(SEED + 4, golden, GOOD)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(Mosquitto(Path(folder), "allow_duplicate_messages true")) as other,
+    ):
+        bridge = OverTcp(other.port)
+        for _ in range(DATAGRAMS // 4):
+            datagram = traffic.next()
+            traffic.now_ns = bench.now() >> 16
+            stamp = await bench.send(datagram.ip, datagram.port, datagram.octets)
+            await bench.quiet()
+            sent = [out.sent for out in bench.out]
+            before = refusals(golden)
+            comparison.check(datagram, stamp, bench.out)
+            bridge.follow(
+                (datagram.ip, datagram.port),
+                datagram.octets,
+                sent,
+                {*golden.leases},
+                refused=refusals(golden) > before,
+            )
+        bridge.close()
+
+
+def refusals(golden: Golden) -> int:
+    """Count the datagrams that were refused."""
+    return sum(golden.counters[name] for name in REFUSALS)
 
 
 @cocotb.test()
@@ -219,6 +297,45 @@ async def a_reset_at_any_time_leaves_a_new_broker(dut: Any) -> None:
         task.cancel()
     await bench.reset(settings)
     await exchange(bench, Golden(settings), Traffic(SEED, Golden(settings)), 1)
+
+
+@cocotb.test()
+async def registers_keep_what_is_written(dut: Any) -> None:
+    """Settings within their limits; other writes are refused and change nothing."""
+    bench = Bench(dut)
+    await bench.reset(Settings())
+    assert [await bench.read(at) for at in (LEASE_S, SHARE, ADDRESS_SHARE)] == [60, 32, 1024]
+    for at, value, kept in (
+        *((LEASE_S, 10, 10), (LEASE_S, 0, 1), (LEASE_S, 5000, 3600), (SHARE, 99, 32)),
+        *((SHARE, 7, 7), (ADDRESS_SHARE, 70_000, 65_535), (ADDRESS_SHARE, 9, 9)),
+        *((SHAPES, 2, 2), (PREFIX_PIECES, 99, 8), (PREFIX_PIECES, 0, 0), (PREFIX + 28, 5, 5)),
+        *((PUBLISHERS + 24, 1, 1), (SUBSCRIBERS + 28, 2, 2)),
+    ):
+        assert await bench.write(at, value) == OKAY
+        assert await bench.read(at) == kept
+    for at, strobe in ((LEASE_S, 1), (LEASE_S + 1, 15), (0, 15), (COUNTERS_AT, 15), (0x80, 15)):
+        assert await bench.write(at, 77, strobe) == REFUSED
+    assert await bench.read(LEASE_S) == 3600
+    for at in range(0, 0x180, 4):
+        await bench.read(at)
+
+
+@cocotb.test()
+async def the_time_of_day_is_caught_with_the_counter(dut: Any) -> None:
+    """At each pulse per second, so that stamps can be told in UTC."""
+    bench = Bench(dut)
+    await bench.reset(Settings())
+    dut.tod_ns.value, dut.tod_valid.value, dut.pps.value = 1_800_000_000 * 10**9, 1, 1
+    before = bench.now()
+    await bench.edge(6)
+    after = bench.now()
+    dut.pps.value = 0
+    await bench.edge(6)
+    pulses, *halves = [await bench.read(PULSES + 4 * at) for at in range(5)]
+    assert pulses == 1
+    assert before <= halves[0] | halves[1] << 32 <= after
+    assert halves[2] | halves[3] << 32 == 1_800_000_000 * 10**9
+    assert await bench.read(STATE) == 3  # ready, and the time of day is valid
 
 
 @cocotb.test()
