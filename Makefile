@@ -104,7 +104,8 @@ test-arm64: setup-check ## the suites of protocol and client on an emulated Debi
 test-adversary: setup-test ## a hostile broker: SCENARIOS (100000) random ones in virtual time, FIRST=0
 	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
 
-test-rtl: setup-rtl ## the hardware broker in simulation: lint, vectors, random traffic, coverage
+test-rtl: setup-rtl ## the hardware broker: lint, proofs, and in simulation vectors, random traffic
+	$(PYTHON_BIN) -m broker.rtl.formal.prove
 	.venv-rtl/bin/python broker/rtl/tests/run.py
 
 test-rtl-long: setup-rtl ## the same with more traffic, many seeds and other sizes
