@@ -22,6 +22,7 @@ from liteeth.core.udp import LiteEthUDP
 from liteeth.mac import LiteEthMACCrossbar
 from liteeth.mac.common import LiteEthMACDepacketizer, LiteEthMACPacketizer
 from liteeth.mac.core import LiteEthMACCore
+from liteeth.mac.last_be import LiteEthMACRXLastBE
 from liteeth.phy.ecp5rgmii import LiteEthPHYRGMII
 from litex.build.generic_platform import GenericPlatform, Pins, Subsignal
 from litex.gen import LiteXModule
@@ -70,6 +71,11 @@ class CheckedMAC(LiteEthMACCore):
             for domain in ("eth_tx", "eth_rx")
         )
         self.submodules += send, receive
+        # The checker of 8 bits sees a wrong checksum only where `last_be` says that the frame ends,
+        # and LiteEth sets that behind it: a wrong frame would pass.
+        end = ClockDomainsRenamer("eth_rx")(LiteEthMACRXLastBE(8))
+        self.submodules += end
+        self.rx_datapath.pipeline.insert(2, end)
         self.tx_datapath.pipeline.insert(4, send)
         self.rx_datapath.pipeline.insert(-3, receive)
         self.stamp = Signal(64)
