@@ -235,7 +235,7 @@ async def nobody_has_to_be_ready(dut: Any) -> None:
     await bench.reset(settings)
     golden = Golden(settings)
     traffic = Traffic(SEED + 1, golden)
-    for hdr, word, gaps in ((200, 0, 0.0), (0, 200, 0.0), (128, 128, 0.5), (250, 250, 0.9)):
+    for hdr, word, gaps in ((200, 0, 0.0), (0, 200, 0.0), (128, 128, 0.5), (240, 240, 0.8)):
         dut.hdr_pressure.value, dut.word_pressure.value, bench.gaps = hdr, word, gaps
         await exchange(bench, golden, traffic, DATAGRAMS // 8)
     await compare_counters(bench, golden)
