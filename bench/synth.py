@@ -143,7 +143,7 @@ def board(report: Report, who: str, router: str, revision: str, seeds: int) -> N
         f"synth_ecp5 -top {NAME} -json {BUILD / NAME}.json",
         "board",
     )
-    cells = Counter(modules[next(iter(modules))]["num_cells_by_type"])
+    cells = Counter(modules[NAME]["num_cells_by_type"])
     report.add("board: flip-flops", "", who, [cells["TRELLIS_FF"]])
     report.add("board: LUT4", "", who, [cells["LUT4"] + 2 * cells["CCU2C"]])
     tried: list[tuple[float, int, dict[str, Any]]] = []
