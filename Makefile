@@ -8,7 +8,7 @@ PYTHON_BIN := .venv/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
-FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py)))
+FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie chrony-lines fleet residence
 FUZZ_SECONDS ?= 60
@@ -107,7 +107,8 @@ test-arm64: setup-check ## the suites of protocol and client on an emulated Debi
 test-adversary: setup-test ## a hostile broker: SCENARIOS (100000) random ones in virtual time, FIRST=0
 	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
 
-test-rtl: setup-rtl ## the hardware broker in simulation: lint, vectors, random traffic, coverage
+test-rtl: setup-rtl ## the hardware broker: lint, proofs, and in simulation vectors, random traffic
+	$(PYTHON_BIN) -m broker.rtl.formal.prove
 	.venv-rtl/bin/python broker/rtl/tests/run.py
 
 test-rtl-long: setup-rtl ## the same with more traffic, many seeds and other sizes
@@ -125,6 +126,15 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
+
+# ---- the hardware broker --------------------------------------------------------------------------
+.PHONY: synth formal-rtl test-board
+synth: setup-rtl ## the hardware broker on the published part, and a bitstream for a Colorlight 5A-75B
+	$(PYTHON_BIN) -m bench.synth $(ARGS)
+test-board: setup-rtl ## the Colorlight 5A-75B in simulation, with an echo in place of the broker
+	.venv-rtl/bin/python broker/rtl/boards/colorlight_5a_75b/tests/run.py
+formal-rtl: setup-rtl ## proofs about the hardware broker: PROOFS="control fifo" for some of them
+	$(PYTHON_BIN) -m broker.rtl.formal.prove $(PROOFS)
 
 # ---- the fleet ----------------------------------------------------------------------------------
 RELEASE ?= bookworm

@@ -1,4 +1,4 @@
-"""Writes the tables of bench/results/*.md and of both READMEs from the results files (JSON).
+"""Writes the tables of bench/results/*.md and of three READMEs from the results files (JSON).
 
 python -m bench.readme            write
 python -m bench.readme --check    say which page is out of date (exit code 1 if there is one)
@@ -17,6 +17,7 @@ from bench.harness import RESULTS
 
 README = Path(__file__).resolve().parent / "README.md"
 FRONT = README.parent.parent / "README.md"
+HARDWARE = FRONT.parent / "broker" / "rtl" / "README.md"
 FEW = 20
 """Fewer values than these have no p5, p95 and p99."""
 _MARK = "<!-- results -->\n"
@@ -114,6 +115,25 @@ def _figures() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _resources(content: dict[str, Any] | None) -> str:
+    """Return what the hardware broker takes: a line for each of its modules, and the board."""
+    if not content:
+        return "Not measured yet.\n"
+    kinds = ("flip-flops", "LUTs", "RAMB36", "UltraRAM")
+    modules: dict[str, dict[str, float]] = {}
+    board = ["| on the board | |", "|---|--:|"]
+    for row in content["rows"]:
+        place, _, quantity = row["quantity"].partition(": ")
+        if place == "board":
+            board.append(_row(quantity, f"{row['median']:g} {row['unit']}".strip()))
+        else:
+            modules.setdefault(place.removeprefix("published size, "), {})[quantity] = row["median"]
+    lines = [_row("published size", *kinds), "|---|--:|--:|--:|--:|"]
+    for name, found in modules.items():
+        lines.append(_row(name, *(f"{found.get(kind, 0):g}" for kind in kinds)))
+    return "\n".join([*lines, "", *board]) + "\n"
+
+
 def _value(row: dict[str, Any], column: str) -> str:
     return f"{row[column]:g} {row['unit']}"
 
@@ -136,6 +156,10 @@ def pages() -> dict[Path, str]:
         title = by_hand.splitlines()[0].removeprefix("# ")
         lines.append(_row(f"[{title}](results/{name}.md)", *_summary(content)))
     made[README] = _filled(README, "\n".join(lines) + "\n")
+    synth = RESULTS / "synth.json"
+    made[HARDWARE] = _filled(
+        HARDWARE, _resources(json.loads(synth.read_text()) if synth.exists() else None)
+    )
     made[FRONT] = _filled(FRONT, _figures())
     return made
 

@@ -34,7 +34,8 @@ ROOMS = (
     "analysis",
     "lab",
 )
-FOLDERS = ("ansible", "bench", "bench/results", "demo", "tests")
+FOLDERS = ("ansible", "bench", "bench/results", "demo", "tests", "broker/rtl")
+FOLDERS += ("broker/rtl/boards/colorlight_5a_75b",)
 DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),
