@@ -1,0 +1,181 @@
+#include "design.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "Vmqtick_model.h"
+#include "verilated.h"
+
+namespace model {
+namespace {
+
+constexpr int kAnswerCycles = 1000;  // a register that has not answered by then never will
+constexpr uint64_t kClearCycles = 1'000'000;
+
+}  // namespace
+
+void Link::begin(uint64_t cycle, size_t octets) {
+  if (each_ == 0) return;
+  // A datagram that waited leaves as soon as the wire is free, within the cycle.
+  const uint64_t from = waited_ ? until_ : std::max(until_, cycle * each_);
+  until_ = from + 10 * (kOverhead + std::max(octets, kLeastPayload));
+  waited_ = false;
+}
+
+Design::Design(const Secret &secret, unsigned link_gbps, bool host_stamps)
+    : context_(std::make_unique<VerilatedContext>()),
+      top_(std::make_unique<Vmqtick_model>(context_.get())),
+      link_(link_gbps),
+      host_stamps_(host_stamps) {
+  for (size_t word = 0; word < secret.size(); ++word) top_->seed[word] = secret[word];
+  top_->host_stamps = host_stamps;
+  top_->rst = 1;
+  for (int i = 0; i < 16; ++i) step();
+  top_->rst = 0;
+  top_->seed_valid = 1;
+  // Tables are cleared word by word; cycle 0 is when it takes datagrams.
+  for (uint64_t i = 0; !top_->rx_hdr_ready; ++i) {
+    if (i == kClearCycles) throw std::runtime_error("The design takes nothing after its reset.");
+    step();
+  }
+  cycle_ = 0;
+}
+
+Design::~Design() { top_->final(); }
+
+bool Design::drive() {
+  const bool here = !waiting_.empty() && waiting_.front().cycle <= cycle_ && !top_->rst;
+  top_->rx_hdr_valid = here && !header_in_;
+  top_->rx_tvalid = here;
+  top_->rx_tuser = 0;
+  if (here) {
+    const Received &in = waiting_.front();
+    top_->rx_src_ip = in.from.ip;
+    top_->rx_src_port = in.from.port;
+    top_->rx_length = in.octets.size();
+    top_->rx_stamp = in.stamp;
+    const size_t count = std::min<size_t>(8, in.octets.size() - at_);
+    uint64_t word = 0;
+    for (size_t i = 0; i < count; ++i) word |= uint64_t{in.octets[at_ + i]} << (8 * i);
+    top_->rx_tdata = word;
+    top_->rx_tkeep = (1u << count) - 1;
+    top_->rx_tlast = at_ + count == in.octets.size();
+  }
+  const bool ready = began_ || link_.free(cycle_);
+  top_->tx_hdr_ready = !header_out_ && ready;
+  top_->tx_tready = ready;
+  top_->now = host_stamps_ ? now_ : stamp_of_cycle(cycle_);
+  return here;
+}
+
+bool Design::sample() {
+  bool moved = false;
+  if (top_->rx_hdr_valid && top_->rx_hdr_ready) header_in_ = moved = true;
+  if (top_->rx_tvalid && top_->rx_tready) {
+    moved = true;
+    at_ += 8;
+    if (top_->rx_tlast) {
+      waiting_.pop_front();
+      at_ = 0;
+      header_in_ = false;
+    }
+  }
+  if (top_->tx_hdr_valid && !top_->tx_hdr_ready && !header_out_) link_.waited();
+  if (top_->tx_hdr_valid && top_->tx_hdr_ready) {
+    header_out_ = moved = true;
+    out_.to = {top_->tx_dst_ip, static_cast<uint16_t>(top_->tx_dst_port)};
+    out_.fill = top_->tx_fill;
+    out_.arrival = top_->tx_arrival;
+    length_ = top_->tx_length;
+  }
+  if (top_->tx_tvalid && top_->tx_tready) {
+    moved = true;
+    if (!began_) {
+      began_ = true;
+      out_.cycle = cycle_;
+      link_.begin(cycle_, length_);
+    }
+    for (int i = 0; i < 8; ++i) {
+      if (top_->tx_tkeep >> i & 1) out_.octets.push_back(top_->tx_tdata >> (8 * i));
+    }
+    if (top_->tx_tlast) {
+      if (!header_out_ || out_.octets.size() != length_) {
+        throw std::runtime_error("The design sent " + std::to_string(out_.octets.size()) +
+                                 " octets under a header of " + std::to_string(length_) + ".");
+      }
+      done_.push_back(std::move(out_));
+      out_ = {};
+      header_out_ = began_ = false;
+    }
+  }
+  return moved;
+}
+
+bool Design::step() {
+  drive();
+  top_->clk = 0;
+  top_->eval();
+  const bool moved = !top_->rst && sample();
+  top_->clk = 1;
+  top_->eval();
+  ++cycle_;
+  return moved;
+}
+
+std::deque<Sent> Design::take() {
+  std::deque<Sent> all;
+  all.swap(done_);
+  return all;
+}
+
+uint32_t Design::read(uint16_t address) {
+  top_->s_axil_araddr = address;
+  top_->s_axil_arvalid = 1;
+  top_->s_axil_rready = 1;
+  bool asked = false;
+  for (int i = 0; i < kAnswerCycles; ++i) {
+    drive();
+    top_->clk = 0;
+    top_->eval();
+    const bool taken = !asked && top_->s_axil_arready;
+    const bool answered = top_->s_axil_rvalid;
+    const uint32_t value = top_->s_axil_rdata;
+    step();
+    if (taken) {
+      asked = true;
+      top_->s_axil_arvalid = 0;
+    }
+    if (answered) {
+      top_->s_axil_rready = 0;
+      return value;
+    }
+  }
+  throw std::runtime_error("A register did not answer.");
+}
+
+void Design::write(uint16_t address, uint32_t value) {
+  top_->s_axil_awaddr = address;
+  top_->s_axil_awvalid = 1;
+  top_->s_axil_wdata = value;
+  top_->s_axil_wstrb = 15;
+  top_->s_axil_wvalid = 1;
+  top_->s_axil_bready = 1;
+  for (int i = 0; i < kAnswerCycles; ++i) {
+    drive();
+    top_->clk = 0;
+    top_->eval();
+    const bool address_taken = top_->s_axil_awvalid && top_->s_axil_awready;
+    const bool value_taken = top_->s_axil_wvalid && top_->s_axil_wready;
+    const bool answered = top_->s_axil_bvalid;
+    step();
+    if (address_taken) top_->s_axil_awvalid = 0;
+    if (value_taken) top_->s_axil_wvalid = 0;
+    if (answered) {
+      top_->s_axil_bready = 0;
+      return;
+    }
+  }
+  throw std::runtime_error("A register did not answer.");
+}
+
+}  // namespace model
