@@ -13,10 +13,10 @@ from mqtick.lab.hardware.datagrams import (
     CYCLE_FS,
     Datagram,
     DatagramError,
+    as_line,
     publish,
     read_lines,
     subscribe,
-    write_lines,
 )
 from mqtick.lab.hardware.program import ModelError, find_model
 from mqtick.lab.hardware.run import HardwareRun, run_hardware
@@ -37,7 +37,7 @@ def test_packets_are_those_of_mqtt() -> None:
 
 def test_what_is_written_is_read_again() -> None:
     some = [Datagram(0, "10.0.0.1:5", b"\x30"), Datagram(7, "10.0.0.2:6", bytes(100))]
-    assert list(read_lines(write_lines(some).splitlines())) == some
+    assert list(read_lines(map(as_line, some))) == some
 
 
 @pytest.mark.parametrize(

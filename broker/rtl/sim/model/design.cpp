@@ -22,13 +22,13 @@ void Link::begin(uint64_t cycle, size_t octets) {
   waited_ = false;
 }
 
-Design::Design(const Secret &secret, unsigned link_gbps, bool host_stamps)
+Design::Design(const Secret &secret, unsigned link_gbps, bool host_stamps, uint64_t now)
     : context_(std::make_unique<VerilatedContext>()),
       top_(std::make_unique<Vmqtick_model>(context_.get())),
       link_(link_gbps),
-      host_stamps_(host_stamps) {
+      host_stamps_(host_stamps),
+      now_(now) {
   for (size_t word = 0; word < secret.size(); ++word) top_->seed[word] = secret[word];
-  top_->host_stamps = host_stamps;
   top_->rst = 1;
   for (int i = 0; i < 16; ++i) step();
   top_->rst = 0;

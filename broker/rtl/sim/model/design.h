@@ -65,8 +65,8 @@ class Link {
 class Design {
  public:
   // `host_stamps`: residence is left to the host, whose stamps are the only true ones when the
-  // design runs slower than the hardware.
-  Design(const Secret &secret, unsigned link_gbps, bool host_stamps);
+  // design runs slower than the hardware; then its counter is what `set_now` said, at first `now`.
+  Design(const Secret &secret, unsigned link_gbps, bool host_stamps, uint64_t now = 0);
   ~Design();
 
   void offer(Received datagram) { waiting_.push_back(std::move(datagram)); }
@@ -90,7 +90,7 @@ class Design {
   Link link_;
   bool host_stamps_;
   uint64_t cycle_ = 0;
-  uint64_t now_ = 0;
+  uint64_t now_;
   std::deque<Received> waiting_;
   bool header_in_ = false;
   size_t at_ = 0;  // the next octet of the datagram that is going in

@@ -208,14 +208,14 @@ void Door::state_residence(Sent &copy) {
     if (last->copy && after == number && last->left_ns && off == int32_t(off)) correction = off;
   }
   const uint64_t leaves_ns = now_ns();
+  // The arrival is less what brokers before this one stated, so this is the sum.
   const uint64_t residence = stamp_of_ns(leaves_ns) - copy.arrival;
-  uint64_t total = 0;
-  if (residence >> 63 || __builtin_add_overflow(big_endian(trailer, 8), residence, &total)) {
-    put_big_endian(trailer, 8, 0);  // the clock was set back meanwhile, or the field is full
+  if (residence >> 63) {  // the clock was set back meanwhile
+    put_big_endian(trailer, 8, 0);
     trailer[15] = 0;
     return;
   }
-  put_big_endian(trailer, 8, total);
+  put_big_endian(trailer, 8, residence);
   put_big_endian(trailer + 8, 4, uint32_t(correction));
   trailer[15] = std::min(trailer[15], kProgram);
   if (last) {

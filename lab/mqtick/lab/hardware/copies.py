@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,9 +15,9 @@ from mqtick.protocol import precise
 from mqtick.protocol.precise import Leap
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["PAYLOAD_OCTETS", "Copies", "measure"]
+__all__ = ["PUBLISHER", "TRAILER_OCTETS", "Copies", "measure", "subscriber", "subscriptions"]
 
-_PUBLISHER: Final = "10.0.0.1:50000"
+PUBLISHER: Final = "10.0.0.1:50000"
 _BETWEEN_SUBSCRIBERS: Final = 400
 _AFTER_SUBSCRIBING: Final = 20_000
 _BETWEEN_SHOTS: Final = 5_000
@@ -25,9 +25,9 @@ _BETWEEN_SHOTS: Final = 5_000
 _PHASE: Final = 1_000
 """Cycles by which messages are early or late, so that no two meet the same phase of anything."""
 _SUBSCRIPTION: Final = 1
-PAYLOAD_OCTETS: Final = 32
-"""A time message of the precise format, version 1."""
 _TAG_OCTETS: Final = 8
+TRAILER_OCTETS: Final = 16
+"""Of version 2: broker/spec/residence.md."""
 _OCTETS_A_CYCLE: Final = {1: 0.8, 10: 8.0}
 
 
@@ -49,11 +49,25 @@ class Copies:
         return self.copies[-1].cycle - self.copies[0].cycle
 
 
-def _subscriber(number: int) -> str:
+def subscriptions(filters: Mapping[str, str]) -> tuple[list[Datagram], int]:
+    """Return what lets each peer subscribe to its filter, and when all have, in cycles."""
+    come: list[Datagram] = []
+    at = 0
+    # The first one brings the challenge; the address is proven when the second one comes.
+    for _ in range(2):
+        for peer, wanted in filters.items():
+            come.append(Datagram(at, peer, subscribe(_SUBSCRIPTION, wanted)))
+            at += _BETWEEN_SUBSCRIBERS
+        at += _AFTER_SUBSCRIBING
+    return come, at
+
+
+def subscriber(number: int) -> str:
+    """Return the address of a subscriber; numbers count from 1."""
     return f"10.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}:50001"
 
 
-def _message(topic: str, sequence: int) -> bytes:
+def _message(topic: str, sequence: int, version: int) -> bytes:
     time = precise.Time(
         server=0,
         sequence=sequence,
@@ -65,48 +79,56 @@ def _message(topic: str, sequence: int) -> bytes:
         correction_source=0,
         generation=0,
     )
-    return publish(topic, time.body() + bytes(_TAG_OCTETS))  # a broker has no keys
+    payload = bytearray(time.body() + bytes(_TAG_OCTETS))  # a broker has no keys
+    if version == 2:
+        payload[0] = 2 << 4 | payload[0] & 15
+        payload += bytes(TRAILER_OCTETS)
+    return publish(topic, bytes(payload))
 
 
 def measure(
-    model: Path, subscribers: int, shots: int, *, link_gbps: int, prefix: str, seed: int
+    model: Path,
+    subscribers: int,
+    shots: int,
+    *,
+    link_gbps: int,
+    prefix: str,
+    seed: int,
+    version: int = 1,
 ) -> list[Copies]:
-    """Let that many subscribe, publish, and return what each message became.
+    """Let that many subscribe, publish time messages, and return what each of them became.
 
+    In messages of version 2 the broker fills the trailer.
     ModelError where somebody did not get exactly one copy of each message.
     """
     topic = TopicTree(prefix).time(0)
-    peers = [_subscriber(number + 1) for number in range(subscribers)]
-    come: list[Datagram] = []
-    at = 0
-    # The first one brings the challenge; the address is proven when the second one comes.
-    for _ in range(2):
-        for peer in peers:
-            come.append(Datagram(at, peer, subscribe(_SUBSCRIPTION, topic)))
-            at += _BETWEEN_SUBSCRIBERS
-        at += _AFTER_SUBSCRIBING
+    peers = [subscriber(number + 1) for number in range(subscribers)]
+    come, at = subscriptions(dict.fromkeys(peers, topic))
     draw = random.Random(f"{seed} {subscribers}")
     messages = []
     for shot in range(shots):
-        octets = _message(topic, shot + 1)
+        octets = _message(topic, shot + 1, version)
         on_wire = frame_octets(len(octets)) / _OCTETS_A_CYCLE[link_gbps]
-        messages.append(Datagram(at + draw.randrange(_PHASE), _PUBLISHER, octets))
+        messages.append(Datagram(at + draw.randrange(_PHASE), PUBLISHER, octets))
         at += round(subscribers * on_wire) + _BETWEEN_SHOTS + _PHASE
     sent = run_batch(model, [*come, *messages], link_gbps=link_gbps)
-    return _sorted(messages, peers, sent)
+    return _sorted(messages, peers, sent, TRAILER_OCTETS if version == 2 else 0)
 
 
 def _sorted(
-    messages: Sequence[Datagram], peers: Sequence[str], sent: Sequence[Datagram]
+    messages: Sequence[Datagram], peers: Sequence[str], sent: Sequence[Datagram], trailer: int
 ) -> list[Copies]:
     """Find each subscriber's copy of each message by its octets; they differ in their sequence."""
-    by_octets: dict[bytes, list[Datagram]] = {each.octets: [] for each in messages}
+
+    def known_by(one: Datagram) -> bytes:
+        return one.octets[: len(one.octets) - trailer]
+
+    by_octets: dict[bytes, list[Datagram]] = {known_by(each): [] for each in messages}
     for one in sent:
-        if one.octets in by_octets:
-            by_octets[one.octets].append(one)
+        by_octets.get(known_by(one), []).append(one)
     found = []
     for message in messages:
-        copies = by_octets[message.octets]
+        copies = by_octets[known_by(message)]
         who = [copy.peer for copy in copies]
         if sorted(who) != sorted(peers):
             raise ModelError(

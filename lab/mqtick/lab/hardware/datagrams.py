@@ -16,11 +16,11 @@ __all__ = [
     "OVERHEAD_OCTETS",
     "Datagram",
     "DatagramError",
+    "as_line",
     "frame_octets",
     "publish",
     "read_lines",
     "subscribe",
-    "write_lines",
 ]
 
 CYCLE_FS: Final = 6_400_000
@@ -53,9 +53,9 @@ def frame_octets(payload: int) -> int:
     return OVERHEAD_OCTETS + max(payload, _LEAST_PAYLOAD)
 
 
-def write_lines(datagrams: Iterable[Datagram]) -> str:
-    """Return datagrams as text."""
-    return "".join(f"{each.cycle} {each.peer} {each.octets.hex()}\n" for each in datagrams)
+def as_line(datagram: Datagram) -> str:
+    """Return a datagram as its line of the file."""
+    return f"{datagram.cycle} {datagram.peer} {datagram.octets.hex()}\n"
 
 
 def read_lines(lines: Iterable[str], name: str = "datagrams") -> Iterator[Datagram]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from mqtick.lab.hardware.datagrams import Datagram, read_lines, write_lines
+from mqtick.lab.hardware.datagrams import Datagram, as_line, read_lines
 
-__all__ = ["PROGRAM", "ModelError", "find_model", "run_batch"]
+__all__ = ["PROGRAM", "ModelError", "count_batch", "find_model", "run_batch"]
 
 PROGRAM: Final = "mqtick-broker-model"
 _BUILT: Final = Path("build/rtl/model") / PROGRAM
@@ -42,9 +43,27 @@ def run_batch(
     With `prove` every receiver of a challenge answers it. A `link_gbps` of 0 takes a word in every
     cycle. DatagramError where the program writes what cannot be read.
     """
+    with _ran(model, datagrams, link_gbps, prove) as lines:
+        return list(read_lines(lines, "what the model sent"))
+
+
+def count_batch(
+    model: Path, datagrams: Iterable[Datagram], *, link_gbps: int, prove: bool = True
+) -> dict[str, int]:
+    """Return only the counts at the end of such a batch: cycles, received, lost, sent."""
+    with _ran(model, datagrams, link_gbps, prove) as lines:
+        words = (line.split() for line in lines if line.startswith("# "))
+        return {name: int(value) for _, name, value in words}
+
+
+@contextlib.contextmanager
+def _ran(
+    model: Path, datagrams: Iterable[Datagram], link_gbps: int, prove: bool
+) -> Iterator[Iterable[str]]:
     with tempfile.TemporaryDirectory(prefix="mqtick-model-") as folder:
         come, gone = Path(folder) / "in", Path(folder) / "out"
-        come.write_text(write_lines(datagrams))
+        with come.open("w") as file:
+            file.writelines(map(as_line, datagrams))
         call = [str(model), "batch", str(come), str(gone), "--link-gbps", str(link_gbps)]
         try:
             done = subprocess.run(
@@ -60,4 +79,4 @@ def run_batch(
             said = done.stderr.strip().removeprefix("error: ").partition("\n")[0]
             raise ModelError(f"{model} failed: {said or f'exit code {done.returncode}'}")
         with gone.open() as lines:
-            return list(read_lines(lines, "what the model sent"))
+            yield lines
