@@ -24,12 +24,14 @@ help: ## list the targets
 	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
 
 # ---- see it work --------------------------------------------------------------------------------
-.PHONY: demo demo-sync demo-bench
+.PHONY: demo demo-sync demo-bench demo-hardware
 demo: demo-sync demo-bench ## watch clients find the time, then measure them on a simulated bench
 demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
 demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: up to 600, HOLD=1: for your own runs
 	@$(PYTHON_BIN) -m demo.simulated_bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
+demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time through its RTL, then 2 to 600 subscribers
+	@$(PYTHON_BIN) -m demo.hardware
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
@@ -109,11 +111,17 @@ fuzz: setup-test ## throw random octets at everything that reads foreign input, 
 
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
-bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined: it moves the clock
+bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and bench-hardware
 bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
+bench-hardware: model-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
+
+# ---- the hardware broker ------------------------------------------------------------------------
+.PHONY: model-rtl
+model-rtl: setup-rtl ## the broker's RTL as a program: build/rtl/model/mqtick-broker-model
+	@$(MAKE) --no-print-directory -f broker/rtl/sim/model/Makefile
 
 # ---- the fleet ----------------------------------------------------------------------------------
 RELEASE ?= bookworm
