@@ -10,6 +10,7 @@ namespace model {
 namespace {
 
 constexpr int kAnswerCycles = 1000;  // a register that has not answered by then never will
+constexpr size_t kHeaders = 2;  // that the outer core keeps
 constexpr uint64_t kClearCycles = 1'000'000;
 
 }  // namespace
@@ -43,7 +44,7 @@ Design::Design(const Secret &secret, unsigned link_gbps, bool host_stamps, uint6
 
 Design::~Design() { top_->final(); }
 
-bool Design::drive() {
+void Design::drive() {
   const bool here = !waiting_.empty() && waiting_.front().cycle <= cycle_ && !top_->rst;
   top_->rx_hdr_valid = here && !header_in_;
   top_->rx_tvalid = here;
@@ -61,11 +62,9 @@ bool Design::drive() {
     top_->rx_tkeep = (1u << count) - 1;
     top_->rx_tlast = at_ + count == in.octets.size();
   }
-  const bool ready = began_ || link_.free(cycle_);
-  top_->tx_hdr_ready = !header_out_ && ready;
-  top_->tx_tready = ready;
-  top_->now = host_stamps_ ? now_ : stamp_of_cycle(cycle_);
-  return here;
+  top_->tx_hdr_ready = headers_.size() < kHeaders;
+  top_->tx_tready = began_ || link_.free(cycle_);
+  top_->now = now();
 }
 
 bool Design::sample() {
@@ -80,32 +79,35 @@ bool Design::sample() {
       header_in_ = false;
     }
   }
-  if (top_->tx_hdr_valid && !top_->tx_hdr_ready && !header_out_) link_.waited();
   if (top_->tx_hdr_valid && top_->tx_hdr_ready) {
-    header_out_ = moved = true;
-    out_.to = {top_->tx_dst_ip, static_cast<uint16_t>(top_->tx_dst_port)};
-    out_.fill = top_->tx_fill;
-    out_.arrival = top_->tx_arrival;
-    length_ = top_->tx_length;
+    moved = true;
+    Sent next;
+    next.to = {top_->tx_dst_ip, static_cast<uint16_t>(top_->tx_dst_port)};
+    next.fill = top_->tx_fill;
+    headers_.emplace_back(std::move(next), top_->tx_length);
   }
+  if (top_->tx_tvalid && !top_->tx_tready) link_.waited();
   if (top_->tx_tvalid && top_->tx_tready) {
     moved = true;
+    if (headers_.empty()) throw std::runtime_error("The design sent a word before its header.");
+    auto &[sent, length] = headers_.front();
     if (!began_) {
       began_ = true;
-      out_.cycle = cycle_;
-      link_.begin(cycle_, length_);
+      sent.cycle = cycle_;
+      sent.stamp = now();
+      link_.begin(cycle_, length);
     }
     for (int i = 0; i < 8; ++i) {
-      if (top_->tx_tkeep >> i & 1) out_.octets.push_back(top_->tx_tdata >> (8 * i));
+      if (top_->tx_tkeep >> i & 1) sent.octets.push_back(top_->tx_tdata >> (8 * i));
     }
     if (top_->tx_tlast) {
-      if (!header_out_ || out_.octets.size() != length_) {
-        throw std::runtime_error("The design sent " + std::to_string(out_.octets.size()) +
-                                 " octets under a header of " + std::to_string(length_) + ".");
+      if (sent.octets.size() != length) {
+        throw std::runtime_error("The design sent " + std::to_string(sent.octets.size()) +
+                                 " octets under a header of " + std::to_string(length) + ".");
       }
-      done_.push_back(std::move(out_));
-      out_ = {};
-      header_out_ = began_ = false;
+      done_.push_back(std::move(sent));
+      headers_.pop_front();
+      began_ = false;
     }
   }
   return moved;

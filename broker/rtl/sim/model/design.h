@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 class Vmqtick_model;
@@ -39,8 +40,8 @@ struct Sent {
   uint64_t cycle = 0;  // when its first word was taken
   Address to;
   Octets octets;
-  bool fill = false;     // its trailer is filled at departure
-  uint64_t arrival = 0;  // of the message that it is a copy of, 2^-16 ns
+  bool fill = false;   // the design filled its trailer
+  uint64_t stamp = 0;  // of its first word, which the residence counts to
 };
 
 // Units of 2^-16 ns, as the stamps of the boundary have them.
@@ -64,8 +65,8 @@ class Link {
 
 class Design {
  public:
-  // `host_stamps`: residence is left to the host, whose stamps are the only true ones when the
-  // design runs slower than the hardware; then its counter is what `set_now` said, at first `now`.
+  // `host_stamps`: its counter is what `set_now` said, at first `now`, and not its cycles: behind
+  // real sockets the host's stamps are the only true ones.
   Design(const Secret &secret, unsigned link_gbps, bool host_stamps, uint64_t now = 0);
   ~Design();
 
@@ -82,7 +83,8 @@ class Design {
   void write(uint16_t address, uint32_t value);
 
  private:
-  bool drive();
+  void drive();
+  uint64_t now() const { return host_stamps_ ? now_ : stamp_of_cycle(cycle_); }
   bool sample();
 
   std::unique_ptr<VerilatedContext> context_;
@@ -94,9 +96,9 @@ class Design {
   std::deque<Received> waiting_;
   bool header_in_ = false;
   size_t at_ = 0;  // the next octet of the datagram that is going in
-  Sent out_;
-  size_t length_ = 0;
-  bool header_out_ = false, began_ = false;
+  // Headers that came before their first word: the one after a datagram comes while it leaves.
+  std::deque<std::pair<Sent, size_t>> headers_;
+  bool began_ = false;
   std::deque<Sent> done_;
 };
 

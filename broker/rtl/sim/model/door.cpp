@@ -208,8 +208,8 @@ void Door::state_residence(Sent &copy) {
     if (last->copy && after == number && last->left_ns && off == int32_t(off)) correction = off;
   }
   const uint64_t leaves_ns = now_ns();
-  // The arrival is less what brokers before this one stated, so this is the sum.
-  const uint64_t residence = stamp_of_ns(leaves_ns) - copy.arrival;
+  // The design stated it up to when the copy left the design; add what passed since.
+  const uint64_t residence = big_endian(trailer, 8) + stamp_of_ns(leaves_ns) - copy.stamp;
   if (residence >> 63) {  // the clock was set back meanwhile
     put_big_endian(trailer, 8, 0);
     trailer[15] = 0;

@@ -34,7 +34,9 @@ uint64_t processor_ns() {
 class Live {
  public:
   explicit Live(const LiveSettings &settings)
-      : settings_(settings), door_(settings.listen), design_(settings.secret, 0, true, stamp_of_ns(now_ns())) {}
+      : settings_(settings),
+        door_(settings.listen),
+        design_(settings.secret, 0, true, stamp_of_ns(now_ns())) {}
 
   void run() {
     std::printf("The broker's RTL (simulated) listens on %s, UDP.\n",
