@@ -8,7 +8,7 @@ PYTHON_BIN := .venv/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
-FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py)))
+FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie chrony-lines fleet
 FUZZ_SECONDS ?= 60
@@ -155,4 +155,4 @@ uninstall: ## remove both from this machine
 .PHONY: clean
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find $(ROOMS) ansible bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(ROOMS) ansible bench broker tests -name __pycache__ -type d -prune -exec rm -rf {} +

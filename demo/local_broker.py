@@ -140,6 +140,32 @@ class Nats(Mosquitto):
         return program("nats-server")
 
 
+class UdpReference(Mosquitto):
+    """What a broker of ours does over UDP: its reference, as a program."""
+
+    name = "reference"
+    mqtt_version = "3.1.1"
+
+    def _configuration(self, anonymous: bool) -> str:
+        return ""
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"mqtt+udp://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start and wait until it listens."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "broker.rtl.sim.udp_door", "--port", str(self.port)],
+            cwd=Path(__file__).resolve().parent.parent,
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
+            raise RuntimeError(f"{self.process.args!r} does not listen on port {self.port}")
+
+
 @contextlib.contextmanager
 def running(broker: Mosquitto) -> Iterator[Mosquitto]:
     """Run a broker for the length of a with block."""

@@ -372,9 +372,15 @@ def test_the_soft_limit_is_raised_to_what_is_needed() -> None:
 
 
 @pytest.mark.parametrize("url", ["ws://localhost/mqtt", "wss://localhost", "unix:///run/b.sock"])
-def test_only_tcp_and_tls_are_spoken(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_tcp_tls_and_udp_are_spoken(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crowd", "--broker", url]) == 2
-    assert "plain MQTT over TCP or TLS, not" in capsys.readouterr().err
+    assert "plain MQTT over TCP, TLS or UDP, not" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["crowd --broker", "doctor"])
+def test_the_published_board_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "mqtt+udp://localhost?dialect=published"]) == 2
+    assert "does not work with the published dialect" in capsys.readouterr().err
 
 
 def test_files_for_tls_that_are_none_are_named(capsys: pytest.CaptureFixture[str]) -> None:

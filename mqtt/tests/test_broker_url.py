@@ -22,6 +22,8 @@ GOOD = {
     "ws://broker.lan": ("ws", "broker.lan", 80),
     "wss://broker.lan:9443/": ("wss", "broker.lan", 9443),
     "MQTT://Broker.LAN": ("mqtt", "broker.lan", 1883),
+    "mqtt+udp://broker.lan": ("mqtt+udp", "broker.lan", 1883),
+    "mqtt+udp://192.0.2.7:2000": ("mqtt+udp", "192.0.2.7", 2000),
 }
 
 
@@ -64,6 +66,17 @@ BAD = {
     "mqtt://broker lan": "holds a space or a control character",
     "mqtt://broker.lan\n": "holds a space or a control character",
     "mqtt://a%00b@broker.lan": "has a user name with a control character",
+    "mqtt+udp://pi@broker.lan": "has a user name, but MQTT over UDP has no accounts",
+    "mqtt+udp://[2001:db8::7]": "is an IPv6 address, but MQTT over UDP is IPv4 only",
+    "mqtt+udp://broker.lan/time": "has a path, which only ws:// and wss:// have",
+    "mqtt+udp://broker.lan?x=1": "MQTT over UDP knows ?dialect=published and",
+    "mqtt+udp://broker.lan?dialect=": "MQTT over UDP knows ?dialect=published and",
+    "mqtt+udp://broker.lan?dialect=old": "MQTT over UDP knows ?dialect=published and",
+    "mqtt+udp://broker.lan?port=7": "MQTT over UDP knows ?dialect=published and",
+    "mqtt+udp://broker.lan?dialect=published&port=0": "has the port '0' of our own",
+    "mqtt+udp://broker.lan?dialect=published&port=65536": "has the port '65536' of our own",
+    "mqtt+udp://broker.lan?dialect=published&x=1": "a part after '?' that means nothing",
+    "mqtt://broker.lan?dialect=published": "after '?' or '#'",
     "unix://run/broker.sock": "names no socket file: write unix:///run/broker.sock",
     "unix://": "names no socket file",
     "unix:///run/": "names no socket file",
@@ -87,6 +100,7 @@ def test_a_bad_address_is_answered_with_a_sentence(url: str) -> None:
         "unix://user:hunter2@/run/broker.sock",
         "mqtt://:hunter2@broker.lan",
         "mqtt://user:hun@ter2@broker.lan",
+        "mqtt+udp://user:hunter2@broker.lan",
     ],
 )
 def test_a_password_in_the_address_is_refused_and_not_repeated(url: str) -> None:
@@ -95,12 +109,26 @@ def test_a_password_in_the_address_is_refused_and_not_repeated(url: str) -> None
     assert "hun" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["mqtt://user:hun/ter2@broker.lan", "user:hun/ter2@broker.lan?x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mqtt://user:hun/ter2@broker.lan",
+        "user:hun/ter2@broker.lan?x",
+        "mqtt+udp://user:hun/ter2@broker.lan",
+    ],
+)
 def test_a_password_that_was_not_recognised_is_not_repeated_either(url: str) -> None:
     with pytest.raises(BrokerError) as caught:
         parse_broker_url(url)
     assert "hun" not in str(caught.value)
     assert "ter2" not in str(caught.value)
+
+
+def test_a_dialect_has_a_port_of_our_own_and_stands_in_the_address_that_is_shown() -> None:
+    broker = parse_broker_url("mqtt+udp://broker.lan?dialect=published&port=4000")
+    assert (broker.dialect, broker.local_port, broker.port) == ("published", 4000, 1883)
+    assert parse_broker_url("mqtt+udp://broker.lan?dialect=published").local_port == 18830
+    assert broker.address == "mqtt+udp://broker.lan:1883?dialect=published"
 
 
 def test_an_empty_password_is_refused_too() -> None:
@@ -200,7 +228,9 @@ def test_a_file_for_tls_that_is_missing_is_named(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["ca_file", "certificate_file"])
-@pytest.mark.parametrize("url", ["mqtt://broker.lan", "ws://broker.lan", "unix:///run/b.sock"])
+@pytest.mark.parametrize(
+    "url", ["mqtt://broker.lan", "ws://broker.lan", "mqtt+udp://b.lan", "unix:///run/b.sock"]
+)
 def test_files_for_tls_are_refused_where_there_would_be_none(
     password: Path, key: str, url: str
 ) -> None:
@@ -216,3 +246,14 @@ def test_a_password_without_a_user_name_is_refused(password: Path) -> None:
 def test_a_private_key_without_its_certificate_is_refused(password: Path) -> None:
     with pytest.raises(BrokerError, match="without certificate_file"):
         broker_from(Keys(certificate_key_file=str(password)))
+
+
+def test_over_udp_mqtt_311_is_spoken_whatever_the_version_says() -> None:
+    broker = broker_from(Keys(broker="mqtt+udp://broker.lan", mqtt_version="5"))
+    assert broker.version == "3.1.1"
+
+
+def test_an_account_is_refused_where_there_are_none(password: Path) -> None:
+    for account in ({"username": "pi"}, {"password_file": str(password)}):
+        with pytest.raises(BrokerError, match="by UDP, where there are no accounts"):
+            broker_from(replace(Keys(broker="mqtt+udp://broker.lan"), **account))

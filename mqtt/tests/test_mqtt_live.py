@@ -63,7 +63,8 @@ def test_a_flood_arrives_whole_and_in_order(house: House, transport: str) -> Non
 def test_small_messages_are_not_held_back_to_be_sent_together(house: House, transport: str) -> None:
     with house.node(transport) as node:
         node.up()
-        kernel = node.connection._client.frames.kernel  # type: ignore[union-attr]
+        kernel = node.connection._session.kernel
+        assert kernel is not None
         assert kernel.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
@@ -75,7 +76,7 @@ def test_large_messages_pass_in_pieces(house: House, transport: str) -> None:
     with house.node(transport) as node:
         node.up().subscribed(TOPIC)
         for _ in range(3):
-            node.until(lambda: not node.connection._client.frames.wants_write)  # type: ignore[union-attr]
+            node.until(lambda: not node.connection._session.frames.wants_write)  # type: ignore[attr-defined]
             node.connection.publish(TOPIC, payload)
         node.until(lambda: len(node.arrivals) == 3)
         assert all(one.payload == payload for one in node.arrivals)

@@ -88,7 +88,7 @@ def as_python_3_13_does(monkeypatch: pytest.MonkeyPatch) -> None:
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context
 
-    monkeypatch.setattr("mqtick.mqtt.session.client_context", strict)
+    monkeypatch.setattr("mqtick.mqtt.paho_client.client_context", strict)
 
 
 @pytest.mark.usefixtures("as_python_3_13_does")

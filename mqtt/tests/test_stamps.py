@@ -157,6 +157,41 @@ def test_octets_are_counted_on_a_stream_and_stamped_packets_among_datagrams() ->
     assert numbers == {socket.SOCK_STREAM: [6, 11], socket.SOCK_DGRAM: [0, 1]}
 
 
+class Kernel2023:
+    """A datagram socket of a kernel before 2024, which counts what it could not send."""
+
+    family, type = socket.AF_INET, socket.SOCK_DGRAM
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.is_full = False
+
+    def sendmsg(self, buffers: list[bytes], ancillary: list[tuple[int, int, bytes]]) -> int:
+        if self.is_full:
+            self._sock.sendmsg([b"counted all the same"], ancillary)
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return self._sock.sendmsg(buffers, ancillary)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sock, name)
+
+
+def test_a_datagram_that_could_not_be_sent_shifts_no_later_stamp() -> None:
+    with closing(pair_of("auto", kind=socket.SOCK_DGRAM)) as (one, _):
+        old = Kernel2023(one.sock)
+        kernel = KernelSocket(old)  # type: ignore[arg-type]
+        assert collect(kernel, stamped(kernel, b"before")) == 1
+        old.is_full = True
+        with pytest.raises(BlockingIOError):
+            stamped(kernel, b"too much")
+        old.is_full = False
+        kernel.transmit = None
+        later = [stamped(kernel, b"later") for _ in range(3)]
+        assert collect(kernel, *later) == 3
+        for message in later:
+            assert message.stamp.realtime_ns >= message.user_ns
+
+
 def test_each_datagram_is_read_by_itself_with_its_own_stamp() -> None:
     with closing(pair_of("auto", kind=socket.SOCK_DGRAM)) as (one, other):
         stamps = []

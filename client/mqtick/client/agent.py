@@ -15,7 +15,7 @@ from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.servers import Servers
 from mqtick.client.track import ClientContext, Track
-from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.broker import Broker, parse_broker_url
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
@@ -69,6 +69,7 @@ def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree
             "format is draft-2021, whose time is in user properties, but mqtt_version is "
             f"{settings.mqtt_version}, which has none; set mqtt_version to 5."
         )
+    _check_udp(settings)
     if settings.virtual_clock and settings.discipline != "none" and _steers_host(settings):
         raise ValueError(
             "virtual_clock and discipline are both set: chronyd would make the host's clock as "
@@ -86,6 +87,22 @@ def _may_follow_unsigned(settings: Settings, keyring: Keyring) -> bool:
 def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
     """Without keys nothing will ever vouch for the time, so dates are checked now."""
     return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
+
+
+def _check_udp(settings: Settings) -> None:
+    """Find what MQTT over UDP does not carry; ValueError."""
+    broker = parse_broker_url(settings.broker)
+    if broker.scheme == "mqtt+udp" and settings.format == "draft-2021":
+        raise ValueError(
+            "format is draft-2021, whose time is in user properties of MQTT 5, but MQTT over UDP "
+            "is MQTT 3.1.1: choose another format, or name a broker by mqtt://."
+        )
+    if broker.dialect and (settings.format != "precise" or settings.experiments):
+        raise ValueError(
+            f"format is {settings.format} and experiments is {str(settings.experiments).lower()}, "
+            "but the board of the published dialect carries 32 octets, which only precise has: set "
+            "format to precise and experiments to false."
+        )
 
 
 def _steers_host(settings: Settings) -> bool:

@@ -7,14 +7,16 @@ import re
 import stat
 from dataclasses import dataclass, replace
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-__all__ = ["Broker", "BrokerError", "broker_from", "parse_broker_url"]
+__all__ = ["Broker", "BrokerError", "broker_from", "parse_broker_url", "refuse_dialect"]
 
-_SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "unix": 0}
+_SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "mqtt+udp": 1883, "unix": 0}
 _WITH_TLS = ("mqtts", "wss")
+# Below the ports that Linux gives to programs which ask for none (32768 to 60999).
+_PUBLISHED_PORT = 18830
 # A password that the check missed (it contains a '/') must not be shown by another sentence.
-_PASSWORD = re.compile(r"^((?>(?:\w+://)?)[^:/@]*:).*@", re.DOTALL)
+_PASSWORD = re.compile(r"^((?>(?:[\w+]+://)?)[^:/@]*:).*@", re.DOTALL)
 
 
 class BrokerError(ValueError):
@@ -41,11 +43,26 @@ class Broker:
     connect_timeout_s: float = 5.0
     kernel_stamps: str = "auto"
     """`auto` or `user`."""
+    dialect: str = ""
+    """Of `mqtt+udp`: `published` for the board that its authors published, empty for ours."""
+    local_port: int = 0
+    """The first of our own ports that is tried with the published dialect."""
+
+    @property
+    def address(self) -> str:
+        """The address as people write it, for messages."""
+        if self.scheme == "unix":
+            return f"unix://{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        path = self.path if self.scheme in ("ws", "wss") else ""
+        dialect = f"?dialect={self.dialect}" if self.dialect else ""
+        return f"{self.scheme}://{host}:{self.port}{path}{dialect}"
 
 
 def parse_broker_url(url: str) -> Broker:
     """Read `mqtt://HOST[:PORT]`, `mqtts://`, `ws://HOST/PATH`, `wss://` or `unix:///PATH`.
 
+    Or `mqtt+udp://HOST[:PORT]`, to which `?dialect=published[&port=NNNN]` may be added.
     A password in the address is refused: it would be seen in process lists and logs.
     """
     known = ", ".join(f"{name}://" for name in _SCHEMES)
@@ -68,7 +85,7 @@ def parse_broker_url(url: str) -> Broker:
         raise BrokerError(f"broker {shown} has the scheme {parts.scheme!r}: use one of {known}")
     if port == 0:
         raise BrokerError(f"broker {shown} has the port 0, but a broker listens on 1 to 65535")
-    if parts.query or parts.fragment:
+    if parts.fragment or (parts.query and parts.scheme != "mqtt+udp"):
         raise BrokerError(f"broker {shown} has a part after '?' or '#', which has no meaning here")
     if parts.scheme == "unix":
         if parts.netloc or parts.path.endswith("/") or not parts.path:
@@ -78,6 +95,8 @@ def parse_broker_url(url: str) -> Broker:
         raise BrokerError(f"broker {shown} names no host: write {parts.scheme}://HOST")
     if parts.path not in ("", "/") and parts.scheme not in ("ws", "wss"):
         raise BrokerError(f"broker {shown} has a path, which only ws:// and wss:// have")
+    if parts.scheme == "mqtt+udp":
+        return _parse_udp(parts, shown, parts.hostname, port)
     username = unquote(parts.username) if parts.username else None
     if username is not None and not username.isprintable():
         raise BrokerError(f"broker {shown} has a user name with a control character")
@@ -88,6 +107,46 @@ def parse_broker_url(url: str) -> Broker:
         path=parts.path if parts.path not in ("", "/") else "/mqtt",
         username=username,
     )
+
+
+def _parse_udp(parts: SplitResult, shown: str, host: str, port: int | None) -> Broker:
+    """Read the rest of an `mqtt+udp://` address."""
+    if parts.username is not None:
+        raise BrokerError(f"broker {shown} has a user name, but MQTT over UDP has no accounts")
+    if ":" in host:
+        raise BrokerError(
+            f"broker {shown} is an IPv6 address, but MQTT over UDP is IPv4 only: write the "
+            "broker's IPv4 address or its name"
+        )
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    dialect = options.pop("dialect", "")
+    text = options.pop("port", str(_PUBLISHED_PORT) if dialect else "0")
+    good = dialect in ("", "published") and (dialect or text == "0") and not options
+    if not good or (parts.query and not dialect):
+        raise BrokerError(
+            f"broker {shown} has a part after '?' that means nothing: MQTT over UDP knows "
+            "?dialect=published and ?dialect=published&port=NNNN"
+        )
+    if dialect and not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536):
+        raise BrokerError(f"broker {shown} has the port {text!r} of our own: it is 1 to 65535")
+    return Broker(
+        scheme=parts.scheme,
+        host=host,
+        port=port or _SCHEMES[parts.scheme],
+        version="3.1.1",
+        dialect=dialect,
+        local_port=int(text),
+    )
+
+
+def refuse_dialect(broker: Broker, who: str) -> None:
+    """Raise BrokerError for the published dialect, which does not do what `who` needs."""
+    if broker.dialect:
+        raise BrokerError(
+            f"{who} does not work with the published dialect, whose board carries 32 octets a "
+            "message and forgets no subscription: name a broker that speaks our mqtt+udp://, or "
+            "mqtt://"
+        )
 
 
 def read_password_file(path: str) -> str:
@@ -154,6 +213,11 @@ def broker_from(keys: _Keys) -> Broker:
             "certificate_key_file is given without certificate_file, so there is nothing to "
             "prove with it: give both, or neither"
         )
+    if broker.scheme == "mqtt+udp" and (keys.username or keys.password_file):
+        raise BrokerError(
+            f"broker {keys.broker!r} is reached by UDP, where there are no accounts, so username "
+            "and password_file protect nothing: leave them out"
+        )
     if keys.password_file and not (keys.username or broker.username):
         raise BrokerError(
             "password_file is given without a user name, so no broker would accept it: "
@@ -164,7 +228,7 @@ def broker_from(keys: _Keys) -> Broker:
             raise BrokerError(f"the file {path} does not exist or cannot be read")
     return replace(
         broker,
-        version=keys.mqtt_version,
+        version=broker.version if broker.scheme == "mqtt+udp" else keys.mqtt_version,
         username=keys.username or broker.username,
         password=read_password_file(keys.password_file) if keys.password_file else None,
         ca_file=keys.ca_file or None,

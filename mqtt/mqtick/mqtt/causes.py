@@ -51,7 +51,9 @@ class Cause(enum.Enum):
     NOBODY_LISTENS = "is the broker up? Mosquitto accepts other hosts only with `listener`"
     UNREACHABLE = "is the network up, and is there a route to the broker's host?"
     TIMED_OUT = "is the broker's host up, and does a firewall let the connection through?"
-    SILENT = "does MQTT live on this port, with TLS (mqtts://) or WebSocket (ws://)?"
+    SILENT = (
+        "does MQTT live on this port, with TLS (mqtts://), WebSocket (ws://) or UDP (mqtt+udp://)?"
+    )
     HUNG_UP = "does MQTT live on this port? if so, the broker's log says why it hangs up"
     NOT_MQTT = "what answers on this port is not MQTT, or not over this transport"
     UNKNOWN = "try mosquitto_sub -h HOST -t 'mqtick/#' -v from this host, and the broker's log"

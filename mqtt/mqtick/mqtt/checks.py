@@ -14,6 +14,7 @@ from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.pairs import find_hold
+from mqtick.mqtt.udp_session import lease_s
 
 __all__ = [
     "NO_DOTS",
@@ -58,6 +59,8 @@ class Link:
         error_5: Why 3.1.1 is spoken although the settings say 5.
         kernel_stamps: Whether messages have timestamps of the kernel.
         connect_ns: From the first attempt to the broker's answer.
+        lease_s: Over UDP, how long the broker keeps subscriptions after it heard from us last.
+        answers: Whether the broker says anything at all: the published dialect of UDP does not.
     """
 
     address: str
@@ -68,6 +71,8 @@ class Link:
     error_5: str = ""
     kernel_stamps: bool = True
     connect_ns: int = 0
+    lease_s: float = 0.0
+    answers: bool = True
 
     @classmethod
     def of(cls, connection: Connection, connect_ns: int = 0) -> Link:
@@ -82,6 +87,8 @@ class Link:
             connection.error_5,
             connection.kernel_stamps,
             connect_ns,
+            lease_s(connection.broker),
+            not connection.broker.dialect,
         )
 
 
@@ -107,6 +114,10 @@ def check_link(found: Link, *, needs_stamps: bool = True) -> Finding:
     if not found.connected:
         return Finding("FAIL", found.error, "a connection", found.cause.value)
     value = f"{found.address} answered within {found.connect_ns / 1e6:.0f} ms, MQTT {found.version}"
+    if found.lease_s:
+        value += f", a lease of {found.lease_s:g} s"
+    if not found.answers:
+        value = f"{found.address} answers nothing: whether it is there, its messages show"
     if found.kernel_stamps:
         return Finding("OK", f"{value}, kernel timestamps")
     value += ", timestamps by the program"

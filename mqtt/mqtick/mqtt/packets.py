@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "read_suback",
     "read_variable_length",
     "subscribe_packet",
+    "unsubscribe_packet",
 ]
 
 # The first octet: the type in the high four bits, the flags of a PUBLISH in the low ones.
@@ -57,29 +59,41 @@ def read_variable_length(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise ValueError("a length of more than four octets")
 
 
-def encode_publish(topic: bytes, payload: bytes, properties: bytes | None) -> bytes:
-    """Return a QoS 0 PUBLISH, not retained; `properties` is None for MQTT 3.1.1."""
+def encode_publish(
+    topic: bytes, payload: bytes, properties: bytes | None, *, retain: bool = False
+) -> bytes:
+    """Return a QoS 0 PUBLISH; `properties` is None for MQTT 3.1.1."""
     body = len(topic).to_bytes(2, "big") + topic
     if properties is not None:
         body += _variable_length(len(properties)) + properties
-    return _packet(PUBLISH, body + payload)
+    return _packet(PUBLISH | RETAIN if retain else PUBLISH, body + payload)
 
 
 def connect_packet(
-    client_id: str, username: str | None = None, password: str | None = None
+    client_id: str,
+    username: str | None = None,
+    password: str | None = None,
+    *,
+    keepalive_s: int = 0,
 ) -> bytes:
-    """Return a CONNECT (MQTT 3.1.1, 3.1): clean session, no keep-alive (0), no will."""
+    """Return a CONNECT (MQTT 3.1.1, 3.1): clean session, no will; keep-alive 0 is none."""
     flags = 0x02 | (0x80 if username is not None else 0) | (0x40 if password is not None else 0)
-    body = _text("MQTT") + bytes((4, flags, 0, 0)) + _text(client_id)
+    body = _text("MQTT") + bytes((4, flags)) + keepalive_s.to_bytes(2, "big") + _text(client_id)
     for value in (username, password):
         if value is not None:
             body += _text(value)
     return _packet(0x10, body)
 
 
-def subscribe_packet(topics: list[str]) -> bytes:
+def subscribe_packet(topics: Sequence[str], identifier: int = 1) -> bytes:
     """Return a SUBSCRIBE at QoS 0 (MQTT 3.1.1, 3.8)."""
-    return _packet(0x82, b"\x00\x01" + b"".join(_text(topic) + b"\x00" for topic in topics))
+    filters = b"".join(_text(topic) + b"\x00" for topic in topics)
+    return _packet(0x82, identifier.to_bytes(2, "big") + filters)
+
+
+def unsubscribe_packet(topics: Sequence[str], identifier: int) -> bytes:
+    """Return an UNSUBSCRIBE (MQTT 3.1.1, 3.10)."""
+    return _packet(0xA2, identifier.to_bytes(2, "big") + b"".join(map(_text, topics)))
 
 
 def read_connack(body: bytes) -> str | None:

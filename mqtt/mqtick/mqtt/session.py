@@ -1,22 +1,20 @@
-"""paho-mqtt on our own sockets: it keeps the session, we keep the octets and their timestamps."""
+"""What a connection asks of a session, whatever carries it: a stream or datagrams.
+
+A session is made for one scheme and lives through many attempts; `Connection` decides when to
+begin one and when to give it up. Everything but `connect` runs in the loop's thread.
+"""
 
 from __future__ import annotations
 
-import socket
-import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
-import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from mqtick.mqtt.causes import Cause
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.stamps import KernelSocket, Transmit
 
-from mqtick.mqtt.broker import Broker, BrokerError
-from mqtick.mqtt.frames import FrameSocket, Transport
-from mqtick.mqtt.stamps import KernelSocket
-from mqtick.mqtt.tls import TlsSocket, client_context
-
-__all__ = ["Session", "Will"]
+__all__ = ["Events", "Session", "Will"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,99 +25,68 @@ class Will:
     payload: bytes
 
 
-class Session(paho.Client):
-    """A paho client with the three places where it makes a socket replaced.
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What a session tells its connection.
 
-    `make_frames(stream, below)` puts the frames on top. The callbacks (`on_connect` and so on) are
-    the owner's to set; `reconnect` connects, and blocks while it does. BrokerError when the files
-    for TLS cannot be used.
+    Attributes:
+        arrived: A QoS 0 PUBLISH, or a retained one.
+        up: The broker accepted.
+        lost: It did not, or it was lost: the reason and its cause. The connection closes it then.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        client_id: str,
-        will: Will | None,
-        make_frames: Callable[[Any, Transport], FrameSocket],
-        *,
-        check_dates: bool,
+    arrived: Callable[[Arrival], None]
+    up: Callable[[], None]
+    lost: Callable[[str, Cause], None]
+
+
+class Session(Protocol):
+    """A way to speak MQTT to one broker."""
+
+    @property
+    def kernel(self) -> KernelSocket | None:
+        """The socket at the bottom, which has the stamps; None while there is none."""
+
+    @property
+    def unanswered(self) -> str:
+        """What a broker did that has not accepted in time, as `accepted but did not answer`."""
+
+    def connect(self) -> None:
+        """Make the socket. Blocks, in a thread of its own; what fails is raised."""
+
+    def begin(self) -> None:
+        """Speak: the socket is there."""
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Say goodbye, if the broker accepted, and close the socket.
+
+        `linger_s`: how long the broker may take to hear it.
+        """
+
+    def tick(self) -> None:
+        """Do what is due about once a second."""
+
+    def read(self) -> None:
+        """Take what has come."""
+
+    def publish(
+        self, topic: str, payload: bytes, properties: bytes, *, stamped: bool
+    ) -> Transmit | None:
+        """Send a QoS 0 message now; None when it cannot go now."""
+
+    def publish_retained(self, topic: str, payload: bytes) -> None:
+        """Send a message that the broker keeps."""
+
+    def subscribe(
+        self, topics: Sequence[str], done: Callable[[bool], None], *, retained: bool = False
     ) -> None:
-        is_5 = broker.version == "5"
-        transport = {"ws": "websockets", "wss": "websockets", "unix": "unix"}.get(broker.scheme)
-        super().__init__(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            protocol=MQTTProtocolVersion.MQTTv5 if is_5 else MQTTProtocolVersion.MQTTv311,
-            transport=transport or "tcp",  # type: ignore[arg-type]
-            reconnect_on_failure=False,  # it would connect within the callback, and block there
-            clean_session=None if is_5 else True,
-        )
-        self.broker = broker
-        self.frames: FrameSocket | None = None
-        self.below: Transport | None = None
-        self.tls_context: ssl.SSLContext | None = None
-        self._make_frames = make_frames
-        self.connect_timeout = broker.connect_timeout_s
-        if broker.username is not None:
-            self.username_pw_set(broker.username, broker.password)
-        if broker.scheme in ("ws", "wss"):
-            self.ws_set_options(path=broker.path)
-        if broker.scheme in ("mqtts", "wss"):
-            self.tls_set_context(ssl.create_default_context())  # only says that there is TLS
-            self.use_tls(check_dates=check_dates)
-        if will is not None:
-            self.will_set(will.topic, will.payload, qos=1, retain=True)
-        # A resumed session would keep the order of its old subscriptions.
-        self.connect_async(
-            broker.path if broker.scheme == "unix" else broker.host,
-            broker.port or 1,
-            broker.keepalive_s,
-            clean_start=True if is_5 else paho.MQTT_CLEAN_START_FIRST_ONLY,
-        )
+        """Subscribe at QoS 0; `retained`: also to what the broker keeps, where that is a choice."""
 
-    def use_tls(self, *, check_dates: bool) -> None:
-        """Verify the broker this way from the next connection on."""
-        broker = self.broker
-        try:
-            self.tls_context = client_context(
-                ca_file=broker.ca_file,
-                certificate_file=broker.certificate_file,
-                key_file=broker.key_file,
-                check_dates=check_dates,
-            )
-        except OSError as error:
-            files = (broker.ca_file, broker.certificate_file, broker.key_file)
-            raise BrokerError(
-                f"TLS cannot be set up with {', '.join(filter(None, files))}: {error}; "
-                "authorities, certificate and key must be PEM files that belong together"
-            ) from error
+    def unsubscribe(self, topics: Sequence[str]) -> None:
+        """Unsubscribe."""
 
-    def _create_socket_connection(self) -> Any:
-        sock = super()._create_socket_connection()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.below = KernelSocket(sock, self.broker.kernel_stamps)
-        return self.below
+    def certificate_dates_error(self, now_s: float) -> str | None:
+        """Return a sentence if the broker's certificate is not valid at `now_s` (Unix time, s)."""
 
-    def _create_unix_socket_connection(self) -> Any:
-        sock = super()._create_unix_socket_connection()
-        self.below = KernelSocket(sock, "user")
-        return self.below
-
-    def _ssl_wrap_socket(self, tcp_sock: Any) -> Any:
-        assert self.tls_context is not None
-        self.below = tls = TlsSocket(tcp_sock, self.tls_context, self.broker.host)
-        tcp_sock.settimeout(self.broker.connect_timeout_s)
-        tls.do_handshake()
-        return tls
-
-    def _create_socket(self) -> Any:
-        self.below = None
-        try:
-            stream = super()._create_socket()
-        except BaseException:
-            if self.below is not None:
-                self.below.close()  # a handshake that failed leaves the socket open
-            raise
-        assert self.below is not None
-        self.frames = self._make_frames(stream, self.below)
-        return self.frames
+    def check_dates(self) -> None:
+        """Check the dates of the certificate too, from the next connection on."""

@@ -24,6 +24,7 @@ __all__ = ["Buffered", "KernelSocket", "Stamp", "StampSource", "Transmit"]
 _SO_TIMESTAMPING_OLD, _SO_TIMESTAMPING_NEW = 37, 65
 _TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4
 _OPT_ID, _OPT_TSONLY = 1 << 7, 1 << 11
+_FLAGS = _RX_SOFTWARE | _SOFTWARE | _OPT_ID | _OPT_TSONLY
 _IP_RECVERR, _IPV6_RECVERR = (0, 11), (41, 25)
 _ORIGIN_TIMESTAMPING = 4
 _EXTENDED_ERROR = struct.Struct("=IBBBBII")  # linux/errqueue.h, struct sock_extended_err
@@ -163,11 +164,10 @@ class KernelSocket(Buffered):
         return self
 
     def _enable(self) -> None:
-        flags = _RX_SOFTWARE | _SOFTWARE | _OPT_ID | _OPT_TSONLY
         # The old option has 32-bit seconds on 32-bit hosts: only for kernels without the new one.
         for option in (_SO_TIMESTAMPING_NEW, _SO_TIMESTAMPING_OLD):
             try:
-                self.sock.setsockopt(socket.SOL_SOCKET, option, flags)
+                self.sock.setsockopt(socket.SOL_SOCKET, option, _FLAGS)
             except OSError:
                 continue
             self._cmsg_type = option
@@ -221,13 +221,32 @@ class KernelSocket(Buffered):
             self.sent += count if self._is_stream else 0
             return count
         retransmitted = self._retransmitted()
-        count = self.sock.sendmsg([data], [_TRANSMIT_REQUEST])
+        try:
+            count = self.sock.sendmsg([data], [_TRANSMIT_REQUEST])
+        except OSError:
+            self._count_anew()
+            raise
         self.sent += count if self._is_stream else 1
         if count == len(data):
             if len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
             self._pending[(self.sent - 1) & 0xFFFFFFFF] = transmit, retransmitted
         return count
+
+    def _count_anew(self) -> None:
+        """Start the numbers at 0 again, here and in the kernel, after a datagram was not sent.
+
+        Kernels before 2024 count those as well ("net-timestamp: make sk_tskey more predictable in
+        error path", February 2024): every later stamp would be taken for its predecessor's.
+        """
+        if self._is_stream:
+            return
+        self.drain_error_queue()
+        self._pending.clear()
+        self.sent = 0
+        with contextlib.suppress(OSError):  # shows on the next read
+            for flags in (_FLAGS & ~_OPT_ID, _FLAGS):  # only setting it afresh sets it to 0
+                self.sock.setsockopt(socket.SOL_SOCKET, self._cmsg_type, flags)
 
     def _retransmitted(self) -> int:
         """How many segments of this connection were sent more than once (tcp(7), TCP_INFO)."""

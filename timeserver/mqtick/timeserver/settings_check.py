@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mqtick.mqtt.broker import broker_from
+from mqtick.mqtt.broker import Broker, broker_from
 from mqtick.protocol.auth import load_key_file
 from mqtick.protocol.clocks import VirtualClockSettings
 from mqtick.protocol.draft2021 import DraftTopics
@@ -23,7 +23,7 @@ NO_KEYS = (
 
 def check_settings(settings: Settings) -> None:
     """Find what would fail later; ValueError or OSError."""
-    broker_from(settings)
+    _check_udp(settings, broker_from(settings))
     check_metrics_listen(settings.metrics_listen)
     if not settings.formats:
         raise ValueError("formats is empty, so nothing would be served; precise is the usual one.")
@@ -35,6 +35,32 @@ def check_settings(settings: Settings) -> None:
     if "1451.1.6" in settings.formats and settings.name:
         check_lns(settings.name)
     DraftTopics(settings.draft_location)
+
+
+def _check_udp(settings: Settings, broker: Broker) -> None:
+    """Find what MQTT over UDP does not carry; ValueError."""
+    if broker.scheme == "mqtt+udp" and "draft-2021" in settings.formats:
+        raise ValueError(
+            "formats has draft-2021, whose time is in user properties of MQTT 5, but MQTT over UDP "
+            "is MQTT 3.1.1: leave draft-2021 out, or name a broker by mqtt://."
+        )
+    if not broker.dialect:
+        return
+    if settings.formats != ("precise",):
+        raise ValueError(
+            f"formats is {', '.join(settings.formats)}, but the board of the published dialect "
+            'carries 32 octets, which only precise has: set formats to ["precise"].'
+        )
+    if settings.echo or settings.experiments:
+        key = "echo" if settings.echo else "experiments"
+        why = {
+            "echo": "it subscribes for each client, and that board forgets no subscription",
+            "experiments": "its messages are longer than the 32 octets that the board carries",
+        }[key]
+        raise ValueError(
+            f"{key} is true, but does not work with the published dialect: {why}. Set {key} to "
+            "false."
+        )
 
 
 def open_doors(settings: Settings) -> Iterator[str]:

@@ -83,10 +83,15 @@ class _Listener:
         self._name = name
         self.prober = Prober(loop, self.connection, self.tree, name)
         self.heard.probes = self.prober.found
-        self._foreign = {
-            text1451.SYN_TOPIC: "1451.1.6",
-            DraftTopics(settings.draft_location).syn: "draft-2021",
-        }
+        # The board of the published dialect forgets no subscription: none that is not needed.
+        self._foreign = (
+            {}
+            if broker.dialect
+            else {
+                text1451.SYN_TOPIC: "1451.1.6",
+                DraftTopics(settings.draft_location).syn: "draft-2021",
+            }
+        )
         self.heard.foreign_topics = frozenset(self._foreign)
         self._take = self.connection.on_publish
         self.connection.on_publish = self._on_publish
@@ -172,7 +177,8 @@ def listen(
             for track in agent.tracks
             if (trouble := track.first.trouble) is not None
         }
-        if heard.link.connected and settings.format in ("auto", "precise"):
+        precise = settings.format in ("auto", "precise")
+        if heard.link.connected and precise and not broker.dialect:
             listener.prober.measure()
             listener.prober.trespass(heard.servers)
         return heard

@@ -12,7 +12,7 @@ from typing import Any
 
 from mqtick.lab.brokers.findings import examine, verdict
 from mqtick.lab.brokers.probes import SUBSCRIBERS, measure
-from mqtick.mqtt.broker import BrokerError, broker_from
+from mqtick.mqtt.broker import BrokerError, broker_from, refuse_dialect
 from mqtick.service.check import report
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.settings.program import ConnectionSettings
@@ -42,7 +42,9 @@ def add(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("broker", metavar="BROKER", help="mqtt://HOST[:PORT], mqtts://, ws:// ...")
+    parser.add_argument(
+        "broker", metavar="BROKER", help="mqtt://HOST[:PORT], mqtt+udp://, mqtts:// ..."
+    )
     parser.add_argument(
         "--prefix", default="mqtick", help="it uses the topics PREFIX/d/# [default mqtick]"
     )
@@ -76,6 +78,7 @@ def _call(args: argparse.Namespace) -> int:
     )
     try:
         broker = broker_from(keys)
+        refuse_dialect(broker, "this doctor")
         if sys.stderr.isatty():
             print(f"probing {args.broker} for about {args.seconds:g} s ...", file=sys.stderr)
         checks = list(examine(measure(broker, args.prefix, args.seconds)))

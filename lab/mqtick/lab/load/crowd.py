@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mqtick.lab.load.member import Entrance, Member, State
-from mqtick.mqtt.broker import Broker, BrokerError
+from mqtick.lab.load.udp_member import UdpMember
+from mqtick.mqtt.broker import Broker, BrokerError, refuse_dialect
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop, Timer
@@ -75,17 +76,20 @@ class Crowd:
     def __init__(
         self, loop: Loop, broker: Broker, name: str, *, prefix: str = "mqtick", most: int = 600
     ) -> None:
-        if broker.scheme not in ("mqtt", "mqtts"):
+        if broker.scheme not in ("mqtt", "mqtts", "mqtt+udp"):
             raise BrokerError(
-                f"the members of a crowd speak plain MQTT over TCP or TLS, not {broker.scheme}://: "
-                "give this process an mqtt:// or mqtts:// address of the same broker"
+                "the members of a crowd speak plain MQTT over TCP, TLS or UDP, not "
+                f"{broker.scheme}://: give this process an mqtt:// or mqtts:// address of the same "
+                "broker"
             )
+        refuse_dialect(broker, "a crowd")
         make_room(most)
         self.loop, self.broker, self.node = loop, broker, f"crowd:{name}"
         self.tree = TopicTree(prefix)
         self._most = most
         self._refusals: Counter[str] = Counter()
-        self._members: list[Member] = []
+        self._kind = UdpMember if broker.scheme == "mqtt+udp" else Member
+        self._members: list[Member | UdpMember] = []
         self._to_make = 0
         self._entrance: Entrance | None = None
         self._then: Callable[[], None] | None = None
@@ -186,8 +190,7 @@ class Crowd:
     def _find_entrance(self) -> Entrance:
         """Find out at which of its addresses the broker listens."""
         broker = self.broker
-        with socket.create_connection((broker.host, broker.port), 2.0) as probe:
-            family, address = probe.family, probe.getpeername()
+        family, address = self._find_address()
         return Entrance(
             family,
             address,
@@ -197,6 +200,14 @@ class Crowd:
             broker.password,
             self._context,
         )
+
+    def _find_address(self) -> tuple[int, Any]:
+        host, port = self.broker.host, self.broker.port
+        if self._kind is UdpMember:
+            found = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)
+            return socket.AF_INET, found[0][4]
+        with socket.create_connection((host, port), 2.0) as probe:
+            return probe.family, probe.getpeername()
 
     def _joined(self, identity: str) -> None:
         granted, refused = self._in(State.UP), self._in(State.REFUSED)
@@ -239,7 +250,7 @@ class Crowd:
             self._to_make -= 1
             identity = f"{self._identity}-{self._to_make}"
             try:
-                member = Member(self.loop, self._entrance, identity, self._changed)
+                member = self._kind(self.loop, self._entrance, identity, self._changed)
             except OSError as error:  # something else took the files, or the memory
                 _log.error("%s has no room for more members: %s", self.node, error)
                 self._to_make = 0
@@ -247,7 +258,7 @@ class Crowd:
                 return
             self._members.append(member)
 
-    def _changed(self, member: Member) -> None:
+    def _changed(self, member: Member | UdpMember) -> None:
         if self._then is None:
             if member.state is State.LOST:
                 _log.warning("a member of %s was lost: %s", self.node, member.problem)

@@ -9,7 +9,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.broker import Broker, refuse_dialect
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
@@ -31,10 +31,12 @@ class Control:
     """A connection to the broker over which nodes are asked; may be used from any thread.
 
     Nodes are `client:NAME`, `server:N` and `crowd:NAME` (docs/protocol.md, section 10). The user
-    name of `broker` needs the access list's lines for the lab.
+    name of `broker` needs the access list's lines for the lab. BrokerError where it cannot carry
+    this.
     """
 
     def __init__(self, broker: Broker, prefix: str = "mqtick") -> None:
+        refuse_dialect(broker, "an experiment")
         self.connections = 0
         """How often the broker was reached: a change means that subscriptions were made again."""
         self._tree = TopicTree(prefix)

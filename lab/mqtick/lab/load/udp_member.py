@@ -1,0 +1,157 @@
+"""One member of a crowd by MQTT over UDP: a socket of its own, as each subscriber is an address.
+
+broker/spec/mqtt-udp.md, section 10.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from mqtick.lab.load.member import Entrance, State
+from mqtick.mqtt.datagrams import PINGREQ, PINGRESP, PROOF, Answer, Message, decode
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.packets import (
+    CONNACK,
+    DISCONNECT,
+    SUBACK,
+    connect_packet,
+    encode_publish,
+    subscribe_packet,
+)
+from mqtick.mqtt.udp_session import Repetition, why_refused
+
+__all__ = ["UdpMember"]
+
+_LONGEST = 65_536
+# Long, since a PINGREQ could meet a broadcast; as long as a runner that died is waited for.
+_KEEPALIVE_S = 900
+_SUBSCRIPTION_REFUSED = 0x80
+
+
+class UdpMember:
+    """As `Member`: once it is up, nothing that comes is read before `count`.
+
+    `count` also renews the lease, and finds out whether the broker still knows it.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        entrance: Entrance,
+        client_id: str,
+        changed: Callable[[UdpMember], None],
+    ) -> None:
+        self.state = State.CONNECTING
+        self.problem = ""
+        self.messages = 0
+        """Messages since the subscription was granted; retained ones are not counted."""
+        self._loop, self._entrance, self._changed = loop, entrance, changed
+        self._answered_s = 0.0
+        self._may_prove = 0
+        self._socket = socket.socket(entrance.family, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.connect(entrance.address)
+        loop.add(self._socket.fileno(), Loop.READ, lambda _events: self._read())
+        self._request = connect_packet(client_id, keepalive_s=_KEEPALIVE_S)
+        self._repetition = Repetition(loop, self._ask)
+
+    def count(self) -> None:
+        """Read what has come, and count it; a broker that no longer answers is noticed."""
+        if self.state is State.UP:
+            self._read()
+        silent_s = time.monotonic() - self._answered_s
+        if self.state is State.UP and silent_s > _KEEPALIVE_S:
+            self._end(State.LOST, "the broker does not answer")
+        elif self.state is State.UP and silent_s > _KEEPALIVE_S / 3:
+            self._send(PINGREQ)
+
+    def give_up(self, problem: str) -> None:
+        """Fail if the answer has not come yet."""
+        if self.state is State.CONNECTING:
+            self._end(State.FAILED, problem)
+
+    def leave(self) -> None:
+        """Say goodbye, to which nothing is answered."""
+        if self.state is not State.UP:
+            self.close()
+            return
+        self._read()
+        if self.state is State.UP:
+            self.state = State.LEAVING
+            self._send(DISCONNECT)
+            self._loop.call_soon_threadsafe(self.close)
+
+    def close(self) -> None:
+        """End at once."""
+        if self.state in (State.CONNECTING, State.UP, State.LEAVING):
+            self._end(State.LEFT, "")
+
+    # -- in the loop ---------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        self._may_prove += 1
+        self._send(self._request)
+
+    def _send(self, packet: bytes) -> None:
+        with contextlib.suppress(OSError):  # found out by reading, or sent again
+            self._socket.send(packet)
+
+    def _read(self) -> None:
+        """Take everything there is."""
+        while self.state in (State.CONNECTING, State.UP):
+            try:
+                data = self._socket.recv(_LONGEST)
+            except BlockingIOError:
+                return
+            except OSError as error:  # an ICMP message
+                state = State.LOST if self.state is State.UP else State.FAILED
+                self._end(state, os.strerror(error.errno or 0))
+                return
+            self._take(data)
+
+    def _take(self, datagram: bytes) -> None:
+        packet = decode(datagram)
+        if isinstance(packet, Message):
+            if packet.is_challenge:
+                self._prove(packet.payload)
+            else:
+                self.messages += self.state is State.UP and not packet.retain
+        elif packet is not None:
+            self._take_answer(packet)
+
+    def _prove(self, token: bytes) -> None:
+        if self._may_prove and self.state is State.CONNECTING:
+            self._may_prove -= 1
+            self._send(encode_publish(PROOF.encode(), token, None))
+            self._send(self._request)
+
+    def _take_answer(self, answer: Answer) -> None:
+        self._answered_s = time.monotonic()
+        if self.state is not State.CONNECTING or answer.kind == PINGRESP:
+            return
+        if answer.kind == CONNACK and answer.codes[0]:
+            why, _ = why_refused(answer.codes[0])
+            self._end(State.REFUSED, f"the broker refused the connection: {why}")
+        elif answer.kind == CONNACK:
+            self._repetition.stop()
+            self._request = subscribe_packet([self._entrance.topic])
+            self._repetition = Repetition(self._loop, self._ask)
+        elif answer.kind == SUBACK and answer.codes[0] == _SUBSCRIPTION_REFUSED:
+            topic = self._entrance.topic
+            self._end(State.REFUSED, f"the broker refused the subscription to {topic}")
+        elif answer.kind == SUBACK:
+            self._repetition.stop()
+            self.state = State.UP
+            self._loop.remove(self._socket.fileno())  # from now on nothing wakes us
+            self._changed(self)
+
+    def _end(self, state: State, problem: str) -> None:
+        self.state, self.problem = state, problem
+        self._repetition.stop()
+        self._loop.remove(self._socket.fileno())
+        self._socket.close()
+        self._changed(self)

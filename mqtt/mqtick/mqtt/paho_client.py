@@ -1,0 +1,117 @@
+"""paho-mqtt on our own sockets: it keeps the session, we keep the octets and their timestamps."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from mqtick.mqtt.broker import Broker, BrokerError
+from mqtick.mqtt.frames import FrameSocket, Transport
+from mqtick.mqtt.session import Will
+from mqtick.mqtt.stamps import KernelSocket
+from mqtick.mqtt.tls import TlsSocket, client_context
+
+__all__ = ["PahoClient"]
+
+
+class PahoClient(paho.Client):
+    """A paho client with the three places where it makes a socket replaced.
+
+    `make_frames(stream, below)` puts the frames on top. The callbacks (`on_connect` and so on) are
+    the owner's to set; `reconnect` connects, and blocks while it does. BrokerError when the files
+    for TLS cannot be used.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        client_id: str,
+        will: Will | None,
+        make_frames: Callable[[Any, Transport], FrameSocket],
+        *,
+        check_dates: bool,
+    ) -> None:
+        is_5 = broker.version == "5"
+        transport = {"ws": "websockets", "wss": "websockets", "unix": "unix"}.get(broker.scheme)
+        super().__init__(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            protocol=MQTTProtocolVersion.MQTTv5 if is_5 else MQTTProtocolVersion.MQTTv311,
+            transport=transport or "tcp",  # type: ignore[arg-type]
+            reconnect_on_failure=False,  # it would connect within the callback, and block there
+            clean_session=None if is_5 else True,
+        )
+        self.broker = broker
+        self.frames: FrameSocket | None = None
+        self.below: Transport | None = None
+        self.tls_context: ssl.SSLContext | None = None
+        self._make_frames = make_frames
+        self.connect_timeout = broker.connect_timeout_s
+        if broker.username is not None:
+            self.username_pw_set(broker.username, broker.password)
+        if broker.scheme in ("ws", "wss"):
+            self.ws_set_options(path=broker.path)
+        if broker.scheme in ("mqtts", "wss"):
+            self.tls_set_context(ssl.create_default_context())  # only says that there is TLS
+            self.use_tls(check_dates=check_dates)
+        if will is not None:
+            self.will_set(will.topic, will.payload, qos=1, retain=True)
+        # A resumed session would keep the order of its old subscriptions.
+        self.connect_async(
+            broker.path if broker.scheme == "unix" else broker.host,
+            broker.port or 1,
+            broker.keepalive_s,
+            clean_start=True if is_5 else paho.MQTT_CLEAN_START_FIRST_ONLY,
+        )
+
+    def use_tls(self, *, check_dates: bool) -> None:
+        """Verify the broker this way from the next connection on."""
+        broker = self.broker
+        try:
+            self.tls_context = client_context(
+                ca_file=broker.ca_file,
+                certificate_file=broker.certificate_file,
+                key_file=broker.key_file,
+                check_dates=check_dates,
+            )
+        except OSError as error:
+            files = (broker.ca_file, broker.certificate_file, broker.key_file)
+            raise BrokerError(
+                f"TLS cannot be set up with {', '.join(filter(None, files))}: {error}; "
+                "authorities, certificate and key must be PEM files that belong together"
+            ) from error
+
+    def _create_socket_connection(self) -> Any:
+        sock = super()._create_socket_connection()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.below = KernelSocket(sock, self.broker.kernel_stamps)
+        return self.below
+
+    def _create_unix_socket_connection(self) -> Any:
+        sock = super()._create_unix_socket_connection()
+        self.below = KernelSocket(sock, "user")
+        return self.below
+
+    def _ssl_wrap_socket(self, tcp_sock: Any) -> Any:
+        assert self.tls_context is not None
+        self.below = tls = TlsSocket(tcp_sock, self.tls_context, self.broker.host)
+        tcp_sock.settimeout(self.broker.connect_timeout_s)
+        tls.do_handshake()
+        return tls
+
+    def _create_socket(self) -> Any:
+        self.below = None
+        try:
+            stream = super()._create_socket()
+        except BaseException:
+            if self.below is not None:
+                self.below.close()  # a handshake that failed leaves the socket open
+            raise
+        assert self.below is not None
+        self.frames = self._make_frames(stream, self.below)
+        return self.frames

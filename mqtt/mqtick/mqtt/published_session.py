@@ -1,0 +1,157 @@
+"""A session with the board that its authors published (broker/spec/mqtt-udp.md, section 11).
+
+It answers nothing and forgets nothing: each filter is sent once, from a port that stays the same.
+It delivers messages of topics that nobody asked for, so topics are compared here.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable, Sequence
+
+from paho.mqtt.client import topic_matches_sub
+
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.datagrams import Message
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.packets import PUBLISH
+from mqtick.mqtt.session import Events, Will
+from mqtick.mqtt.stamps import Transmit
+from mqtick.mqtt.udp_socket import UdpSocket
+
+__all__ = ["PublishedSession"]
+
+_log = logging.getLogger(__name__)
+_MOST_OCTETS = 32  # of a topic, and of a message
+_SUBSCRIBE = 0x80
+_PORTS = 1000
+
+
+class PublishedSession(UdpSocket):
+    """See `Session`. It is up as soon as there is a socket: nothing tells more."""
+
+    unanswered = "did not answer"
+
+    def __init__(
+        self,
+        loop: Loop,
+        broker: Broker,
+        client_id: str,
+        will: Will | None,
+        events: Events,
+        hooks: dict[bytes, Callable[[], None]],
+    ) -> None:
+        super().__init__(loop, broker, client_id, will, events, hooks)
+        self.foreign = 0
+        """Messages of topics that nobody here asked for."""
+        self._filters: set[str] = set()
+        self._sent: set[str] = set()
+        self._is_warned = False
+
+    def _bind(self, sock: socket.socket) -> None:
+        """Take the first free port, so that a program that starts again finds its old one."""
+        first = self._broker.local_port
+        for port in range(first, min(first + _PORTS, 65_536)):
+            try:
+                sock.bind(("", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return
+        raise OSError(
+            errno.EADDRINUSE,
+            f"the UDP ports {first} to {port} of this host are all in use: name another first one "
+            "by &port=NNNN",
+        )
+
+    def begin(self) -> None:
+        """See `Session`."""
+        super().begin()
+        self._accepted = True
+        self._say_what_is_missing()
+        self._events.up()
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """See `Session`; the board hears no goodbye."""
+        self._filters.clear()
+        super().close()
+
+    def _broken(self, error: OSError) -> None:
+        """Say it once: a new socket would know no more than this one."""
+        if not self._is_warned:
+            self._is_warned = True
+            _log.warning("%s: %s", self._name, self._why_broken(error))
+
+    def _take(self, datagram: bytes) -> None:
+        """Take a message; a SUBSCRIBE of ours that comes back tells nothing that is needed."""
+        self._is_warned = False
+        if datagram[:1] == bytes((_SUBSCRIBE,)):
+            return
+        message = _decode(datagram)
+        if message is None:
+            self.malformed += 1
+        elif not self._is_wanted(message.topic):
+            self.foreign += 1
+        else:
+            self._deliver(message)
+
+    def _is_wanted(self, octets: bytes) -> bool:
+        topic = octets.decode("utf-8", "replace")
+        return topic in self._filters or any(topic_matches_sub(one, topic) for one in self._filters)
+
+    def publish(
+        self, topic: str, payload: bytes, properties: bytes, *, stamped: bool
+    ) -> Transmit | None:
+        """See `Session`; what the board would cut is not sent."""
+        octets = topic.encode()
+        if max(len(octets), len(payload)) > _MOST_OCTETS:
+            return None
+        return self._send_stamped(_packet(PUBLISH, octets, b"\x00" + payload), stamped=stamped)
+
+    def publish_retained(self, topic: str, payload: bytes) -> None:
+        """See `Session`; the board keeps nothing, so nothing is sent."""
+
+    def subscribe(
+        self, topics: Sequence[str], done: Callable[[bool], None], *, retained: bool = False
+    ) -> None:
+        """See `Session`; granted is what could be sent."""
+        granted = [self._subscribe(topic) for topic in topics]
+        self._loop.call_later(0, lambda: done(all(granted)))
+
+    def _subscribe(self, topic: str) -> bool:
+        """Ask for everything below the first `+`, which the board does not know."""
+        head, plus, _ = topic.partition("+")
+        sent = f"{head}#" if plus else topic
+        if sent == "#" or len(sent.encode()) > _MOST_OCTETS:
+            return False
+        if sent not in self._sent:
+            if not self._send(_packet(_SUBSCRIBE, sent.encode(), b"")):
+                return False
+            self._sent.add(sent)
+        self._filters.add(topic)
+        return True
+
+    def unsubscribe(self, topics: Sequence[str]) -> None:
+        """See `Session`; what comes from now on is dropped here."""
+        self._filters.difference_update(topics)
+
+
+def _packet(head: int, topic: bytes, rest: bytes) -> bytes:
+    return bytes((head, 2 + len(topic) + len(rest), 0, len(topic))) + topic + rest
+
+
+def _decode(datagram: bytes) -> Message | None:
+    """Read a PUBLISH: after the topic stands an octet that is lost on the way.
+
+    What stands after the packet is ignored: how the board fills its frames was never tried.
+    """
+    if len(datagram) < 4 or datagram[0] != PUBLISH:
+        return None
+    end = 2 + datagram[1]
+    payload = 4 + int.from_bytes(datagram[2:4], "big") + 1
+    if not payload <= end <= len(datagram):
+        return None
+    return Message(datagram[4 : payload - 1], datagram[payload:end], False)

@@ -1,0 +1,181 @@
+"""A UDP socket that is connected to the broker: what both dialects of MQTT over UDP have in common.
+
+The kernel drops what comes from another address, and reports it if the broker's host says that
+nobody listens there (ICMP). A read gives one datagram, with its own receive stamp.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+
+from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.causes import Cause, cause_of
+from mqtick.mqtt.datagrams import Message
+from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.session import Events, Will
+from mqtick.mqtt.stamps import KernelSocket, Transmit
+
+__all__ = ["UdpSocket"]
+
+_log = logging.getLogger(__name__)
+_READS_PER_TURN = 16
+_LARGEST = 65_536
+# The socket's buffer, or the card's queue, is full: as on a stream, the message is dropped.
+_FULL = (errno.EAGAIN, errno.ENOBUFS)
+
+
+class UdpSocket:
+    """The half of a `Session` that sends and receives; `hooks` as in `FrameSocket`."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        broker: Broker,
+        client_id: str,
+        will: Will | None,
+        events: Events,
+        hooks: dict[bytes, Callable[[], None]],
+    ) -> None:
+        self.kernel: KernelSocket | None = None
+        self.malformed = 0
+        """Datagrams that are no packet, or hold a topic that is not UTF-8."""
+        self._loop, self._broker, self._name = loop, broker, client_id
+        self._will, self._events, self._hooks = will, events, hooks
+        self._accepted = False
+
+    def connect(self) -> None:
+        """See `Session`: name look-up."""
+        broker = self._broker
+        try:
+            found = socket.getaddrinfo(broker.host, broker.port, socket.AF_INET, socket.SOCK_DGRAM)
+        except socket.gaierror as error:
+            said = f"{error.strerror}; MQTT over UDP needs an IPv4 address"
+            raise socket.gaierror(error.errno, said) from error
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._bind(sock)
+            sock.connect(found[0][4])
+            sock.setblocking(False)
+        except BaseException:
+            sock.close()
+            raise
+        self.kernel = KernelSocket(sock, broker.kernel_stamps)
+
+    def _bind(self, sock: socket.socket) -> None:
+        """Choose our own port; left alone, the kernel does."""
+
+    def begin(self) -> None:
+        """See `Session`."""
+        assert self.kernel is not None
+        self._loop.add(self.kernel.fileno(), Loop.READ, lambda _events: self.read())
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """See `Session`; nothing is left to linger for once a datagram was sent."""
+        self._accepted = False
+        if self.kernel is not None:
+            kernel, self.kernel = self.kernel, None
+            self._loop.remove(kernel.fileno())
+            kernel.close()
+
+    def tick(self) -> None:
+        """See `Session`; timers do it."""
+
+    def certificate_dates_error(self, now_s: float) -> None:
+        """See `Session`; there is none without TLS."""
+
+    def check_dates(self) -> None:
+        """See `Session`; there are none without TLS."""
+
+    # -- receiving -------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """See `Session`; an error that only ICMP reported is found by reading, too."""
+        kernel = self.kernel
+        if kernel is None:
+            return
+        kernel.drain_error_queue()
+        for _ in range(_READS_PER_TURN):
+            try:
+                datagram = kernel.read_chunk(_LARGEST)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._broken(error)
+                return
+            self._take(datagram)
+            if self.kernel is not kernel:
+                return
+
+    def _take(self, datagram: bytes) -> None:
+        """Process one datagram; it may be empty."""
+        raise NotImplementedError
+
+    def _deliver(self, message: Message) -> None:
+        hook = self._hooks.get(message.topic)
+        if hook is not None and not message.retain:
+            hook()
+        try:
+            topic = message.topic.decode()
+        except UnicodeDecodeError:
+            self.malformed += 1
+            return
+        assert self.kernel is not None
+        stamp = self.kernel.received
+        self._events.arrived(Arrival(topic, message.payload, stamp, message.retain, b""))
+
+    # -- sending ---------------------------------------------------------------------------
+
+    def _send(self, datagram: bytes, transmit: Transmit | None = None) -> bool:
+        """Send; False when it cannot go now."""
+        kernel = self.kernel
+        if kernel is None:
+            return False
+        kernel.transmit = transmit
+        try:
+            kernel.send(datagram)
+        except OSError as error:
+            if error.errno not in _FULL:  # who called is in the middle of something
+                self._loop.call_later(0, partial(self._broken_still, kernel, error))
+            return False
+        finally:
+            kernel.transmit = None
+        return True
+
+    def _send_stamped(self, datagram: bytes, *, stamped: bool) -> Transmit | None:
+        transmit = Transmit(time.time_ns())
+        return transmit if self._send(datagram, transmit if stamped else None) else None
+
+    # -- what goes wrong -------------------------------------------------------------------
+
+    def _broken_still(self, kernel: KernelSocket, error: OSError) -> None:
+        if self.kernel is kernel:
+            self._broken(error)
+
+    def _broken(self, error: OSError) -> None:
+        self._events.lost(self._why_broken(error), cause_of(error))
+
+    def _why_broken(self, error: OSError) -> str:
+        address = self._broker.address
+        why = str(error)
+        if cause_of(error) is Cause.NOBODY_LISTENS:
+            why = f"nobody listens on that UDP port ({error})"
+        if self._accepted:
+            return f"the connection to {address} was lost: {why}"
+        return f"cannot connect to {address}: {why}"
+
+    def _say_what_is_missing(self) -> None:
+        """Say once that there is no will."""
+        if self._will is not None:
+            _log.info(
+                "%s: there are no wills over UDP, so if this program is killed or cut off, %s stays"
+                " as it is",
+                self._name,
+                self._will.topic,
+            )
+            self._will = None
