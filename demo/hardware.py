@@ -105,9 +105,9 @@ def measure_mosquitto(folder: Path, out: Path) -> int:
     print(f"\nThe published experiment through {broker.name}; pins and oscilloscope simulated.")
     experiment = folder / "experiment.toml"
     with running(broker), bench(folder, broker) as resource:
-        title = f"{broker.name}, measured"
+        title = f"{broker.name}, measured (pins simulated)"
         experiment.write_text(
-            experiment_text(broker, resource, subscribers=SUBSCRIBERS, title=title)
+            experiment_text(broker, resource, subscribers=SUBSCRIBERS, span_us=40_000, title=title)
         )
         return tool("mqtick-lab", "run", str(experiment), "--out", str(out), quiet=True)
 

@@ -46,7 +46,7 @@ class Reader {
       if (!octets) fail("has octets that are not pairs of hexadecimal digits");
       if (octets->size() > kMostOctets) fail("has more than 2000 octets");
       last_ = *cycle;
-      next = {*cycle, *from, std::move(*octets), stamp_of_cycle(*cycle)};
+      next = {*cycle, *from, std::move(*octets), 0};
       return true;
     }
     if (file_.bad()) throw std::runtime_error(path_ + " cannot be read to its end.");
@@ -81,11 +81,11 @@ class Batch {
     bool more = reader_.read(next_);
     uint64_t quiet = 0;
     while (more || design_.waiting() || !proofs_.empty() || quiet < settings_.settle) {
-      while (!proofs_.empty() && proofs_.front().cycle <= design_.cycle()) {
+      while (!proofs_.empty() && proofs_.front().cycle <= design_.cycle() + 1) {
         offer(std::move(proofs_.front()));
         proofs_.pop_front();
       }
-      while (more && next_.cycle <= design_.cycle()) {
+      while (more && next_.cycle <= design_.cycle() + 1) {
         offer(std::move(next_));
         more = reader_.read(next_);
       }
@@ -109,6 +109,7 @@ class Batch {
 
   void offer(Received datagram) {
     ++received_;
+    datagram.stamp = design_.stamp_at(datagram.cycle);
     if (design_.waiting() >= settings_.queue) {
       ++lost_;
     } else {
@@ -122,7 +123,7 @@ class Batch {
       out_ << sent.cycle << ' ' << text_of(sent.to) << ' ' << hex_of(sent.octets) << '\n';
       if (settings_.prove && is_challenge(sent.octets)) {
         const uint64_t at = design_.cycle() + kProofCycles;
-        proofs_.push_back({at, sent.to, std::move(sent.octets), stamp_of_cycle(at)});
+        proofs_.push_back({at, sent.to, std::move(sent.octets), 0});
       }
     }
   }

@@ -34,22 +34,24 @@ Design::Design(const Secret &secret, unsigned link_gbps, bool host_stamps, uint6
   for (int i = 0; i < 16; ++i) step();
   top_->rst = 0;
   top_->seed_valid = 1;
+  cycle_ = 0;
   // Tables are cleared word by word; cycle 0 is when it takes datagrams.
   for (uint64_t i = 0; !top_->rx_hdr_ready; ++i) {
     if (i == kClearCycles) throw std::runtime_error("The design takes nothing after its reset.");
     step();
   }
-  cycle_ = 0;
+  std::swap(cycle_, clearing_);
 }
 
 Design::~Design() { top_->final(); }
 
 void Design::drive() {
-  const bool here = !waiting_.empty() && waiting_.front().cycle <= cycle_ && !top_->rst;
-  top_->rx_hdr_valid = here && !header_in_;
-  top_->rx_tvalid = here;
+  // A UDP core knows the header before the payload begins.
+  const bool known = !waiting_.empty() && waiting_.front().cycle <= cycle_ + 1 && !top_->rst;
+  top_->rx_hdr_valid = known && !header_in_;
+  top_->rx_tvalid = known && waiting_.front().cycle <= cycle_;
   top_->rx_tuser = 0;
-  if (here) {
+  if (known) {
     const Received &in = waiting_.front();
     top_->rx_src_ip = in.from.ip;
     top_->rx_src_port = in.from.port;

@@ -30,7 +30,7 @@ struct Address {
 };
 
 struct Received {
-  uint64_t cycle = 0;  // when its first word is offered
+  uint64_t cycle = 0;  // when its first word is offered, counted from when the design is ready
   Address from;
   Octets octets;
   uint64_t stamp = 0;  // 2^-16 ns
@@ -77,6 +77,8 @@ class Design {
   // What came out since it was asked for last.
   std::deque<Sent> take();
   uint64_t cycle() const { return cycle_; }
+  // What the design's counter says in a cycle, where it counts cycles.
+  uint64_t stamp_at(uint64_t cycle) const { return stamp_of_cycle(cycle + clearing_); }
   void set_now(uint64_t stamp) { now_ = stamp; }
 
   uint32_t read(uint16_t address);
@@ -84,7 +86,7 @@ class Design {
 
  private:
   void drive();
-  uint64_t now() const { return host_stamps_ ? now_ : stamp_of_cycle(cycle_); }
+  uint64_t now() const { return host_stamps_ ? now_ : stamp_at(cycle_); }
   bool sample();
 
   std::unique_ptr<VerilatedContext> context_;
@@ -92,6 +94,7 @@ class Design {
   Link link_;
   bool host_stamps_;
   uint64_t cycle_ = 0;
+  uint64_t clearing_ = 0;  // cycles that it took to be ready after its reset
   uint64_t now_;
   std::deque<Received> waiting_;
   bool header_in_ = false;
