@@ -30,7 +30,7 @@ _SUBSCRIPTION: Final = 1
 _TAG_OCTETS: Final = 8
 TRAILER_OCTETS: Final = 16
 """Of version 2: broker/spec/residence.md."""
-_OCTETS_A_CYCLE: Final = {1: 0.8, 10: 8.0}
+_OCTETS_A_CYCLE: Final = {0: 8.0, 1: 0.8, 10: 8.0}
 
 
 @dataclass(frozen=True, slots=True)
