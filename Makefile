@@ -76,7 +76,7 @@ imports: setup-check
 docs: setup-check
 	$(PYTEST) -q tests/test_docs.py
 
-FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet'
+FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet and not rtl'
 
 test: setup-test ## all tests that take less than a second each
 	$(FAST_TESTS)
@@ -119,9 +119,12 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the hardware broker ------------------------------------------------------------------------
-.PHONY: model-rtl
+.PHONY: model-rtl test-model
 model-rtl: setup-rtl ## the broker's RTL as a program: build/rtl/model/mqtick-broker-model
 	@$(MAKE) --no-print-directory -f broker/rtl/sim/model/Makefile
+test-rtl: test-model
+test-model: setup-test model-rtl
+	$(PYTEST) -m rtl tests/test_hardware_model.py
 
 # ---- the fleet ----------------------------------------------------------------------------------
 RELEASE ?= bookworm

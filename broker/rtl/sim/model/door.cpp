@@ -82,12 +82,21 @@ Door::Door(const Address &listen) : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_
   // The kernel gives what it may.
   setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &kBufferOctets, sizeof kBufferOctets);
   setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &kBufferOctets, sizeof kBufferOctets);
-  // Transmit stamps are asked for datagram by datagram, so that only those are numbered.
-  const int flags = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE |
-                    SOF_TIMESTAMPING_OPT_ID | SOF_TIMESTAMPING_OPT_TSONLY;
-  if (setsockopt(socket_, SOL_SOCKET, SO_TIMESTAMPING, &flags, sizeof flags)) {
-    fail("The kernel does not stamp datagrams");
+  number_from_zero();
+}
+
+// Transmit stamps are asked for datagram by datagram, and the kernel numbers those. Whether it
+// counts one that it could not send depends on its version: then both begin anew.
+void Door::number_from_zero() {
+  const int stamps = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+  for (const int more : {0, SOF_TIMESTAMPING_OPT_ID | SOF_TIMESTAMPING_OPT_TSONLY}) {
+    const int flags = stamps | more;
+    if (setsockopt(socket_, SOL_SOCKET, SO_TIMESTAMPING, &flags, sizeof flags)) {
+      fail("The kernel does not stamp datagrams");
+    }
   }
+  next_identifier_ = 0;
+  awaited_.clear();
 }
 
 Door::~Door() { close(socket_); }
@@ -162,9 +171,11 @@ void Door::send(std::deque<Sent> copies) {
     wish->cmsg_len = CMSG_LEN(sizeof(uint32_t));
     const uint32_t flags = SOF_TIMESTAMPING_TX_SOFTWARE;
     std::memcpy(CMSG_DATA(wish), &flags, sizeof flags);
-    state_residence(copy);
+    if (!state_residence(copy)) header.msg_controllen = 0;  // nobody will ask when it left
     if (sendmsg(socket_, &header, 0) < 0) {
       ++unsent;
+      read_transmit_stamps();
+      number_from_zero();
     } else {
       ++sent;
     }
@@ -194,10 +205,10 @@ void Door::send_plain(std::deque<Sent> &copies) {
 
 // The design decided whether the trailer is owned (copy), and has numbered it; only the residence,
 // its correction and the source are the host's.
-void Door::state_residence(Sent &copy) {
-  if (copy.octets.size() < kTrailer) return;
+bool Door::state_residence(Sent &copy) {
+  if (copy.octets.size() < kTrailer) return false;
   uint8_t *trailer = copy.octets.data() + copy.octets.size() - kTrailer;
-  if (trailer[15] == 0) return;
+  if (trailer[15] == 0) return false;
   const uint32_t number = big_endian(trailer + 12, 3);
   int32_t correction = kNotKnown;
   Last *last = nullptr;
@@ -213,7 +224,7 @@ void Door::state_residence(Sent &copy) {
   if (residence >> 63) {  // the clock was set back meanwhile
     put_big_endian(trailer, 8, 0);
     trailer[15] = 0;
-    return;
+    return false;
   }
   put_big_endian(trailer, 8, residence);
   put_big_endian(trailer + 8, 4, uint32_t(correction));
@@ -224,6 +235,7 @@ void Door::state_residence(Sent &copy) {
     awaited_[next_identifier_] = copy.to;
   }
   ++next_identifier_;
+  return true;
 }
 
 void Door::read_transmit_stamps() {

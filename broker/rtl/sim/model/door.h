@@ -33,7 +33,9 @@ class Door {
     uint32_t identifier = 0;  // of its transmit stamp
   };
 
-  void state_residence(Sent &copy);
+  void number_from_zero();
+  // False where nothing could be stated.
+  bool state_residence(Sent &copy);
   void read_transmit_stamps();
   void send_plain(std::deque<Sent> &copies);
 
