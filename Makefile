@@ -35,7 +35,7 @@ demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
-  setup-fleet-test
+  setup-fleet-test setup-rtl
 setup: setup-check setup-slow ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-slow setup-check: setup-%:
@@ -46,10 +46,12 @@ setup-ansible: ## Ansible for your own fleet, in .venv-ansible
 	@scripts/ansible.sh use
 setup-fleet-test: ## the same, plus its linter and what fleet-test needs to make its hosts (root)
 	@scripts/ansible.sh test
+setup-rtl: setup-test ## what simulates, builds and proves the hardware broker, in .venv-rtl
+	@scripts/rtl.sh
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-fresh test-arm64 \
-  test-adversary fuzz
+  test-adversary test-rtl test-rtl-long fuzz
 check: lint lint-ansible mypy imports docs ## style, types, imports between rooms, commands in the documents
 
 lint: setup-check
@@ -80,7 +82,7 @@ FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock a
 
 test: setup-test ## all tests that take less than a second each
 	$(FAST_TESTS)
-	@echo 'not run: the slow tests (make test-slow)'
+	@echo 'not run: the slow tests (make test-slow), the hardware broker in simulation (make test-rtl)'
 
 # The loops end with the shell that started them.
 test-busy: setup-test ## the same, while a loop keeps each core busy: none may depend on a quiet machine
@@ -103,6 +105,12 @@ test-arm64: setup-check ## the suites of protocol and client on an emulated Debi
 
 test-adversary: setup-test ## a hostile broker: SCENARIOS (100000) random ones in virtual time, FIRST=0
 	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
+
+test-rtl: setup-rtl ## the hardware broker in simulation: lint, vectors, random traffic, coverage
+	.venv-rtl/bin/python broker/rtl/tests/run.py
+
+test-rtl-long: setup-rtl ## the same with more traffic, many seeds and other sizes
+	.venv-rtl/bin/python broker/rtl/tests/run.py --long
 
 fuzz: setup-test ## throw random octets at everything that reads foreign input, for FUZZ_SECONDS (60)
 	@$(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris \

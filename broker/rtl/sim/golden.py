@@ -461,7 +461,7 @@ class Golden:
         ):
             self.counters["pool"] += 1
         else:
-            if self._has_trailer(topic, payload):
+            if self.has_trailer(topic, payload):
                 payload = payload[:-TRAILER_OCTETS] + bytes(TRAILER_OCTETS)
             self.retained[topic] = payload
 
@@ -471,14 +471,15 @@ class Golden:
         for who in them:
             self.counters["copies"] += 1
             copy = payload
-            if self._has_trailer(topic, payload):
+            if self.has_trailer(topic, payload):
                 trailer = self._fill(self.leases[who], payload[-TRAILER_OCTETS:], arrival)
                 copy = payload[:-TRAILER_OCTETS] + trailer
             yield Sent(*who, publish(topic, copy))
 
     # ---- residence -----------------------------------------------------------------------------
 
-    def _has_trailer(self, topic: bytes, payload: bytes) -> bool:
+    def has_trailer(self, topic: bytes, payload: bytes) -> bool:
+        """Tell whether the trailer of this message is filled."""
         prefix = self.settings.residence_prefix.encode()
         below = topic == prefix or topic.startswith(prefix + b"/")
         return bool(prefix) and below and 17 <= len(payload) <= 64 and payload[0] >> 4 == 2

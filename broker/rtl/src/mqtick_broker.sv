@@ -4,7 +4,6 @@
 // generator (and transmitter). All other packets wait until the stages are empty, so that the
 // result is that of one datagram after another.
 module mqtick_broker
-  import mqtick_pkg::*;
 #(
   parameter int TOPICS = 65536,
   parameter int SUBSCRIPTIONS = 65536,
@@ -121,7 +120,7 @@ module mqtick_broker
 
   // ---- receive -------------------------------------------------------------------------------------
 
-  logic we, started, complete, damaged, may_publish, may_subscribe, parser_free, empty;
+  logic we, started, complete, damaged, may_publish, may_subscribe, parser_free;
   logic [SB+7:0] waddr;
   logic [63:0] wdata, stamp;
   logic [SB-1:0] slot;
@@ -129,24 +128,24 @@ module mqtick_broker
   logic [31:0] ip;
   logic [15:0] port, length;
   logic sent_free;
-  record_t rec;
+  mqtick_pkg::record_t rec;
   mqtick_receive #(.SLOTS(SLOTS)) u_receive (
     .clk, .rst, .enable(ready), .rx_hdr_valid, .rx_hdr_ready, .rx_src_ip, .rx_src_port, .rx_length,
     .rx_stamp, .rx_tdata, .rx_tkeep, .rx_tvalid, .rx_tready, .rx_tlast, .rx_tuser,
     .subnet_at, .publishers, .subscribers, .we, .waddr, .wdata,
     .slot, .started, .complete, .damaged, .words, .ip, .port, .length, .stamp, .may_publish,
     .may_subscribe, .free_a(parser_free), .free_a_slot(slot),
-    .free_b(sent_free), .free_b_slot(rec.place[SB-1:0]), .empty);
+    .free_b(sent_free), .free_b_slot(rec.place[SB-1:0]));
 
   logic [10:0] at, p_at, c_at, k_at, t_at;
   logic [31:0] window;
   logic text_busy, control_busy, k_reads;
-  logic buffer_re;
+  logic tx_re;
   logic [SB+7:0] buffer_at, tx_at, k_words_at;
   logic [63:0] buffer_data;
   assign at = text_busy || text_start ? t_at : k_reads ? k_at : control_busy ? c_at : p_at;
   mqtick_buffer #(.SLOTS(SLOTS)) u_buffer (
-    .clk, .we, .waddr, .wdata, .slot, .at, .window, .re(buffer_re), .raddr(buffer_at),
+    .clk, .we, .waddr, .wdata, .slot, .at, .window, .re(tx_re || k_reads), .raddr(buffer_at),
     .rdata(buffer_data));
 
   // ---- parse and hash ------------------------------------------------------------------------------
@@ -154,7 +153,7 @@ module mqtick_broker
   logic p_text_start, c_text_start, text_start, text_done, text_bad, text_reserved, text_below;
   logic [10:0] p_text_at, c_text_at;
   logic [6:0] p_text_length, c_text_length;
-  piece_t piece;
+  mqtick_pkg::piece_t piece;
   logic piece_valid;
   logic [15:0] plus;
   logic [4:0] depth;
@@ -175,11 +174,11 @@ module mqtick_broker
     .clk, .rst, .key(hash_key), .piece, .piece_valid, .plus(shape_plus), .depth(shape_depth),
     .hash, .ready(hash_ready));
 
-  logic look, look_ready, keep, keep_done, keep_trailer, idle, control, control_done, sweep, room;
+  logic look, look_ready, keep, keep_done, keep_trailer, idle, control, control_done, sweep;
   logic sweep_due;
   logic [3:0] kind, in_flight;
   logic [10:0] body;
-  record_t made;
+  mqtick_pkg::record_t made;
   mqtick_parser #(.SLOTS(SLOTS), .LOOPBACK_DOOR(LOOPBACK_DOOR)) u_parser (
     .clk, .rst, .ready, .slot, .started, .complete, .damaged, .words, .network(ip[31:24]), .port,
     .length, .stamp, .may_publish, .may_subscribe, .free(parser_free), .at(p_at), .window,
@@ -251,7 +250,7 @@ module mqtick_broker
   logic deliver, deliver_done, answer_we, c_send_valid, k_send_valid;
   logic [2:0] answer_at;
   logic [63:0] answer_data;
-  record_t c_record, k_record;
+  mqtick_pkg::record_t c_record, k_record;
   logic [72:0] c_who, k_who;
   mqtick_control #(.TW(TW), .SW(SW), .CW(CW), .SUBSCRIPTIONS(SUBSCRIPTIONS),
                    .ANSWER_PLACE(ANSWER_PLACE)) u_control (
@@ -271,31 +270,33 @@ module mqtick_broker
 
   // ---- kept messages and answers -------------------------------------------------------------------
 
-  assign k_reads = 0;
-  assign k_at = 0;
-  assign k_words_at = 0;
-  assign keep_done = keep;
-  assign deliver_done = deliver;
-  assign k_send_valid = 0;
-  assign k_record = '0;
-  assign k_who = 0;
-  assign k_count = 0;
-  assign k_what = 0;
-  assign k_copy = 0;
-  logic [POOL_AW-1:0] pool_at, pool_base;
+  logic [POOL_AW-1:0] pool_at, pool_base, k_pool_at, k_pool_into;
   logic [63:0] pool_data;
+  logic k_pool_we;
+  mqtick_retained #(.SLOTS(SLOTS), .PLACES(RETAINED), .OCTETS(RETAINED_OCTETS),
+                    .PLACE_WORDS(PLACE_WORDS), .POOL_AW(POOL_AW)) u_retained (
+    .clk, .rst, .keep, .keep_done, .slot, .length(length[10:0]), .topic_begins(p_text_at),
+    .topic_length(p_text_length), .trailer(keep_trailer), .deliver, .deliver_done,
+    .filter_begins(c_text_at), .filter_length(c_text_length), .ip, .port, .reads(k_reads),
+    .at(k_at), .octet(window[7:0]), .words_at(k_words_at),
+    .pool_at(k_pool_at), .pool(pool_data), .pool_we(k_pool_we), .pool_into(k_pool_into),
+    .send_valid(k_send_valid), .send_record(k_record), .send_who(k_who), .send_pop(who_pop),
+    .copy(k_copy), .count(k_count));
+  assign k_what = mqtick_pkg::POOL;
   assign pool_base = POOL_AW'(32'(out_record.place) * PLACE_WORDS);
   mqtick_ram #(.WIDTH(64), .DEPTH(POOL_WORDS)) u_pool (
-    .clk, .we(answer_we), .waddr(POOL_AW'(RETAINED * PLACE_WORDS) + POOL_AW'(answer_at)),
-    .wdata(answer_data), .re(buffer_re), .raddr(pool_at), .rdata(pool_data));
+    .clk, .we(answer_we || k_pool_we),
+    .waddr(answer_we ? POOL_AW'(RETAINED * PLACE_WORDS) + POOL_AW'(answer_at) : k_pool_into),
+    .wdata(answer_we ? answer_data : buffer_data), .re(k_reads || tx_re),
+    .raddr(k_reads ? k_pool_at : pool_at), .rdata(pool_data));
 
   // ---- transmit ------------------------------------------------------------------------------------
 
   logic record_valid, record_pop;
   logic [3:0] record_count;
-  record_t out_record;
+  mqtick_pkg::record_t out_record;
   logic [72:0] who;
-  mqtick_fifo #(.WIDTH($bits(record_t)), .DEPTH(8)) u_records (
+  mqtick_fifo #(.WIDTH($bits(made)), .DEPTH(8)) u_records (
     .clk, .rst, .push(look), .in(made), .pop(sent_free), .out(rec), .valid(record_valid),
     .count(record_count));
   assign in_flight = record_count;
@@ -307,7 +308,7 @@ module mqtick_broker
   mqtick_transmit #(.SLOTS(SLOTS), .POOL_AW(POOL_AW)) u_transmit (
     .clk, .rst, .record_valid(record_valid || c_send_valid || k_send_valid), .rec(out_record),
     .record_pop, .who_valid(k_send_valid || c_send_valid || g_who_valid), .who, .who_pop,
-    .re(buffer_re), .buffer_at(tx_at), .buffer_data, .pool_at, .pool_base, .pool_data,
+    .re(tx_re), .buffer_at(tx_at), .buffer_data, .pool_at, .pool_base, .pool_data,
     .tx_hdr_valid, .tx_hdr_ready, .tx_dst_ip, .tx_dst_port, .tx_length, .tx_fill, .tx_arrival,
     .tx_tdata, .tx_tkeep, .tx_tvalid, .tx_tready, .tx_tlast);
 

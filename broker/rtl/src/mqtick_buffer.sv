@@ -39,4 +39,7 @@ module mqtick_buffer #(
       default: window = pair[55:24];
     endcase
 
+  logic unused;
+  assign unused = &{1'b0, pair};
+
 endmodule

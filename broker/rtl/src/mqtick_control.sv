@@ -3,7 +3,6 @@
 // It works while nothing is being looked up or sent, on one packet at a time, and takes as many
 // cycles as it needs; the messages kept (mqtick_retained) and the hash of topics are helpers.
 module mqtick_control
-  import mqtick_pkg::*;
 #(
   parameter int TW = 16,
   parameter int SW = 16,
@@ -94,7 +93,7 @@ module mqtick_control
   output logic [2:0]         answer_at,
   output logic [63:0]        answer_data,
   output logic               send_valid,
-  output record_t            send_record,
+  output mqtick_pkg::record_t send_record,
   output logic [72:0]        send_who,
   input  logic               send_pop,
   // fill
@@ -138,8 +137,8 @@ module mqtick_control
   logic [63:0] token;
 
   assign word = {window[7:0], window[15:8]};
-  assign qos_octets = packet == SUBSCRIBE ? 2'd1 : 2'd0;
-  assign proves = packet == PUBLISH;
+  assign qos_octets = packet == mqtick_pkg::SUBSCRIBE ? 2'd1 : 2'd0;
+  assign proves = packet == mqtick_pkg::PUBLISH;
 
   // ---- hash of addresses, and tokens -------------------------------------------------------------
 
@@ -214,8 +213,13 @@ module mqtick_control
   end
   assign send_valid = state == SEND || state == SEND_END;
   assign send_who = {state == SEND_END, ip, port, 24'd0};
-  assign send_record = '{kept: 1'b1, place: 8'(ANSWER_PLACE), length: answer_length, as_is: 1'b1,
-    trailer: 1'b0, chained: 1'b0, unstated: 1'b0, source: 8'd0, arrival: 64'd0};
+  always_comb begin
+    send_record = '0;
+    send_record.kept = 1;
+    send_record.place = 8'(ANSWER_PLACE);
+    send_record.length = answer_length;
+    send_record.as_is = 1;
+  end
 
   assign busy = state != IDLE;
   assign text_at = p + 11'd2;
@@ -319,10 +323,10 @@ module mqtick_control
           client_at <= swept;
           if (start)
             case (kind)
-              PUBLISH: pause(TOKEN);
-              CONNECT: pause(NAME);
-              SUBSCRIBE, UNSUBSCRIBE: pause(IDENTIFIER_READ);
-              default: if (length != body) refuse(TRUNCATED); else state <= SEEK;
+              mqtick_pkg::PUBLISH: pause(TOKEN);
+              mqtick_pkg::CONNECT: pause(NAME);
+              mqtick_pkg::SUBSCRIBE, mqtick_pkg::UNSUBSCRIBE: pause(IDENTIFIER_READ);
+              default: if (length != body) refuse(mqtick_pkg::TRUNCATED); else state <= SEEK;
             endcase
           else if (sweep) pause(SWEEP_READ);
         end
@@ -336,7 +340,7 @@ module mqtick_control
         NAME: begin
           field <= word[10:0];
           if (12'(p) + 12'd2 > 12'(length) || 17'(p) + 17'd2 + 17'(word) > 17'(length))
-            refuse(TRUNCATED);
+            refuse(mqtick_pkg::TRUNCATED);
           else begin
             at <= p + 11'd2;
             pause(NAME_TEXT);
@@ -356,20 +360,20 @@ module mqtick_control
           p <= p + 11'd4;
           at <= p + 11'd4;
           half_s <= 18'({window[23:16], window[31:24]}) + {1'b0, window[23:16], window[31:24], 1'b0};
-          if (p + 11'd1 > length) refuse(TRUNCATED);
+          if (p + 11'd1 > length) refuse(mqtick_pkg::TRUNCATED);
           else if (window[7:0] != 4) begin
             code <= 1;
             state <= SEEK;
-          end else if (p + 11'd2 > length) refuse(TRUNCATED);
+          end else if (p + 11'd2 > length) refuse(mqtick_pkg::TRUNCATED);
           else if ((window[15:8] & 8'hfd) != 0) begin
             code <= 5;
             state <= SEEK;
-          end else if (p + 11'd6 > length) refuse(TRUNCATED);
+          end else if (p + 11'd6 > length) refuse(mqtick_pkg::TRUNCATED);
           else pause(CONNECT_IDENTIFIER);
         end
         CONNECT_IDENTIFIER: begin
           if (half_s == 0) half_s <= {5'd0, lease_s, 1'b0};
-          if (17'(p) + 17'd2 + 17'(word) != 17'(length)) refuse(TRUNCATED);
+          if (17'(p) + 17'd2 + 17'(word) != 17'(length)) refuse(mqtick_pkg::TRUNCATED);
           else state <= SEEK;
         end
 
@@ -378,12 +382,12 @@ module mqtick_control
           identifier <= word;
           p <= p + 11'd2;
           at <= p + 11'd2;
-          if (p + 11'd2 > length) refuse(TRUNCATED);
+          if (p + 11'd2 > length) refuse(mqtick_pkg::TRUNCATED);
           else pause(WALK_FIELD);
         end
         WALK: if (p == length) state <= WALKED; else pause(WALK_FIELD);
         WALK_FIELD:
-          if (17'(p) + 17'd2 + 17'(word) + 17'(qos_octets) > 17'(length)) refuse(TRUNCATED);
+          if (17'(p) + 17'd2 + 17'(word) + 17'(qos_octets) > 17'(length)) refuse(mqtick_pkg::TRUNCATED);
           else begin
             filters <= filters + 1'b1;
             p <= p + 11'd2 + word[10:0] + 11'(qos_octets);
@@ -392,15 +396,15 @@ module mqtick_control
           end
         WALKED: begin
           p <= body + 11'd2;
-          if (filters > 32) refuse(FILTERS);
-          else if (identifier == 0) refuse(IDENTIFIER);
+          if (filters > 32) refuse(mqtick_pkg::FILTERS);
+          else if (identifier == 0) refuse(mqtick_pkg::IDENTIFIER);
           else state <= SEEK;
         end
 
         // ---- an answer to a challenge ------------------------------------------------------------
         TOKEN: begin
           at <= p + 11'd8;
-          if (length != p + 11'd16) refuse(PROOF); else pause(TOKEN_HIGH);
+          if (length != p + 11'd16) refuse(mqtick_pkg::PROOF); else pause(TOKEN_HIGH);
         end
         TOKEN_HIGH: begin
           token[31:0] <= window;
@@ -423,7 +427,7 @@ module mqtick_control
         end
         TOKEN_BEFORE:
           if (sip_done) begin
-            if (sip_hash == token) state <= SEEK; else refuse(PROOF);
+            if (sip_hash == token) state <= SEEK; else refuse(mqtick_pkg::PROOF);
           end
 
         // ---- who is it? ----------------------------------------------------------------------------
@@ -474,16 +478,16 @@ module mqtick_control
           if (proves) begin
             if (have) state <= FINISH; else state <= PROVEN;
           end else if (!have) begin
-            if (packet == SUBSCRIBE || packet == CONNECT) state <= CHALLENGE;
-            else refuse(STRANGER);
+            if (packet == mqtick_pkg::SUBSCRIBE || packet == mqtick_pkg::CONNECT) state <= CHALLENGE;
+            else refuse(mqtick_pkg::STRANGER);
           end else
             case (packet)
-              CONNECT: if (code != 0) go_answer(CONNACK, 11'd4); else state <= LEASE;
-              DISCONNECT: begin
+              mqtick_pkg::CONNECT: if (code != 0) go_answer(CONNACK, 11'd4); else state <= LEASE;
+              mqtick_pkg::DISCONNECT: begin
                 forgot <= FINISH;
                 state <= FORGET;
               end
-              UNSUBSCRIBE: state <= EACH;
+              mqtick_pkg::UNSUBSCRIBE: state <= EACH;
               default: state <= RENEW;
             endcase
         end
@@ -509,7 +513,7 @@ module mqtick_control
           if ((free_ways[0] == 0 && free_ways[1] == 0) || of_address >= 17'(share_clients)) begin
             code <= 3;
             count <= 1;
-            count_what <= FULL;
+            count_what <= mqtick_pkg::FULL;
             go_answer(CONNACK, 11'd4);
           end else begin
             clients <= clients + 1'b1;
@@ -541,7 +545,7 @@ module mqtick_control
           client_at <= client;
           client_in <= {1'b1, ip, port, tick + 32'(lease)};
           client_we <= 1;
-          if (packet == SUBSCRIBE) state <= EACH; else go_answer(PINGRESP, 11'd2);
+          if (packet == mqtick_pkg::SUBSCRIBE) state <= EACH; else go_answer(PINGRESP, 11'd2);
         end
 
         // ---- answers -------------------------------------------------------------------------------
@@ -554,7 +558,7 @@ module mqtick_control
         CHALLENGE_HASHED:
           if (sip_done) begin
             count <= 1;
-            count_what <= CHALLENGES;
+            count_what <= mqtick_pkg::CHALLENGES;
             go_answer(CHALLENGING, 11'd18);
           end
         ANSWER: begin
@@ -574,7 +578,7 @@ module mqtick_control
         EACH: begin
           at <= p;
           if (10'(filter) == filters) begin
-            if (packet == SUBSCRIBE) go_answer(SUBACK, 11'(filters) + 11'd4);
+            if (packet == mqtick_pkg::SUBSCRIBE) go_answer(SUBACK, 11'(filters) + 11'd4);
             else go_answer(UNSUBACK, 11'd4);
           end else pause(EACH_LENGTH);
         end
@@ -584,8 +588,8 @@ module mqtick_control
           pause(EACH_QOS);
         end
         EACH_QOS:
-          if (field == 0 || field > 64 || (packet == SUBSCRIBE && window[7:0] > 2)) begin
-            count_what <= FILTER;
+          if (field == 0 || field > 64 || (packet == mqtick_pkg::SUBSCRIBE && window[7:0] > 2)) begin
+            count_what <= mqtick_pkg::FILTER;
             state <= REFUSE;
           end else begin
             text_start <= 1;
@@ -593,7 +597,7 @@ module mqtick_control
           end
         EACH_TEXT: if (text_done) state <= EACH_JUDGED;
         EACH_JUDGED: begin
-          count_what <= FILTER;
+          count_what <= mqtick_pkg::FILTER;
           if (text_bad) state <= REFUSE;
           else begin
             find_shape <= 1;
@@ -602,8 +606,8 @@ module mqtick_control
         end
         EACH_SHAPE: begin
           // Share goes before shape.
-          count_what <= held >= share_entries ? SHARE : SHAPE;
-          if (shape_found || (shape_room && packet == SUBSCRIBE && held < share_entries)) begin
+          count_what <= held >= share_entries ? mqtick_pkg::SHARE : mqtick_pkg::SHAPE;
+          if (shape_found || (shape_room && packet == mqtick_pkg::SUBSCRIBE && held < share_entries)) begin
             text_start <= 1;
             state <= EACH_HASH;
           end else state <= REFUSE;
@@ -629,7 +633,7 @@ module mqtick_control
         end
         SEARCH_READ:
           if (link_topic == topic) begin
-            if (packet == SUBSCRIBE) state <= EACH_END;
+            if (packet == mqtick_pkg::SUBSCRIBE) state <= EACH_END;
             else begin
               removed <= TAKEN;
               state <= REMOVE;
@@ -642,8 +646,8 @@ module mqtick_control
             state <= SEARCH;
           end
         MISSING: begin
-          count_what <= held >= share_entries ? SHARE : TABLE;
-          if (packet != SUBSCRIBE) state <= EACH_END;
+          count_what <= held >= share_entries ? mqtick_pkg::SHARE : mqtick_pkg::TABLE;
+          if (packet != mqtick_pkg::SUBSCRIBE) state <= EACH_END;
           else if (held >= share_entries || !(found || room)
                    || (free_count == 0 && fresh == (SW+1)'(SUBSCRIPTIONS))) state <= REFUSE;
           else state <= ADD;
@@ -712,7 +716,7 @@ module mqtick_control
           state <= EACH_END;
         end
         REFUSE: begin
-          count <= packet == SUBSCRIBE;
+          count <= packet == mqtick_pkg::SUBSCRIBE;
           refused[filter[4:0]] <= 1;
           state <= EACH_END;
         end
@@ -812,7 +816,7 @@ module mqtick_control
           client_we <= 1;
           clients <= clients - 1'b1;
           count <= expired;
-          count_what <= LEASES_ENDED;
+          count_what <= mqtick_pkg::LEASES_ENDED;
           state <= forgot;
         end
         SWEEP_READ: begin

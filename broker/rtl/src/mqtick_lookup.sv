@@ -8,7 +8,6 @@
 // A published topic is looked up once for each shape, one a cycle. Commands (find, store, drop)
 // come from the control and only when nothing is being looked up.
 module mqtick_lookup
-  import mqtick_pkg::*;
 #(
   parameter int TOPICS = 65536,
   parameter int SHAPES = 8,
@@ -26,7 +25,7 @@ module mqtick_lookup
   input  logic [15:0]               clear_at,
   input  logic [5:0]                shape_limit,
   // pieces of what is being read, and their hash
-  input  piece_t                    piece,
+  input  mqtick_pkg::piece_t piece,
   input  logic                      piece_valid,
   input  logic [15:0]               plus,
   input  logic [4:0]                depth,
@@ -420,5 +419,8 @@ module mqtick_lookup
                                       : tags0[EW*number[1:0] + TAG +: SW];
   assign first_unused = ~used & (used + 1'b1);
   assign key_count = key_at;
+
+  logic unused;
+  assign unused = &{1'b0, clear_at, piece, count};
 
 endmodule

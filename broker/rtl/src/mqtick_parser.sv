@@ -2,7 +2,6 @@
 // a PUBLISH to the look-up, everything else to the control. A datagram has no effect before all
 // of it is there and known to be whole.
 module mqtick_parser
-  import mqtick_pkg::*;
 #(
   parameter int SLOTS = 4,
   parameter bit LOOPBACK_DOOR = 0,
@@ -37,7 +36,7 @@ module mqtick_parser
   // a PUBLISH
   output logic          look,
   input  logic          look_ready,
-  output record_t       rec,
+  output mqtick_pkg::record_t rec,
   output logic          keep,          // it is a retained message
   input  logic          keep_done,
   output logic          keep_trailer,
@@ -67,7 +66,7 @@ module mqtick_parser
   logic [10:0] payload;  // where it begins
   logic [63:0] residence;
   logic trailer;
-  record_t made;
+  mqtick_pkg::record_t made;
 
   // ---- the fixed header --------------------------------------------------------------------------
 
@@ -81,27 +80,27 @@ module mqtick_parser
   assign octets = two ? 16'({octet2[6:0], octet1[6:0]}) + 16'd3 : 16'(octet1) + 16'd2;
   always_comb begin
     fails = 1;
-    why = SOURCE;
+    why = mqtick_pkg::SOURCE;
     if (port == 0 || network == 0 || network >= 224 || (network == 127 && !LOOPBACK_DOOR))
-      why = SOURCE;
-    else if (length > 1472) why = OVERSIZED;
-    else if (length < 2 || octets != length || (two && (octet2[7] || octet2 == 0))) why = LENGTH;
+      why = mqtick_pkg::SOURCE;
+    else if (length > 1472) why = mqtick_pkg::OVERSIZED;
+    else if (length < 2 || octets != length || (two && (octet2[7] || octet2 == 0))) why = mqtick_pkg::LENGTH;
     else
       case (octet0[7:4])
-        PUBLISH: begin
-          why = QOS;
+        mqtick_pkg::PUBLISH: begin
+          why = mqtick_pkg::QOS;
           fails = octet0[3:1] != 0;
         end
-        CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT: begin
-          why = FLAGS;
-          fails = octet0[3:0] != (octet0[7:4] == SUBSCRIBE || octet0[7:4] == UNSUBSCRIBE ? 4'd2
+        mqtick_pkg::CONNECT, mqtick_pkg::SUBSCRIBE, mqtick_pkg::UNSUBSCRIBE, mqtick_pkg::PINGREQ, mqtick_pkg::DISCONNECT: begin
+          why = mqtick_pkg::FLAGS;
+          fails = octet0[3:0] != (octet0[7:4] == mqtick_pkg::SUBSCRIBE || octet0[7:4] == mqtick_pkg::UNSUBSCRIBE ? 4'd2
                                                                                         : 4'd0);
           if (!fails && !may_subscribe) begin
-            why = SUBNET;
+            why = mqtick_pkg::SUBNET;
             fails = 1;
           end
         end
-        default: why = TYPE;
+        default: why = mqtick_pkg::TYPE;
       endcase
   end
 
@@ -200,7 +199,7 @@ module mqtick_parser
           not_proof <= 0;
           reason <= why;
           if (fails) state <= DROP;
-          else if (octet0[7:4] != PUBLISH) state <= CONTROL;
+          else if (octet0[7:4] != mqtick_pkg::PUBLISH) state <= CONTROL;
           else state <= two ? LONG : SECTION;
         end
         LONG: begin
@@ -212,13 +211,13 @@ module mqtick_parser
           payload <= body + 11'd2 + topic_length[10:0];
           if (topic_length == 6 && !not_proof) state <= PROOF_LOW;
           else if (!may_publish) begin
-            reason <= SUBNET;
+            reason <= mqtick_pkg::SUBNET;
             state <= DROP;
           end else if (17'(body) + 17'd2 + 17'(topic_length) > 17'(length)) begin
-            reason <= TRUNCATED;
+            reason <= mqtick_pkg::TRUNCATED;
             state <= DROP;
           end else if (topic_length == 0 || topic_length > 64) begin
-            reason <= TOPIC;
+            reason <= mqtick_pkg::TOPIC;
             state <= DROP;
           end else if (!pending) state <= RUN;
         end
@@ -230,14 +229,14 @@ module mqtick_parser
           not_proof <= 1;
           state <= SECTION;
           if (proves && window[15:0] == "fo" && length >= 16'(body) + 16'd8) begin
-            reason <= SUBNET;
+            reason <= mqtick_pkg::SUBNET;
             state <= may_subscribe ? CONTROL : DROP;
           end
         end
         RUN: if (text_done) state <= JUDGE;
         JUDGE:
           if (text_bad || text_reserved) begin
-            reason <= text_bad ? TOPIC : RESERVED;
+            reason <= text_bad ? mqtick_pkg::TOPIC : mqtick_pkg::RESERVED;
             state <= DROP;
           end else if (complete && damaged) state <= DROP;
           else if (complete && !hand) begin
@@ -279,7 +278,7 @@ module mqtick_parser
         default:  // DROP
           if (complete) begin
             count <= 1;
-            count_what <= damaged ? DAMAGED : reason;
+            count_what <= damaged ? mqtick_pkg::DAMAGED : reason;
             free <= 1;
             state <= WAIT;
           end

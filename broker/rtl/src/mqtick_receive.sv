@@ -45,8 +45,7 @@ module mqtick_receive #(
   input  logic             free_a,
   input  logic [SB-1:0]    free_a_slot,
   input  logic             free_b,
-  input  logic [SB-1:0]    free_b_slot,
-  output logic             empty
+  input  logic [SB-1:0]    free_b_slot
 );
 
   localparam int WORDS = 184;  // 1472 octets
@@ -68,7 +67,6 @@ module mqtick_receive #(
   assign we = rx_tready && rx_tvalid && word < 8'(WORDS);
   assign waddr = {into, word};
   assign wdata = rx_tdata;
-  assign empty = busy == 0;
 
   assign {ip, port, length, stamp} = headers[slot];
   // The checks of the subnets end before the slot is read when they began with its header.

@@ -1,6 +1,5 @@
 // Settings, state and counters, as ../registers.md lists them.
 module mqtick_registers
-  import mqtick_pkg::*;
 #(
   parameter int SHAPES = 8,
   parameter int SIZES = 0
@@ -156,7 +155,7 @@ module mqtick_registers
   always_comb begin
     value = 0;
     case (r)
-      10'h00: value = VERSION;
+      10'h00: value = mqtick_pkg::VERSION;
       10'h01: value = SIZES;
       10'h02: value = {30'd0, tod_was_valid, ready};
       10'h03: value = 32'(lease_s);
@@ -193,5 +192,8 @@ module mqtick_registers
         s_axil_rresp <= s_axil_araddr[1:0] == 0 ? OKAY : SLVERR;
       end
     end
+
+  logic unused;
+  assign unused = &{1'b0, clear_at};
 
 endmodule

@@ -82,4 +82,7 @@ module mqtick_tables #(
     .wdata(copies_clear ? 24'd0 : g_copies), .re(g_client_re),
     .raddr(g_client_at), .rdata(client_copies));
 
+  logic unused;
+  assign unused = &{1'b0, clear_at};
+
 endmodule

@@ -2,9 +2,7 @@
 //
 // A piece is up to four octets and ends with its level, so that a level is cut in the same way
 // wherever it stands. One piece a cycle.
-module mqtick_text
-  import mqtick_pkg::*;
-(
+module mqtick_text (
   input  logic        clk,
   input  logic        rst,
   input  logic        start,
@@ -20,7 +18,7 @@ module mqtick_text
   output logic [2:0]  prefix_at,
   input  logic [31:0] prefix,
   input  logic [3:0]  prefix_pieces,
-  output piece_t      piece,
+  output mqtick_pkg::piece_t piece,
   output logic        piece_valid,
   // known one cycle after done
   output logic        bad,
@@ -73,8 +71,7 @@ module mqtick_text
   assign at = !busy ? start_at : here ? position + 11'(used) : position;
   assign done = busy && here && last;
   assign piece_valid = busy && here;
-  assign piece = '{first: first, last: last, slash: slash, count: letters, level: level[3:0],
-                   index: index, letters: text};
+  assign piece = {first, last, slash, letters, level[3:0], index, text};
   assign prefix_at = k[2:0];
 
   logic [31:0] with_slash;

@@ -1,7 +1,6 @@
 // Sends each copy: the octets as they stand in the packet buffer (or in the pool), the first one
 // and the trailer as this copy wants them. No idle word stands between two copies.
 module mqtick_transmit
-  import mqtick_pkg::*;
 #(
   parameter int SLOTS = 4,
   parameter int POOL_AW = 10,
@@ -10,7 +9,7 @@ module mqtick_transmit
   input  logic               clk,
   input  logic               rst,
   input  logic               record_valid,
-  input  record_t            rec,
+  input  mqtick_pkg::record_t rec,
   output logic               record_pop,   // the datagram is done
   input  logic               who_valid,
   input  logic [72:0]        who,
