@@ -117,7 +117,9 @@ module mqtick_parser
       default: at = 0;
     endcase
 
-  assign text_start = state == SECTION && !pending && !wait_done;
+  assign text_start = state == SECTION && !pending && (topic_length != 6 || not_proof) && may_publish
+    && 17'(body) + 17'd2 + 17'(topic_length) <= 17'(length) && topic_length != 0
+    && topic_length <= 64;
   assign text_at = body + 11'd2;
   assign text_length = topic_length[6:0];
   assign look = pending && hash_ready && look_ready && room && !control_busy;

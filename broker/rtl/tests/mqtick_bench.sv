@@ -71,7 +71,7 @@ module mqtick_bench #(
   logic [6:0] still;
   logic moving;
 
-  assign moving = rx_hdr_valid || rx_tvalid || tx_hdr_valid || tx_tvalid || !u_broker.u_broker.empty
+  assign moving = rx_hdr_valid || rx_tvalid || tx_hdr_valid || tx_tvalid || |u_broker.u_broker.u_receive.busy
     || !u_broker.u_broker.idle || u_broker.u_broker.control_busy;
   assign quiet = still == 7'd24;
   assign tx_hdr_ready = random[7:0] >= hdr_pressure;
