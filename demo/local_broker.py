@@ -141,9 +141,9 @@ class Nats(Mosquitto):
 
 
 class UdpReference(Mosquitto):
-    """What a broker of ours does over UDP: its reference, as a program."""
+    """What a broker of ours does over UDP: its reference in plain Python, as a program."""
 
-    name = "reference"
+    name = "the reference of our broker over UDP"
     mqtt_version = "3.1.1"
 
     def _configuration(self, anonymous: bool) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from demo.local_broker import Amqtt, Mosquitto, program, running
+from demo.local_broker import Amqtt, Mosquitto, UdpReference, program, running
 from demo.local_programs import Chronyd, time_client, time_server, true_error_ns
 from mqtick.client.chrony import refclock_lines
 from mqtick.client.interval import Now, NowError, now_from
@@ -157,13 +157,14 @@ def main() -> int:
     """Run the demo; exit code 0 if every client ended inside its own bound."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30, help="how long to watch (default 30)")
-    parser.add_argument("--broker", choices=("auto", "amqtt"), default="auto")
+    parser.add_argument("--broker", choices=("auto", "amqtt", "udp"), default="auto")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")
     args = parser.parse_args()
     has_mosquitto = args.broker == "auto" and program("mosquitto") is not None
     folder = Path(tempfile.mkdtemp(prefix="mqtick-demo-"))
     os.chmod(folder, 0o755)
-    broker = Mosquitto(folder) if has_mosquitto else Amqtt(folder)
+    other = UdpReference if args.broker == "udp" else Amqtt
+    broker = Mosquitto(folder) if has_mosquitto else other(folder)
     has_chronyd = program("chronyd") is not None
     print(f"Broker: {broker.name}. Clients' clocks: simulated. Everything else is real.")
     if not has_chronyd:

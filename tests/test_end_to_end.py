@@ -47,7 +47,12 @@ pytestmark = [needs_mosquitto, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
-    ("broker", "arguments"), [("Mosquitto", []), ("amqtt", ["--broker", "amqtt"])]
+    ("broker", "arguments"),
+    [
+        ("Mosquitto", []),
+        ("amqtt", ["--broker", "amqtt"]),
+        ("the reference of our broker over UDP", ["--broker", "udp"]),
+    ],
 )
 def test_the_demo_ends_well_by_itself(broker: str, arguments: list[str]) -> None:
     if broker == "amqtt":

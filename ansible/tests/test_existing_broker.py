@@ -16,9 +16,9 @@ FLEET: dict[str, Any] = {
 }
 
 
-def site(folder: Path, inventory: Path, *arguments: str) -> Run:
+def site(folder: Path, inventory: Path, *arguments: str, broker: str = "mqtts://broker.lan") -> Run:
     """Run the part of site that is the broker's; there is no wheelhouse, and no host answers."""
-    variables = {"fleet_broker_url": "mqtts://broker.lan"}
+    variables = {"fleet_broker_url": broker}
     text = yaml.safe_dump({"all": {"vars": variables, "children": FLEET}})
     inventory.write_text(text, encoding="utf-8")
     where = inventory if inventory.parent == folder else inventory.parent
@@ -35,6 +35,15 @@ def test_no_host_is_needed_to_say_what_the_broker_needs(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in users] == ["mqtick-server-0", "pi-a"]
     again = site(tmp_path, inventory)
     assert {counts["changed"] for counts in again.recap.values()} == {0}
+
+
+def test_of_a_broker_over_udp_subnets_are_asked_instead_of_accounts(tmp_path: Path) -> None:
+    anonymous = ("-e", "fleet_anonymous=true")
+    udp = "mqtt+udp://broker.lan"
+    done = site(tmp_path, tmp_path / "inventory.yml", *anonymous, broker=udp)
+    assert done.status == 0, done.said
+    assert "the subnets of these hosts" in done.said
+    assert "Mosquitto" not in done.said
 
 
 def test_a_word_switches_keys_off(tmp_path: Path) -> None:

@@ -218,6 +218,9 @@ def test_a_good_configuration_is_called_good(cli: Cli) -> None:
     ("line", "said"),
     [
         ('borker = "mqtt://b"', "broker"),
+        ('broker = "mqtt+udp://b"\nformat = "draft-2021"', "MQTT over UDP is MQTT 3.1.1"),
+        ('broker = "mqtt+udp://b"\nusername = "x"', "where there are no accounts"),
+        ('broker = "mqtt+udp://b?dialect=published"', "which only precise has"),
         ('broker = "http://b"', "scheme 'http'"),
         ('name = "kitchen #1"', "is not a client name"),
         ('name = "n23456789012345"\nprefix = "site/building/fl.2"', "Shorten"),

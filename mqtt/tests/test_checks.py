@@ -102,6 +102,8 @@ GOOD = Link("mqtt://b:1883", connect_ns=15 * MS)
     ("finding", "result", "says"),
     [
         (check_link(GOOD), "OK", "mqtt://b:1883 answered within 15 ms, MQTT 5, kernel timestamps"),
+        (check_link(Link("mqtt+udp://b:1", version="3.1.1", lease_s=22.5)), "OK", "of 22.5 s, ker"),
+        (check_link(Link("mqtt+udp://b:1", answers=False)), "OK", "mqtt+udp://b:1 answers nothing"),
         (check_link(Link("", kernel_stamps=False)), "WARN", "timestamps by the program"),
         (check_link(Link("", kernel_stamps=False), needs_stamps=False), "OK", "by the program"),
         (check_link(Link("", False, "it is away", Cause.HOST_UNKNOWN)), "FAIL", "it is away"),

@@ -100,6 +100,29 @@ def crowd_member(data: bytes) -> None:
     assert len(member._rest) < 1 << 16
 
 
+def crowd_member_over_udp(data: bytes) -> None:
+    """The same of one that is a UDP socket: a datagram at a time."""
+    from mqtick.lab.load.member import State
+    from mqtick.lab.load.udp_member import UdpMember
+
+    class Alone(UdpMember):
+        def __init__(self) -> None:
+            self.state, self.messages, self._may_prove = State.CONNECTING, 0, 1
+            self._request, self.sent = b"", 0
+
+        def _send(self, packet: bytes) -> None:
+            self.sent += 1
+
+        def _end(self, state: State, problem: str) -> None:
+            self.state = state
+
+    member: Any = Alone()
+    with contextlib.suppress(AttributeError):  # once it is up it asks its loop
+        for at in range(0, len(data), 20):
+            member._take(data[at : at + 20])
+    assert member.sent <= 2
+
+
 def capture(path: Path) -> None:
     """A file of an oscilloscope or logic analyser."""
     from mqtick.analysis.readers.registry import open_capture
@@ -124,6 +147,7 @@ def room_targets() -> list[Target]:
         http,
         node_answer,
         crowd_member,
+        crowd_member_over_udp,
         of_file(read_status, StatusError),
         of_file(lambda path: load(ConnectionSettings, path), SettingsError),
         of_file(capture, CaptureError),

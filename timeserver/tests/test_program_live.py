@@ -199,6 +199,7 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
     assert "is the program running?" in capsys.readouterr().err
 
 
+BOARD = "mqtt+udp://host?dialect=published"
 WRONG: list[tuple[list[str], str]] = [
     (["--number", "3", "--prefix", "a/b/c/d/e/f/g/h/i/j/k/l/m"], "is not a topic prefix"),
     (["--broker", "mqtt://user:secret@host"], "put it in a file"),
@@ -212,6 +213,12 @@ WRONG: list[tuple[list[str], str]] = [
     ),
     (["--name", "hall/#", "--formats", "1451.1.6"], "wildcard"),
     (["--virtual-clock", "offset=1"], "says nothing about a virtual clock"),
+    (["--broker", "mqtt+udp://[::1]"], "MQTT over UDP is IPv4 only"),
+    (["--broker", "mqtt+udp://host", "--username", "x"], "where there are no accounts"),
+    (["--broker", "mqtt+udp://host", "--formats", "draft-2021"], "MQTT over UDP is MQTT 3.1.1"),
+    (["--broker", BOARD], "echo is true, but does not work with the published dialect"),
+    (["--broker", BOARD, "--no-echo", "--experiments"], "experiments is true, but does not"),
+    (["--broker", BOARD, "--no-echo", "--formats", "1451.1.6"], "which only precise has"),
     (["--broker", "mqtts://host", "--ca-file", "/etc/hostname"], "TLS cannot be set up"),
 ]
 # The files of TLS, which come last, are read at the start only.

@@ -26,6 +26,7 @@ __all__ = ["UdpSocket"]
 _log = logging.getLogger(__name__)
 _READS_PER_TURN = 16
 _LARGEST = 65_536
+_RECEIVE_BUFFER = 1 << 20
 # The socket's buffer, or the card's queue, is full: as on a stream, the message is dropped.
 _FULL = (errno.EAGAIN, errno.ENOBUFS)
 
@@ -59,6 +60,8 @@ class UdpSocket:
             raise socket.gaierror(error.errno, said) from error
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
+            # What a crowd sends at once has to wait somewhere; the kernel gives what it may.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
             self._bind(sock)
             sock.connect(found[0][4])
             sock.setblocking(False)
@@ -73,7 +76,7 @@ class UdpSocket:
     def begin(self) -> None:
         """See `Session`."""
         assert self.kernel is not None
-        self._loop.add(self.kernel.fileno(), Loop.READ, lambda _events: self.read())
+        self._loop.add(self.kernel.fileno(), Loop.READ, self._ready)
 
     def close(self, linger_s: float = 0.0) -> None:
         """See `Session`; nothing is left to linger for once a datagram was sent."""
@@ -94,12 +97,16 @@ class UdpSocket:
 
     # -- receiving -------------------------------------------------------------------------
 
+    def _ready(self, events: int) -> None:
+        self.read()  # always: an error that ICMP reported is found by reading only
+        if events & Loop.ERROR and self.kernel is not None:
+            self.kernel.drain_error_queue()
+
     def read(self) -> None:
-        """See `Session`; an error that only ICMP reported is found by reading, too."""
+        """See `Session`."""
         kernel = self.kernel
         if kernel is None:
             return
-        kernel.drain_error_queue()
         for _ in range(_READS_PER_TURN):
             try:
                 datagram = kernel.read_chunk(_LARGEST)

@@ -9,6 +9,7 @@ import json
 import string
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -62,6 +63,7 @@ def targets() -> list[Callable[[bytes], Any]]:
         texts(broker_url),
         mqtt_properties,
         frames,
+        datagrams,
         websocket,
         command,
         lambda data: keys.verify(data[8:], data[:8].decode("latin-1"), data[:8]),
@@ -139,6 +141,66 @@ def frames(data: bytes) -> None:
         assert said(whole, whole, version_5=version_5) == said(pieces, pieces, version_5=version_5)
 
 
+def datagrams(data: bytes) -> None:
+    """What is said over UDP, each datagram with its length before it, provokes no flood."""
+    from mqtick.mqtt.broker import parse_broker_url
+    from mqtick.mqtt.loop import Timer
+    from mqtick.mqtt.published_session import PublishedSession
+    from mqtick.mqtt.session import Events
+    from mqtick.mqtt.udp_session import UdpSession
+
+    pieces = []
+    while data:
+        pieces.append(data[1 : 1 + data[0]])
+        data = data[1 + data[0] :]
+    none: dict[bytes, Callable[[], None]] = {}
+    for kind, url in (
+        (UdpSession, "mqtt+udp://b"),
+        (PublishedSession, "mqtt+udp://b?dialect=published"),
+    ):
+        kernel: Any = Datagrams()
+        loop: Any = SimpleNamespace(
+            add=lambda *_: None, remove=lambda *_: None, call_later=lambda *_: Timer(0, None, False)
+        )
+        topics: list[str] = []
+        session: Any
+
+        def up() -> None:
+            session.subscribe(["a/+", "b"], print)  # noqa: B023
+
+        events = Events(lambda one: topics.append(one.topic), up, lambda *_: session.close())  # noqa: B023
+        session = kind(loop, parse_broker_url(url), "node", None, events, none)
+        session.kernel = kernel
+        session.begin()
+        for piece in pieces:
+            session._take(piece)
+        session.close()
+        assert kernel.sent <= len(pieces) + 6
+        assert len(topics) <= len(pieces)
+
+
+class Datagrams:
+    """A UDP socket with nobody behind it."""
+
+    transmit = None
+    sent = 0
+
+    def __init__(self) -> None:
+        from mqtick.mqtt.stamps import Stamp, StampSource
+
+        self.received = Stamp(0, StampSource.KERNEL)
+
+    def fileno(self) -> int:
+        return -1
+
+    def send(self, data: bytes) -> int:
+        self.sent += 1
+        return len(data)
+
+    def close(self) -> None:
+        pass
+
+
 def websocket(data: bytes) -> None:
     """An MQTT stream inside WebSocket frames."""
     from paho.mqtt.client import _WebsocketWrapper
@@ -174,6 +236,13 @@ def seeds() -> list[bytes]:
     found = [user, frame, frame * 3 + b"\xd0\x00\x20\x02\x00\x00", b"mqtts://a@b:1"]
     found += [bytes((0x82, len(frame))) + frame, b"\x89\x02hi\x82\x7e\x00\x04\xd0\x00\xd0\x00"]
     found += [b'{"id": "0123abcd", "do": "add", "a": 2}']
+    found += [
+        b"".join(bytes((len(one),)) + one for one in said)
+        for said in (
+            [b"\x30\x10\x00\x06$proof01234567", b"\x20\x02\x00\x00", b"\x90\x04\x00\x01\x00\x80"],
+            [b"\x20\x02\x00\x00", b"\x30\x06\x00\x01b\x00hi", b"\xd0\x00", b"\xb0\x02\x00\x01"],
+        )
+    ]
     for file in sorted(VECTORS.glob("*.json")):
         found += _octets(json.loads(file.read_text()))
     return found

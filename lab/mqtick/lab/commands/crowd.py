@@ -23,7 +23,9 @@ examples:
       wait for a runner to ask crowd:w1 for subscribers, 600 at most
   mqtick-lab crowd --broker mqtts://broker.lan --ca-file ca.pem --username w1 \\
       --password-file /etc/mqtick/w1.password --name w1 --most-members 300
-      the same over TLS; the access list wants the user name to be the crowd's name"""
+      the same over TLS; the access list wants the user name to be the crowd's name
+  mqtick-lab crowd --broker mqtt+udp://broker.lan --name w1
+      over UDP: each subscriber is a socket of its own"""
 
 
 @dataclass(frozen=True, slots=True)

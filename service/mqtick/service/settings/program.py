@@ -15,10 +15,13 @@ class BrokerSettings:
 
     broker: str = key(
         "mqtt://localhost",
-        "Address of the MQTT broker: mqtt://HOST[:PORT], mqtts://, ws://HOST/PATH, wss:// or "
-        "unix:///PATH. A user name may precede the host, a password never.",
+        "Address of the MQTT broker: mqtt://HOST[:PORT], mqtts://, ws://HOST/PATH, wss://, "
+        "mqtt+udp://HOST[:PORT] or unix:///PATH. A user name may precede the host, a password "
+        "never.",
     )
-    mqtt_version: str = key("5", "Version of MQTT to speak.", choices=("5", "3.1.1"))
+    mqtt_version: str = key(
+        "5", "Version of MQTT to speak; over UDP it is 3.1.1.", choices=("5", "3.1.1")
+    )
     username: str = key("", "User name at the broker; empty for none.")
     password_file: str = key("", "File with the password, in its first line; empty for none.")
     ca_file: str = key(
