@@ -105,7 +105,7 @@ def measure_mosquitto(folder: Path, out: Path) -> int:
     print(f"\nThe published experiment through {broker.name}; pins and oscilloscope simulated.")
     experiment = folder / "experiment.toml"
     with running(broker), bench(folder, broker) as resource:
-        title = f"{broker.name}, measured (pins simulated)"
+        title = f"{broker.name}, pins simulated"
         experiment.write_text(
             experiment_text(broker, resource, subscribers=SUBSCRIBERS, span_us=40_000, title=title)
         )
