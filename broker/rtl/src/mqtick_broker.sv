@@ -121,6 +121,7 @@ module mqtick_broker
   // ---- receive -------------------------------------------------------------------------------------
 
   logic we, started, complete, damaged, may_publish, may_subscribe, parser_free;
+  logic passed;
   logic [SB+7:0] waddr;
   logic [63:0] wdata, stamp;
   logic [SB-1:0] slot;
@@ -133,7 +134,7 @@ module mqtick_broker
     .clk, .rst, .enable(ready), .rx_hdr_valid, .rx_hdr_ready, .rx_src_ip, .rx_src_port, .rx_length,
     .rx_stamp, .rx_tdata, .rx_tkeep, .rx_tvalid, .rx_tready, .rx_tlast, .rx_tuser,
     .subnet_at, .publishers, .subscribers, .we, .waddr, .wdata,
-    .slot, .started, .complete, .damaged, .words, .ip, .port, .length, .stamp, .may_publish,
+    .slot, .passed, .started, .complete, .damaged, .words, .ip, .port, .length, .stamp, .may_publish,
     .may_subscribe, .free_a(parser_free), .free_a_slot(slot),
     .free_b(sent_free), .free_b_slot(rec.place[SB-1:0]));
 
@@ -181,7 +182,7 @@ module mqtick_broker
   mqtick_pkg::record_t made;
   mqtick_parser #(.SLOTS(SLOTS), .LOOPBACK_DOOR(LOOPBACK_DOOR)) u_parser (
     .clk, .rst, .ready, .slot, .started, .complete, .damaged, .words, .network(ip[31:24]), .port,
-    .length, .stamp, .may_publish, .may_subscribe, .free(parser_free), .at(p_at), .window,
+    .length, .stamp, .may_publish, .may_subscribe, .free(parser_free), .passed, .at(p_at), .window,
     .text_start(p_text_start), .text_at(p_text_at), .text_length(p_text_length), .text_done,
     .text_bad, .text_reserved, .text_below, .hash_ready, .look, .look_ready, .rec(made), .keep,
     .keep_done, .keep_trailer, .idle, .room(in_flight < 7), .control, .control_busy, .control_done,

@@ -22,6 +22,7 @@ module mqtick_parser
   input  logic          may_publish,
   input  logic          may_subscribe,
   output logic          free,          // the slot
+  output logic          passed,        // on to the next slot
   output logic [10:0]   at,
   input  logic [31:0]   window,
   // topic
@@ -141,8 +142,7 @@ module mqtick_parser
   end
   logic [7:0] source;
 
-  logic next_slot;
-  assign next_slot = free || (state == JUDGE && hand) || (state == KEEP && hand);
+  assign passed = free || (state == JUDGE && hand) || (state == KEEP && hand);
   logic hand;  // the message is made and can be given on
   logic candidate;
   logic [15:0] payload_length;
@@ -172,7 +172,7 @@ module mqtick_parser
       keep <= 0;
       sweep <= 0;
       if (look) pending <= 0;
-      if (next_slot) slot <= slot + 1'b1;
+      if (passed) slot <= slot + 1'b1;
       if (hand) begin
         pending <= 1;
         rec <= made;

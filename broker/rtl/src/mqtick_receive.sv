@@ -31,6 +31,7 @@ module mqtick_receive #(
   output logic [63:0]      wdata,
   // the slot that the parser looks at
   input  logic [SB-1:0]    slot,
+  input  logic             passed,   // it has been looked at
   output logic             started,   // its header is known, and its subnets
   output logic             complete,
   output logic             damaged,
@@ -52,6 +53,7 @@ module mqtick_receive #(
 
   logic [127:0] headers [SLOTS];
   logic [SLOTS-1:0] busy, done, bad, pub, sub;
+  logic [SLOTS-1:0] fresh;  // the parser has yet to look at it: one that is still sent is not new
   logic [SB-1:0] into;
   logic receiving;
   logic [7:0] word;
@@ -70,8 +72,8 @@ module mqtick_receive #(
 
   assign {ip, port, length, stamp} = headers[slot];
   // The checks of the subnets end before the slot is read when they began with its header.
-  assign started = busy[slot] && !(receiving && into == slot && !checked[2]);
-  assign complete = busy[slot] && done[slot];
+  assign started = fresh[slot] && !(receiving && into == slot && !checked[2]);
+  assign complete = fresh[slot] && done[slot];
   assign damaged = bad[slot];
   assign words = done[slot] ? 8'hff : word;
   assign may_publish = pub[slot];
@@ -87,6 +89,7 @@ module mqtick_receive #(
       headers[into] <= {rx_src_ip, rx_src_port, rx_length, rx_stamp};
     if (rst) begin
       busy <= 0;
+      fresh <= 0;
       done <= 0;
       bad <= 0;
       pub <= 0;
@@ -99,11 +102,13 @@ module mqtick_receive #(
       checked <= 0;
       from <= 0;
     end else begin
+      if (passed) fresh[slot] <= 0;
       if (free_a) busy[free_a_slot] <= 0;
       if (free_b) busy[free_b_slot] <= 0;
       if (rx_hdr_valid && rx_hdr_ready) begin
         receiving <= 1;
         busy[into] <= 1;
+        fresh[into] <= 1;
         done[into] <= 0;
         pub[into] <= 0;
         sub[into] <= 0;

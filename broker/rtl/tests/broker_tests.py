@@ -10,7 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import cocotb
-from boundary import Bench, Out
+from boundary import (
+    ADDRESS_SHARE,
+    COUNTERS_AT,
+    LEASE_S,
+    OKAY,
+    PREFIX,
+    PREFIX_PIECES,
+    PUBLISHERS,
+    PULSES,
+    REFUSED,
+    SHAPES,
+    SHARE,
+    STATE,
+    SUBSCRIBERS,
+    Bench,
+    Out,
+)
 from cocotb.triggers import RisingEdge, SimTimeoutError
 
 from broker.rtl.sim.conversations import (
@@ -276,6 +292,45 @@ async def a_reset_at_any_time_leaves_a_new_broker(dut: Any) -> None:
         task.cancel()
     await bench.reset(settings)
     await exchange(bench, Golden(settings), Traffic(SEED, Golden(settings)), 1)
+
+
+@cocotb.test()
+async def registers_keep_what_is_written(dut: Any) -> None:
+    """Settings within their limits; other writes are refused and change nothing."""
+    bench = Bench(dut)
+    await bench.reset(Settings())
+    assert [await bench.read(at) for at in (LEASE_S, SHARE, ADDRESS_SHARE)] == [60, 32, 1024]
+    for at, value, kept in (
+        *((LEASE_S, 10, 10), (LEASE_S, 0, 1), (LEASE_S, 5000, 3600), (SHARE, 99, 32)),
+        *((SHARE, 7, 7), (ADDRESS_SHARE, 70_000, 65_535), (ADDRESS_SHARE, 9, 9)),
+        *((SHAPES, 2, 2), (PREFIX_PIECES, 99, 8), (PREFIX_PIECES, 0, 0), (PREFIX + 28, 5, 5)),
+        *((PUBLISHERS + 24, 1, 1), (SUBSCRIBERS + 28, 2, 2)),
+    ):
+        assert await bench.write(at, value) == OKAY
+        assert await bench.read(at) == kept
+    for at, strobe in ((LEASE_S, 1), (LEASE_S + 1, 15), (0, 15), (COUNTERS_AT, 15), (0x80, 15)):
+        assert await bench.write(at, 77, strobe) == REFUSED
+    assert await bench.read(LEASE_S) == 3600
+    for at in range(0, 0x180, 4):
+        await bench.read(at)
+
+
+@cocotb.test()
+async def the_time_of_day_is_caught_with_the_counter(dut: Any) -> None:
+    """At each pulse per second, so that stamps can be told in UTC."""
+    bench = Bench(dut)
+    await bench.reset(Settings())
+    dut.tod_ns.value, dut.tod_valid.value, dut.pps.value = 1_800_000_000 * 10**9, 1, 1
+    before = bench.now()
+    await bench.edge(6)
+    after = bench.now()
+    dut.pps.value = 0
+    await bench.edge(6)
+    pulses, *halves = [await bench.read(PULSES + 4 * at) for at in range(5)]
+    assert pulses == 1
+    assert before <= halves[0] | halves[1] << 32 <= after
+    assert halves[2] | halves[3] << 32 == 1_800_000_000 * 10**9
+    assert await bench.read(STATE) == 3  # ready, and the time of day is valid
 
 
 @cocotb.test()

@@ -28,7 +28,7 @@ LINES_AT_LEAST = 95
 LONG_SEEDS, LONG_DATAGRAMS = 3, 10_000
 # The first is so small that tables fill and hashes collide.
 SIZES = {
-    "small": {"TOPICS": 64, "SUBSCRIPTIONS": 64, "CLIENTS": 32, "KEY_POOL": 4},
+    "small": {"TOPICS": 64, "SUBSCRIPTIONS": 64, "CLIENTS": 32, "KEY_POOL": 8},
     "large": {"TOPICS": 1024, "SUBSCRIPTIONS": 2048, "CLIENTS": 512, "SHAPES": 32, "SLOTS": 8},
 }
 Points = dict[tuple[str, str], dict[str, bool]]
