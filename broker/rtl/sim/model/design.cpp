@@ -9,7 +9,6 @@
 namespace model {
 namespace {
 
-constexpr int kAnswerCycles = 1000;  // a register that has not answered by then never will
 constexpr size_t kHeaders = 2;  // that the outer core keeps
 constexpr uint64_t kClearCycles = 1'000'000;
 
@@ -130,56 +129,6 @@ std::deque<Sent> Design::take() {
   std::deque<Sent> all;
   all.swap(done_);
   return all;
-}
-
-uint32_t Design::read(uint16_t address) {
-  top_->s_axil_araddr = address;
-  top_->s_axil_arvalid = 1;
-  top_->s_axil_rready = 1;
-  bool asked = false;
-  for (int i = 0; i < kAnswerCycles; ++i) {
-    drive();
-    top_->clk = 0;
-    top_->eval();
-    const bool taken = !asked && top_->s_axil_arready;
-    const bool answered = top_->s_axil_rvalid;
-    const uint32_t value = top_->s_axil_rdata;
-    step();
-    if (taken) {
-      asked = true;
-      top_->s_axil_arvalid = 0;
-    }
-    if (answered) {
-      top_->s_axil_rready = 0;
-      return value;
-    }
-  }
-  throw std::runtime_error("A register did not answer.");
-}
-
-void Design::write(uint16_t address, uint32_t value) {
-  top_->s_axil_awaddr = address;
-  top_->s_axil_awvalid = 1;
-  top_->s_axil_wdata = value;
-  top_->s_axil_wstrb = 15;
-  top_->s_axil_wvalid = 1;
-  top_->s_axil_bready = 1;
-  for (int i = 0; i < kAnswerCycles; ++i) {
-    drive();
-    top_->clk = 0;
-    top_->eval();
-    const bool address_taken = top_->s_axil_awvalid && top_->s_axil_awready;
-    const bool value_taken = top_->s_axil_wvalid && top_->s_axil_wready;
-    const bool answered = top_->s_axil_bvalid;
-    step();
-    if (address_taken) top_->s_axil_awvalid = 0;
-    if (value_taken) top_->s_axil_wvalid = 0;
-    if (answered) {
-      top_->s_axil_bready = 0;
-      return;
-    }
-  }
-  throw std::runtime_error("A register did not answer.");
 }
 
 }  // namespace model

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,9 +79,6 @@ class Design {
   // What the design's counter says in a cycle, where it counts cycles.
   uint64_t stamp_at(uint64_t cycle) const { return stamp_of_cycle(cycle + clearing_); }
   void set_now(uint64_t stamp) { now_ = stamp; }
-
-  uint32_t read(uint16_t address);
-  void write(uint16_t address, uint32_t value);
 
  private:
   void drive();
