@@ -48,6 +48,9 @@ setup-fleet-test: ## the same, plus its linter and what fleet-test needs to make
 	@scripts/ansible.sh test
 setup-rtl: setup-test ## what simulates, builds and proves the hardware broker, in .venv-rtl
 	@scripts/rtl.sh
+.PHONY: lint-rtl
+lint-rtl: setup-rtl ## Verilator's opinion of the hardware broker's RTL
+	@$(MAKE) --no-print-directory -C broker/rtl lint
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-fresh test-arm64 \

@@ -26,7 +26,7 @@ if ! command -v c++ >/dev/null || ! command -v make >/dev/null; then
     die 1 "Simulating the hardware broker needs a C++ compiler and make: run" \
       "'sudo apt-get install build-essential', then the same command again."
   fi
-  apt-get install --yes --quiet --no-install-recommends build-essential
+  scripts/debian.sh install build-essential
 fi
 if is_ready; then exit 0; fi
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then scripts/setup.sh check; fi

@@ -80,7 +80,7 @@ module mqtick_broker
   localparam int POOL_AW = $clog2(POOL_WORDS);
   localparam int ANSWER_PLACE = RETAINED;
 
-  // ---- after reset the tables are cleared, then the secrets are drawn ------------------------------
+  // ---- after reset the tables are cleared, then the secrets are drawn ---------------------------
 
   logic clear, ready;
   logic [16:0] clear_count;
@@ -95,7 +95,7 @@ module mqtick_broker
   logic [15:0] epoch;
   mqtick_time u_time (.clk, .rst, .now, .tick, .epoch);
 
-  // ---- settings and counters -----------------------------------------------------------------------
+  // ---- settings and counters --------------------------------------------------------------------
 
   logic [11:0] lease_s;
   logic [5:0] shape_limit, share_entries;
@@ -118,7 +118,7 @@ module mqtick_broker
     .count_what(p_count ? p_what : c_count ? c_what : k_what), .copy(copy || k_copy),
     .now, .tod_ns, .tod_valid, .pps);
 
-  // ---- receive -------------------------------------------------------------------------------------
+  // ---- receive ----------------------------------------------------------------------------------
 
   logic we, started, complete, damaged, may_publish, may_subscribe, parser_free;
   logic passed;
@@ -134,8 +134,8 @@ module mqtick_broker
     .clk, .rst, .enable(ready), .rx_hdr_valid, .rx_hdr_ready, .rx_src_ip, .rx_src_port, .rx_length,
     .rx_stamp, .rx_tdata, .rx_tkeep, .rx_tvalid, .rx_tready, .rx_tlast, .rx_tuser,
     .subnet_at, .publishers, .subscribers, .we, .waddr, .wdata,
-    .slot, .passed, .started, .complete, .damaged, .words, .ip, .port, .length, .stamp, .may_publish,
-    .may_subscribe, .free_a(parser_free), .free_a_slot(slot),
+    .slot, .passed, .started, .complete, .damaged, .words, .ip, .port, .length, .stamp,
+    .may_publish, .may_subscribe, .free_a(parser_free), .free_a_slot(slot),
     .free_b(sent_free), .free_b_slot(rec.place[SB-1:0]));
 
   logic [10:0] at, p_at, c_at, k_at, t_at;
@@ -149,7 +149,7 @@ module mqtick_broker
     .clk, .we, .waddr, .wdata, .slot, .at, .window, .re(tx_re || k_reads), .raddr(buffer_at),
     .rdata(buffer_data));
 
-  // ---- parse and hash ------------------------------------------------------------------------------
+  // ---- parse and hash ---------------------------------------------------------------------------
 
   logic p_text_start, c_text_start, text_start, text_done, text_bad, text_reserved, text_below;
   logic [10:0] p_text_at, c_text_at;
@@ -188,19 +188,7 @@ module mqtick_broker
     .keep_done, .keep_trailer, .idle, .room(in_flight < 7), .control, .control_busy, .control_done,
     .kind, .body, .sweep_due, .sweep, .count(p_count), .count_what(p_what));
 
-  // One lease is looked at each 4,096 cycles, so that those that ended are freed in any traffic.
-  logic [11:0] sweep_timer;
-  always_ff @(posedge clk)
-    if (rst) begin
-      sweep_timer <= 0;
-      sweep_due <= 0;
-    end else begin
-      sweep_timer <= sweep_timer + 1'b1;
-      if (sweep) sweep_due <= 0;
-      else if (sweep_timer == 0 && ready) sweep_due <= 1;
-    end
-
-  // ---- look-up and generator -----------------------------------------------------------------------
+  // ---- look-up and generator --------------------------------------------------------------------
 
   logic match, match_end, match_ready, find_shape, shape_found, shape_room, find, store, drop;
   logic lookup_done, found, has_room;
@@ -228,12 +216,18 @@ module mqtick_broker
   logic [27:0] lease_ticks;
   logic [5:0] lease_held;
   mqtick_tables #(.TW(TW), .SW(SW), .CW(CW)) u_tables (
-    .clk, .clear, .clear_at, .control(control_busy), .g_topic_at, .g_entry_re, .g_entry_at,
-    .g_client_re, .g_client_at, .g_copies_we, .g_copies_at, .g_copies, .c_topic_at, .c_entry_at,
-    .c_client_at, .topic_we, .topic_in, .entry_we, .entry_in, .link_we, .link_in, .client_we,
-    .client_in, .lease_we, .lease_in, .copies_clear, .topic_first, .topic_last, .entry_client,
-    .entry_next, .link_topic, .link_previous, .link_next, .client_valid, .client_ip, .client_port,
-    .client_expiry, .client_copies, .lease_ticks, .lease_held, .lease_first);
+    .clk, .clear, .clear_at, .control(control_busy), .sweep_re, .sweep_at, .g_topic_at, .g_entry_re,
+    .g_entry_at, .g_client_re, .g_client_at, .g_copies_we, .g_copies_at, .g_copies, .c_topic_at,
+    .c_entry_at, .c_client_at, .topic_we, .topic_in, .entry_we, .entry_in, .link_we, .link_in,
+    .client_we, .client_in, .lease_we, .lease_in, .copies_clear, .topic_first, .topic_last,
+    .entry_client, .entry_next, .link_topic, .link_previous, .link_next, .client_valid, .client_ip,
+    .client_port, .client_expiry, .client_copies, .lease_ticks, .lease_held, .lease_first);
+
+  logic sweep_re;
+  logic [CW-1:0] sweep_at;
+  mqtick_sweep #(.CW(CW)) u_sweep (
+    .clk, .rst, .ready, .taken(g_client_re || control_busy), .re(sweep_re), .at(sweep_at),
+    .client_valid, .client_expiry, .tick, .due(sweep_due), .sweep);
 
   logic g_who_valid, who_pop;
   logic [72:0] g_who;
@@ -246,7 +240,7 @@ module mqtick_broker
     .copies(g_copies), .tick, .who_valid(g_who_valid), .who(g_who),
     .who_pop(who_pop && !c_send_valid && !k_send_valid), .sent(copy));
 
-  // ---- control -------------------------------------------------------------------------------------
+  // ---- control ----------------------------------------------------------------------------------
 
   logic deliver, deliver_done, answer_we, c_send_valid, k_send_valid;
   logic [2:0] answer_at;
@@ -257,19 +251,19 @@ module mqtick_broker
                    .ANSWER_PLACE(ANSWER_PLACE)) u_control (
     .clk, .rst, .cleared(!clear), .seed, .seed_valid, .ready, .hash_key, .start(control), .kind,
     .length(length[10:0]), .body, .ip, .port, .busy(control_busy), .done(control_done), .sweep,
-    .count(c_count), .count_what(c_what), .lease_s, .share_entries, .share_clients, .tick, .epoch,
-    .at(c_at), .window, .text_start(c_text_start), .text_at(c_text_at),
+    .sweep_at, .count(c_count), .count_what(c_what), .lease_s, .share_entries, .share_clients,
+    .tick, .epoch, .at(c_at), .window, .text_start(c_text_start), .text_at(c_text_at),
     .text_length(c_text_length), .text_done, .text_bad(text_bad || text_reserved), .hash_ready,
-    .find_shape, .shape_found, .shape_room, .find, .store, .drop, .drop_topic, .lookup_done,
-    .found, .room(has_room), .place, .topic_at(c_topic_at), .entry_at(c_entry_at),
-    .client_at(c_client_at), .topic_we, .topic_in, .entry_we, .entry_in, .link_we, .link_in,
-    .client_we, .client_in, .lease_we, .lease_in, .copies_clear, .topic_first, .topic_last,
-    .entry_client, .entry_next, .link_topic, .link_previous, .link_next, .client_valid, .client_ip,
-    .client_port, .client_expiry, .lease_ticks, .lease_held, .lease_first, .deliver, .deliver_done,
-    .answer_we, .answer_at, .answer_data, .send_valid(c_send_valid), .send_record(c_record),
-    .send_who(c_who), .send_pop(who_pop), .clients, .entries);
+    .find_shape, .shape_found, .shape_room, .find, .store, .drop, .drop_topic, .lookup_done, .found,
+    .room(has_room), .place, .topic_at(c_topic_at), .entry_at(c_entry_at), .client_at(c_client_at),
+    .topic_we, .topic_in, .entry_we, .entry_in, .link_we, .link_in, .client_we, .client_in,
+    .lease_we, .lease_in, .copies_clear, .topic_first, .topic_last, .entry_client, .entry_next,
+    .link_topic, .link_previous, .link_next, .client_valid, .client_ip, .client_port,
+    .client_expiry, .lease_ticks, .lease_held, .lease_first, .deliver, .deliver_done, .answer_we,
+    .answer_at, .answer_data, .send_valid(c_send_valid), .send_record(c_record), .send_who(c_who),
+    .send_pop(who_pop), .clients, .entries);
 
-  // ---- kept messages and answers -------------------------------------------------------------------
+  // ---- kept messages and answers ----------------------------------------------------------------
 
   logic [POOL_AW-1:0] pool_at, pool_base, k_pool_at, k_pool_into;
   logic [63:0] pool_data;
@@ -291,7 +285,7 @@ module mqtick_broker
     .wdata(answer_we ? answer_data : buffer_data), .re(k_reads || tx_re),
     .raddr(k_reads ? k_pool_at : pool_at), .rdata(pool_data));
 
-  // ---- transmit ------------------------------------------------------------------------------------
+  // ---- transmit ---------------------------------------------------------------------------------
 
   logic record_valid, record_pop;
   logic [3:0] record_count;

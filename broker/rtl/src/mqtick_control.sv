@@ -26,7 +26,8 @@ module mqtick_control
   input  logic [15:0]        port,
   output logic               busy,
   output logic               done,
-  input  logic               sweep,        // look at one lease
+  input  logic               sweep,        // look at the lease of one client
+  input  logic [CW-1:0]      sweep_at,
   output logic               count,
   output logic [4:0]         count_what,
   // settings and time
@@ -115,7 +116,8 @@ module mqtick_control
     EACH_FIND, EACH_FOUND, SEARCH, SEARCH_READ, MISSING, ADD, ADD_ENTRY, ADD_STORED, ADD_TAIL,
     ADD_LINK, ADD_BEFORE, ADDED, TAKEN, TAKE_LINK, REFUSE, EACH_END,
     KEPT, KEPT_LENGTH, KEPT_SENT,
-    REMOVE, REMOVE_READ, REMOVE_TOPIC, REMOVE_DROPPED, REMOVE_BEFORE, REMOVE_LINK, REMOVE_AFTER, REMOVE_FREE,
+    REMOVE, REMOVE_READ, REMOVE_TOPIC, REMOVE_DROPPED, REMOVE_BEFORE, REMOVE_LINK, REMOVE_AFTER,
+    REMOVE_FREE,
     FORGET, FORGET_READ, FORGET_EACH, FORGOTTEN, SWEEP_READ
   } state_t;
   state_t state, then, removed, forgot;
@@ -140,7 +142,7 @@ module mqtick_control
   assign qos_octets = packet == mqtick_pkg::SUBSCRIBE ? 2'd1 : 2'd0;
   assign proves = packet == mqtick_pkg::PUBLISH;
 
-  // ---- hash of addresses, and tokens -------------------------------------------------------------
+  // ---- hash of addresses, and tokens ------------------------------------------------------------
 
   logic sip_start, sip_other, sip_done;
   logic [63:0] sip_message, sip_hash;
@@ -152,7 +154,7 @@ module mqtick_control
     .clk, .rst, .start(sip_start), .other(sip_other), .key(seed), .message(sip_message),
     .done(sip_done), .hash(sip_hash));
 
-  // ---- clients -----------------------------------------------------------------------------------
+  // ---- clients ----------------------------------------------------------------------------------
 
   logic [2*(CW-3)-1:0] client_hash;
   logic [2:0] way;
@@ -163,7 +165,6 @@ module mqtick_control
   logic is_alive, is_it;
   logic [CW:0] scan;
   logic [16:0] of_address;
-  logic [CW-1:0] swept;
   logic expired;              // the lease that is being forgotten had ended
   logic [27:0] lease;
   logic [5:0] held;
@@ -171,7 +172,7 @@ module mqtick_control
   assign is_alive = client_valid && !(tick - client_expiry < 32'h8000_0000);
   assign is_it = client_valid && client_ip == ip && client_port == port;
 
-  // ---- subscriptions -----------------------------------------------------------------------------
+  // ---- subscriptions ----------------------------------------------------------------------------
 
   logic [SW:0] fresh;         // entries never used begin here
   logic [SW-1:0] free_first;
@@ -182,7 +183,7 @@ module mqtick_control
   logic [TW-1:0] topic;
   assign entries = 32'(fresh) - 32'(free_count);
 
-  // ---- answers -----------------------------------------------------------------------------------
+  // ---- answers ----------------------------------------------------------------------------------
 
   typedef enum logic [2:0] {CONNACK, CHALLENGING, SUBACK, UNSUBACK, PINGRESP} answer_t;
   answer_t answer;
@@ -265,7 +266,6 @@ module mqtick_control
       copies_clear <= 0;
       fresh <= 0;
       free_count <= 0;
-      swept <= 0;
       clients <= 0;
     end else begin
       done <= 0;
@@ -320,7 +320,7 @@ module mqtick_control
           sip_ip <= ip;
           sip_port <= port;
           half_s <= {5'd0, lease_s, 1'b0};
-          client_at <= swept;
+          client_at <= sweep_at;
           if (start)
             case (kind)
               mqtick_pkg::PUBLISH: pause(TOKEN);
@@ -359,7 +359,8 @@ module mqtick_control
         CONNECT_LEVEL: begin
           p <= p + 11'd4;
           at <= p + 11'd4;
-          half_s <= 18'({window[23:16], window[31:24]}) + {1'b0, window[23:16], window[31:24], 1'b0};
+          half_s <= 18'({window[23:16], window[31:24]})
+            + {1'b0, window[23:16], window[31:24], 1'b0};
           if (p + 11'd1 > length) refuse(mqtick_pkg::TRUNCATED);
           else if (window[7:0] != 4) begin
             code <= 1;
@@ -387,7 +388,8 @@ module mqtick_control
         end
         WALK: if (p == length) state <= WALKED; else pause(WALK_FIELD);
         WALK_FIELD:
-          if (17'(p) + 17'd2 + 17'(word) + 17'(qos_octets) > 17'(length)) refuse(mqtick_pkg::TRUNCATED);
+          if (17'(p) + 17'd2 + 17'(word) + 17'(qos_octets) > 17'(length))
+            refuse(mqtick_pkg::TRUNCATED);
           else begin
             filters <= filters + 1'b1;
             p <= p + 11'd2 + word[10:0] + 11'(qos_octets);
@@ -401,7 +403,7 @@ module mqtick_control
           else state <= SEEK;
         end
 
-        // ---- an answer to a challenge ------------------------------------------------------------
+        // ---- an answer to a challenge -----------------------------------------------------------
         TOKEN: begin
           at <= p + 11'd8;
           if (length != p + 11'd16) refuse(mqtick_pkg::PROOF); else pause(TOKEN_HIGH);
@@ -430,7 +432,7 @@ module mqtick_control
             if (sip_hash == token) state <= SEEK; else refuse(mqtick_pkg::PROOF);
           end
 
-        // ---- who is it? ----------------------------------------------------------------------------
+        // ---- who is it? -------------------------------------------------------------------------
         SEEK: begin
           sip_other <= 1;
           sip_number <= 0;
@@ -478,7 +480,8 @@ module mqtick_control
           if (proves) begin
             if (have) state <= FINISH; else state <= PROVEN;
           end else if (!have) begin
-            if (packet == mqtick_pkg::SUBSCRIBE || packet == mqtick_pkg::CONNECT) state <= CHALLENGE;
+            if (packet == mqtick_pkg::SUBSCRIBE || packet == mqtick_pkg::CONNECT)
+              state <= CHALLENGE;
             else refuse(mqtick_pkg::STRANGER);
           end else
             case (packet)
@@ -492,7 +495,7 @@ module mqtick_control
             endcase
         end
 
-        // ---- a lease begins ------------------------------------------------------------------------
+        // ---- a lease begins ---------------------------------------------------------------------
         PROVEN: begin
           client_at <= 0;
           scan <= 0;
@@ -548,7 +551,7 @@ module mqtick_control
           if (packet == mqtick_pkg::SUBSCRIBE) state <= EACH; else go_answer(PINGRESP, 11'd2);
         end
 
-        // ---- answers -------------------------------------------------------------------------------
+        // ---- answers ----------------------------------------------------------------------------
         CHALLENGE: begin
           sip_other <= 0;
           sip_number <= epoch;
@@ -574,7 +577,7 @@ module mqtick_control
             if (answer == SUBACK) state <= KEPT; else state <= FINISH;
           end
 
-        // ---- each filter ---------------------------------------------------------------------------
+        // ---- each filter ------------------------------------------------------------------------
         EACH: begin
           at <= p;
           if (10'(filter) == filters) begin
@@ -588,7 +591,8 @@ module mqtick_control
           pause(EACH_QOS);
         end
         EACH_QOS:
-          if (field == 0 || field > 64 || (packet == mqtick_pkg::SUBSCRIBE && window[7:0] > 2)) begin
+          if (field == 0 || field > 64
+              || (packet == mqtick_pkg::SUBSCRIBE && window[7:0] > 2)) begin
             count_what <= mqtick_pkg::FILTER;
             state <= REFUSE;
           end else begin
@@ -607,7 +611,8 @@ module mqtick_control
         EACH_SHAPE: begin
           // Share goes before shape.
           count_what <= held >= share_entries ? mqtick_pkg::SHARE : mqtick_pkg::SHAPE;
-          if (shape_found || (shape_room && packet == mqtick_pkg::SUBSCRIBE && held < share_entries)) begin
+          if (shape_found || (shape_room && packet == mqtick_pkg::SUBSCRIBE
+                              && held < share_entries)) begin
             text_start <= 1;
             state <= EACH_HASH;
           end else state <= REFUSE;
@@ -726,7 +731,7 @@ module mqtick_control
           state <= EACH;
         end
 
-        // ---- the kept messages of granted filters ----------------------------------------------------
+        // ---- the kept messages of granted filters -----------------------------------------------
         KEPT: begin
           at <= p;
           if (10'(filter) == filters) state <= FINISH; else pause(KEPT_LENGTH);
@@ -743,7 +748,7 @@ module mqtick_control
             state <= KEPT;
           end
 
-        // ---- an entry leaves its topic's list --------------------------------------------------------
+        // ---- an entry leaves its topic's list ---------------------------------------------------
         REMOVE: begin
           entry_at <= entry;
           pause(REMOVE_READ);
@@ -794,7 +799,7 @@ module mqtick_control
           state <= removed;
         end
 
-        // ---- a client with all its entries -----------------------------------------------------------
+        // ---- a client with all its entries ------------------------------------------------------
         FORGET: begin
           client_at <= client;
           pause(FORGET_READ);
@@ -820,7 +825,6 @@ module mqtick_control
           state <= forgot;
         end
         SWEEP_READ: begin
-          swept <= swept + 1'b1;
           client <= client_at;
           expired <= 1;
           forgot <= IDLE;

@@ -83,6 +83,7 @@ module mqtick_lookup
   logic [SHAPES-1:0][HW-1:0] hashes;
   logic [SW:0] next;       // shape being asked for
   logic scanned;           // the tags of `asked` are there
+  logic end_due;           // the end of the list comes behind its last topic
   logic [SW-1:0] asked;
   logic [TAG-1:0] tag;
   logic [BW-1:0] bucket0, bucket1;
@@ -164,7 +165,7 @@ module mqtick_lookup
 
   mqtick_fifo #(.WIDTH(1 + TW + SW + 2), .DEPTH(16)) u_queue (
     .clk, .rst,
-    .push((scanned && hit) || (state == SCAN && !scanned && next == top && scan_room)),
+    .push((scanned && hit) || end_due),
     .in({!scanned, hit_number, asked, text_of}),
     .pop(queue_pop),
     .out({candidate_end, candidate_topic, candidate_shape, candidate_text}),
@@ -310,6 +311,7 @@ module mqtick_lookup
     if (rst) begin
       state <= IDLE;
       scanned <= 0;
+      end_due <= 0;
       done <= 0;
       uses <= '0;
       topics <= 0;
@@ -319,6 +321,7 @@ module mqtick_lookup
       shape <= 0;
     end else begin
       scanned <= 0;
+      end_due <= 0;
       done <= 0;
       if (find_shape) begin
         // An unused place takes a new shape at once; it counts from its first topic on.
@@ -361,7 +364,10 @@ module mqtick_lookup
               next <= next + 1'b1;
               hashes <= {HW'(0), hashes[SHAPES-1:1]};
               scanned <= 1;
-            end else if (!scanned) state <= IDLE;
+            end else begin
+              end_due <= 1;
+              state <= IDLE;
+            end
           end
         FIND: state <= FOUND;
         FOUND: begin

@@ -69,7 +69,7 @@ module mqtick_parser
   logic trailer;
   mqtick_pkg::record_t made;
 
-  // ---- the fixed header --------------------------------------------------------------------------
+  // ---- the fixed header -------------------------------------------------------------------------
 
   logic [7:0] octet0, octet1, octet2;
   logic two;             // octets of the remaining length
@@ -85,17 +85,19 @@ module mqtick_parser
     if (port == 0 || network == 0 || network >= 224 || (network == 127 && !LOOPBACK_DOOR))
       why = mqtick_pkg::SOURCE;
     else if (length > 1472) why = mqtick_pkg::OVERSIZED;
-    else if (length < 2 || octets != length || (two && (octet2[7] || octet2 == 0))) why = mqtick_pkg::LENGTH;
+    else if (length < 2 || octets != length || (two && (octet2[7] || octet2 == 0)))
+      why = mqtick_pkg::LENGTH;
     else
       case (octet0[7:4])
         mqtick_pkg::PUBLISH: begin
           why = mqtick_pkg::QOS;
           fails = octet0[3:1] != 0;
         end
-        mqtick_pkg::CONNECT, mqtick_pkg::SUBSCRIBE, mqtick_pkg::UNSUBSCRIBE, mqtick_pkg::PINGREQ, mqtick_pkg::DISCONNECT: begin
+        mqtick_pkg::CONNECT, mqtick_pkg::SUBSCRIBE, mqtick_pkg::UNSUBSCRIBE, mqtick_pkg::PINGREQ,
+        mqtick_pkg::DISCONNECT: begin
           why = mqtick_pkg::FLAGS;
-          fails = octet0[3:0] != (octet0[7:4] == mqtick_pkg::SUBSCRIBE || octet0[7:4] == mqtick_pkg::UNSUBSCRIBE ? 4'd2
-                                                                                        : 4'd0);
+          fails = octet0[3:0] != (octet0[7:4] == mqtick_pkg::SUBSCRIBE
+            || octet0[7:4] == mqtick_pkg::UNSUBSCRIBE ? 4'd2 : 4'd0);
           if (!fails && !may_subscribe) begin
             why = mqtick_pkg::SUBNET;
             fails = 1;
@@ -118,8 +120,8 @@ module mqtick_parser
       default: at = 0;
     endcase
 
-  assign text_start = state == SECTION && !pending && (topic_length != 6 || not_proof) && may_publish
-    && 17'(body) + 17'd2 + 17'(topic_length) <= 17'(length) && topic_length != 0
+  assign text_start = state == SECTION && !pending && (topic_length != 6 || not_proof)
+    && may_publish && 17'(body) + 17'd2 + 17'(topic_length) <= 17'(length) && topic_length != 0
     && topic_length <= 64;
   assign text_at = body + 11'd2;
   assign text_length = topic_length[6:0];

@@ -68,7 +68,7 @@ module mqtick_registers
   assign publishers = {publisher[subnet_at], publisher_mask[subnet_at]};
   assign subscribers = {subscriber[subnet_at], subscriber_mask[subnet_at]};
 
-  // ---- writing -----------------------------------------------------------------------------------
+  // ---- writing ----------------------------------------------------------------------------------
 
   logic write, good;
   logic [9:0] w;
@@ -78,7 +78,8 @@ module mqtick_registers
   assign s_axil_wready = write;
   assign data = s_axil_wdata;
   assign w = s_axil_awaddr[11:2];
-  assign good = write && s_axil_wstrb == 4'hf && s_axil_awaddr[1:0] == 0 && w >= 10'h03 && w < 10'h20;
+  assign good = write && s_axil_wstrb == 4'hf && s_axil_awaddr[1:0] == 0 && w >= 10'h03
+    && w < 10'h20;
 
   // While the tables are cleared: everybody in the first subnet, nobody in the others, and the
   // prefix `mqtick`.
@@ -127,7 +128,7 @@ module mqtick_registers
     end
   end
 
-  // ---- time of day -------------------------------------------------------------------------------
+  // ---- time of day ------------------------------------------------------------------------------
 
   always_ff @(posedge clk)
     if (rst) begin
@@ -146,7 +147,7 @@ module mqtick_registers
       end
     end
 
-  // ---- reading -----------------------------------------------------------------------------------
+  // ---- reading ----------------------------------------------------------------------------------
 
   logic [9:0] r;
   logic [31:0] value;

@@ -13,6 +13,8 @@ module mqtick_tables #(
   input  logic          clear,
   input  logic [15:0]   clear_at,
   input  logic          control,        // reads by the control
+  input  logic          sweep_re,       // one client, when nobody else reads
+  input  logic [CW-1:0] sweep_at,
   // generator
   input  logic [TW-1:0] g_topic_at,
   input  logic          g_entry_re,
@@ -69,8 +71,8 @@ module mqtick_tables #(
 
   mqtick_ram #(.WIDTH(81), .DEPTH(1 << CW)) u_clients (
     .clk, .we(client_we || clear), .waddr(clear ? clear_at[CW-1:0] : c_client_at),
-    .wdata(clear ? 81'd0 : client_in), .re(control || g_client_re),
-    .raddr(control ? c_client_at : g_client_at),
+    .wdata(clear ? 81'd0 : client_in), .re(control || g_client_re || sweep_re),
+    .raddr(control ? c_client_at : sweep_re ? sweep_at : g_client_at),
     .rdata({client_valid, client_ip, client_port, client_expiry}));
 
   mqtick_ram #(.WIDTH(34 + SW), .DEPTH(1 << CW)) u_leases (

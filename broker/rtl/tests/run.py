@@ -141,8 +141,8 @@ def main() -> None:
             failed += simulate(
                 name,
                 # The conversations are the same each time.
-                given.tests if seed == given.seed else f"(?!the_vectors).*{given.tests}",
-                datagrams=given.datagrams or (LONG_DATAGRAMS if given.long else 800),
+                given.tests if seed == given.seed else rf"\.(?!the_vectors)\w*{given.tests}",
+                datagrams=given.datagrams or (LONG_DATAGRAMS if given.long else 2_000),
                 seed=seed,
                 parameters=SIZES[name],
             )
