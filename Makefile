@@ -24,12 +24,14 @@ help: ## list the targets
 	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
 
 # ---- see it work --------------------------------------------------------------------------------
-.PHONY: demo demo-sync demo-bench
+.PHONY: demo demo-sync demo-bench demo-hardware
 demo: demo-sync demo-bench ## watch clients find the time, then measure them on a simulated bench
 demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
 demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: up to 600, HOLD=1: for your own runs
 	@$(PYTHON_BIN) -m demo.simulated_bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
+demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time through its RTL, then 2 to 600 subscribers
+	@$(PYTHON_BIN) -m demo.hardware
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
@@ -79,7 +81,7 @@ imports: setup-check
 docs: setup-check
 	$(PYTEST) -q tests/test_docs.py
 
-FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet'
+FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet and not rtl'
 
 test: setup-test ## all tests that take less than a second each
 	$(FAST_TESTS)
@@ -121,20 +123,26 @@ fuzz: setup-test ## throw random octets at everything that reads foreign input, 
 
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
-bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined: it moves the clock
+bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and bench-hardware
 bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
+bench-hardware: model-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
-# ---- the hardware broker --------------------------------------------------------------------------
-.PHONY: synth formal-rtl test-board
+# ---- the hardware broker ------------------------------------------------------------------------
+.PHONY: synth formal-rtl test-board model-rtl test-model
 synth: setup-rtl ## the hardware broker on the published part, and a bitstream for a Colorlight 5A-75B
 	$(PYTHON_BIN) -m bench.synth $(ARGS)
 test-board: setup-rtl ## the Colorlight 5A-75B in simulation, with an echo in place of the broker
 	.venv-rtl/bin/python broker/rtl/boards/colorlight_5a_75b/tests/run.py
 formal-rtl: setup-rtl ## proofs about the hardware broker: PROOFS="control fifo" for some of them
 	$(PYTHON_BIN) -m broker.rtl.formal.prove $(PROOFS)
+model-rtl: setup-rtl ## the broker's RTL as a program: build/rtl/model/mqtick-broker-model
+	@$(MAKE) --no-print-directory -f broker/rtl/sim/model/Makefile
+test-rtl: test-model
+test-model: setup-test model-rtl
+	$(PYTEST) -m rtl tests/test_hardware_model.py
 
 # ---- the fleet ----------------------------------------------------------------------------------
 RELEASE ?= bookworm

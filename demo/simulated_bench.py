@@ -28,7 +28,7 @@ INTERVAL_S = 0.25
 
 _HEAD = """\
 # {purpose}, on a simulated bench.
-title = "simulated bench"
+title = "{title}"
 kind = "{kind}"
 shots = {shots}
 broker = "{broker}"
@@ -75,11 +75,13 @@ def experiment_text(
     subscribers: Sequence[int] = SUBSCRIBERS,
     shots: int = 20,
     span_us: int = 10_000,
+    title: str = "simulated bench",
 ) -> str:
     """Return the experiment's file: kind skew as published, or kind clock."""
     clock = kind == "clock"
     many = f"subscribers = {list(subscribers)}\nrounds = 2\ninterval_s = {INTERVAL_S}\n"
     head = _HEAD.format(
+        title=title,
         purpose="Clocks: the pps pins of clients against the server's"
         if clock
         else "Skew between the first and the last of N subscribers, as published",

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from demo.local_broker import Amqtt, Mosquitto, UdpReference, program, running
 from demo.local_programs import Chronyd, time_client, time_server, true_error_ns
@@ -32,6 +33,16 @@ CLOCKS = {
 }
 FED = "c1"
 LIMIT_NS = 100_000
+
+
+class Broker(Protocol):
+    """Where the programs are sent."""
+
+    mqtt_version: str
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
 
 
 @dataclass
@@ -109,7 +120,7 @@ def says(watcher: Chronyd) -> str:
 
 @contextlib.contextmanager
 def started(
-    folder: Path, broker: Mosquitto, with_chronyd: bool
+    folder: Path, broker: Broker, with_chronyd: bool
 ) -> Iterator[tuple[list[Client], Chronyd | None]]:
     """Run server, chronyd and clients for the length of a with block."""
     version = ("--mqtt-version", broker.mqtt_version)

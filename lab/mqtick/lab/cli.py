@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mqtick.lab.commands import crowd, doctor, run, scope, simulate
+from mqtick.lab.commands import crowd, doctor, hardware, run, scope, simulate
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, carry_out, make_parser
@@ -16,6 +16,7 @@ __all__ = ["main"]
 EXAMPLES = """\
   mqtick-lab crowd --broker mqtt://broker.lan --name w1
   mqtick-lab doctor mqtt://broker.example
+  mqtick-lab hardware --out runs/rtl
   mqtick-lab run experiment.toml --out runs/today
   mqtick-lab scope identify TCPIP::192.168.1.5::5025::SOCKET
   mqtick-lab simulate --demo
@@ -25,6 +26,7 @@ EXAMPLES = """\
 _COMMANDS: tuple[Callable[[Any], None], ...] = (
     crowd.add,
     doctor.add,
+    hardware.add,
     run.add,
     scope.add,
     simulate.add,

@@ -1,0 +1,1 @@
+"""The hardware broker's RTL in simulated time: datagrams, the program around it, run folders."""

@@ -1,0 +1,98 @@
+"""Timed datagrams as `mqtick-broker-model batch` reads and writes them: a line each.
+
+A line is CYCLE ADDRESS:PORT OCTETS: the clock cycle, of `CYCLE_FS`, in which the first word of the
+payload passes the broker's boundary; who sent it, or whom it is for; the payload in hexadecimal.
+Lines that begin with # are comments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "CYCLE_FS",
+    "OVERHEAD_OCTETS",
+    "Datagram",
+    "DatagramError",
+    "as_line",
+    "frame_octets",
+    "publish",
+    "read_lines",
+    "subscribe",
+]
+
+CYCLE_FS: Final = 6_400_000
+"""A clock cycle at 156.25 MHz, fs."""
+OVERHEAD_OCTETS: Final = 66
+"""What a datagram takes on the wire beside its payload: preamble, headers, check sequence, gap."""
+_LEAST_PAYLOAD: Final = 18
+"""Shorter ones are padded to Ethernet's minimum frame."""
+_MOST_OCTETS: Final = 1472
+_SHORT: Final = 128
+"""A remaining length from here on takes two octets."""
+
+
+class DatagramError(ValueError):
+    """A file of datagrams is damaged; the text says which line and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """A datagram and when it passed the boundary, in cycles since the broker was ready."""
+
+    cycle: int
+    peer: str
+    """ADDRESS:PORT of the sender of what the broker receives, of the receiver of what it sends."""
+    octets: bytes
+
+
+def frame_octets(payload: int) -> int:
+    """Return how many octets a datagram with this payload takes on the wire."""
+    return OVERHEAD_OCTETS + max(payload, _LEAST_PAYLOAD)
+
+
+def as_line(datagram: Datagram) -> str:
+    """Return a datagram as its line of the file."""
+    return f"{datagram.cycle} {datagram.peer} {datagram.octets.hex()}\n"
+
+
+def read_lines(lines: Iterable[str], name: str = "datagrams") -> Iterator[Datagram]:
+    """Yield the datagrams of a file; DatagramError."""
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("#") or not line.strip():
+            continue
+        try:
+            cycle, peer, octets = line.split()
+            one = Datagram(int(cycle), peer, bytes.fromhex(octets))
+        except ValueError:
+            raise DatagramError(
+                f"Line {number} of {name} is not CYCLE ADDRESS:PORT OCTETS."
+            ) from None
+        if one.cycle < 0 or not 0 < len(one.octets) <= _MOST_OCTETS:
+            raise DatagramError(f"Line {number} of {name} has a number that cannot be.")
+        yield one
+
+
+def publish(topic: str, payload: bytes) -> bytes:
+    """Return a PUBLISH of QoS 0."""
+    return _packet(0x30, _text(topic) + payload)
+
+
+def subscribe(identifier: int, *filters: str) -> bytes:
+    """Return a SUBSCRIBE; the identifier is 1 to 65,535."""
+    wanted = b"".join(_text(each) + b"\0" for each in filters)
+    return _packet(0x82, identifier.to_bytes(2, "big") + wanted)
+
+
+def _text(text: str) -> bytes:
+    octets = text.encode()
+    return len(octets).to_bytes(2, "big") + octets
+
+
+def _packet(first: int, rest: bytes) -> bytes:
+    length = len(rest)
+    if length < _SHORT:
+        return bytes((first, length)) + rest
+    return bytes((first, length % _SHORT | _SHORT, length // _SHORT)) + rest
