@@ -47,8 +47,8 @@ DATA_PATH = (
 
 
 def versions() -> dict[str, str]:
-    """Return the tools' versions, as requirements/rtl.txt has them."""
-    lines = (ROOT / "requirements" / "rtl.txt").read_text().splitlines()
+    """Return the tools' versions, as broker/rtl/requirements.txt has them."""
+    lines = (ROOT / "broker/rtl/requirements.txt").read_text().splitlines()
     return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv-rtl: what simulates, builds and proves the hardware broker, in the versions of
-# requirements/rtl.txt. An environment of its own, because who only wants time needs none of it.
+# broker/rtl/requirements.txt. An environment of its own, because who only wants time needs none.
 # Needs a C++ compiler and make beside it (Debian: build-essential).
 # Does nothing when everything is there.
 #
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 . scripts/say.sh
 
 if [ $# -gt 0 ]; then die 2 "usage: scripts/rtl.sh"; fi
-pins=requirements/rtl.txt
+pins=broker/rtl/requirements.txt
 home=.venv-rtl
 
 # What it depends on: a changed version, a moved checkout, another interpreter.

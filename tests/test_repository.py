@@ -126,8 +126,7 @@ def test_every_package_that_is_used_has_an_exact_version() -> None:
 
 def test_what_runs_as_a_service_is_taken_by_the_hashes_of_the_versions_that_are_pinned() -> None:
     lists: dict[str, dict[str, str]] = {}
-    # rtl.txt lists tools of a bench, not what a service runs.
-    for file in {*(ROOT / "requirements").glob("*.txt")} - {ROOT / "requirements/rtl.txt"}:
+    for file in (ROOT / "requirements").glob("*.txt"):
         lines = file.read_text().replace("\\\n", "").splitlines()[1:]
         found = [re.fullmatch(r"([\w-]+)==(\S+)(\s+--hash=sha256:[0-9a-f]{64})+", x) for x in lines]
         lists[file.stem] = {one[1]: one[2] for one in found if one}

@@ -103,7 +103,8 @@ module mqtick_5a_75b_core #(
       .SHAPES(8),
       .KEY_POOL(32),
       .SLOTS(4),
-      .RETAINED(14)
+      .RETAINED(6),
+      .RETAINED_OCTETS(512)
   ) broker (
       .clk,
       .rst,
