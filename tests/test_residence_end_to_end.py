@@ -138,12 +138,11 @@ def programs(rig: Rig, filling: Filling, *settings: str) -> tuple[Server, Client
     return server, rig.client(filling.url, "c1", *OLD, *more), log
 
 
-def logged(log: Path, kind: str) -> dict[int, dict[str, int]]:
-    """Samples of a kind that were not refused, by sequence."""
+def logged(log: Path, *kinds: str) -> list[dict[int, dict[str, int]]]:
+    """Samples of each kind that were not refused, by sequence, from one reading of the log."""
     rows = [json.loads(line) for line in log.read_text().splitlines()]
-    return {
-        row["sequence"]: row for row in rows if row["kind"] == kind and row["verdict"] != "refused"
-    }
+    rows = [row for row in rows if row["verdict"] != "refused"]
+    return [{row["sequence"]: row for row in rows if row["kind"] == kind} for kind in kinds]
 
 
 def uses(client: Client, kind: str) -> None:
@@ -164,9 +163,9 @@ def print_errors(client: Client, log: Path) -> None:
     """Print how wrong the samples of each kind were, against the clock that the server serves."""
     kernel, clock = read_kernel_time(10), VirtualClock(client.clock)
     print("\n| sample | n | p25 | median | p75 | delay, median |\n|---|---|---|---|---|---|")
-    for kind in ("two-way", "echo", "residence"):
-        rows = list(logged(log, kind).values())
-        errors_us = []
+    kinds = "two-way", "echo", "residence"
+    for kind, samples in zip(kinds, logged(log, *kinds), strict=True):
+        rows, errors_us = list(samples.values()), []
         for row in rows:
             raw_ns = clock.monotonic_raw_ns(row["local_ns"])
             truth_ns = raw_ns + kernel.realtime_ns - kernel.raw_ns - row["local_ns"]
@@ -187,7 +186,7 @@ def test_what_is_left_of_an_exchange_is_the_links(rig: Rig, filling: Filling) ->
     assert client.row()["authenticated"]
     client.wait_for(lambda _: client.samples("residence", "used") > 24, "some bursts", 120.0)
     print_errors(client, log)
-    whole, left = logged(log, "two-way"), logged(log, "residence")
+    whole, left = logged(log, "two-way", "residence")
     assert len(left) > 10
     for sequence, row in left.items():
         exchange = whole[sequence]
@@ -209,7 +208,7 @@ def test_who_trusts_the_brokers_has_an_interval_of_the_links(rig: Rig, filling: 
     _, client, log = programs(rig, filling, "trust_broker_residence = true")
     uses(client, "residence")
     client.wait_for(lambda _: client.samples("residence", "used") > 4, "some bursts", 60.0)
-    whole, left = logged(log, "two-way"), logged(log, "residence")
+    whole, left = logged(log, "two-way", "residence")
     assert left
     for sequence, row in left.items():
         exchange = whole[sequence]
