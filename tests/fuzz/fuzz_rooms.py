@@ -193,7 +193,7 @@ class Thrower:
             self._throw(data[1:], [self.targets[data[0] % len(self.targets)]])
 
 
-SAME_RUNS = 100_000
+SAME_RUNS = 40_000
 
 
 def by_atheris(seconds: float) -> None:
