@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 
 from demo.hardware import Rtl, model_running
 from demo.local_programs import wait_until
-from mqtick.lab.hardware.copies import PUBLISHER, TRAILER_OCTETS, measure, subscriptions
+from mqtick.lab.hardware.copies import PUBLISHER, TRAILER_OCTETS, measure, subscriber, subscriptions
 from mqtick.lab.hardware.datagrams import CYCLE_FS, Datagram, frame_octets, publish, subscribe
 from mqtick.lab.hardware.program import ModelError, find_model, run_batch
 
@@ -148,6 +149,24 @@ def test_datagrams_of_any_octets_do_not_stop_the_next(model: Path) -> None:
     good = publish(TOPIC, b"still here")
     sent = run_batch(model, [*come, Datagram(at + 50_000, PUBLISHER, good)], link_gbps=10)
     assert sent[-1] == Datagram(sent[-1].cycle, "10.1.0.1:5", good)
+
+
+def test_a_flood_of_subscribers_that_prove_nothing_takes_no_place(model: Path) -> None:
+    ask = Datagram(0, "10.0.0.9:5", subscribe(1, TOPIC))
+    (challenge,) = run_batch(model, [ask], link_gbps=10, prove=False)
+    come = [ask, replace(challenge, cycle=20_000), replace(ask, cycle=40_000)]
+    # Faster than strangers are served: what the queue has no room for is lost.
+    flood, apart = 100_000, 40
+    come += [
+        Datagram(60_000 + apart * number, subscriber(number), subscribe(1, "#"))
+        for number in range(1, flood + 1)
+    ]
+    message = Datagram(100_000 + apart * flood, PUBLISHER, publish(TOPIC, b"for one"))
+    sent = run_batch(model, [*come, message], link_gbps=10, prove=False)
+    others = [each for each in sent if each.peer != ask.peer]
+    assert len({each.peer for each in others}) > flood // 4
+    assert all(each.octets.startswith(PROOF) for each in others)
+    assert [each.peer for each in sent if each.octets == message.octets] == [ask.peer]
 
 
 def test_a_model_that_fails_is_quoted(model: Path, tmp_path: Path) -> None:

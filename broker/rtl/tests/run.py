@@ -66,7 +66,7 @@ def simulate(
     )
     results = runner.test(
         hdl_toplevel="mqtick_bench",
-        test_module="broker_tests",
+        test_module=["broker_tests", "diagrams"],
         test_filter=tests,
         build_dir=folder,
         test_dir=folder,
