@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.local_broker import Mosquitto, program, running
+from demo.local_broker import Mosquitto, UdpReference, program, running
 from demo.simulated_bench import bench, experiment_text
 from mqtick.recording.run_folder import load_run
 from mqtick.recording.shot import CAPTURED
@@ -80,13 +80,14 @@ class Live:
 
 
 @pytest.fixture
-def live(tmp_path: Path) -> Iterator[Live]:
+def live(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Live]:
     os.chmod(tmp_path, 0o755)
-    broker = Mosquitto(tmp_path)
+    broker = getattr(request, "param", Mosquitto)(tmp_path)
     with running(broker), bench(tmp_path, broker) as name:
         yield Live(tmp_path, broker, name)
 
 
+@pytest.mark.parametrize("live", [Mosquitto, UdpReference], indirect=True)
 def test_the_published_experiment_runs_by_one_command(live: Live) -> None:
     file = live.write("2, 10", 4)
     process = live.start(str(file), "--out", str(live.out), "--json")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtick.protocol.experiments import Commands, about_host, number_in
+from mqtick.protocol.experiments import Commands, Parts, about_host, number_in, split
 from mqtick.protocol.topics import TopicTree, acl
 
 
@@ -121,6 +122,37 @@ def test_an_answer_that_is_too_long_becomes_a_sentence() -> None:
     node = Node()
     node.commands.answer("0123abcd", {"edges": ["x" * 100] * 1000})
     assert "too many; ask for less" in node.answers[0]["error"]
+
+
+@given(st.integers(0, 60_000), st.randoms())
+def test_an_answer_fits_datagrams_and_is_whole_in_whatever_order_they_come(
+    octets: int, dice: random.Random
+) -> None:
+    answer = {"id": "0123abcd", "ok": True, "text": '\\"' * (octets // 4)}
+    messages = split("0123abcd", json.dumps(answer).encode())
+    assert all(len(each) < 1400 for each in messages)
+    dice.shuffle(messages)
+    parts = Parts()
+    *before, last = [parts.add(json.loads(each)) for each in messages]
+    assert (before, last) == ([None] * len(before), answer)
+
+
+JSON = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"part": JSON | st.integers(0, 2)},
+            optional={"parts": JSON | st.integers(0, 3), "text": JSON | st.sampled_from("[]{}1")},
+        )
+    )
+)
+def test_no_parts_raise(messages: list[dict[str, Any]]) -> None:
+    parts = Parts()
+    for message in messages:
+        answer = parts.add(message)
+        assert answer is None or isinstance(answer, dict)
 
 
 def test_the_host_is_described() -> None:

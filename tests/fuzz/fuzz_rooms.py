@@ -14,6 +14,7 @@ import importlib.util
 import io
 import json
 import os
+import queue
 import shutil
 import sys
 import time
@@ -71,10 +72,12 @@ def node_answer(data: bytes) -> None:
     from mqtick.lab.runner.control import Control
     from mqtick.mqtt.frames import Arrival
     from mqtick.mqtt.stamps import Stamp, StampSource
+    from mqtick.protocol.experiments import Parts
     from mqtick.protocol.topics import TopicTree
 
     control = object.__new__(Control)
-    control._tree, control._waiting = TopicTree(), {}
+    control._tree = TopicTree()
+    control._waiting = {"0": ("client:a", Parts(), queue.SimpleQueue())}
     topic = control._tree.answer("client:a")
     control._on_publish(Arrival(topic, data, Stamp(0, StampSource.USER), False, b""))
 
@@ -161,6 +164,7 @@ def room_targets() -> list[Target]:
 SEEDS = [
     b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
     b'{"id": "0123abcd", "ok": true, "sum": 2}',
+    b'{"id": "0", "part": 0, "parts": 1, "text": "{}"}',
     b"\x20\x02\x00\x00\x90\x03\x00\x01\x00\x30\x05\x00\x01ahi",
     b'{"version": 1, "program": "mqtick-client", "pid": 1, "written_boottime_ns": 1, "status": {}}',
     b'broker = "mqtt://b"\nkeepalive_s = 15\n[pin]\nline = 17\n',

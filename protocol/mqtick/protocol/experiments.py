@@ -17,10 +17,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["MAX_COMMAND_OCTETS", "CommandError", "Commands", "about_host", "number_in"]
+__all__ = [
+    "MAX_COMMAND_OCTETS",
+    "CommandError",
+    "Commands",
+    "Parts",
+    "about_host",
+    "number_in",
+    "split",
+]
 
 MAX_COMMAND_OCTETS: Final = 1024
 MAX_ANSWER_OCTETS: Final = 60_000
+_WHOLE_OCTETS: Final = 1200
+"""A longer answer comes in parts, so that each fits a datagram of MQTT over UDP."""
+_PIECE: Final = 600
+"""Characters of a part: quoted once more, they may be twice as many."""
 _ID: Final = re.compile(r"[0-9a-f]{8}")
 _PER_SECOND: Final = 50.0
 _BURST: Final = 100.0
@@ -41,6 +53,41 @@ def number_in(command: Command, name: str, low: int, high: int, default: int) ->
             f"{name} is {str(value)[:40]!r}; it must be a whole number from {low} to {high}."
         )
     return value
+
+
+def split(identity: str, payload: bytes) -> list[bytes]:
+    """Return the messages that carry an answer: itself, or its parts."""
+    if len(payload) <= _WHOLE_OCTETS:
+        return [payload]
+    text = payload.decode()
+    pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
+    return [
+        json.dumps({"id": identity, "part": part, "parts": len(pieces), "text": piece}).encode()
+        for part, piece in enumerate(pieces)
+    ]
+
+
+class Parts:
+    """Joins what `split` has made of one answer, in whatever order it comes."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[int, str] = {}
+
+    def add(self, message: Answer) -> Answer | None:
+        """Take a message; return the answer once it is whole. What cannot be a part is ignored."""
+        if "part" not in message:
+            return message
+        part, count, text = (message.get(name) for name in ("part", "parts", "text"))
+        if not (isinstance(part, int) and isinstance(count, int) and isinstance(text, str)):
+            return None
+        if not 0 <= part < count <= MAX_ANSWER_OCTETS // _PIECE + 1 or len(text) > _PIECE:
+            return None
+        self._pieces[part] = text
+        try:
+            answer = json.loads("".join(self._pieces[each] for each in range(count)))
+        except (KeyError, ValueError, RecursionError):
+            return None
+        return answer if isinstance(answer, dict) else None
 
 
 def about_host() -> Answer:
@@ -127,7 +174,8 @@ class Commands:
         if len(payload) > MAX_ANSWER_OCTETS:
             self.fail(identity, f"The answer has {len(payload)} octets, too many; ask for less.")
             return
-        self._publish(self._answer_topic, payload)
+        for message in split(identity, payload):
+            self._publish(self._answer_topic, message)
 
     def fail(self, identity: str, sentence: str) -> None:
         """Answer that a command was not obeyed, and why."""

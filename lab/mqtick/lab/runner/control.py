@@ -14,6 +14,7 @@ from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.experiments import Parts
 from mqtick.protocol.topics import TopicTree
 
 __all__ = ["Control", "NodeError", "NodeSilentError"]
@@ -41,7 +42,7 @@ class Control:
         """How often the broker was reached: a change means that subscriptions were made again."""
         self._tree = TopicTree(prefix)
         self._loop = Loop()
-        self._waiting: dict[str, tuple[str, queue.SimpleQueue[dict[str, Any]]]] = {}
+        self._waiting: dict[str, tuple[str, Parts, queue.SimpleQueue[dict[str, Any]]]] = {}
         self._subscribed = threading.Event()
         self._granted = False
         self._thread: threading.Thread | None = None
@@ -91,7 +92,7 @@ class Control:
         identity = secrets.token_hex(4)
         payload = json.dumps({"id": identity, "do": do, **arguments}).encode()
         answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._waiting[identity] = node, answers
+        self._waiting[identity] = node, Parts(), answers
         self._loop.call_soon_threadsafe(lambda: self._send(topic, payload))
         try:
             answer = answers.get(timeout=timeout_s)
@@ -101,7 +102,7 @@ class Control:
             self._waiting.pop(identity, None)
         if answer.pop("ok", None) is not True:
             raise NodeError(f"{node} did not {do}: {answer.get('error', 'it gave no reason')}")
-        del answer["id"]
+        answer.pop("id", None)
         return answer
 
     def _silence(self, node: str, do: str, timeout_s: float) -> str:
@@ -163,14 +164,17 @@ class Control:
     def _on_publish(self, arrival: Arrival) -> None:
         try:
             node = self._tree.parse_answer(arrival.topic)
-            answer = json.loads(arrival.payload)
+            message = json.loads(arrival.payload)
         except (DecodeError, ValueError, RecursionError):
             return
-        if not isinstance(answer, dict) or not _is_shallow(answer):
+        if not isinstance(message, dict):
             return
-        waiting = self._waiting.get(str(answer.get("id")))
-        if waiting is not None and waiting[0] == node:
-            waiting[1].put(answer)
+        waiting = self._waiting.get(str(message.get("id")))
+        if waiting is None or waiting[0] != node:
+            return
+        answer = waiting[1].add(message)
+        if answer is not None and _is_shallow(answer):
+            waiting[2].put(answer)
 
 
 def _is_shallow(value: object, levels: int = 12) -> bool:

@@ -93,11 +93,7 @@ class RunLoop:
             refuse_ended = stack.enter_context(crowd(experiment))
         self._subscribers = Subscribers(nodes, experiment, self._say)
         stack.callback(self._subscribers.release)
-        try:
-            infos = self._subscribers.infos()
-        except NodeSilentError:
-            refuse_ended()  # an ended process says more than its silence
-            raise
+        infos = self._subscribers.infos(refuse_ended)
         self._instruments = Instruments(experiment, opener, self._say)
         stack.callback(self._instruments.close)
         self._instruments.open()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from mqtick.lab.runner.bring_up import (
@@ -26,6 +26,8 @@ __all__ = ["StopRunError", "Subscribers", "pauses_s"]
 _EDGES_ASKED: Final = 4
 _FIRE_AFTER_MS: Final = 50
 _FIRST_PAUSE_S: Final = 0.2
+_CROWD_STARTS_S: Final = 30.0
+"""For a process that we start, however busy this host is; one that has ended is noticed at once."""
 _LONGEST_PAUSE_S: Final = 10.0
 _ASK_AGAIN_S: Final = 1.0
 _CROWD_EVERY_S: Final = 30.0
@@ -63,13 +65,16 @@ class Subscribers:
         self._crowd_seen_s = 0.0
         self._subscribes = experiment.kind != "clock"
 
-    def infos(self) -> dict[str, dict[str, Any]]:
-        """Ask all who they are; NodeError where one that has to subscribe does not answer."""
+    def infos(self, refuse_ended: Callable[[], None]) -> dict[str, dict[str, Any]]:
+        """Ask all who they are; NodeError where one that has to subscribe does not answer.
+
+        `refuse_ended` is called while one is silent: a process that ended says more than that.
+        """
         found: dict[str, dict[str, Any]] = {}
         crowd = self._experiment.crowd_nodes() if self._subscribes else ()
         for node in (*nodes_of(self._experiment), *crowd):
             try:
-                found[node] = self._info(node)
+                found[node] = self._info(node, refuse_ended)
             except NodeError as error:
                 if self._subscribes:
                     raise
@@ -97,9 +102,12 @@ class Subscribers:
                     "--most-members, or add processes to the crowd."
                 )
 
-    def _info(self, node: str) -> dict[str, Any]:
-        """Ask one repeatedly: it may just be starting."""
-        whole_s = self._experiment.timeouts.broker_s
+    def _info(self, node: str, refuse_ended: Callable[[], None]) -> dict[str, Any]:
+        """Ask one repeatedly: it may just be starting, as a crowd of this host is."""
+        experiment = self._experiment
+        whole_s = experiment.timeouts.broker_s
+        if node in experiment.crowd_nodes()[: experiment.crowd.processes]:
+            whole_s = max(whole_s, _CROWD_STARTS_S)
         end_s = time.monotonic() + whole_s
         while True:
             left_s = end_s - time.monotonic()
@@ -107,6 +115,7 @@ class Subscribers:
                 wait_s = max(0.05, min(_ASK_AGAIN_S, left_s))
                 return _plain(self._nodes.ask(node, "info", wait_s, before_s=whole_s - wait_s))
             except NodeSilentError:
+                refuse_ended()
                 if left_s <= _ASK_AGAIN_S:
                     raise
 
