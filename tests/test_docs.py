@@ -34,7 +34,7 @@ ROOMS = (
     "analysis",
     "lab",
 )
-FOLDERS = ("ansible", "bench", "bench/results", "demo", "tests", "broker/rtl")
+FOLDERS = ("ansible", "bench", "bench/results", "demo", "tests", "broker/rtl", "broker/spec")
 FOLDERS += ("broker/rtl/boards/colorlight_5a_75b",)
 DOCUMENTS = sorted(
     [

@@ -20,9 +20,10 @@ import pytest
 
 from demo.hardware import Rtl, model_running
 from demo.local_programs import wait_until
-from mqtick.lab.hardware.copies import PUBLISHER, TRAILER_OCTETS, measure, subscriber, subscriptions
+from mqtick.lab.hardware.copies import PUBLISHER, measure, subscriber, subscriptions
 from mqtick.lab.hardware.datagrams import CYCLE_FS, Datagram, frame_octets, publish, subscribe
 from mqtick.lab.hardware.program import ModelError, find_model, run_batch
+from mqtick.protocol.precise import TRAILER_OCTETS
 
 pytestmark = pytest.mark.rtl
 

@@ -21,6 +21,7 @@ from mqtick.lab.hardware.datagrams import (
 from mqtick.lab.hardware.program import ModelError, find_model
 from mqtick.lab.hardware.run import HardwareRun, run_hardware
 from mqtick.lab.hardware.way import Way
+from mqtick.protocol import precise
 from mqtick.recording.run_folder import RunFolderError, load_run
 
 FAKE = Path(__file__).with_name("fake_model.py")
@@ -95,6 +96,14 @@ def test_a_frame_takes_ten_times_as_long_at_a_tenth_of_the_rate() -> None:
     fast, slow = (Way(node_link_gbps=rate, switch_ns=0, core_ns=0) for rate in (10.0, 1.0))
     on_one_link_fs = slow.to_receiver_fs(48) - fast.to_receiver_fs(48)
     assert on_one_link_fs == (48 + 54) * 8 * 900_000
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_messages_are_those_of_a_server(version: int) -> None:
+    octets = measure(FAKE, 2, 1, version=version, **_how())[0].message.octets
+    sent = precise.decode(octets[octets.index(b"mqtick/t/0") + 10 :])
+    assert isinstance(sent, precise.Time)
+    assert (sent.version, sent.sequence) == (version, 1)
 
 
 def test_a_lost_copy_ends_the_run_with_a_sentence(

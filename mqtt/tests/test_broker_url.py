@@ -75,6 +75,8 @@ BAD = {
     "mqtt+udp://broker.lan?port=7": "MQTT over UDP knows ?dialect=published and",
     "mqtt+udp://broker.lan?dialect=published&port=0": "has the port '0' of our own",
     "mqtt+udp://broker.lan?dialect=published&port=65536": "has the port '65536' of our own",
+    "mqtt+udp://broker.lan?dialect=published&port=0001883": "has the port '0001883' of our own",
+    "mqtt+udp://broker.lan?dialect=published&port=001883099": "has the port '001883099' of our own",
     "mqtt+udp://broker.lan?dialect=published&x=1": "a part after '?' that means nothing",
     "mqtt://broker.lan?dialect=published": "after '?' or '#'",
     "unix://run/broker.sock": "names no socket file: write unix:///run/broker.sock",

@@ -115,6 +115,16 @@ def test_no_bytes_stop_the_server_or_are_taken_for_a_request(
     assert server._thread.is_alive()
 
 
+def test_up_to_16_connections_stay_open() -> None:
+    with serving() as server, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(server)) for _ in range(15)]
+        assert "mqtick_offset" in scrape(server)
+        for client in idle:
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
+
+
 @pytest.mark.slow
 def test_idle_connections_do_not_keep_prometheus_out() -> None:
     with serving() as server:

@@ -152,7 +152,6 @@ _FORMATS_SERVER = {
     ),
     "draft-2021": (
         "write L/TIME/SYN",
-        "write L/TIME/FUP",
         "read L/TIME/SRQ",
         "write L/TIME/SRS",
     ),

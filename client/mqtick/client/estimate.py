@@ -31,10 +31,10 @@ class Estimate:
         offset_ns: Best estimate, always inside the interval; None before the first sample.
         lower_ns: The offset is at least this; None: no lower limit is known.
         upper_ns: The offset is at most this; None: no upper limit is known.
-        narrow_lower_ns: Where the echoes see the offset, inside the interval above; None if they do
-            not narrow it. This holds only if the broker delivers in the order that its echoes
-            suppose, and if links are symmetric within `link_asymmetry_us`: nobody can check either
-            against a broker that lies.
+        narrow_lower_ns: Where echoes and residences see the offset, inside the interval above; None
+            if they do not narrow it. This holds only if the broker is honest (delivers in order,
+            states residence truly), and if links are symmetric within `link_asymmetry_us`: nobody
+            can check either against a broker that lies.
         narrow_upper_ns: The upper end of that.
         assumed: The upper limit is assumed, not measured: only broadcasts came, and nothing bounds
             their delay but `assumed_path_delay_us`.
@@ -81,7 +81,7 @@ class Estimate:
 
     @property
     def narrow_bound_ns(self) -> int | None:
-        """The most by which the best estimate is wrong if the broker delivers in order, or None."""
+        """The most by which the best estimate is wrong if the broker is honest, or None."""
         if self.offset_ns is None or self.narrow_lower_ns is None or self.narrow_upper_ns is None:
             return None
         return max(self.narrow_upper_ns - self.offset_ns, self.offset_ns - self.narrow_lower_ns)

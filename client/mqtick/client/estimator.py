@@ -56,7 +56,7 @@ class Estimator:
         self._narrow_growth = self._growth
         self._bracket = Bracket(self.settings.bracket_samples, self.settings.tolerated_faults)
         self._narrow = Bracket(self.settings.bracket_samples, self.settings.tolerated_faults)
-        """What holds as well, if the broker delivers in order and links are symmetric."""
+        """What holds as well, if the broker is honest and links are symmetric."""
         self._narrow_refused = 0
         self._candidates.clear()
         self._seen: deque[tuple[Kind, int, int, int]] = deque(maxlen=_REMEMBERED)
@@ -309,8 +309,8 @@ class Estimator:
     ) -> Sample:
         """Add a point to the line.
 
-        `interval`: in which its true offset certainly lies; `narrow`: while the broker delivers in
-        order.
+        `interval`: in which its true offset certainly lies; `narrow`: while the broker is
+        honest.
         """
         reach_ns = _reach(offset_ns, interval) if interval else 0.0
         narrow_ns = _reach(offset_ns, narrow) if narrow else None

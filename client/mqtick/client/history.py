@@ -92,7 +92,7 @@ class History:
 
     @property
     def narrow_growth(self) -> Growth:
-        """The same while the broker delivers in order."""
+        """The same while the broker is honest."""
         return self._growth(self.fit.narrow_reach if self.fit else 0.0)
 
     def _growth(self, points_reach: float) -> Growth:

@@ -71,7 +71,7 @@ class Now:
 
     @property
     def narrow_bound_ns(self) -> int | None:
-        """The same if the broker delivers in order and links are symmetric; None: no better."""
+        """The same if the broker is honest and links are symmetric; None: no better."""
         if self.narrow_earliest_ns is None or self.narrow_latest_ns is None:
             return None
         return max(

@@ -35,7 +35,7 @@ class Point(NamedTuple):
     reach_ns: float = 0.0
     """The error is certainly no greater than this; 0 if nothing bounds it."""
     narrow_ns: float | None = None
-    """The same while the broker delivers in order; None where it makes no difference."""
+    """The same while the broker is honest; None where it makes no difference."""
 
 
 class Prior(NamedTuple):
@@ -63,7 +63,7 @@ class Fit:
         frequency_sigma: Infinite where neither points nor a prior tell the frequency.
         frequency_reach: How far the points' errors can have turned the line, however they follow
             one another.
-        narrow_reach: The same while the broker delivers in order.
+        narrow_reach: The same while the broker is honest.
         prior_share: How much of the frequency is the prior's: 0 nothing, 1 all of it.
     """
 

@@ -127,7 +127,7 @@ def _parse_udp(parts: SplitResult, shown: str, host: str, port: int | None) -> B
             f"broker {shown} has a part after '?' that means nothing: MQTT over UDP knows "
             "?dialect=published and ?dialect=published&port=NNNN"
         )
-    if dialect and not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536):
+    if dialect and not (re.fullmatch("[0-9]{1,5}", text) and 0 < int(text) < 65536):
         raise BrokerError(f"broker {shown} has the port {text!r} of our own: it is 1 to 65535")
     return Broker(
         scheme=parts.scheme,

@@ -270,7 +270,7 @@ class Connection:
     def certificate_dates_error(self, now_s: float) -> str | None:
         """Return a sentence if the broker's certificate is not valid at `now_s` (Unix time, s).
 
-        From then on every new connection also checks the dates against the host's clock.
+        If so, every new connection also checks the dates against the host's clock.
         """
         error = self._session.certificate_dates_error(now_s)
         if error is not None and not self.check_dates:

@@ -67,9 +67,9 @@ class Stream(Protocol):
 
 
 class Transport(Stream, Protocol):
-    """What carries octets and knows when they left and came: plain or TLS, stream or datagrams.
+    """What carries octets and knows when they left and came: plain or TLS.
 
-    Frames and connection know no more of it than this; the session makes the one of its scheme.
+    Frames and session know no more of it than this.
     """
 
     @property

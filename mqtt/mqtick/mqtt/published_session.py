@@ -32,8 +32,6 @@ _PORTS = 1000
 class PublishedSession(UdpSocket):
     """See `Session`. It is up as soon as there is a socket: nothing tells more."""
 
-    unanswered = "did not answer"
-
     def __init__(
         self,
         loop: Loop,

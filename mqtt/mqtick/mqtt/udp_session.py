@@ -97,8 +97,6 @@ class _Request(NamedTuple):
 class UdpSession(UdpSocket):
     """See `Session`."""
 
-    unanswered = "did not answer"
-
     def __init__(
         self,
         loop: Loop,

@@ -36,6 +36,7 @@ class UdpSocket:
 
     _take: Callable[[bytes], None]
     """Processes one datagram, which may be empty: each dialect has its own."""
+    unanswered = "did not answer"
 
     def __init__(
         self,

@@ -168,7 +168,7 @@ class _Server(socketserver.ThreadingTCPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._cut(list(self.open)[: len(self.open) - _MAXIMUM_CONNECTIONS + 1])
+        self._cut(list(self.open)[: max(len(self.open) - _MAXIMUM_CONNECTIONS + 1, 0)])
         self.open[request] = time.monotonic() + _TIMEOUT_S
         super().process_request(request, client_address)
 

@@ -12,10 +12,10 @@ from typing import Final
 from mqtick.lab.hardware.datagrams import Datagram, frame_octets, publish, subscribe
 from mqtick.lab.hardware.program import ModelError, run_batch
 from mqtick.protocol import precise
-from mqtick.protocol.precise import Leap
+from mqtick.protocol.precise import TAG_OCTETS, TRAILER_OCTETS, Leap
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["PUBLISHER", "TRAILER_OCTETS", "Copies", "measure", "subscriber", "subscriptions"]
+__all__ = ["PUBLISHER", "Copies", "measure", "subscriber", "subscriptions"]
 
 PUBLISHER: Final = "10.0.0.1:50000"
 _BETWEEN_PROOFS: Final = 20_000
@@ -27,9 +27,6 @@ _BETWEEN_SHOTS: Final = 5_000
 _PHASE: Final = 1_000
 """Cycles by which messages are early or late, so that no two meet the same phase of anything."""
 _SUBSCRIPTION: Final = 1
-_TAG_OCTETS: Final = 8
-TRAILER_OCTETS: Final = 16
-"""Of version 2: broker/spec/residence.md."""
 _OCTETS_A_CYCLE: Final = {0: 8.0, 1: 0.8, 10: 8.0}
 
 
@@ -80,12 +77,11 @@ def _message(topic: str, sequence: int, version: int) -> bytes:
         leap=Leap.NONE,
         correction_source=0,
         generation=0,
+        fills=version == 2,
+        version=version,
     )
-    payload = bytearray(time.body() + bytes(_TAG_OCTETS))  # a broker has no keys
-    if version == 2:
-        payload[0] = 2 << 4 | payload[0] & 15
-        payload += bytes(TRAILER_OCTETS)
-    return publish(topic, bytes(payload))
+    trailer = bytes(TRAILER_OCTETS if version == 2 else 0)
+    return publish(topic, time.body() + bytes(TAG_OCTETS) + trailer)  # a broker has no keys
 
 
 def measure(
@@ -100,8 +96,8 @@ def measure(
 ) -> list[Copies]:
     """Let that many subscribe, publish time messages, and return what each of them became.
 
-    In messages of version 2 the broker fills the trailer.
-    ModelError where somebody did not get exactly one copy of each message.
+    In messages of version 2 the broker fills the trailer. ModelError where somebody did not get
+    exactly one copy of each message.
     """
     topic = TopicTree(prefix).time(0)
     peers = [subscriber(number + 1) for number in range(subscribers)]

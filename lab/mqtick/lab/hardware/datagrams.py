@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from mqtick.mqtt.packets import encode_publish, subscribe_packet
+
 __all__ = [
     "CYCLE_FS",
     "OVERHEAD_OCTETS",
@@ -30,8 +32,6 @@ OVERHEAD_OCTETS: Final = 66
 _LEAST_PAYLOAD: Final = 18
 """Shorter ones are padded to Ethernet's minimum frame."""
 _MOST_OCTETS: Final = 1472
-_SHORT: Final = 128
-"""A remaining length from here on takes two octets."""
 
 
 class DatagramError(ValueError):
@@ -77,22 +77,9 @@ def read_lines(lines: Iterable[str], name: str = "datagrams") -> Iterator[Datagr
 
 def publish(topic: str, payload: bytes) -> bytes:
     """Return a PUBLISH of QoS 0."""
-    return _packet(0x30, _text(topic) + payload)
+    return encode_publish(topic.encode(), payload, None)
 
 
 def subscribe(identifier: int, *filters: str) -> bytes:
     """Return a SUBSCRIBE; the identifier is 1 to 65,535."""
-    wanted = b"".join(_text(each) + b"\0" for each in filters)
-    return _packet(0x82, identifier.to_bytes(2, "big") + wanted)
-
-
-def _text(text: str) -> bytes:
-    octets = text.encode()
-    return len(octets).to_bytes(2, "big") + octets
-
-
-def _packet(first: int, rest: bytes) -> bytes:
-    length = len(rest)
-    if length < _SHORT:
-        return bytes((first, length)) + rest
-    return bytes((first, length % _SHORT | _SHORT, length // _SHORT)) + rest
+    return subscribe_packet(filters, identifier)

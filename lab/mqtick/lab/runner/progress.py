@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import sys
 import time
 from collections import defaultdict
 from typing import Final, Protocol, TextIO
+
+import numpy as np
 
 from mqtick.lab.runner.summary import quantities
 from mqtick.recording.shot import CAPTURED, Shot
@@ -86,13 +87,11 @@ class Watch:
             if name.partition(" ")[0] == self._kind:
                 values_us.append(value_fs / _FS_PER_US)
         now_s = time.monotonic()
-        if self._terminal:
-            self._print(f"{self._erase()}{self._line()}")
-        elif now_s - self._shown_s >= _EVERY_S or self._count == self._total:
-            self._print(f"{self._line()}\n")
-        else:
-            return
-        self._shown_s, self._shown = now_s, self._line()
+        is_due = now_s - self._shown_s >= _EVERY_S or self._count == self._total
+        if self._terminal or is_due:
+            line = self._line()
+            self._print(f"{self._erase()}{line}" if self._terminal else f"{line}\n")
+            self._shown_s, self._shown = now_s, line
 
     def end(self) -> None:
         """Leave the last line, and begin a new one."""
@@ -109,8 +108,8 @@ class Watch:
         text = f"{place}shot {self._count}/{self._total}"
         values_us = self._values_us[self._subscribers or 0]
         if values_us:
-            spread = f" +- {statistics.stdev(values_us):.1f}" if len(values_us) > 1 else ""
-            mean = f"{self._kind} {statistics.fmean(values_us):.1f}{spread} us"
+            spread = f" +- {np.std(values_us, ddof=1):.1f}" if len(values_us) > 1 else ""
+            mean = f"{self._kind} {np.mean(values_us):.1f}{spread} us"
             text += f"  {mean} (n = {len(values_us)})"
         if self._failed:
             text += f"  {self._failed} missed"
