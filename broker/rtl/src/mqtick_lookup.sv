@@ -72,7 +72,8 @@ module mqtick_lookup
   always_comb begin
     top = 0;
     for (int s = 0; s < SHAPES; s++) begin
-      used[s] = uses[s] != 0;
+      // That without wildcards is the first, and so are its copies: time servers rely on it.
+      used[s] = s == 0 || uses[s] != 0;
       same[s] = used[s] && shape_plus[s] == plus && shape_depth[s] == depth;
       if (used[s]) top = (SW+1)'(s) + 1'b1;
     end
@@ -314,6 +315,8 @@ module mqtick_lookup
       end_due <= 0;
       done <= 0;
       uses <= '0;
+      shape_plus[0] <= 0;
+      shape_depth[0] <= 16;
       topics <= 0;
       text_into <= 0;
       pool_fresh <= 0;
