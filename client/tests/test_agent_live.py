@@ -12,6 +12,7 @@ from mqtick.client import agent as agent_module
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.precise import PreciseTrack
 from mqtick.client.sample import Kind
+from mqtick.client.servers import MAXIMUM_SERVERS
 from mqtick.client.status import status
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.stamps import StampSource
@@ -196,6 +197,22 @@ def test_the_format_of_others_is_followed_only_until_precise_time_is_heard(
 
 
 # -- those who wish ill ----------------------------------------------------------------------------
+
+
+def test_statuses_of_servers_that_are_not_there_make_nobody_leave(
+    world: World, rogue: Connection
+) -> None:
+    client = world.follow()
+    world.run(lambda: client.agent.connection.connected)
+    world.run_for(0.2)  # its subscriptions are in place
+    for number in range(100, 200):
+        rogue.publish(f"mqtick/s/{number}", b'{"state":"synchronised"}')
+    world.run(lambda: len(client.agent.tracks) == MAXIMUM_SERVERS)
+    world.run_for(0.2)
+    assert [track.number for track in client.agent.tracks] == list(range(100, 116))
+    world.serve(number=7)
+    world.run(lambda: client.knows_time)
+    assert client.agent.tracks[0].number == 7, "its time makes room for it"
 
 
 @with_keys

@@ -72,6 +72,7 @@ BAD = {
     "mqtt+udp://broker.lan?x=1": "MQTT over UDP knows ?dialect=published and",
     "mqtt+udp://broker.lan?dialect=": "MQTT over UDP knows ?dialect=published and",
     "mqtt+udp://broker.lan?dialect=old": "MQTT over UDP knows ?dialect=published and",
+    "mqtt+udp://broker.lan?dialect=published&port=1&port=2": "MQTT over UDP knows ?dialect=",
     "mqtt+udp://broker.lan?port=7": "MQTT over UDP knows ?dialect=published and",
     "mqtt+udp://broker.lan?dialect=published&port=0": "has the port '0' of our own",
     "mqtt+udp://broker.lan?dialect=published&port=65536": "has the port '65536' of our own",

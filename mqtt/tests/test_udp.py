@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.rtl.sim.golden import packet, publish
+from mqtick.mqtt import udp_session
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.checks import Link
@@ -198,6 +199,22 @@ def test_a_refused_subscription_is_reported(door: Door, topic: str) -> None:
         assert "share, shape and table" in Link.of(node.connection).refusal_remedy
 
 
+def test_what_was_refused_is_asked_for_again_and_granted_once_there_is_room(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp_session, "_AGAIN_NS", 50_000_000)
+    door.broker.settings.subscriptions_a_subscriber = 1
+    with Node(door.url) as node:
+        assert not node.up().subscribed("first", "second", "third", "fourth")
+        node.connection.unsubscribe(["third"])
+        door.broker.settings.subscriptions_a_subscriber = 9
+        node.until(lambda: b"fourth" in door.broker.subscriptions)
+        asked = door.count(SUBSCRIBE)
+        settle(node)
+        assert door.count(SUBSCRIBE) == asked, "nothing is left to ask for"
+        assert set(door.broker.subscriptions) == {b"first", b"second", b"fourth"}
+
+
 @pytest.mark.parametrize(
     ("code", "says", "cause"),
     [
@@ -285,6 +302,26 @@ def test_a_reply_from_another_address_never_arrives() -> None:
                 assert "did not answer within 0.5 s" in node.error()
                 assert node.connection.connects == 0
             assert len(peer.taken) > 1
+
+
+def test_an_answer_that_leaves_out_filters_answers_nothing() -> None:
+    codes = iter([b"\0", b"\0\0", b"\0\0\0\0", b"\0\0\x80"])
+
+    def answer(datagram: bytes) -> list[bytes]:
+        if datagram[0] == CONNECT:
+            return [ACCEPTED]
+        return [packet(0x90, datagram[2:4] + next(codes))] if datagram[0] == SUBSCRIBE else []
+
+    with Peer(answer).open() as peer, Node(peer.url) as node:
+        assert not node.up().subscribed("a", "b", "c"), "the only whole answer refuses one"
+        assert sum(one[0] == SUBSCRIBE for one in peer.taken) == 4
+
+
+def test_nobody_can_guess_which_identifier_comes_next(door: Door) -> None:
+    for _ in range(3):
+        with Node(door.url) as node:
+            assert node.up().subscribed(TOPIC)
+    assert len({one[2:4] for one in door.taken if one[0] == SUBSCRIBE}) > 1
 
 
 @pytest.mark.slow

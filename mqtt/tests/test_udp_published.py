@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mqtick.mqtt.published_session import PublishedSession
+
 sys.path.insert(0, str(Path(__file__).parent))
 from live import Node
 from udp_peer import Board
@@ -151,6 +153,36 @@ def test_where_nobody_listens_it_is_said_once_and_the_port_is_kept(
     said = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(said) == 1
     assert "nobody listens on that UDP port" in said[0].getMessage()
+
+
+def test_who_makes_the_board_come_and_go_makes_no_long_log(
+    board: Board, caplog: pytest.LogCaptureFixture
+) -> None:
+    with node_of(board) as node:
+        session = node.up().connection._session
+        for _ in range(100):
+            session._take(b"")  # type: ignore[attr-defined]
+            session._broken(ConnectionRefusedError(111, "refused"))  # type: ignore[attr-defined]
+    assert sum(record.levelno >= logging.WARNING for record in caplog.records) == 1
+
+
+def test_what_strangers_sent_before_the_socket_was_connected_is_dropped(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = b"\x30\x0e\x00\x05m/l/0\x00forged"
+    bind = PublishedSession._bind
+
+    def bind_and_be_sent(session: PublishedSession, sock: socket.socket) -> None:
+        bind(session, sock)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.sendto(forged, ("127.0.0.1", sock.getsockname()[1]))
+
+    monkeypatch.setattr(PublishedSession, "_bind", bind_and_be_sent)
+    with node_of(board) as node:
+        node.connection._on_up = lambda: node.connection.subscribe([LOOP])
+        node.up().connection.publish(LOOP, b"true")
+        node.until(lambda: node.arrivals)
+        assert {one.payload for one in node.arrivals} == {b"true"}
 
 
 def test_what_is_no_packet_is_counted(board: Board) -> None:

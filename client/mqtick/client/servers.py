@@ -102,9 +102,13 @@ class Servers:
         self.broadcast_keys.verify(arrival.payload, arrival.topic)
 
     def on_status(self, arrival: Arrival) -> None:
-        """Meet a server that says that it is there; it has to prove everything else."""
+        """Meet a server that says that it is there; it has to prove everything else.
+
+        Anybody can say so, and often: nobody is left for it.
+        """
         number = self._tree.parse_status(arrival.topic)
-        if number not in self._tracks and not says_gone(arrival.payload):
+        has_room = len(self._tracks) < MAXIMUM_SERVERS
+        if number not in self._tracks and has_room and not says_gone(arrival.payload):
             self._meet(number)
 
     def on_reply(self, arrival: Arrival) -> None:

@@ -129,10 +129,12 @@ def _parse_udp(parts: SplitResult, shown: str, host: str, port: int | None) -> B
             f"broker {shown} is an IPv6 address, but MQTT over UDP is IPv4 only: write the "
             "broker's IPv4 address or its name"
         )
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    options = dict(pairs)
+    twice = len(options) < len(pairs)
     dialect = options.pop("dialect", "")
     text = options.pop("port", str(_PUBLISHED_PORT) if dialect else "0")
-    good = dialect in ("", "published") and (dialect or text == "0") and not options
+    good = dialect in ("", "published") and (dialect or text == "0") and not options and not twice
     if not good or (parts.query and not dialect):
         raise BrokerError(
             f"broker {shown} has a part after '?' that means nothing: MQTT over UDP knows "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import time
 from collections.abc import Callable, Sequence
 
 from paho.mqtt.client import topic_matches_sub
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 _MOST_OCTETS = 32  # of a topic, and of a message
 _SUBSCRIBE = 0x80
 _PORTS = 1000
+_BETWEEN_WARNINGS_NS = 60_000_000_000  # whoever makes the board come and go makes no long log
 
 
 class PublishedSession(UdpSocket):
@@ -46,7 +48,7 @@ class PublishedSession(UdpSocket):
         """Messages of topics that nobody here asked for."""
         self._filters: set[str] = set()
         self._sent: set[str] = set()
-        self._is_warned = False
+        self._is_warned, self._next_warning_ns = False, 0
 
     def _bind(self, sock: socket.socket) -> None:
         """Take the first free port, so that a program that starts again finds its old one."""
@@ -79,8 +81,9 @@ class PublishedSession(UdpSocket):
 
     def _broken(self, error: OSError) -> None:
         """Say it once: a new socket would know no more than this one."""
-        if not self._is_warned:
-            self._is_warned = True
+        now_ns = time.monotonic_ns()
+        if not self._is_warned and now_ns >= self._next_warning_ns:
+            self._is_warned, self._next_warning_ns = True, now_ns + _BETWEEN_WARNINGS_NS
             _log.warning("%s: %s", self._name, self._why_broken(error))
 
     def _take(self, datagram: bytes) -> None:

@@ -6,6 +6,7 @@ if two were on their way, a repetition of the first could undo the second.
 
 from __future__ import annotations
 
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -45,6 +46,8 @@ _SECOND = 1_000_000_000
 _FIRST_NS, _LONGEST_NS = 50_000_000, 2 * _SECOND
 # How long a broker that seems to have forgotten us may take to show that it has not.
 _DOUBT_NS = 2 * _SECOND
+# Longer than leases last by `keepalive_s`, so that there may be room then.
+_AGAIN_NS = 30 * _SECOND
 _GRANTED_AT_MOST = 2  # MQTT 3.1.1, 3.9.3
 
 # broker/spec/mqtt-udp.md, section 2
@@ -86,12 +89,18 @@ class Repetition:
 
 
 class _Request(NamedTuple):
-    """A SUBSCRIBE or UNSUBSCRIBE; `done(granted)` takes its answer."""
+    """A SUBSCRIBE or UNSUBSCRIBE, by the kind of its answer; `done(granted)` takes that."""
 
     kind: int
     identifier: int
+    topics: Sequence[str]
     datagram: bytes
     done: Callable[[bool], None]
+
+    def is_answered_by(self, answer: Answer) -> bool:
+        """Whether this answers it, and all of it."""
+        codes = len(self.topics) if self.kind == SUBACK else 0
+        return (self.kind, self.identifier, codes) == (*answer[:2], len(answer.codes))
 
 
 class UdpSession(UdpSocket):
@@ -109,7 +118,7 @@ class UdpSession(UdpSocket):
         super().__init__(loop, broker, client_id, will, events, hooks)
         self._connect_datagram = connect_packet(client_id, keepalive_s=broker.keepalive_s)
         self._keepalive_ns = broker.keepalive_s * _SECOND
-        self._identifier = 0
+        self._identifier = random.randrange(0xFFFF)  # so that nobody else knows which comes next
         self._forget()
 
     def _forget(self) -> None:
@@ -119,6 +128,8 @@ class UdpSession(UdpSocket):
         self._pinging: Repetition | None = None
         self._requesting: Repetition | None = None
         self._requests: deque[_Request] = deque()
+        self._refused: set[str] = set()
+        self._again: Timer | None = None
         self._watch: Timer | None = None
 
     def begin(self) -> None:
@@ -133,8 +144,9 @@ class UdpSession(UdpSocket):
         for running in (self._connecting, self._pinging, self._requesting):
             if running is not None:
                 running.stop()
-        if self._watch is not None:
-            self._watch.cancel()
+        for planned in (self._watch, self._again):
+            if planned is not None:
+                planned.cancel()
         self._forget()
         super().close()
 
@@ -164,9 +176,9 @@ class UdpSession(UdpSocket):
                 self._answered_ns = time.monotonic_ns()
                 self._keep_alive()
             return
-        if self._requests and answer[:2] == self._requests[0][:2]:
+        if self._requests and self._requests[0].is_answered_by(answer):
             self._answered_ns = time.monotonic_ns()
-            self._finish(all(code <= _GRANTED_AT_MOST for code in answer.codes))
+            self._finish(answer.codes)
 
     def _take_connack(self, code: int) -> None:
         if self._connecting is None:
@@ -269,7 +281,7 @@ class UdpSession(UdpSocket):
     ) -> None:
         self._identifier = self._identifier % 0xFFFF + 1
         datagram = packet(topics, self._identifier)
-        self._requests.append(_Request(kind, self._identifier, datagram, done))
+        self._requests.append(_Request(kind, self._identifier, topics, datagram, done))
         if len(self._requests) == 1:
             self._send_request()
 
@@ -277,11 +289,24 @@ class UdpSession(UdpSocket):
         datagram = self._requests[0].datagram
         self._requesting = Repetition(self._loop, lambda: self._send(datagram))
 
-    def _finish(self, granted: bool) -> None:
+    def _finish(self, codes: bytes) -> None:
         """The first request is answered: on to the next one."""
         assert self._requesting is not None
         self._requesting.stop()
-        done = self._requests.popleft().done
+        request = self._requests.popleft()
+        refused = {
+            topic
+            for topic, code in zip(request.topics, codes, strict=False)
+            if code > _GRANTED_AT_MOST
+        }
+        self._refused = self._refused.difference(request.topics) | refused
+        if self._refused and self._again is None:
+            self._again = self._loop.call_later(_AGAIN_NS, self._ask_again)
         if self._requests:
             self._send_request()
-        done(granted)
+        request.done(not refused)
+
+    def _ask_again(self) -> None:
+        """There may be room now for what was refused, since leases have ended."""
+        self._again = None
+        self.subscribe(sorted(self._refused), lambda _granted: None)

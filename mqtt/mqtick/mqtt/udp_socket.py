@@ -6,6 +6,7 @@ nobody listens there (ICMP). A read gives one datagram, with its own receive sta
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
@@ -29,6 +30,13 @@ _LARGEST = 65_536
 _RECEIVE_BUFFER = 1 << 20
 # The socket's buffer, or the card's queue, is full: as on a stream, the message is dropped.
 _FULL = (errno.EAGAIN, errno.ENOBUFS)
+
+
+def _forget_strangers(sock: socket.socket) -> None:
+    """Drop what came while the socket was bound and not connected: anybody could send it."""
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(_LARGEST):
+            sock.recv(1)
 
 
 class UdpSocket:
@@ -69,6 +77,7 @@ class UdpSocket:
             self._bind(sock)
             sock.connect(found[0][4])
             sock.setblocking(False)
+            _forget_strangers(sock)
         except BaseException:
             sock.close()
             raise
