@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any, NamedTuple
+from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import First, ReadOnly, RisingEdge, Timer, with_timeout
 
+from broker.rtl.sim.comparison import Out
 from broker.rtl.sim.golden import REFUSALS, REFUSED_FILTERS, Sent, Settings
 
 COUNTERS = (*REFUSALS, *REFUSED_FILTERS, "challenges", "pool", "leases_ended", "damaged")
@@ -21,14 +22,6 @@ LEASE_S, SHAPES, SHARE, ADDRESS_SHARE, PREFIX_PIECES, PREFIX = 0x0C, 0x10, 0x14,
 STATE, PULSES = 0x08, 0xA0
 OKAY, REFUSED = 0, 2
 PUBLISHERS, SUBSCRIBERS, COUNTERS_AT, COPIES = 0x40, 0x60, 0x100, 0x15C
-
-
-class Out(NamedTuple):
-    """A datagram that left, and when its first word did."""
-
-    sent: Sent
-    fill: bool
-    left: int
 
 
 def pieces(prefix: str) -> Iterator[int]:

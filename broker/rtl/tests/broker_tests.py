@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import tempfile
@@ -25,37 +24,18 @@ from boundary import (
     STATE,
     SUBSCRIBERS,
     Bench,
-    Out,
 )
 from cocotb.triggers import RisingEdge, SimTimeoutError
 
-from broker.rtl.sim.conversations import (
-    COUNTED,
-    address,
-    agree,
-    as_vector,
-    conversations,
-    settings_of,
-)
-from broker.rtl.sim.golden import (
-    REFUSALS,
-    Address,
-    AnyOrder,
-    Golden,
-    Reader,
-    RefusedError,
-    Sent,
-    Settings,
-    body_of,
-)
+from broker.rtl.sim.comparison import Comparison, calm
+from broker.rtl.sim.conversations import COUNTED, address, agree, conversations, settings_of
+from broker.rtl.sim.golden import REFUSALS, Golden, Settings
 from broker.rtl.sim.over_tcp import OverTcp
 from broker.rtl.sim.traffic import GOOD, Datagram, Traffic
 from demo.local_broker import Mosquitto, running
 
 SEED = int(os.environ.get("MQTICK_SEED", "1"))
 DATAGRAMS = int(os.environ.get("MQTICK_DATAGRAMS", "1000"))
-# Leases are counted in ticks of 2^20 ns, and looked at one after another.
-LEASE_MARGIN_NS = 50_000_000
 
 
 @cocotb.test()
@@ -87,91 +67,9 @@ async def the_vectors_hold(dut: Any) -> None:
     assert not wrong, f"{len(wrong)} of {held} conversations: {wrong}"
 
 
-class Comparison:
-    """What the broker sent, taken datagram by datagram from what the reference expects."""
-
-    def __init__(self, golden: Golden) -> None:
-        self.golden = golden
-        golden.without_room = self._without_room
-        self.full: set[tuple[str, Address, bytes]] = set()
-
-    def _without_room(self, what: str, who: Address, wanted: bytes) -> bool:
-        return (what, who, wanted) in self.full
-
-    def _learn(self, who: Address, octets: bytes, out: list[Out]) -> None:
-        """Tables are the broker's own: what they had no room for is read in its answer."""
-        self.full.clear()
-        if not out or (out[0].sent.ip, out[0].sent.port) != who:
-            return
-        answer = out[0].sent.octets
-        if answer == bytes.fromhex("20020003"):
-            self.full.add(("full", who, b""))
-        if answer[0] == 0x90:
-            # The answer may be that to a later datagram, and this one malformed.
-            with contextlib.suppress(RefusedError):
-                read = Reader(body_of(octets))
-                read.take(2)
-                for code in answer[4:]:
-                    wanted = read.string()
-                    read.take(1)
-                    if code == 0x80:
-                        self.full.add(("table", who, wanted))
-
-    def check(self, datagram: Datagram, stamp: int, out: list[Out]) -> None:
-        """Take what was sent for one datagram from the front of `out`."""
-        who = (datagram.ip, datagram.port)
-        self._learn(who, datagram.octets, out)
-        expect = self.golden.serve(stamp >> 16, *who, datagram.octets, arrival=stamp)
-        count = sum(
-            sum(map(len, item.runs)) if isinstance(item, AnyOrder) else 1 for item in expect
-        )
-        mine, out[:] = out[:count], out[count:]
-        if not agree(
-            [self._pattern(item) for item in as_vector(expect)], [one.sent for one in mine]
-        ):
-            raise AssertionError(f"for {datagram}\nexpected {expect}\nthere came {mine}")
-        for one in mine:
-            filled = self._is_filled(one.sent.octets)
-            assert one.fill == filled, f"for {datagram}: {one}"
-            if filled:
-                self._check_residence(datagram, stamp, one)
-        for item in expect:
-            if isinstance(item, AnyOrder) and self._is_filled(item.runs[0][0].octets):
-                theirs = [one for run in item.runs for one in run]
-                assert numbers([one.sent for one in mine]) == numbers(theirs), f"{datagram} {mine}"
-
-    def _is_filled(self, octets: bytes) -> bool:
-        if octets[0] != 0x30:
-            return False
-        read = Reader(body_of(octets))
-        return self.golden.has_trailer(read.string(), read.left)
-
-    def _pattern(self, item: Any, hide: int = 8) -> Any:
-        """Leave out the residence, and in copies of any order the whole trailer."""
-        if "any_order" in item:
-            runs = [[self._pattern(one, hide=16) for one in run] for run in item["any_order"]]
-            return {"any_order": runs}
-        text = item["send"]
-        if self._is_filled(bytes.fromhex(text)):
-            text = text[:-32] + ".." * hide + text[len(text) - 32 + 2 * hide :]
-        return {**item, "send": text}
-
-    @staticmethod
-    def _check_residence(datagram: Datagram, stamp: int, one: Out) -> None:
-        stood = int.from_bytes(datagram.octets[-16:-8], "big")
-        said = int.from_bytes(one.sent.octets[-16:-8], "big")
-        assert said == stood + one.left - stamp, f"{datagram}: {said:x} of {one}"
-
-
-def numbers(sent: list[Sent]) -> list[tuple[str, int, bytes]]:
-    """Return correction, copy and source of each, sorted."""
-    return sorted((one.ip, one.port, one.octets[-8:]) for one in sent)
-
-
 async def settle_time(bench: Bench, golden: Golden, at_ns: int) -> None:
     """Go on to a time that is not near the end of any lease."""
-    while any(abs(lease.end_ns - at_ns) < LEASE_MARGIN_NS for lease in golden.leases.values()):
-        at_ns += LEASE_MARGIN_NS
+    at_ns = calm(golden, at_ns)
     await bench.jump(at_ns)
     golden.end_leases(at_ns)
 
