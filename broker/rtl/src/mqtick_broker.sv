@@ -71,7 +71,7 @@ module mqtick_broker
   localparam int SW = $clog2(SUBSCRIPTIONS);
   localparam int CW = $clog2(CLIENTS);
   localparam int SB = $clog2(SLOTS);
-  localparam int HW = 2 * (TW - 3) + TAG;
+  localparam int HW = TW - 3 + TAG;
   localparam int CLEARED = TOPICS / 8 > CLIENTS ? TOPICS / 8 : CLIENTS;
   localparam int SIZES = SHAPES << 24 | CW << 16 | SW << 8 | TW;
   // A kept message: 1 or 2 octets of length, 64 of topic, and its place ends with a word.
@@ -281,7 +281,8 @@ module mqtick_broker
     .send_valid(k_send_valid), .send_record(k_record), .send_who(k_who), .send_pop(who_pop),
     .copy(k_copy), .count(k_count));
   assign k_what = mqtick_pkg::POOL;
-  assign pool_base = POOL_AW'(32'(out_record.place) * PLACE_WORDS);
+  // Known one cycle after a record is at the head, when its first word is read.
+  always_ff @(posedge clk) pool_base <= POOL_AW'(32'(out_record.place) * PLACE_WORDS);
   mqtick_ram #(.WIDTH(64), .DEPTH(POOL_WORDS)) u_pool (
     .clk, .we(answer_we || k_pool_we),
     .waddr(answer_we ? POOL_AW'(RETAINED * PLACE_WORDS) + POOL_AW'(answer_at) : k_pool_into),

@@ -18,7 +18,7 @@ module mqtick_hash
 
   logic [47:0] a, b, slashes, slash_now;
   mqtick_pkg::piece_t pa;
-  logic b_first, b_last, b_slash, b_letters;
+  logic b_first, b_last, b_slash;
   logic va, vb;
   logic [SHAPES-1:0] level_in, slash_in;
 
@@ -30,7 +30,7 @@ module mqtick_hash
   assign slash_now = b_first ? key[47:0] : slashes;
 
   logic [47:0] letters_word;
-  assign letters_word = b_letters ? rounds(b, {key[71:0], key[119:72]}) : 48'd0;
+  assign letters_word = rounds(b, {key[71:0], key[119:72]});
 
   always_ff @(posedge clk) begin
     a <= {piece.letters, piece.index, piece.level, 8'h5a};
@@ -39,9 +39,8 @@ module mqtick_hash
     b_first <= pa.first;
     b_last <= pa.last;
     b_slash <= pa.slash;
-    b_letters <= pa.count != 0;
     for (int s = 0; s < SHAPES; s++) begin
-      level_in[s] <= 5'(pa.level) < depth[s] && !plus[s][pa.level];
+      level_in[s] <= 5'(pa.level) < depth[s] && !plus[s][pa.level] && pa.count != 0;
       slash_in[s] <= pa.slash && 5'(pa.level) + 5'd1 < depth[s];
     end
     if (rst) begin

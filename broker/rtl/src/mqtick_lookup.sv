@@ -1,9 +1,10 @@
 // The topic table: which topics (filters, as they were subscribed) match what was published.
 //
 // A topic stands in one of two buckets of four, found by its hash under its shape; its number is
-// its place there. A bucket holds tags, and no tag stands twice in the buckets of one key, so one
-// whole key is compared for each look-up whose tag matches. Keys are the pieces that a shape
-// leaves; those of more than seven pieces have the rest in a pool.
+// its place there. A bucket holds tags. The second bucket follows from the first and the tag, so
+// that topics with one tag share both buckets or none: no tag stands twice in the buckets of any
+// key, and one whole key is compared for each look-up whose tag matches. Keys are the pieces that a
+// shape leaves; those of more than seven pieces have the rest in a pool.
 //
 // A published topic is looked up once for each shape, one a cycle. Commands (find, store, drop)
 // come from the control and only when nothing is being looked up.
@@ -17,7 +18,7 @@ module mqtick_lookup
   localparam int BW = TW - 3,
   localparam int SW = $clog2(SHAPES),
   localparam int PW = $clog2(KEY_POOL),
-  localparam int HW = 2 * BW + TAG
+  localparam int HW = BW + TAG
 ) (
   input  logic                      clk,
   input  logic                      rst,
@@ -59,20 +60,19 @@ module mqtick_lookup
   localparam int KEY_WORDS = 8;
 
   typedef enum logic [3:0] {
-    IDLE, SCAN, FIND, FOUND, FIND_KEY, STORE, STORED, STORE_KEY, DROP, DROPPED, DROPPED_POOL
+    IDLE, SCAN, FIND, FOUND, FIND_KEY, STORED, STORE_KEY, DROP, DROPPED, DROPPED_POOL
   } state_t;
   state_t state;
 
   // ---- shapes ----------------------------------------------------------------------------------
 
-  logic [SHAPES-1:0][TW:0] uses;
-  logic [SW-1:0] shape;  // the one a command is about
+  logic [TW:0] uses [SHAPES];  // topics of each shape that is in use
+  logic [SW-1:0] shape;        // the one a command is about
   logic [SHAPES-1:0] used, same;
-  logic [SW:0] top;      // shapes to look up
+  logic [SW:0] top;            // shapes to look up
   always_comb begin
     top = 0;
     for (int s = 0; s < SHAPES; s++) begin
-      used[s] = uses[s] != 0;
       same[s] = used[s] && shape_plus[s] == plus && shape_depth[s] == depth;
       if (used[s]) top = (SW+1)'(s) + 1'b1;
     end
@@ -90,63 +90,52 @@ module mqtick_lookup
   logic [BW-1:0] was0, was1;
   logic [HW-1:0] key_hash;
   logic [SW-1:0] key_shape;
-  logic scan_room, tags_we0, tags_we1;
-  logic [4*EW-1:0] tags0, tags1, changed;
-  logic [BW-1:0] tags_at0, tags_at1;
-  logic [EW-1:0] entry;    // what a command writes
-  logic [TW-1:0] number;   // where
+  logic scan_room;
+  logic [7:0] tags_we;
+  logic [7:0][EW-1:0] tags;  // of the first bucket, then of the second
+  logic [BW-1:0] tags_into;
+  logic [EW-1:0] entry;      // what a command writes; zeros after reset
+  logic [TW-1:0] number;     // where
 
-  assign key_hash = state == SCAN ? hashes[0] : hash[shape];
   assign key_shape = state == SCAN ? next[SW-1:0] : shape;
+  assign key_hash = hashes[key_shape];
   assign bucket0 = key_hash[BW-1:0] ^ (BW'(key_shape) << (BW - SW));
-  assign bucket1 = key_hash[2*BW-1:BW] ^ (BW'(key_shape) << 1);
+  assign bucket1 = bucket0 ^ BW'(key_hash[HW-1:BW]);
+  assign tags_into = clear ? clear_at[BW-1:0] : number[TW-2:2];
+  always_comb
+    for (int w = 0; w < 8; w++)
+      tags_we[w] = clear
+        || ((state == STORED || state == DROPPED) && {number[TW-1], number[1:0]} == 3'(w));
 
-  always_comb begin
-    tags_at0 = bucket0;
-    tags_at1 = bucket1;
-    if (state == STORE || state == DROP) begin
-      tags_at0 = number[TW-2:2];
-      tags_at1 = number[TW-2:2];
-    end
-    changed = number[TW-1] ? tags1 : tags0;
-    changed[EW*number[1:0] +: EW] = entry;
-    tags_we0 = (state == STORED || state == DROPPED) && !number[TW-1];
-    tags_we1 = (state == STORED || state == DROPPED) && number[TW-1];
-  end
+  mqtick_ram #(.WIDTH(4 * EW), .DEPTH(TOPICS / 8), .PARTS(4), .BLOCK(1)) u_tags0 (
+    .clk, .we(tags_we[3:0]), .waddr(tags_into), .wdata({4{entry}}), .re(1'b1),
+    .raddr(state == DROP ? number[TW-2:2] : bucket0), .rdata(tags[3:0]));
+  mqtick_ram #(.WIDTH(4 * EW), .DEPTH(TOPICS / 8), .PARTS(4), .BLOCK(1)) u_tags1 (
+    .clk, .we(tags_we[7:4]), .waddr(tags_into), .wdata({4{entry}}), .re(1'b1),
+    .raddr(state == DROP ? number[TW-2:2] : bucket1), .rdata(tags[7:4]));
 
-  mqtick_ram #(.WIDTH(4 * EW), .DEPTH(TOPICS / 8)) u_tags0 (
-    .clk, .we(tags_we0 || clear), .waddr(clear ? clear_at[BW-1:0] : number[TW-2:2]),
-    .wdata(clear ? '0 : changed), .re(1'b1), .raddr(tags_at0), .rdata(tags0));
-  mqtick_ram #(.WIDTH(4 * EW), .DEPTH(TOPICS / 8)) u_tags1 (
-    .clk, .we(tags_we1 || clear), .waddr(clear ? clear_at[BW-1:0] : number[TW-2:2]),
-    .wdata(clear ? '0 : changed), .re(1'b1), .raddr(tags_at1), .rdata(tags1));
-
+  logic [7:0] hits;
   logic hit;
   logic [TW-1:0] hit_number, free_number;
   logic free;
   always_comb begin
     logic [2:0] full0, full1;
     logic [1:0] way0, way1;
-    hit = 0;
-    hit_number = 0;
     full0 = 0;
     full1 = 0;
     way0 = 0;
     way1 = 0;
     for (int w = 3; w >= 0; w--) begin
-      if (tags0[EW*w +: EW] == {1'b1, asked, tag}) begin
-        hit = 1;
-        hit_number = {1'b0, was0, 2'(w)};
-      end
-      if (tags1[EW*w +: EW] == {1'b1, asked, tag}) begin
-        hit = 1;
-        hit_number = {1'b1, was1, 2'(w)};
-      end
-      if (tags0[EW*w + EW - 1]) full0 += 3'd1;
+      hits[w] = tags[w] == {1'b1, asked, tag};
+      hits[w+4] = tags[w+4] == {1'b1, asked, tag};
+      if (tags[w][EW-1]) full0 += 3'd1;
       else way0 = 2'(w);
-      if (tags1[EW*w + EW - 1]) full1 += 3'd1;
+      if (tags[w+4][EW-1]) full1 += 3'd1;
       else way1 = 2'(w);
     end
+    hit = hits != 0;  // never two of them
+    hit_number = {|hits[7:4], |hits[7:4] ? was1 : was0,
+                  |(hits & 8'hcc), |(hits & 8'haa)};
     // The emptier bucket takes a new topic.
     free_number = full1 < full0 ? {1'b1, was1, way1} : {1'b0, was0, way0};
     free = !(full0[2] && full1[2]);
@@ -197,7 +186,7 @@ module mqtick_lookup
   assign run_command = (state == FOUND && !done) || state == STORED;
   assign begin_run = compare == REST && (run_command || candidate);
 
-  mqtick_ram #(.WIDTH(41), .DEPTH(128)) u_text (
+  mqtick_ram #(.WIDTH(41), .DEPTH(128), .BLOCK(1)) u_text (
     .clk, .we(piece_valid), .waddr({text_into, piece.first ? 5'd0 : text_written}),
     .wdata({piece.last, piece.slash, piece.count, piece.level, piece.letters}), .re(1'b1),
     .raddr(begin_run ? {run_command ? text_into : candidate_text, 5'd0} : {text, text_at + 5'd1}),
@@ -207,11 +196,10 @@ module mqtick_lookup
   assign keep_slash = slash && 5'(level) + 5'd1 < shape_depth[rule];
 
   always_comb begin
-    kept = keep_letters ? letters : 32'd0;
-    if (keep_slash) begin
-      if (!keep_letters) kept[7:0] = "/";
-      else kept[8*count[1:0] +: 8] = "/";
-    end
+    // Behind the letters are zeros.
+    for (int i = 0; i < 4; i++)
+      kept[8*i +: 8] = (keep_letters ? letters[8*i +: 8] : 8'd0)
+        | (keep_slash && (keep_letters ? count[1:0] : 2'd0) == 2'(i) ? "/" : 8'd0);
     key_word = key_at < 5'(KEY_WORDS) ? key_low : key_high;
     key_next = key_at + 5'(kept != 0);
   end
@@ -307,13 +295,14 @@ module mqtick_lookup
     was0 <= bucket0;
     was1 <= bucket1;
     asked <= key_shape;
-    tag <= key_hash[HW-1:2*BW];
+    tag <= key_hash[HW-1:BW];
     if (rst) begin
       state <= IDLE;
       scanned <= 0;
       end_due <= 0;
       done <= 0;
-      uses <= '0;
+      used <= '0;
+      entry <= '0;
       topics <= 0;
       text_into <= 0;
       pool_fresh <= 0;
@@ -342,8 +331,8 @@ module mqtick_lookup
       case (state)
         IDLE: begin
           next <= 0;
+          hashes <= hash;
           if (look && look_ready) begin
-            hashes <= hash;
             text_of <= text_into;
             text_into <= text_into + 1'b1;
             state <= SCAN;
@@ -351,7 +340,7 @@ module mqtick_lookup
           else if (store) begin
             number <= place;
             entry <= {1'b1, shape, tag_stored};
-            state <= STORE;
+            state <= STORED;
           end else if (drop) begin
             number <= drop_topic;
             entry <= '0;
@@ -362,7 +351,6 @@ module mqtick_lookup
           if (scan_room) begin
             if (next != top) begin
               next <= next + 1'b1;
-              hashes <= {HW'(0), hashes[SHAPES-1:1]};
               scanned <= 1;
             end else begin
               end_due <= 1;
@@ -386,9 +374,8 @@ module mqtick_lookup
             done <= 1;
             state <= IDLE;
           end
-        STORE: state <= STORED;
         STORED: begin
-          uses[shape] <= uses[shape] + 1'b1;
+          used[shape] <= 1;
           topics <= topics + 1'b1;
           state <= STORE_KEY;
         end
@@ -399,7 +386,7 @@ module mqtick_lookup
           end
         DROP: state <= DROPPED;
         DROPPED: begin
-          uses[dropped_shape] <= uses[dropped_shape] - 1'b1;
+          used[dropped_shape] <= uses_after != 0;
           topics <= topics - 1'b1;
           state <= DROPPED_POOL;
         end
@@ -418,15 +405,22 @@ module mqtick_lookup
   end
 
   logic [TAG-1:0] tag_stored;
-  logic [SW-1:0] dropped_shape;
+  logic [SW-1:0] dropped_shape, counted_shape;
+  logic [TW:0] uses_before, uses_after;
   logic [SHAPES-1:0] first_unused;
   logic [4:0] key_count;
-  assign dropped_shape = number[TW-1] ? tags1[EW*number[1:0] + TAG +: SW]
-                                      : tags0[EW*number[1:0] + TAG +: SW];
+  logic [EW-1:0] dropped;
+  assign dropped = tags[{number[TW-1], number[1:0]}];
+  assign dropped_shape = dropped[TAG +: SW];
+  assign counted_shape = state == STORED ? shape : dropped_shape;
+  assign uses_before = used[counted_shape] ? uses[counted_shape] : '0;
+  assign uses_after = state == STORED ? uses_before + 1'b1 : uses_before - 1'b1;
+  always_ff @(posedge clk)
+    if (state == STORED || state == DROPPED) uses[counted_shape] <= uses_after;
   assign first_unused = ~used & (used + 1'b1);
   assign key_count = key_at;
 
   logic unused;
-  assign unused = &{1'b0, clear_at, piece, count};
+  assign unused = &{1'b0, clear_at, piece, count, dropped};
 
 endmodule

@@ -13,6 +13,8 @@ from liteeth.common import (
     arp_table_request_layout,
     arp_table_response_layout,
     convert_ip,
+    eth_fcs_length,
+    eth_min_frame_length,
     eth_phy_description,
 )
 from liteeth.core.arp import LiteEthARP
@@ -21,8 +23,11 @@ from liteeth.core.ip import LiteEthIP
 from liteeth.core.udp import LiteEthUDP
 from liteeth.mac import LiteEthMACCrossbar
 from liteeth.mac.common import LiteEthMACDepacketizer, LiteEthMACPacketizer
-from liteeth.mac.core import LiteEthMACCore
-from liteeth.mac.last_be import LiteEthMACRXLastBE
+from liteeth.mac.crc import LiteEthMACCRC32Checker, LiteEthMACCRC32Inserter
+from liteeth.mac.gap import LiteEthMACGap
+from liteeth.mac.last_be import LiteEthMACRXLastBE, LiteEthMACTXLastBE
+from liteeth.mac.padding import LiteEthMACPaddingInserter
+from liteeth.mac.preamble import LiteEthMACPreambleChecker, LiteEthMACPreambleInserter
 from liteeth.phy.ecp5rgmii import LiteEthPHYRGMII
 from litex.build.generic_platform import GenericPlatform, Pins, Subsignal
 from litex.gen import LiteXModule
@@ -39,7 +44,9 @@ from migen import (
     If,
     Instance,
     Memory,
+    Mux,
     NextState,
+    NextValue,
     ResetSignal,
     Signal,
 )
@@ -53,37 +60,54 @@ BAUD = 9600
 NEIGHBOURS = 1024
 
 
-class CheckedMAC(LiteEthMACCore):
-    """LiteEth's MAC with a gate that holds each frame until its checksum has been seen.
+class CheckedMAC(LiteXModule):
+    """LiteEth's MAC, with a gate that holds each frame until its checksum has been seen.
 
     LiteEth hands a frame on while it arrives. A datagram that is shorter than its frame ends before
-    the checksum does, so that nobody could take it back.
+    the checksum does, so that nobody could take it back. Checksums are made 32 bits at a time, in
+    the slow clock: at 125 MHz this chip is not fast enough for them.
     """
 
     def __init__(self, phy: LiteXModule, now: Signal) -> None:
-        super().__init__(phy, WIDTH, tx_cdc_buffered=True, rx_cdc_buffered=True)
-        # LiteEth's ways through the 125 MHz part are too long for this chip: one register more in
-        # each, behind the converters of 32 to 8 bits.
-        send, receive = (
-            ClockDomainsRenamer(domain)(
-                stream.Buffer(eth_phy_description(8), pipe_valid=True, pipe_ready=True)
-            )
-            for domain in ("eth_tx", "eth_rx")
-        )
-        self.submodules += send, receive
-        # The checker of 8 bits sees a wrong checksum only where `last_be` says that the frame ends,
-        # and LiteEth sets that behind it: a wrong frame would pass.
-        end = ClockDomainsRenamer("eth_rx")(LiteEthMACRXLastBE(8))
-        self.submodules += end
-        self.rx_datapath.pipeline.insert(2, end)
-        self.tx_datapath.pipeline.insert(4, send)
-        self.rx_datapath.pipeline.insert(-3, receive)
+        words, octets = eth_phy_description(WIDTH), eth_phy_description(8)
+        send, receive = ClockDomainsRenamer("eth_tx"), ClockDomainsRenamer("eth_rx")
+        self.sink = stream.Endpoint(words)
+        self.source = stream.Endpoint(words)
         self.stamp = Signal(64)
         self.dropped = Signal()
-        received = stream.Endpoint(eth_phy_description(WIDTH))
-        self.rx_datapath.pipeline[-1] = received
+
+        self.padding = LiteEthMACPaddingInserter(WIDTH, eth_min_frame_length - eth_fcs_length)
+        self.padded = stream.Buffer(words)
+        self.inserter = LiteEthMACCRC32Inserter(words)
+        self.tx_crossing = stream.ClockDomainCrossing(words, "sys", "eth_tx", 32, buffered=True)
+        self.tx_octets = send(stream.StrideConverter(words, octets))
+        self.tx_end = send(LiteEthMACTXLastBE(8))
+        self.preamble = send(LiteEthMACPreambleInserter(8))
+        self.gap = send(LiteEthMACGap(8))
+        self.tx = stream.Pipeline(
+            self.sink,
+            self.padding,
+            self.padded,
+            self.inserter,
+            self.tx_crossing,
+            self.tx_octets,
+            self.tx_end,
+            self.preamble,
+            self.gap,
+            phy,
+        )
+
+        self.strip = receive(LiteEthMACPreambleChecker(8))
+        self.rx_end = receive(LiteEthMACRXLastBE(8))
+        self.rx_words = receive(stream.StrideConverter(octets, words))
+        self.rx_crossing = stream.ClockDomainCrossing(words, "eth_rx", "sys", 32, buffered=True)
+        self.checker = LiteEthMACCRC32Checker(words)
+        received = stream.Endpoint(words)
+        self.rx = stream.Pipeline(
+            phy, self.strip, self.rx_end, self.rx_words, self.rx_crossing, self.checker, received
+        )
         # The memory's output comes late in the cycle: it goes no further in the same one.
-        self.buffer = buffer = stream.Buffer(eth_phy_description(WIDTH))
+        self.buffer = buffer = stream.Buffer(words)
         self.comb += [received.ready.eq(1), buffer.source.connect(self.source)]
         self.specials += Instance(
             "mqtick_frame_gate",
@@ -138,22 +162,29 @@ class Neighbours(LiteXModule):
         self.learn_mac = Signal(48)
         index = NEIGHBOURS.bit_length() - 1
         tag = 32 - index
-        memory = Memory(1 + tag + 48, NEIGHBOURS, init=[0] * NEIGHBOURS)
+        memory = Memory(1 + tag + 48, NEIGHBOURS)
+        forget, forgotten = Signal(), Signal(index)
         write = memory.get_port(write_capable=True)
         read = memory.get_port()
         self.specials += memory, write, read
         found = read.dat_r
         self.comb += [
-            write.we.eq(self.learn),
-            write.adr.eq(self.learn_ip[:index]),
+            write.we.eq(self.learn | forget),
+            write.adr.eq(Mux(forget, forgotten, self.learn_ip[:index])),
             write.dat_w[:48].eq(self.learn_mac),
             write.dat_w[48 : 48 + tag].eq(self.learn_ip[index:]),
-            write.dat_w[-1].eq(1),
+            write.dat_w[-1].eq(~forget),
             read.adr.eq(request.ip_address[:index]),
             response.mac_address.eq(found[:48]),
             response.failed.eq(~found[-1] | (found[48 : 48 + tag] != request.ip_address[index:])),
         ]
-        self.fsm = fsm = FSM(reset_state="IDLE")
+        self.fsm = fsm = FSM(reset_state="FORGET")
+        fsm.act(
+            "FORGET",
+            forget.eq(1),
+            NextValue(forgotten, forgotten + 1),
+            If(forgotten == NEIGHBOURS - 1, NextState("IDLE")),
+        )
         fsm.act("IDLE", request.ready.eq(1), If(request.valid, NextState("ANSWER")))
         fsm.act("ANSWER", response.valid.eq(1), If(response.ready, NextState("IDLE")))
 

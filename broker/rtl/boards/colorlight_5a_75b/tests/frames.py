@@ -62,7 +62,7 @@ class Wire:
         self.idle: list[int] = []
 
     async def start(self) -> None:
-        """Reset, and wait until the seed is drawn."""
+        """Reset, and wait until the seed is drawn and the neighbours are cleared."""
         dut = self.dut
         dut.gmii_rx_valid.value = 0
         dut.serial_rx.value = 1
@@ -72,7 +72,7 @@ class Wire:
         cocotb.start_soon(Clock(dut.gmii_clk, 8, unit="ns").start())
         await ClockCycles(dut.sys_clk, 20)
         dut.sys_rst.value = 0
-        await ClockCycles(dut.sys_clk, 300)
+        await ClockCycles(dut.sys_clk, 1100)
         cocotb.start_soon(self._listen())
 
     async def _listen(self) -> None:
