@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import tempfile
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 import cocotb
 from boundary import (
     ADDRESS_SHARE,
+    COPIES,
     COUNTERS_AT,
     LEASE_S,
     OKAY,
@@ -25,7 +28,7 @@ from boundary import (
     SUBSCRIBERS,
     Bench,
 )
-from cocotb.triggers import RisingEdge, SimTimeoutError
+from cocotb.triggers import Event, RisingEdge, SimTimeoutError
 
 from broker.rtl.sim.comparison import Comparison, calm
 from broker.rtl.sim.conversations import COUNTED, address, agree, conversations, settings_of
@@ -216,6 +219,57 @@ async def registers_keep_what_is_written(dut: Any) -> None:
     assert await bench.read(LEASE_S) == 3600
     for at in range(0, 0x180, 4):
         await bench.read(at)
+
+
+async def use_registers(bench: Bench, dice: random.Random, settings: Settings, stop: Event) -> None:
+    """Read registers, and write what changes nothing or is refused, until it is stopped."""
+    copies = 0
+    while not stop.is_set():
+        at, value = dice.choice(
+            (
+                (LEASE_S, settings.lease_s),
+                (SHARE, settings.subscriptions_a_subscriber),
+                (ADDRESS_SHARE, settings.subscribers_an_address),
+            )
+        )
+        if dice.random() < 0.3:
+            assert await bench.write(at, value) == OKAY
+        assert await bench.read(at) == value
+        at, strobe = dice.choice(
+            ((LEASE_S, 7), (LEASE_S + 2, 15), (STATE, 15), (COUNTERS_AT + 8, 15), (0x400, 15))
+        )
+        assert await bench.write(at, dice.randrange(2**32), strobe) == REFUSED
+        before, copies = copies, await bench.read(COPIES)
+        assert copies >= before
+        await bench.edge(dice.randrange(1, 20))
+
+
+@cocotb.test()
+async def registers_are_used_beside_traffic(dut: Any) -> None:
+    """Neither disturbs the other; a changed setting holds for the next datagram."""
+    bench, dice = Bench(dut, SEED + 5), random.Random(SEED + 5)
+    settings = Settings(subscriptions=2**31)
+    await bench.reset(settings)
+    golden = Golden(settings)
+    traffic = Traffic(SEED + 5, golden)
+    everybody, some = Settings().publishers, (IPv4Network("10.0.0.0/23"), IPv4Network("10.0.2.1"))
+    for _ in range(max(4, DATAGRAMS // 100)):
+        settings = dataclasses.replace(
+            settings,
+            lease_s=dice.choice((1, 30, 600)),
+            subscriptions_a_subscriber=dice.choice((2, 20, 32)),
+            subscribers_an_address=dice.choice((1, 1024)),
+            residence_prefix=dice.choice(("", "mqtick", "mqtick/a", "a")),
+            publishers=dice.choice((everybody, some)),
+            subscribers=dice.choice((everybody, some)),
+        )
+        await bench.set(settings, golden.settings)
+        golden.settings, stop = settings, Event()
+        beside = cocotb.start_soon(use_registers(bench, dice, settings, stop))
+        await exchange(bench, golden, traffic, 25)
+        stop.set()
+        await beside
+    await compare_counters(bench, golden)
 
 
 @cocotb.test()
