@@ -156,7 +156,7 @@ class Traffic:
     def _trailer(self) -> tuple[Address, bytes]:
         """A message whose trailer is filled, or nearly."""
         filled = self.random.random() < 0.2
-        trailer = self.random.randbytes(16) if filled else bytes(16)
+        trailer = bytes(self.random.randrange(256) for _ in range(16)) if filled else bytes(16)
         version = self.random.choice((0x20, 0x21, 0x2F, 0x10))
         payload = bytes([version]) * self.random.choice((0, 1, 2, 48, 49)) + trailer
         topic = self.random.choice((b"mqtick", b"mqtick/a", b"mqtick/a/b", b"mqticks", b"a"))
