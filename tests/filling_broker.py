@@ -29,6 +29,7 @@ _CONNECT, _PUBLISH, _SUBSCRIBE, _UNSUBSCRIBE, _PINGREQ, _DISCONNECT = 1, 3, 8, 1
 _UNKNOWN = -(1 << 31)
 _LAST_COPY = (1 << 24) - 1
 _TRAILER = struct.Struct(">QiI")
+_NOT_STATED = _TRAILER.pack(0, _UNKNOWN, 0)
 
 
 class BadPacketError(Exception):
@@ -56,7 +57,7 @@ class _Client:
         self._rest = b""
         self._copy = 0
         self._before: tuple[Transmit, int] | None = None
-        """The copy before: its transmission, and when it was said to leave."""
+        """The counted copy before: its transmission, and when it was said to leave."""
 
     def packets(self) -> Iterator[tuple[int, bytes, Stamp]]:
         """Yield first octet, body and arrival of what has come; BadPacketError at the end."""
@@ -87,20 +88,23 @@ class _Client:
     def deliver(self, topic: bytes, payload: bytes, came: Stamp | None) -> None:
         """Send a copy whose trailer says how long it was here; `came`: None if that is long ago."""
         self.socket.drain_error_queue()
+        trailer = payload[-16:]
+        is_chained = any(trailer)  # another broker has filled it, which owns count and correction
+        stood, _, tail = _TRAILER.unpack(trailer)
+        now_ns = time.time_ns()
+        stated = stood + (now_ns - came.realtime_ns << 16) if came is not None else -1
+        if not stood <= stated < 1 << 64 or (is_chained and tail & 0xFF not in (1, 2, 3)):
+            self.send(encode_publish(topic, payload[:-16] + _NOT_STATED, None))
+            return
+        if is_chained:
+            trailer = _TRAILER.pack(stated, _UNKNOWN, StampSource.USER)
+            self.send(encode_publish(topic, payload[:-16] + trailer, None))
+            return
         correction_ns = _UNKNOWN
         if self._before is not None and self._before[0].kernel_ns is not None:
             correction_ns = self._before[0].kernel_ns - self._before[1]
         self._copy = self._copy % _LAST_COPY + 1
-        stated, _, tail = _TRAILER.unpack(payload[-16:])
-        copy = self._copy
-        if tail & 0xFF:  # another broker has filled it, which owns count and correction
-            correction_ns, copy = _UNKNOWN, 0
-        now_ns, source = time.time_ns(), StampSource.USER
-        if came is None or now_ns < came.realtime_ns:
-            stated, source = 0, StampSource.NONE
-        else:
-            stated += now_ns - came.realtime_ns << 16
-        trailer = _TRAILER.pack(stated, correction_ns, copy << 8 | source)
+        trailer = _TRAILER.pack(stated, correction_ns, self._copy << 8 | StampSource.USER)
         transmit = Transmit(now_ns)
         self.socket.transmit = transmit
         try:
@@ -185,10 +189,10 @@ class FillingBroker:
         if qos:
             client.send(b"\x40\x02" + payload[:2])
             payload = payload[2:]
-        if first & 1:
-            self._retained[topic] = payload
         below = topic == self._prefix or topic.startswith(f"{self._prefix}/")
         is_filled = self.fills and below and 17 <= len(payload) <= 64 and payload[0] >> 4 == 2
+        if first & 1:
+            self._retained[topic] = payload[:-16] + _NOT_STATED if is_filled else payload
         plain = encode_publish(name, payload, None)
         for each in self._subscribers(topic):
             try:

@@ -24,6 +24,13 @@ from mqtick.protocol.precise import Loop, Time, without_trailer
 
 BROKER = Path(__file__).parent / "filling_broker.py"
 UNKNOWN = -(1 << 31)
+NOT_STATED = struct.pack(">QiI", 0, UNKNOWN, 0)
+
+
+def trailer_of(payload: bytes) -> tuple[int, int, int, int]:
+    """Residence in 2^-16 ns, correction in ns, copy and source."""
+    stated, correction_ns, tail = struct.unpack(">QiI", payload[-16:])
+    return stated, correction_ns, tail >> 8, tail & 255
 
 
 class Filling:
@@ -70,10 +77,12 @@ class Node:
         if topics:
             self._socket.sendall(subscribe_packet(list(topics)))
             granted = bytes(len(topics))
-            assert self._socket.recv(64)[4:] == granted
+            # What is retained may come with it.
+            assert self._socket.recv(4 + len(granted), socket.MSG_WAITALL)[4:] == granted
 
-    def say(self, topic: str, payload: bytes) -> None:
-        self._socket.sendall(encode_publish(topic.encode(), payload, None))
+    def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        packet = encode_publish(topic.encode(), payload, None)
+        self._socket.sendall(bytes([packet[0] | retain]) + packet[1:])
 
     def hear(self) -> tuple[str, bytes]:
         """The next message; shorter than 128 octets."""
@@ -97,11 +106,44 @@ def test_each_copy_says_how_long_it_was_there_and_how_wrong_the_one_before_was(
         for hearer in hearers:
             topic, came = hearer.hear()
             assert (topic, without_trailer(came)) == ("mqtick/c/a", without_trailer(payload))
-            stated, correction_ns, tail = struct.unpack(">QiI", came[-16:])
-            assert (tail >> 8, tail & 255) == (copy, 1), "a program made the stamps"
+            stated, correction_ns, *counted = trailer_of(came)
+            assert counted == [copy, 1], "a program made the stamps"
             assert 0 < stated >> 16 < 10**10
             assert (correction_ns == UNKNOWN) == (copy == 1)
             assert copy == 1 or correction_ns >= 0, "it is said before it leaves"
+
+
+def test_what_one_broker_did_not_state_no_other_one_states(filling: Filling) -> None:
+    """A retained copy goes through a bridge to another broker: nobody knows how long it waited."""
+    payload = Loop(3, b"12345678").payload()
+    other = Filling()
+    other.start()
+    try:
+        Node(filling.port).say("mqtick/c/a", payload, retain=True)
+        hearer, bridge = Node(other.port, "mqtick/#"), Node(other.port)
+        topic, kept = Node(filling.port, "mqtick/#").hear()
+        assert kept[-16:] == NOT_STATED
+        bridge.say(topic, kept)
+        assert hearer.hear() == (topic, kept)
+        bridge.say(topic, payload)
+        assert trailer_of(hearer.hear()[1])[2:] == (1, 1), "and it was not counted"
+    finally:
+        other.stop()
+
+
+def test_two_brokers_add_what_each_states(filling: Filling) -> None:
+    hearer, sender = Node(filling.port, "mqtick/#"), Node(filling.port)
+    payload = Loop(3, b"12345678").payload()
+    for source, counts in ((3, True), (1, True), (0, False), (4, False)):
+        first = struct.pack(">QiI", 10**9 << 16, 70, 7 << 8 | source)
+        sender.say("mqtick/c/a", payload[:-16] + first)
+        came = hearer.hear()[1]
+        if counts:
+            stated, *rest = trailer_of(came)
+            assert 10**9 < stated >> 16 < 10**10
+            assert rest == [UNKNOWN, 0, 1]
+        else:
+            assert came[-16:] == NOT_STATED
 
 
 @pytest.mark.parametrize(

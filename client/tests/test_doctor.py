@@ -40,7 +40,9 @@ from mqtick.service.check import Check, fail, guarded, ok, warn
 from mqtick.service.chronyd_csv import parse_sources, parse_tracking
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "mqtt/tests"))
 from chronyd_rig import ChronydRig, chronyds, needs_chronyd
+from udp_peer import Door
 
 __all__ = ["chronyds"]  # a fixture
 
@@ -468,8 +470,15 @@ DOT = "_1451.1.6/BRSU/SYN"
 OLDER = Counter({"1451.1.6": 1})
 
 
-def granted(format_: str = "auto", *, servers: bool = False, **granted: bool) -> Probe:
+UDP = parse_broker_url("mqtt+udp://broker")
+
+
+def granted(
+    format_: str = "auto", *, servers: bool = False, udp: bool = False, **granted: bool
+) -> Probe:
+    link = Link(UDP.address, lease_s=22.5, refusal_remedy=UDP.refusal_remedy)
     facts = heard(
+        **({"link": link} if udp else {}),
         granted={"mqtick/t/+": True, **granted, DOT: False},
         servers={0: GOOD} if servers else {},
         foreign_topics=frozenset({DOT}),
@@ -498,11 +507,15 @@ def promptness(*pairs_ms: tuple[float, float]) -> Probe:
 TIME, REQUEST, REPLY = "mqtick/t/255", "mqtick/q/255/x", "mqtick/r/255/x"
 
 
-def access(*let_through: str, hears: bool = True, keys: bool = True) -> Probe:
+def access(
+    *let_through: str, hears: bool = True, keys: bool = True, accounts: bool = True
+) -> Probe:
     probes = Probes(
         time_topic=TIME, others_topics=(REQUEST, REPLY), let_through=frozenset(let_through)
     )
-    return lambda _: probing.check_access(probes, hears_time=hears, has_keys=keys, account="pi7")
+    return lambda _: probing.check_access(
+        probes, hears_time=hears, has_keys=keys, has_accounts=accounts, account="pi7"
+    )
 
 
 @judged(
@@ -512,6 +525,12 @@ def access(*let_through: str, hears: bool = True, keys: bool = True) -> Probe:
         "auto that hears nobody needs it": (granted(), "FAIL", f"refused: {DOT} ("),
         "1451.1.6 needs it": (granted("1451.1.6", servers=True), "FAIL", f"refused: {DOT} ("),
         "a refused reply": (granted("precise", reply=False), "FAIL", "refused: reply ("),
+        "its access list": (granted("precise", reply=False), "FAIL", "compare its access list"),
+        "over UDP there is none": (
+            granted("precise", reply=False, udp=True),
+            "FAIL",
+            "counters filter, share, shape and table say",
+        ),
         "servers are told by number": (
             times("auto", servers={7: GOOD, 0: UNSURE}),
             "WARN OK",
@@ -557,12 +576,29 @@ def access(*let_through: str, hears: bool = True, keys: bool = True) -> Probe:
             "may publish time for every clock",
         ),
         "keys protect": (access(TIME), "WARN", "keys protect this client"),
+        "over UDP only subnets do": (
+            access(TIME, accounts=False),
+            "WARN",
+            "let the broker accept your subnets only; keys",
+        ),
         "nothing else does": (access(TIME, keys=False), "WARN", "nothing else protects"),
         "clients are mixed up": (access(REPLY), "WARN", f"another client's: {REPLY} ("),
     }
 )
 def test_the_broker_is_judged(tmp_path: Path, probe: Probe, results: str, says: str) -> None:
     assert_judged(probe(tmp_path), results, says)
+
+
+@pytest.mark.slow
+def test_over_udp_a_refused_filter_is_not_blamed_on_an_access_list(tmp_path: Path) -> None:
+    with Door().open() as door:
+        door.broker.settings.subscriptions_a_subscriber = 1
+        settings = Settings(broker=door.url, name="pi7", state_folder=str(tmp_path))
+        host = Host(listen_s=0.5)
+        found = {check.name: check for check in doctor.examine(settings, host, broker_only=True)}
+    assert found["subscriptions"].result == "FAIL"
+    assert found["subscriptions"].remedy == UDP.refusal_remedy
+    assert "access list" not in found["access list"].remedy
 
 
 def test_a_server_that_has_gone_is_not_asked_for() -> None:

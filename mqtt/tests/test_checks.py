@@ -113,6 +113,7 @@ GOOD = Link("mqtt://b:1883", connect_ns=15 * MS)
         (check_subscriptions({"a": True, "b": True}), "OK", "all 2 granted"),
         (check_subscriptions({}), "WARN", "no answer"),
         (check_subscriptions({"a": True, "b": False}), "FAIL", "refused: b"),
+        (check_subscriptions({"b": False}), "FAIL", "compare its access list"),
         (check_subscriptions({"b": False}, remedy="ask"), "FAIL", "ask"),
         (check_subscriptions({"a": True, "b": False}, unneeded=["b"]), "OK", "1 granted; refused"),
     ],

@@ -15,6 +15,7 @@ import pytest
 from broker.rtl.sim.golden import packet, publish
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.causes import Cause
+from mqtick.mqtt.checks import Link
 from mqtick.mqtt.connection import Connection, Will
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.stamps import StampSource
@@ -194,6 +195,7 @@ def test_a_refused_subscription_is_reported(door: Door, topic: str) -> None:
         assert not node.up().subscribed("good", topic)
         assert node.subscribed("good")
         assert node.connection.connected
+        assert "share, shape and table" in Link.of(node.connection).refusal_remedy
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,14 @@ def noted(copies: Copies, payload: bytes) -> Residence:
 def test_a_trailer_says_what_is_drawn(vector: dict[str, Any]) -> None:
     copies = Copies()
     before = noted(copies, copy(vector["copy"] - 1 if vector["copy"] else 7))
-    found = noted(copies, copy(1)[:10] + bytes.fromhex(vector["hex"]))
-    assert (found.stated, found.source) == (vector["stated"], vector["source"])
-    assert found.ns == vector["stated"] >> 16
+    copies.note(copy(1)[:10] + bytes.fromhex(vector["hex"]))
+    found = copies.current
     assert before.correction_ns == vector["correction_ns"]
+    if found is None:
+        assert (vector["stated"], vector["source"]) == (None, 0)
+    else:
+        assert (found.stated, found.source) == (vector["stated"], vector["source"])
+        assert found.ns == vector["stated"] >> 16
 
 
 def test_the_next_copy_corrects_the_one_before_whatever_it_carries() -> None:
@@ -62,6 +66,15 @@ def test_a_correction_of_a_copy_that_never_came_corrects_nothing(before: int, af
     copies = Copies()
     first = noted(copies, copy(before))
     copies.note(copy(after, correction_ns=1_000_000))
+    assert first.correction_ns is None
+
+
+def test_no_correction_reaches_across_a_copy_that_is_not_counted() -> None:
+    copies = Copies()
+    first = noted(copies, copy(1))
+    copies.note(copy(0, stated_ns=0, source=0))
+    assert copies.current is None
+    copies.note(copy(2, correction_ns=10))
     assert first.correction_ns is None
 
 

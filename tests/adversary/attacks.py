@@ -189,6 +189,16 @@ class Adversary:
         """Say nothing any more."""
         return self._written(delivery, lambda _it: Trailer())
 
+    def _unstated(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Nobody's attack: it waits in another broker too, which does not say how long."""
+        late = delivery._replace(due_ns=delivery.due_ns + move.amount_ns)
+        return self._written(late, lambda _it: Trailer(correction_ns=UNKNOWN_NS))
+
+    def _restated(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """The same, but a bridge empties the trailer: the next broker states its own share only."""
+        late = delivery._replace(due_ns=delivery.due_ns + move.amount_ns)
+        return self._written(late, lambda it: it._replace(correction_ns=UNKNOWN_NS, source=3))
+
     def _other_correction(self, move: Move, delivery: Delivery) -> list[Delivery]:
         """Have a request answered twice, and give the client the first reply with the last's end.
 
@@ -351,6 +361,8 @@ _CHANGES: dict[str, _Change] = {
     "copy": Adversary._copy,
     "other-trailer": Adversary._other_trailer,
     "unfill": Adversary._unfill,
+    "unstated": Adversary._unstated,
+    "restated": Adversary._restated,
 }
 _ACTS: dict[str, Callable[[Adversary, Move], None]] = {
     "replay": Adversary._replay,

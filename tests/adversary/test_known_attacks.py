@@ -430,6 +430,31 @@ def test_who_trusts_what_brokers_say_has_an_interval_of_the_links_while_they_are
     assert (one[1].half_width_ns or SECOND) < (other[1].half_width_ns or 0)
 
 
+TWO_BROKERS = Conditions(
+    fills=True,
+    duration_s=30.0,
+    estimator={"trust_broker_residence": True, "use_echo": False, "prefer_better_s": 0.0},
+)
+
+
+@pytest.mark.parametrize("topics", ["t", "q", "r", "tqrf"])
+def test_a_bridge_that_restates_what_was_not_stated_makes_no_interval_false(topics: str) -> None:
+    """Not even for who trusts it: what is left out counts as the links'."""
+    play = with_attack(TWO_BROKERS, Move("restated", topics=topics, amount_ns=3 * MS))
+    assert play.faults == []
+
+
+def test_what_another_broker_did_not_state_is_not_taken_for_the_links() -> None:
+    """Each reply waited in it for 3 ms: what was stated of the rest would be off by the half."""
+    late = {"topics": "r", "roles": ("client",), "amount_ns": 3 * MS}
+    honest = with_attack(TWO_BROKERS, Move("unstated", **late))
+    bridged = with_attack(TWO_BROKERS, Move("restated", **late))
+    assert honest.faults == bridged.faults == []
+    assert residence_samples(honest) == []
+    errors_ns = [abs(sample.delay_ns) for sample in residence_samples(bridged)]
+    assert min(errors_ns) > 3 * MS
+
+
 def test_who_trusts_what_brokers_say_is_told_what_they_like_within_the_exchange() -> None:
     trusting = Conditions(fills=True, estimator={"trust_broker_residence": True, "use_echo": False})
     wide = Move("delay", topics="q", amount_ns=3 * MS)

@@ -38,6 +38,8 @@ BUSY: Final = ((0, 0),) * 12 + ((200, 0), (0, 200), (128, 128), (240, 240))
 GAPS: Final = (0,) * 6 + (64, 200)
 """Of 256 cycles, so many in which no word comes."""
 DAMAGED: Final = 0.02
+SWEEP_CYCLES: Final = 1_024
+"""The end of a lease is counted when it is found: one subscriber is looked at in so many cycles."""
 MOST_LEFT_OVER: Final = 400
 """Cycles after the last burst of a round, until its reset."""
 
@@ -180,7 +182,7 @@ class Door:
             at += length
 
     def abandon(self, cycles: int) -> None:
-        """Send the burst, and stop after so many cycles, unfinished."""
+        """Send the burst, if there is one, and stop after so many cycles."""
         self.into.write(b"X" + struct.pack("<H", cycles))
 
     def counters(self) -> Counter[str]:
@@ -248,6 +250,11 @@ def one_round(door: Door, size: Size, seed: str, datagrams: int) -> Counter[str]
         assert not out, f"nothing asked for {out} after {burst}"
         done += len(burst)
     counted = door.counters()
+    for _ in range(size.parameters["CLIENTS"]):
+        if counted["leases_ended"] >= golden.counters["leases_ended"]:
+            break
+        door.abandon(SWEEP_CYCLES)
+        counted = door.counters()
     _compare_counters(counted, golden.counters)
     for _ in range(3):
         door.add(traffic.next())

@@ -34,6 +34,7 @@ EPOCH_NS = 64_000_000_000
 TRAILER_OCTETS = 16
 NOT_KNOWN = -(2**31)
 HARDWARE = 3
+NOT_STATED = bytes(8) + NOT_KNOWN.to_bytes(4, "big", signed=True) + bytes(4)
 NEVER_SOURCES = tuple(IPv4Network(net) for net in ("0.0.0.0/8", "224.0.0.0/3"))
 LOOPBACK = IPv4Network("127.0.0.0/8")
 EVERYBODY = (IPv4Network("0.0.0.0/0"),)
@@ -182,6 +183,9 @@ def shape(wanted: bytes) -> tuple[frozenset[int], int | None]:
     levels = wanted.split(b"/")
     plus = frozenset(at for at, level in enumerate(levels) if level == b"+")
     return plus, len(levels) - 1 if levels[-1] == b"#" else None
+
+
+EXACT = shape(b"")
 
 
 class Golden:
@@ -411,7 +415,7 @@ class Golden:
         held = sum(who in them for them in self.subscriptions.values())
         if held >= self.settings.subscriptions_a_subscriber:
             return "share"
-        shapes = {shape(one) for one in self.subscriptions}
+        shapes = {EXACT, *map(shape, self.subscriptions)}
         if shape(wanted) not in shapes and len(shapes) >= self.settings.shapes:
             return "shape"
         entries = sum(map(len, self.subscriptions.values()))
@@ -446,15 +450,13 @@ class Golden:
             raise RefusedError("reserved")
         if retain:
             self._keep(topic, payload)
+        exact = [*self._copies(self.subscriptions.get(topic, []), topic, payload, arrival)]
         runs = [
-            list(self._copies(them, topic, payload, arrival))
-            # Exact ones first, as most brokers have it: time servers rely on it, if it is so.
-            for wanted, them in sorted(
-                self.subscriptions.items(), key=lambda one: shape(one[0]) != shape(topic)
-            )
-            if matches(wanted, topic)
+            [*self._copies(them, topic, payload, arrival)]
+            for wanted, them in self.subscriptions.items()
+            if shape(wanted) != EXACT and matches(wanted, topic)
         ]
-        return [AnyOrder(runs)] if len(runs) > 1 else [copy for run in runs for copy in run]
+        return [*exact, AnyOrder(runs)] if len(runs) > 1 else [*exact, *chain.from_iterable(runs)]
 
     def _keep(self, topic: bytes, payload: bytes) -> None:
         if not payload:
@@ -465,7 +467,7 @@ class Golden:
             self.counters["pool"] += 1
         else:
             if self.has_trailer(topic, payload):
-                payload = payload[:-TRAILER_OCTETS] + bytes(TRAILER_OCTETS)
+                payload = payload[:-TRAILER_OCTETS] + NOT_STATED
             self.retained[topic] = payload
 
     def _copies(
@@ -491,15 +493,16 @@ class Golden:
         own = self.departure(arrival) - arrival
         residence = int.from_bytes(trailer[:8], "big") + own
         source, correction, copy = self.settings.stamps, NOT_KNOWN, 0
-        if trailer[15]:  # another broker has filled it, and owns the count
+        chained = any(trailer)  # another broker has filled it
+        if not 0 <= residence < 2**64 or (chained and trailer[15] not in (1, 2, 3)):
+            return NOT_STATED
+        if chained:
             source = min(source, trailer[15])
         else:
             if lease.copies and self.settings.stamps == HARDWARE:
                 correction = 0
             lease.copies = lease.copies % (2**24 - 1) + 1
             copy = lease.copies
-        if not 0 <= residence < 2**64:
-            residence, source = 0, 0
         return (
             residence.to_bytes(8, "big")
             + correction.to_bytes(4, "big", signed=True)

@@ -155,8 +155,12 @@ class Traffic:
 
     def _trailer(self) -> tuple[Address, bytes]:
         """A message whose trailer is filled, or nearly."""
-        filled = self.random.random() < 0.2
-        trailer = bytes(self.random.randrange(256) for _ in range(16)) if filled else bytes(16)
+        trailer = bytes(16)
+        how = self.random.random()
+        if how < 0.2:  # by another broker
+            trailer = self.random.randbytes(15) + bytes([self.random.choice((0, 1, 2, 3, 4, 255))])
+        elif how < 0.3:  # zeros but for one octet
+            trailer = (1 << self.random.randrange(128)).to_bytes(16, "big")
         version = self.random.choice((0x20, 0x21, 0x2F, 0x10))
         payload = bytes([version]) * self.random.choice((0, 1, 2, 48, 49)) + trailer
         topic = self.random.choice((b"mqtick", b"mqtick/a", b"mqtick/a/b", b"mqticks", b"a"))

@@ -301,7 +301,11 @@ module mqtick_lookup
       scanned <= 0;
       end_due <= 0;
       done <= 0;
-      used <= '0;
+      // The shape without wildcards is always the first, and so are its copies: time servers rely
+      // on it.
+      used <= SHAPES'(1);
+      shape_plus[0] <= 0;
+      shape_depth[0] <= 16;
       entry <= '0;
       topics <= 0;
       text_into <= 0;
@@ -386,7 +390,7 @@ module mqtick_lookup
           end
         DROP: state <= DROPPED;
         DROPPED: begin
-          used[dropped_shape] <= uses_after != 0;
+          used[dropped_shape] <= dropped_shape == 0 || uses_after != 0;
           topics <= topics - 1'b1;
           state <= DROPPED_POOL;
         end

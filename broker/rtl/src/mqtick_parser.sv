@@ -57,7 +57,7 @@ module mqtick_parser
 
   typedef enum logic [3:0] {
     WAIT, SWEEP, HEAD, LONG, PROOF_LOW, PROOF_HIGH, SECTION, RUN, JUDGE, VERSION_READ,
-    RESIDENCE_HIGH, RESIDENCE_LOW, SOURCE_READ, KEEP, CONTROL, DROP
+    TRAILER_READ, KEEP, CONTROL, DROP
   } state_t;
   state_t state;
 
@@ -66,7 +66,9 @@ module mqtick_parser
   logic [15:0] topic_length;
   logic [10:0] payload;  // where it begins
   logic [63:0] residence;
-  logic trailer;
+  logic trailer, chained;
+  logic [1:0] quarter;   // of the trailer
+  logic [1:0] source;
   mqtick_pkg::record_t made;
 
   // ---- the fixed header -------------------------------------------------------------------------
@@ -115,8 +117,7 @@ module mqtick_parser
       PROOF_LOW: at = body + 11'd6;
       JUDGE: at = payload;
       VERSION_READ: at = length[10:0] - 11'd16;
-      RESIDENCE_HIGH: at = length[10:0] - 11'd12;
-      RESIDENCE_LOW: at = length[10:0] - 11'd1;
+      TRAILER_READ: at = length[10:0] - 11'd12 + {7'd0, quarter, 2'd0};
       default: at = 0;
     endcase
 
@@ -137,12 +138,11 @@ module mqtick_parser
     made.trailer = trailer;
     if (trailer) begin
       made.arrival = stamp - residence;
-      made.unstated = residence[63:48] == 16'hffff;
+      made.unstated = chained && (source == 0 || residence[63:48] == 16'hffff);
       made.source = source;
-      made.chained = source != 0;
+      made.chained = chained;
     end
   end
-  logic [7:0] source;
 
   assign passed = free || (state == JUDGE && hand) || (state == KEEP && hand);
   logic hand;  // the message is made and can be given on
@@ -184,8 +184,8 @@ module mqtick_parser
         WAIT: begin
           wait_done <= 0;
           trailer <= 0;
-          source <= 0;
-          residence <= 0;
+          chained <= 0;
+          quarter <= 0;
           if (sweep_due) begin
             if (idle && !pending && !control_busy) begin
               sweep <= 1;
@@ -249,19 +249,16 @@ module mqtick_parser
           end
         VERSION_READ: begin
           trailer <= window[7:4] == 2;
-          state <= window[7:4] == 2 ? RESIDENCE_HIGH : KEEP;
+          state <= window[7:4] == 2 ? TRAILER_READ : KEEP;
         end
-        RESIDENCE_HIGH: begin
-          residence[63:32] <= {window[7:0], window[15:8], window[23:16], window[31:24]};
-          state <= RESIDENCE_LOW;
-        end
-        RESIDENCE_LOW: begin
-          residence[31:0] <= {window[7:0], window[15:8], window[23:16], window[31:24]};
-          state <= SOURCE_READ;
-        end
-        SOURCE_READ: begin
-          source <= window[7:0];
-          state <= KEEP;
+        // Whoever wrote anything but zeros there has filled it.
+        TRAILER_READ: begin
+          quarter <= quarter + 1'b1;
+          if (window != 0) chained <= 1;
+          if (!quarter[1])
+            residence <= {residence[31:0], window[7:0], window[15:8], window[23:16], window[31:24]};
+          source <= window[31:26] == 0 ? window[25:24] : 2'd0;
+          if (quarter == 3) state <= KEEP;
         end
         KEEP:
           if (retain && idle && !pending && !control_busy && !wait_done) begin

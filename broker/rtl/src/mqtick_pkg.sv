@@ -33,8 +33,8 @@ package mqtick_pkg;
     logic        as_is;     // first octet unchanged; else RETAIN is set as `kept` says
     logic        trailer;
     logic        chained;   // another broker filled the trailer
-    logic        unstated;  // residence would not fit
-    logic [7:0]  source;
+    logic        unstated;  // it said no residence, or one to which none can be added
+    logic [1:0]  source;
     logic [63:0] arrival;   // less the residence that stood there
   } record_t;
 

@@ -59,15 +59,15 @@ module mqtick_transmit
 
   // The last eight octets of the trailer, turned to where they stand in a word.
   logic [63:0] fields, turned, patched, word;
-  logic [7:0] source;
   always_comb begin
-    source = rec.chained ? (rec.source < 3 ? rec.source : 8'd3) : 8'd3;
-    if (rec.unstated) source = 0;
-    fields[7:0] = rec.chained || b_copies == 0 ? 8'h80 : 8'h00;
-    fields[31:8] = 0;
-    {fields[39:32], fields[47:40], fields[55:48]} = rec.chained ? 24'd0 : next_copy;
-    fields[63:56] = source;
-    if (rec.kept) fields = 0;
+    fields = 64'h80;  // correction not known, not counted, nobody's stamps
+    if (!rec.kept && !rec.unstated) begin
+      fields[63:56] = rec.chained ? 8'(rec.source) : 8'd3;
+      if (!rec.chained) begin
+        if (b_copies != 0) fields[7:0] = 0;
+        {fields[39:32], fields[47:40], fields[55:48]} = next_copy;
+      end
+    end
   end
   logic [23:0] next_copy;
   assign next_copy = b_copies == 24'hffffff ? 24'd1 : b_copies + 24'd1;

@@ -12,7 +12,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from broker.rtl.sim.conversations import COUNTED, address, agree, conversations, settings_of
-from broker.rtl.sim.golden import REFUSALS, REFUSED_FILTERS, Golden, Sent
+from broker.rtl.sim.golden import NOT_STATED, REFUSALS, REFUSED_FILTERS, Golden, Sent
 from broker.rtl.sim.siphash import siphash
 
 SPEC = Path(__file__).parents[1]
@@ -77,6 +77,15 @@ def test_the_residence_trailer_is_drawn_as_it_is_sent() -> None:
         for cell in re.findall(rf"\|( +{name} +)(?=\|)", drawing)
     }
     assert widths == {"residence": 8, "correction": 4, "copy": 3, "source": 1}
+
+
+def test_the_trailer_that_is_not_stated_is_drawn_as_it_is_sent() -> None:
+    drawn = re.search(r"^([0-9a-f ]+) not stated$", (SPEC / "residence.md").read_text(), re.M)
+    assert drawn is not None
+    step = _conversation("residence", "another broker did not state it")["steps"][5]
+    assert bytes.fromhex(drawn[1]) == bytes.fromhex(step["send"])[-16:] == NOT_STATED
+    assert step["expect"][0]["send"] == step["send"]
+    assert any(NOT_STATED), "or the next broker would take it for fresh"
 
 
 def test_siphash_is_that_of_its_authors() -> None:

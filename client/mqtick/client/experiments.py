@@ -101,8 +101,8 @@ class Experiments:
         else:
             self._commands.fail(
                 identity,
-                f"The broker refused the subscription to {self._agent.tree.all_times()}: compare "
-                "its access list with the one in docs/protocol.md.",
+                f"The broker refused the subscription to {self._agent.tree.all_times()}: "
+                f"{self._agent.connection.broker.refusal_remedy}.",
             )
 
     def _last_edges(self, command: Command) -> Answer:

@@ -67,8 +67,8 @@ class ClientContext:
         if not granted:
             self.refuse("subscription")
             self.connection.last_error = (
-                f"{self.connection.address} refused a subscription: compare its access list "
-                "with the one in docs/protocol.md"
+                f"{self.connection.address} refused a subscription: "
+                f"{self.connection.broker.refusal_remedy}"
             )
 
     def hook(self, topic: str) -> None:

@@ -58,6 +58,17 @@ class Broker:
         dialect = f"?dialect={self.dialect}" if self.dialect else ""
         return f"{self.scheme}://{host}:{self.port}{path}{dialect}"
 
+    @property
+    def refusal_remedy(self) -> str:
+        """What to do where it refuses a subscription, for messages."""
+        if self.scheme == "mqtt+udp":
+            return (
+                "over UDP there is no access list, but room for so many filters only: the "
+                "broker's counters filter, share, shape and table say which limit it was "
+                "(broker/spec/mqtt-udp.md, section 5)"
+            )
+        return "compare its access list with the one in docs/protocol.md"
+
 
 def parse_broker_url(url: str) -> Broker:
     """Read `mqtt://HOST[:PORT]`, `mqtts://`, `ws://HOST/PATH`, `wss://` or `unix:///PATH`.

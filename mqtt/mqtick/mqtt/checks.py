@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loop import Loop
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 NO_DOTS: Final = "nats-server before 2.10 carries no topic with a dot"
+_ACCESS_LIST: Final = f"{Broker().refusal_remedy}; {NO_DOTS}"
 
 
 class Finding(NamedTuple):
@@ -61,6 +63,7 @@ class Link:
         connect_ns: From the first attempt to the broker's answer.
         lease_s: Over UDP, how long the broker keeps subscriptions after it heard from us last.
         answers: Whether the broker says anything at all: the published dialect of UDP does not.
+        refusal_remedy: What to do where it refuses a subscription.
     """
 
     address: str
@@ -73,6 +76,7 @@ class Link:
     connect_ns: int = 0
     lease_s: float = 0.0
     answers: bool = True
+    refusal_remedy: str = _ACCESS_LIST
 
     @classmethod
     def of(cls, connection: Connection, connect_ns: int = 0) -> Link:
@@ -89,6 +93,7 @@ class Link:
             connect_ns,
             lease_s(connection.broker),
             not connection.broker.dialect,
+            connection.broker.refusal_remedy if lease_s(connection.broker) else _ACCESS_LIST,
         )
 
 
@@ -144,8 +149,7 @@ def check_subscriptions(
     granted: Mapping[str, bool],
     *,
     unneeded: Collection[str] = (),
-    remedy: str = "the broker's access list: compare it with docs/protocol.md, section 3; "
-    + NO_DOTS,
+    remedy: str = _ACCESS_LIST,
 ) -> Finding:
     """Check that the broker granted each subscription, by topic filter, that is needed."""
     refused = sorted(topic for topic, was_granted in granted.items() if not was_granted)

@@ -36,7 +36,7 @@ _OWN_NUMBER = "give each time server a number of its own (number)"
 _REMEDIES = {
     "tag": "a client, or someone else, has other keys: compare the key files",
     "unsigned": "a client has no keys: give it its key file",
-    "subscription": "the broker's access list: compare it with docs/protocol.md, section 3",
+    "subscription": "the broker's access list or, over UDP, its tables: the log says more",
     "rate": "a client asks too often: client_requests_per_s, client_burst",
     "rate-total": "all clients ask too often: total_requests_per_s",
 }
@@ -182,7 +182,8 @@ def _at_broker(settings: Settings, host: Host, running: Mapping[str, Any]) -> It
     if (running.get("number"), running.get("broker")) != (settings.number, heard.link.address):
         running = {}  # another one's status
     if heard.link.connected:
-        yield Check("subscriptions", *checks.check_subscriptions(heard.granted))
+        remedy = heard.link.refusal_remedy
+        yield Check("subscriptions", *checks.check_subscriptions(heard.granted, remedy=remedy))
         yield check_loop(heard)
         yield from check_number(heard, settings, running)
         yield from check_others(heard, settings.number)

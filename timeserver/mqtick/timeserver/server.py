@@ -216,7 +216,7 @@ class Server:
             self.counters.refuse("subscription")
             self.connection.last_error = (
                 f"{self.connection.address} refused a subscription, so requests may go "
-                "unanswered: compare its access list with the one in docs/protocol.md"
+                f"unanswered: {self.connection.broker.refusal_remedy}"
             )
             _log.warning("%s", self.connection.last_error)
 

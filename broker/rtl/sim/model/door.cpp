@@ -208,7 +208,6 @@ void Door::send_plain(std::deque<Sent> &copies) {
 bool Door::state_residence(Sent &copy) {
   if (copy.octets.size() < kTrailer) return false;
   uint8_t *trailer = copy.octets.data() + copy.octets.size() - kTrailer;
-  if (trailer[15] == 0) return false;
   const uint32_t number = big_endian(trailer + 12, 3);
   int32_t correction = kNotKnown;
   Last *last = nullptr;
@@ -223,7 +222,8 @@ bool Door::state_residence(Sent &copy) {
   const uint64_t residence = big_endian(trailer, 8) + stamp_of_ns(leaves_ns) - copy.stamp;
   if (residence >> 63) {  // the clock was set back meanwhile
     put_big_endian(trailer, 8, 0);
-    trailer[15] = 0;
+    put_big_endian(trailer + 8, 4, uint32_t(kNotKnown));
+    put_big_endian(trailer + 12, 4, 0);
     return false;
   }
   put_big_endian(trailer, 8, residence);

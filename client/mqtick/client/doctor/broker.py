@@ -27,7 +27,10 @@ def check_subscriptions(heard: Heard, format_: str) -> Check:
     """Check that the broker granted each subscription; `format_` is the setting."""
     precise = format_ == "precise" or (format_ == "auto" and bool(heard.servers))
     unneeded = heard.foreign_topics if precise else ()
-    return Check("subscriptions", *checks.check_subscriptions(heard.granted, unneeded=unneeded))
+    found = checks.check_subscriptions(
+        heard.granted, unneeded=unneeded, remedy=heard.link.refusal_remedy
+    )
+    return Check("subscriptions", *found)
 
 
 def check_statuses(heard: Heard) -> Iterator[Check]:

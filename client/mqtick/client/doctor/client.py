@@ -18,7 +18,7 @@ REMEDIES: Final = {
     "unsigned": "the sender has no keys: give the server its key file",
     "before-exchange": "with keys, nothing counts before an exchange: see no-reply and tag",
     "no-reply": "the server does not answer: access list, rate limit or keys; see its status",
-    "subscription": "the broker's access list: compare it with docs/protocol.md",
+    "subscription": "the broker's access list or, over UDP, its tables: the log says more",
     "rate": "two servers with one number, or a loop between bridged brokers",
     "stated-time": "a replay, or two servers under one number",
     "contradicts": "somebody steps the clock of the server, or this one",

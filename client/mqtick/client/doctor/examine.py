@@ -147,6 +147,7 @@ def _at_broker(
             heard.probes,
             hears_time=any(server.times for server in heard.servers.values()),
             has_keys=bool(settings.keys_file),
+            has_accounts=not heard.link.lease_s,
             account=settings.username,
         )
 

@@ -143,7 +143,9 @@ def check_promptness(probes: Probes) -> Iterator[Check]:
     yield Check("promptness", *held._replace(value=f"{value}, {held.value}"))
 
 
-def check_access(probes: Probes, *, hears_time: bool, has_keys: bool, account: str) -> list[Check]:
+def check_access(
+    probes: Probes, *, hears_time: bool, has_keys: bool, has_accounts: bool, account: str
+) -> list[Check]:
     """Check that the broker stops a client from doing what only others may do."""
     if not probes.time_topic:
         return []
@@ -154,14 +156,19 @@ def check_access(probes: Probes, *, hears_time: bool, has_keys: bool, account: s
             if has_keys
             else "without keys (keys_file) nothing else protects the clocks"
         )
+        remedy = (
+            "let only the time servers' accounts write these topics, each its own number "
+            "(docs/protocol.md, section 3)"
+            if has_accounts
+            else "over UDP there are no accounts: let the broker accept your subnets only"
+        )
         return [
             warn(
                 "access list",
                 f"{who} may publish time for every clock: a message on {probes.time_topic} "
                 "came through",
                 "refused",
-                "let only the time servers' accounts write these topics, each its own number "
-                f"(docs/protocol.md, section 3); {worth}",
+                f"{remedy}; {worth}",
             )
         ]
     if probes.let_through:

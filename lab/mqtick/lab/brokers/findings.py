@@ -36,7 +36,8 @@ def examine(measured: Measured) -> Iterator[Check]:
     )
     if measured.refused:
         granted = dict.fromkeys(measured.refused, False)
-        yield Check("subscriptions", *checks.check_subscriptions(granted, remedy=access))
+        remedy = measured.link.refusal_remedy if measured.link.lease_s else access
+        yield Check("subscriptions", *checks.check_subscriptions(granted, remedy=remedy))
         return
     reached = [probe for probe in measured.probes if probe.arrived_ns]
     if not reached:

@@ -137,10 +137,10 @@ class Crowd:
             _log.info("%s waits for commands on %s", self.node, self.connection.address)
         else:
             _log.error(
-                "%s refused the subscription to %s: compare its access list with the one in "
-                "docs/protocol.md, section 10",
+                "%s refused the subscription to %s: %s",
                 self.connection.address,
                 self._commands.topic,
+                self.connection.broker.refusal_remedy,
             )
 
     def _on_publish(self, arrival: Arrival) -> None:
