@@ -115,6 +115,7 @@ test-rtl: setup-rtl ## the hardware broker: lint, proofs, and in simulation vect
 
 test-rtl-long: setup-rtl ## the same with more traffic, many seeds and other sizes
 	.venv-rtl/bin/python broker/rtl/tests/run.py --long
+	$(PYTHON_BIN) -m broker.rtl.sim.endurance
 
 fuzz: setup-test ## throw random octets at everything that reads foreign input, for FUZZ_SECONDS (60)
 	@$(PYTHON_BIN) -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris \
@@ -126,12 +127,12 @@ fuzz: setup-test ## throw random octets at everything that reads foreign input, 
 bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and bench-hardware
 bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
-bench-hardware: model-rtl
+bench-hardware: model-rtl model-rtl-32
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the hardware broker ------------------------------------------------------------------------
-.PHONY: synth formal-rtl test-board model-rtl test-model
+.PHONY: synth formal-rtl test-board model-rtl model-rtl-32 test-model
 synth: setup-rtl ## the hardware broker on the published part, and a bitstream for a Colorlight 5A-75B
 	$(PYTHON_BIN) -m bench.synth $(ARGS)
 test-board: setup-rtl ## the Colorlight 5A-75B in simulation, with an echo in place of the broker
@@ -140,6 +141,8 @@ formal-rtl: setup-rtl ## proofs about the hardware broker: PROOFS="control fifo"
 	$(PYTHON_BIN) -m broker.rtl.formal.prove $(PROOFS)
 model-rtl: setup-rtl ## the broker's RTL as a program: build/rtl/model/mqtick-broker-model
 	@$(MAKE) --no-print-directory -f broker/rtl/sim/model/Makefile
+model-rtl-32: setup-rtl
+	@$(MAKE) --no-print-directory -f broker/rtl/sim/model/Makefile SHAPES=32
 test-rtl: test-model
 test-model: setup-test model-rtl
 	$(PYTEST) -m rtl tests/test_hardware_model.py

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from itertools import chain
 from typing import NamedTuple
@@ -164,6 +165,7 @@ def is_filter(octets: bytes) -> bool:
     )
 
 
+@lru_cache(65_536)  # of millions of datagrams, most ask what others have asked
 def matches(wanted: bytes, topic: bytes) -> bool:
     """Tell whether a filter matches a topic (MQTT 3.1.1, 4.7); neither begins with `$`."""
     filter_levels, levels = wanted.split(b"/"), topic.split(b"/")
@@ -175,6 +177,7 @@ def matches(wanted: bytes, topic: bytes) -> bool:
     return len(filter_levels) == len(levels)
 
 
+@lru_cache(65_536)
 def shape(wanted: bytes) -> tuple[frozenset[int], int | None]:
     """Return where the `+` stand, and at what depth the `#`."""
     levels = wanted.split(b"/")

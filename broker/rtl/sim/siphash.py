@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 MASK = (1 << 64) - 1
 
 
@@ -20,6 +22,7 @@ def _round(v: list[int]) -> None:
     v[2] = _rotate(v[2], 32)
 
 
+@lru_cache(65_536)  # tokens are asked for again and again
 def siphash(key: bytes, message: bytes) -> bytes:
     """Hash under a key of 16 octets; return eight, in the authors' (little-endian) order."""
     keys = [int.from_bytes(key[at : at + 8], "little") for at in (0, 8)]

@@ -70,7 +70,7 @@ class Traffic:
         self.broker = broker
         self.kinds, self.weights = [*weights], [*weights.values()]
         self.who: list[Address] = [
-            (f"10.0.{at % 3}.{at // 3 + 1}", 5000 + at % 2) for at in range(subscribers)
+            (f"10.0.{at % 3}.{at // 6 + 1}", 5000 + at // 3 % 2) for at in range(subscribers)
         ]
         self.now_ns = 0
         self.serial = 0
@@ -105,7 +105,7 @@ class Traffic:
     def _payload(self) -> bytes:
         self.serial += 1
         number = b"%d" % self.serial
-        return number + bytes(self.random.randrange(256) for _ in range(self.random.randrange(24)))
+        return number + self.random.randbytes(self.random.randrange(24))
 
     def _token(self, who: Address) -> bytes:
         return self.broker.token(who, self.now_ns // EPOCH_NS)
@@ -149,8 +149,9 @@ class Traffic:
 
     def _retain(self) -> tuple[Address, bytes]:
         payload = self._payload() if self.random.random() < 0.7 else b""
-        # Few topics, so that the pool does not fill by itself.
-        return self._somebody(), publish(self.random.choice((b"a", b"a/b", b"c")), payload, True)
+        # Few topics, or those that are kept, so that the pool fills and empties.
+        topic = self.random.choice((b"a", b"a/b", b"c", *self.broker.retained))
+        return self._somebody(), publish(topic, payload, True)
 
     def _trailer(self) -> tuple[Address, bytes]:
         """A message whose trailer is filled, or nearly."""

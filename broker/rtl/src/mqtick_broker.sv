@@ -13,6 +13,7 @@ module mqtick_broker
   parameter int SLOTS = 8,               // datagrams in the packet buffer
   parameter int RETAINED = 64,
   parameter int RETAINED_OCTETS = 1024,  // of payload
+  parameter int TAG = 16,                // bits of a topic's hash in the table: tests take few
   parameter bit LOOPBACK_DOOR = 0        // 127.0.0.0/8 may send
 ) (
   input  logic         clk,
@@ -70,7 +71,6 @@ module mqtick_broker
   localparam int SW = $clog2(SUBSCRIPTIONS);
   localparam int CW = $clog2(CLIENTS);
   localparam int SB = $clog2(SLOTS);
-  localparam int TAG = 16;
   localparam int HW = TW - 3 + TAG;
   localparam int CLEARED = TOPICS / 8 > CLIENTS ? TOPICS / 8 : CLIENTS;
   localparam int SIZES = SHAPES << 24 | CW << 16 | SW << 8 | TW;
@@ -204,7 +204,9 @@ module mqtick_broker
     link_next, lease_first;
   logic [CW-1:0] g_client_at, c_client_at, g_copies_at, entry_client;
   logic g_entry_re, g_client_re, g_copies_we, topic_we, entry_we, link_we, client_we, lease_we;
-  logic copies_clear, client_valid;
+  logic copies_clear, share_we, client_valid;
+  logic [CW-1:0] share_at;
+  logic [CW:0] share_in, share_held;
   logic [23:0] g_copies, client_copies;
   logic [2*SW-1:0] topic_in;
   logic [CW+SW-1:0] entry_in;
@@ -219,9 +221,10 @@ module mqtick_broker
     .clk, .clear, .clear_at, .control(control_busy), .sweep_re, .sweep_at, .g_topic_at, .g_entry_re,
     .g_entry_at, .g_client_re, .g_client_at, .g_copies_we, .g_copies_at, .g_copies, .c_topic_at,
     .c_entry_at, .c_client_at, .topic_we, .topic_in, .entry_we, .entry_in, .link_we, .link_in,
-    .client_we, .client_in, .lease_we, .lease_in, .copies_clear, .topic_first, .topic_last,
-    .entry_client, .entry_next, .link_topic, .link_previous, .link_next, .client_valid, .client_ip,
-    .client_port, .client_expiry, .client_copies, .lease_ticks, .lease_held, .lease_first);
+    .client_we, .client_in, .lease_we, .lease_in, .copies_clear, .share_at, .share_we, .share_in,
+    .topic_first, .topic_last, .entry_client, .entry_next, .link_topic, .link_previous, .link_next,
+    .client_valid, .client_ip, .client_port, .client_expiry, .client_copies, .lease_ticks,
+    .lease_held, .lease_first, .share_held);
 
   logic sweep_re;
   logic [CW-1:0] sweep_at;
@@ -257,11 +260,11 @@ module mqtick_broker
     .find_shape, .shape_found, .shape_room, .find, .store, .drop, .drop_topic, .lookup_done, .found,
     .room(has_room), .place, .topic_at(c_topic_at), .entry_at(c_entry_at), .client_at(c_client_at),
     .topic_we, .topic_in, .entry_we, .entry_in, .link_we, .link_in, .client_we, .client_in,
-    .lease_we, .lease_in, .copies_clear, .topic_first, .topic_last, .entry_client, .entry_next,
-    .link_topic, .link_previous, .link_next, .client_valid, .client_ip, .client_port,
-    .client_expiry, .lease_ticks, .lease_held, .lease_first, .deliver, .deliver_done, .answer_we,
-    .answer_at, .answer_data, .send_valid(c_send_valid), .send_record(c_record), .send_who(c_who),
-    .send_pop(who_pop), .clients, .entries);
+    .lease_we, .lease_in, .copies_clear, .share_at, .share_we, .share_in, .topic_first, .topic_last,
+    .entry_client, .entry_next, .link_topic, .link_previous, .link_next, .client_valid, .client_ip,
+    .client_port, .client_expiry, .lease_ticks, .lease_held, .lease_first, .share_held, .deliver,
+    .deliver_done, .answer_we, .answer_at, .answer_data, .send_valid(c_send_valid),
+    .send_record(c_record), .send_who(c_who), .send_pop(who_pop), .clients, .entries);
 
   // ---- kept messages and answers ----------------------------------------------------------------
 

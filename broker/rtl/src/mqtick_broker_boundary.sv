@@ -10,6 +10,7 @@ module mqtick_broker_boundary
   parameter int SLOTS = 8,               // datagrams in the packet buffer
   parameter int RETAINED = 64,
   parameter int RETAINED_OCTETS = 1024,  // of payload
+  parameter int TAG = 16,                // bits of a topic's hash in the table: tests take few
   parameter bit LOOPBACK_DOOR = 0        // 127.0.0.0/8 may send
 ) (
   input  logic         clk,
@@ -69,7 +70,7 @@ module mqtick_broker_boundary
   mqtick_broker #(
     .TOPICS(TOPICS), .SUBSCRIPTIONS(SUBSCRIPTIONS), .CLIENTS(CLIENTS), .SHAPES(SHAPES),
     .KEY_POOL(KEY_POOL), .SLOTS(SLOTS), .RETAINED(RETAINED), .RETAINED_OCTETS(RETAINED_OCTETS),
-    .LOOPBACK_DOOR(LOOPBACK_DOOR)
+    .TAG(TAG), .LOOPBACK_DOOR(LOOPBACK_DOOR)
   ) u_broker (
     .clk, .rst, .rx_hdr_valid, .rx_hdr_ready, .rx_src_ip, .rx_src_port, .rx_length, .rx_stamp,
     .rx_tdata, .rx_tkeep, .rx_tvalid, .rx_tready, .rx_tlast, .rx_tuser, .tx_hdr_valid(b_hdr_valid),

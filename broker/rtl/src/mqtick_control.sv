@@ -72,6 +72,9 @@ module mqtick_control
   output logic               lease_we,
   output logic [SW+33:0]     lease_in,
   output logic               copies_clear,
+  output logic [CW-1:0]      share_at,
+  output logic               share_we,
+  output logic [CW:0]        share_in,
   input  logic [SW-1:0]      topic_first,
   input  logic [SW-1:0]      topic_last,
   input  logic [CW-1:0]      entry_client,
@@ -86,6 +89,7 @@ module mqtick_control
   input  logic [27:0]        lease_ticks,
   input  logic [5:0]         lease_held,
   input  logic [SW-1:0]      lease_first,
+  input  logic [CW:0]        share_held,   // leases under one hash of the address
   // kept messages that match the filter at text_at
   output logic               deliver,
   input  logic               deliver_done,
@@ -110,7 +114,7 @@ module mqtick_control
     IDENTIFIER_READ, WALK, WALK_FIELD, WALKED,
     TOKEN, TOKEN_HIGH, TOKEN_NOW, TOKEN_BEFORE,
     SEEK, SEEK_HASHED, SEEK_READ, SEEK_NEXT, SOUGHT,
-    PROVEN, PROVEN_SCAN, PROVEN_COUNTED, LEASE, LEASE_TICKS, LEASE_SET,
+    PROVEN, PROVEN_HASHED, PROVEN_COUNTED, LEASE, LEASE_TICKS, LEASE_SET,
     CHALLENGE, CHALLENGE_HASHED, ANSWER, SEND, SEND_END,
     RENEW, EACH, EACH_LENGTH, EACH_QOS, EACH_TEXT, EACH_JUDGED, EACH_SHAPE, EACH_HASH,
     EACH_FIND, EACH_FOUND, SEARCH, SEARCH_READ, MISSING, ADD, ADD_ENTRY, ADD_STORED, ADD_TAIL,
@@ -118,7 +122,7 @@ module mqtick_control
     KEPT, KEPT_LENGTH, KEPT_SENT,
     REMOVE, REMOVE_READ, REMOVE_TOPIC, REMOVE_DROPPED, REMOVE_BEFORE, REMOVE_LINK, REMOVE_AFTER,
     REMOVE_FREE,
-    FORGET, FORGET_READ, FORGET_EACH, FORGOTTEN, SWEEP_READ
+    FORGET, FORGET_READ, FORGET_HASHED, FORGET_EACH, FORGOTTEN, SWEEP_READ
   } state_t;
   state_t state, then, removed, forgot;
 
@@ -163,8 +167,6 @@ module mqtick_control
   logic [CW-1:0] free_client [2];
   logic [2:0] free_ways [2];
   logic is_alive, is_it;
-  logic [CW:0] scan;
-  logic [16:0] of_address;
   logic expired;              // the lease that is being forgotten had ended
   logic [27:0] lease;
   logic [5:0] held;
@@ -264,6 +266,7 @@ module mqtick_control
       client_we <= 0;
       lease_we <= 0;
       copies_clear <= 0;
+      share_we <= 0;
       fresh <= 0;
       free_count <= 0;
       clients <= 0;
@@ -283,6 +286,7 @@ module mqtick_control
       client_we <= 0;
       lease_we <= 0;
       copies_clear <= 0;
+      share_we <= 0;
       case (state)
         // The secrets of the topic hash are drawn from the seed, as tokens that nobody can have:
         // no datagram comes from 0.0.0.0.
@@ -496,30 +500,31 @@ module mqtick_control
         end
 
         // ---- a lease begins ---------------------------------------------------------------------
+        // Its address is hashed with what no subscriber has: port 0.
         PROVEN: begin
-          client_at <= 0;
-          scan <= 0;
-          of_address <= 0;
-          state <= PROVEN_SCAN;
+          sip_port <= 0;
+          sip_start <= 1;
+          state <= PROVEN_HASHED;
         end
-        PROVEN_SCAN: begin
-          client_at <= client_at + 1'b1;
-          scan <= scan + 1'b1;
-          if (scan != 0 && is_alive && client_ip == ip) of_address <= of_address + 1'b1;
-          if (scan == (CW+1)'(1 << CW)) state <= PROVEN_COUNTED;
+        PROVEN_HASHED: if (sip_done) begin
+          share_at <= sip_hash[CW-1:0];
+          pause(PROVEN_COUNTED);
         end
         PROVEN_COUNTED: begin
           client <= free_ways[1] > free_ways[0] ? free_client[1] : free_client[0];
           lease <= 0;
           held <= 0;
           first_held <= 0;
-          if ((free_ways[0] == 0 && free_ways[1] == 0) || of_address >= 17'(share_clients)) begin
+          share_in <= share_held + 1'b1;
+          if ((free_ways[0] == 0 && free_ways[1] == 0)
+              || 17'(share_held) >= 17'(share_clients)) begin
             code <= 3;
             count <= 1;
             count_what <= mqtick_pkg::FULL;
             go_answer(CONNACK, 11'd4);
           end else begin
             clients <= clients + 1'b1;
+            share_we <= 1;
             state <= LEASE;
           end
         end
@@ -808,7 +813,16 @@ module mqtick_control
           entry <= lease_first;
           left <= lease_held;
           removed <= FORGET_EACH;
-          state <= lease_held == 0 ? FORGOTTEN : REMOVE;
+          sip_ip <= client_ip;
+          sip_port <= 0;
+          sip_number <= 0;
+          sip_other <= 1;
+          sip_start <= 1;
+          state <= FORGET_HASHED;
+        end
+        FORGET_HASHED: if (sip_done) begin
+          share_at <= sip_hash[CW-1:0];
+          if (left == 0) pause(FORGOTTEN); else state <= REMOVE;
         end
         FORGET_EACH: begin
           entry <= e_next;
@@ -820,6 +834,10 @@ module mqtick_control
           client_in <= 0;
           client_we <= 1;
           clients <= clients - 1'b1;
+          share_in <= share_held - 1'b1;
+          share_we <= 1;
+          sip_ip <= ip;
+          sip_port <= port;
           count <= expired;
           count_what <= mqtick_pkg::LEASES_ENDED;
           state <= forgot;

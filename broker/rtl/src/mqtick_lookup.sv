@@ -301,7 +301,8 @@ module mqtick_lookup
       scanned <= 0;
       end_due <= 0;
       done <= 0;
-      // That without wildcards is the first, and so are its copies: time servers rely on it.
+      // The shape without wildcards is always the first, and so are its copies: time servers rely
+      // on it.
       used <= SHAPES'(1);
       shape_plus[0] <= 0;
       shape_depth[0] <= 16;

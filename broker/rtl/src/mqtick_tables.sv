@@ -39,6 +39,9 @@ module mqtick_tables #(
   input  logic          lease_we,
   input  logic [SW+33:0] lease_in,
   input  logic          copies_clear,
+  input  logic [CW-1:0] share_at,
+  input  logic          share_we,
+  input  logic [CW:0]   share_in,
   // what is read
   output logic [SW-1:0] topic_first,
   output logic [SW-1:0] topic_last,
@@ -54,7 +57,8 @@ module mqtick_tables #(
   output logic [23:0]   client_copies,
   output logic [27:0]   lease_ticks,
   output logic [5:0]    lease_held,     // subscriptions
-  output logic [SW-1:0] lease_first
+  output logic [SW-1:0] lease_first,
+  output logic [CW:0]   share_held      // leases under one hash of the address
 );
 
   mqtick_ram #(.WIDTH(2 * SW), .DEPTH(1 << TW)) u_topics (
@@ -83,6 +87,10 @@ module mqtick_tables #(
     .clk, .we(copies_clear || g_copies_we), .waddr(copies_clear ? c_client_at : g_copies_at),
     .wdata(copies_clear ? 24'd0 : g_copies), .re(g_client_re),
     .raddr(g_client_at), .rdata(client_copies));
+
+  mqtick_ram #(.WIDTH(CW + 1), .DEPTH(1 << CW)) u_shares (
+    .clk, .we(share_we || clear), .waddr(clear ? clear_at[CW-1:0] : share_at),
+    .wdata(clear ? '0 : share_in), .re(1'b1), .raddr(share_at), .rdata(share_held));
 
   logic unused;
   assign unused = &{1'b0, clear_at};

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any, NamedTuple
+from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import First, ReadOnly, RisingEdge, Timer, with_timeout
 
+from broker.rtl.sim.comparison import Out
 from broker.rtl.sim.golden import REFUSALS, REFUSED_FILTERS, Sent, Settings
 
 COUNTERS = (*REFUSALS, *REFUSED_FILTERS, "challenges", "pool", "leases_ended", "damaged")
@@ -21,14 +22,6 @@ LEASE_S, SHAPES, SHARE, ADDRESS_SHARE, PREFIX_PIECES, PREFIX = 0x0C, 0x10, 0x14,
 STATE, PULSES = 0x08, 0xA0
 OKAY, REFUSED = 0, 2
 PUBLISHERS, SUBSCRIBERS, COUNTERS_AT, COPIES = 0x40, 0x60, 0x100, 0x15C
-
-
-class Out(NamedTuple):
-    """A datagram that left, and when its first word did."""
-
-    sent: Sent
-    fill: bool
-    left: int
 
 
 def pieces(prefix: str) -> Iterator[int]:
@@ -80,29 +73,29 @@ class Bench:
         self.out.clear()
         if not dut.rx_hdr_ready.value:
             await RisingEdge(dut.rx_hdr_ready)
-        await self._set(settings)
+        # A broker may be built with more.
+        await self.write(SHAPES, settings.shapes)
+        await self.set(settings, Settings())
 
-    async def _set(self, given: Settings) -> None:
-        default = Settings()
-        for at, value, standard in (
-            (LEASE_S, given.lease_s, default.lease_s),
-            # A broker may be built with more.
-            (SHAPES, given.shapes, None),
-            (SHARE, given.subscriptions_a_subscriber, default.subscriptions_a_subscriber),
-            (ADDRESS_SHARE, given.subscribers_an_address, default.subscribers_an_address),
+    async def set(self, given: Settings, before: Settings) -> None:
+        """Write what differs from the settings before."""
+        for at, value, was in (
+            (LEASE_S, given.lease_s, before.lease_s),
+            (SHARE, given.subscriptions_a_subscriber, before.subscriptions_a_subscriber),
+            (ADDRESS_SHARE, given.subscribers_an_address, before.subscribers_an_address),
         ):
-            if value != standard:
+            if value != was:
                 await self.write(at, value)
-        if given.residence_prefix != default.residence_prefix:
+        if given.residence_prefix != before.residence_prefix:
             values = list(pieces(given.residence_prefix))
             for number, value in enumerate(values):
                 await self.write(PREFIX + 4 * number, value)
             await self.write(PREFIX_PIECES, len(values))
-        await self._subnets(PUBLISHERS, given.publishers, default.publishers)
-        await self._subnets(SUBSCRIBERS, given.subscribers, default.subscribers)
+        await self._subnets(PUBLISHERS, given.publishers, before.publishers)
+        await self._subnets(SUBSCRIBERS, given.subscribers, before.subscribers)
 
-    async def _subnets(self, at: int, nets: tuple[IPv4Network, ...], default: object) -> None:
-        for number in range(4 if nets != default else 0):
+    async def _subnets(self, at: int, nets: tuple[IPv4Network, ...], before: object) -> None:
+        for number in range(4 if nets != before else 0):
             ip, mask = 0xFFFF_FFFF, 0
             if number < len(nets):
                 ip, mask = int(nets[number].network_address), int(nets[number].netmask)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import os
 import random
 import tempfile
-from itertools import chain
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 import cocotb
 from boundary import (
     ADDRESS_SHARE,
+    COPIES,
     COUNTERS_AT,
+    CYCLE_PS,
     LEASE_S,
     OKAY,
     PREFIX,
@@ -26,38 +28,20 @@ from boundary import (
     STATE,
     SUBSCRIBERS,
     Bench,
-    Out,
 )
-from cocotb.triggers import RisingEdge, SimTimeoutError
+from cocotb.triggers import Event, RisingEdge, SimTimeoutError, Timer
 
-from broker.rtl.sim.conversations import (
-    COUNTED,
-    address,
-    agree,
-    as_vector,
-    conversations,
-    settings_of,
-)
-from broker.rtl.sim.golden import (
-    REFUSALS,
-    Address,
-    AnyOrder,
-    Golden,
-    Reader,
-    RefusedError,
-    Sent,
-    Settings,
-    body_of,
-)
+from broker.rtl.sim.comparison import Comparison, calm
+from broker.rtl.sim.conversations import COUNTED, address, agree, conversations, settings_of
+from broker.rtl.sim.golden import REFUSALS, Golden, Settings
 from broker.rtl.sim.over_tcp import OverTcp
 from broker.rtl.sim.traffic import GOOD, Datagram, Traffic
 from demo.local_broker import Mosquitto, running
 
 SEED = int(os.environ.get("MQTICK_SEED", "1"))
 DATAGRAMS = int(os.environ.get("MQTICK_DATAGRAMS", "1000"))
-# Leases are counted in ticks of 2^20 ns, and looked at one after another.
-LEASE_MARGIN_NS = 50_000_000
-LEASES = 512
+# The end of a lease is counted when it is found: one subscriber is looked at in so many cycles.
+SWEEP_CYCLES, MOST_CLIENTS = 1024, 512
 
 
 @cocotb.test()
@@ -89,91 +73,9 @@ async def the_vectors_hold(dut: Any) -> None:
     assert not wrong, f"{len(wrong)} of {held} conversations: {wrong}"
 
 
-class Comparison:
-    """What the broker sent, taken datagram by datagram from what the reference expects."""
-
-    def __init__(self, golden: Golden) -> None:
-        self.golden = golden
-        golden.without_room = self._without_room
-        self.full: set[tuple[str, Address, bytes]] = set()
-
-    def _without_room(self, what: str, who: Address, wanted: bytes) -> bool:
-        return (what, who, wanted) in self.full
-
-    def _learn(self, who: Address, octets: bytes, out: list[Out]) -> None:
-        """Tables are the broker's own: what they had no room for is read in its answer."""
-        self.full.clear()
-        if not out or (out[0].sent.ip, out[0].sent.port) != who:
-            return
-        answer = out[0].sent.octets
-        if answer == bytes.fromhex("20020003"):
-            self.full.add(("full", who, b""))
-        if answer[0] == 0x90:
-            # The answer may be that to a later datagram, and this one malformed.
-            with contextlib.suppress(RefusedError):
-                read = Reader(body_of(octets))
-                read.take(2)
-                for code in answer[4:]:
-                    wanted = read.string()
-                    read.take(1)
-                    if code == 0x80:
-                        self.full.add(("table", who, wanted))
-
-    def check(self, datagram: Datagram, stamp: int, out: list[Out]) -> None:
-        """Take what was sent for one datagram from the front of `out`."""
-        who = (datagram.ip, datagram.port)
-        self._learn(who, datagram.octets, out)
-        expect = self.golden.serve(stamp >> 16, *who, datagram.octets, arrival=stamp)
-        theirs = [
-            one
-            for item in expect
-            for one in (chain(*item.runs) if isinstance(item, AnyOrder) else [item])
-        ]
-        mine, out[:] = out[: len(theirs)], out[len(theirs) :]
-        if not agree(
-            [self._pattern(item) for item in as_vector(expect)], [one.sent for one in mine]
-        ):
-            raise AssertionError(f"for {datagram}\nexpected {expect}\nthere came {mine}")
-        for one in mine:
-            stated = self._is_stated(one.sent.octets)
-            assert one.fill == stated, f"for {datagram}: {one}"
-            if stated:
-                self._check_residence(datagram, stamp, one)
-        assert numbers([one.sent for one in mine]) == numbers(theirs), f"{datagram} {mine}"
-
-    def _is_stated(self, octets: bytes) -> bool:
-        """Tell whether a copy says how long it was in the broker."""
-        if octets[0] != 0x30:
-            return False
-        read = Reader(body_of(octets))
-        return self.golden.has_trailer(read.string(), read.left) and octets[-1] != 0
-
-    def _pattern(self, item: Any, hide: int = 8) -> Any:
-        """Leave out the residence, and in copies of any order the whole trailer."""
-        if "any_order" in item:
-            runs = [[self._pattern(one, hide=16) for one in run] for run in item["any_order"]]
-            return {"any_order": runs}
-        text = item["send"]
-        if self._is_stated(bytes.fromhex(text)):
-            text = text[:-32] + ".." * hide + text[len(text) - 32 + 2 * hide :]
-        return {**item, "send": text}
-
-    @staticmethod
-    def _check_residence(datagram: Datagram, stamp: int, one: Out) -> None:
-        stood = int.from_bytes(datagram.octets[-16:-8], "big")
-        said = int.from_bytes(one.sent.octets[-16:-8], "big")
-        assert said == stood + one.left - stamp, f"{datagram}: {said:x} of {one}"
-
-
-def numbers(sent: list[Sent]) -> list[tuple[str, int, bytes]]:
-    """Return correction, copy and source of each, sorted."""
-    return sorted((one.ip, one.port, one.octets[-8:]) for one in sent)
-
-
 async def settle_time(bench: Bench, golden: Golden, at_ns: int) -> None:
     """Go on to a time that is not near the end of any lease."""
-    while any(abs(lease.end_ns - at_ns) < LEASE_MARGIN_NS for lease in golden.leases.values()):
-        at_ns += LEASE_MARGIN_NS
+    at_ns = calm(golden, at_ns)
     await bench.jump(at_ns)
     golden.end_leases(at_ns)
 
@@ -208,11 +110,11 @@ async def exchange(
 async def compare_counters(bench: Bench, golden: Golden) -> None:
     counted = {name: count for name, count in golden.counters.items() if count}
     theirs = await bench.counters()
-    # A lease that ended is found when its turn comes: one is looked at each 1,024 cycles.
-    for _ in range(LEASES):
-        if theirs.get("leases_ended") == counted.get("leases_ended"):
+    for _ in range(MOST_CLIENTS):
+        if theirs.get("leases_ended", 0) >= counted.get("leases_ended", 0):
             break
-        await bench.edge(1024)
+        await Timer(SWEEP_CYCLES * CYCLE_PS, "ps")
+        await bench.edge()
         theirs = await bench.counters()
     if "leases_ended" in counted:
         # Entries of a lease that ended are freed one after another: until then their shapes are in
@@ -326,6 +228,57 @@ async def registers_keep_what_is_written(dut: Any) -> None:
     assert await bench.read(LEASE_S) == 3600
     for at in range(0, 0x180, 4):
         await bench.read(at)
+
+
+async def use_registers(bench: Bench, dice: random.Random, settings: Settings, stop: Event) -> None:
+    """Read registers, and write what changes nothing or is refused, until it is stopped."""
+    copies = 0
+    while not stop.is_set():
+        at, value = dice.choice(
+            (
+                (LEASE_S, settings.lease_s),
+                (SHARE, settings.subscriptions_a_subscriber),
+                (ADDRESS_SHARE, settings.subscribers_an_address),
+            )
+        )
+        if dice.random() < 0.3:
+            assert await bench.write(at, value) == OKAY
+        assert await bench.read(at) == value
+        at, strobe = dice.choice(
+            ((LEASE_S, 7), (LEASE_S + 2, 15), (STATE, 15), (COUNTERS_AT + 8, 15), (0x400, 15))
+        )
+        assert await bench.write(at, dice.randrange(2**32), strobe) == REFUSED
+        before, copies = copies, await bench.read(COPIES)
+        assert copies >= before
+        await bench.edge(dice.randrange(1, 20))
+
+
+@cocotb.test()
+async def registers_are_used_beside_traffic(dut: Any) -> None:
+    """Neither disturbs the other; a changed setting holds for the next datagram."""
+    bench, dice = Bench(dut, SEED + 5), random.Random(SEED + 5)
+    settings = Settings(subscriptions=2**31)
+    await bench.reset(settings)
+    golden = Golden(settings)
+    traffic = Traffic(SEED + 5, golden)
+    everybody, some = Settings().publishers, (IPv4Network("10.0.0.0/23"), IPv4Network("10.0.2.1"))
+    for _ in range(max(4, DATAGRAMS // 100)):
+        settings = dataclasses.replace(
+            settings,
+            lease_s=dice.choice((1, 30, 600)),
+            subscriptions_a_subscriber=dice.choice((2, 20, 32)),
+            subscribers_an_address=dice.choice((1, 1024)),
+            residence_prefix=dice.choice(("", "mqtick", "mqtick/a", "a")),
+            publishers=dice.choice((everybody, some)),
+            subscribers=dice.choice((everybody, some)),
+        )
+        await bench.set(settings, golden.settings)
+        golden.settings, stop = settings, Event()
+        beside = cocotb.start_soon(use_registers(bench, dice, settings, stop))
+        await exchange(bench, golden, traffic, 25)
+        stop.set()
+        await beside
+    await compare_counters(bench, golden)
 
 
 @cocotb.test()

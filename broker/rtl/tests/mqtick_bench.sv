@@ -7,6 +7,8 @@ module mqtick_bench #(
   parameter int SHAPES = 8,
   parameter int KEY_POOL = 16,
   parameter int SLOTS = 4,
+  parameter int RETAINED = 64,
+  parameter int TAG = 16,
   parameter bit LOOPBACK_DOOR = 0
 ) (
   input  logic         clk,
@@ -85,7 +87,8 @@ module mqtick_bench #(
 
   mqtick_broker_boundary #(
     .TOPICS(TOPICS), .SUBSCRIPTIONS(SUBSCRIPTIONS), .CLIENTS(CLIENTS), .SHAPES(SHAPES),
-    .KEY_POOL(KEY_POOL), .SLOTS(SLOTS), .LOOPBACK_DOOR(LOOPBACK_DOOR)
+    .KEY_POOL(KEY_POOL), .SLOTS(SLOTS), .RETAINED(RETAINED), .TAG(TAG),
+    .LOOPBACK_DOOR(LOOPBACK_DOOR)
   ) u_broker (.*);
 
 endmodule

@@ -18,8 +18,6 @@ from mqtick.protocol.topics import TopicTree
 __all__ = ["PUBLISHER", "Copies", "measure", "subscriber", "subscriptions"]
 
 PUBLISHER: Final = "10.0.0.1:50000"
-_BETWEEN_PROOFS: Final = 20_000
-"""Cycles: a new subscriber costs one for each place in the table, to count its address's share."""
 _BETWEEN_SUBSCRIBERS: Final = 400
 _AFTER_SUBSCRIBING: Final = 20_000
 _BETWEEN_SHOTS: Final = 5_000
@@ -53,10 +51,10 @@ def subscriptions(filters: Mapping[str, str]) -> tuple[list[Datagram], int]:
     come: list[Datagram] = []
     at = 0
     # The first one brings the challenge; the address is proven when the second one comes.
-    for between in (_BETWEEN_PROOFS, _BETWEEN_SUBSCRIBERS):
+    for _ in range(2):
         for peer, wanted in filters.items():
             come.append(Datagram(at, peer, subscribe(_SUBSCRIPTION, wanted)))
-            at += between
+            at += _BETWEEN_SUBSCRIBERS
         at += _AFTER_SUBSCRIBING
     return come, at
 
