@@ -51,14 +51,17 @@ class Copies:
         return self.copies[-1].cycle - self.copies[0].cycle
 
 
-def subscriptions(filters: Mapping[str, str]) -> tuple[list[Datagram], int]:
-    """Return what lets each peer subscribe to its filter, and when all have, in cycles."""
+def subscriptions(
+    filters: Mapping[str, str | Sequence[str]],
+) -> tuple[list[Datagram], int]:
+    """Return what lets each peer subscribe to its filters, and when all have, in cycles."""
     come: list[Datagram] = []
     at = 0
     # The first one brings the challenge; the address is proven when the second one comes.
     for between in (_BETWEEN_PROOFS, _BETWEEN_SUBSCRIBERS):
         for peer, wanted in filters.items():
-            come.append(Datagram(at, peer, subscribe(_SUBSCRIPTION, wanted)))
+            each = [wanted] if isinstance(wanted, str) else wanted
+            come.append(Datagram(at, peer, subscribe(_SUBSCRIPTION, *each)))
             at += between
         at += _AFTER_SUBSCRIBING
     return come, at
