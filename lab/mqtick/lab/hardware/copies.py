@@ -20,7 +20,7 @@ __all__ = ["PUBLISHER", "TRAILER_OCTETS", "Copies", "measure", "subscriber", "su
 PUBLISHER: Final = "10.0.0.1:50000"
 _BETWEEN_PROOFS: Final = 20_000
 """Cycles: a new subscriber costs one for each place in the table, to count its address's share."""
-_BETWEEN_SUBSCRIBERS: Final = 400
+_BETWEEN_FILTERS: Final = 400
 _AFTER_SUBSCRIBING: Final = 20_000
 _BETWEEN_SHOTS: Final = 5_000
 """Cycles from the last copy of a message to the next message."""
@@ -58,11 +58,11 @@ def subscriptions(
     come: list[Datagram] = []
     at = 0
     # The first one brings the challenge; the address is proven when the second one comes.
-    for between in (_BETWEEN_PROOFS, _BETWEEN_SUBSCRIBERS):
+    for is_proven in (False, True):
         for peer, wanted in filters.items():
             each = [wanted] if isinstance(wanted, str) else wanted
             come.append(Datagram(at, peer, subscribe(_SUBSCRIPTION, *each)))
-            at += between
+            at += _BETWEEN_FILTERS * len(each) if is_proven else _BETWEEN_PROOFS
         at += _AFTER_SUBSCRIBING
     return come, at
 

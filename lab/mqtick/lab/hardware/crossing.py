@@ -18,7 +18,7 @@ from mqtick.lab.hardware.program import ModelError, run_batch
 
 __all__ = ["Copy", "Message", "cross", "without_idle"]
 
-_IDLE_CYCLES: Final = 1_000
+_IDLE_CYCLES: Final = 200
 """So long after the last copy of all has left, nothing is left of a message in the broker."""
 _TENTHS_A_CYCLE: Final = {1: 8, 10: 80}
 """Of an octet, by the rate of the link in Gb/s."""
