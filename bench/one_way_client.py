@@ -110,7 +110,8 @@ class Figures:
 
     def look(self, estimate: Estimate, truth_ns: int) -> None:
         """Compare an estimate with the truth."""
-        assert estimate.offset_ns is not None
+        if estimate.offset_ns is None:
+            return  # nothing was said yet
         assert estimate.lower_ns is not None
         assert estimate.upper_ns is not None
         low, high = estimate.narrow_lower_ns, estimate.narrow_upper_ns
@@ -130,12 +131,24 @@ class Found:
     Attributes:
         asking: While it is answered.
         listening: Long after its last exchange.
+        rest: At the start, and in between.
         without: Listening too, by an estimator that leaves residence in.
     """
 
     asking: Figures = field(default_factory=Figures)
     listening: Figures = field(default_factory=Figures)
+    rest: Figures = field(default_factory=Figures)
     without: Figures = field(default_factory=Figures)
+
+    @property
+    def outside(self) -> int:
+        """How often the truth was outside the interval, from the first estimate on."""
+        return sum(each.outside for each in (self.asking, self.listening, self.rest))
+
+    @property
+    def outside_assumed(self) -> int:
+        """The same of the assumed interval."""
+        return sum(each.outside_assumed for each in (self.asking, self.listening, self.rest))
 
 
 class Client:
@@ -179,15 +192,19 @@ class Client:
         self._at_server = Copies()
         self.found = Found()
 
-    def live(self, asking_s: tuple[float, float], listening_s: tuple[float, float]) -> None:
-        """Replay its life; look once a second in each of two stretches of it."""
-        phase_ns = self._chance.randrange(SECOND)
+    def live(
+        self, seconds: int, asking_s: tuple[float, float], listening_s: tuple[float, float]
+    ) -> None:
+        """Replay its life; look once a second, and keep apart what two stretches of it show."""
+        phase_ns, found = self._chance.randrange(SECOND), self.found
         events = [*self._all_heard(), *self._all_exchanged()]
-        found = self.found
-        for figures, (begin_s, end_s) in ((found.asking, asking_s), (found.listening, listening_s)):
-            begin_ns = round(begin_s * SECOND) + phase_ns
-            for at_ns in range(begin_ns, round(end_s * SECOND), SECOND):
-                events.append((at_ns, partial(self._look, figures)))
+        for second in range(seconds - 1):
+            figures = found.rest
+            if asking_s[0] <= second < asking_s[1]:
+                figures = found.asking
+            elif listening_s[0] <= second < listening_s[1]:
+                figures = found.listening
+            events.append((second * SECOND + phase_ns, partial(self._look, figures)))
         events.sort(key=lambda event: event[0])
         for at_ns, happens in events:
             self._clock.now_ns = START_NS + at_ns
