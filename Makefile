@@ -124,10 +124,11 @@ fuzz: setup-test ## throw random octets at everything that reads foreign input, 
 
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
-bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and bench-hardware
+bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and those that need the RTL
 bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
-bench-hardware: model-rtl model-rtl-32
+bench-hardware: model-rtl-32
+bench-hardware bench-one-way: model-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 

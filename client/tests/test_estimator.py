@@ -312,6 +312,34 @@ def test_where_exchanges_end_broadcasts_take_over_before_holdover() -> None:
     assert states == {State.SYNCHRONISED}
 
 
+def hearing(until_s: int, *, took_residence: bool = False) -> Fed:
+    """An estimator with a broadcast each second; exchanges end at 192 s, and the crystal warms."""
+    estimator = Fed(EstimatorSettings(trust_broker=True, path_samples=4))
+    for at_s in range(until_s):
+        truth_ns = EPOCH + max(at_s - 192, 0) * US // 5
+        if at_s % 8 == 0 and at_s <= 192:
+            estimator.exchange(at_s, truth_ns)
+        heard = broadcast(at_s + 0.5, truth_ns)
+        estimator.add(replace(heard, took_residence=took_residence))
+    return estimator
+
+
+@pytest.mark.parametrize("took_residence", [False, True])
+def test_after_the_last_exchange_no_delay_is_learned(took_residence: bool) -> None:
+    estimator = hearing(236, took_residence=took_residence)
+    path = estimator.link_path if took_residence else estimator.path
+    assert path.delay_ns == pytest.approx(300 * US, abs=50)
+    assert path.spread_ns == pytest.approx(0, abs=50)
+
+
+def test_a_broadcast_without_the_brokers_share_weighs_more() -> None:
+    plain, without = (
+        hearing(400, took_residence=took).after(400).frequency_uncertainty_ppb
+        for took in (False, True)
+    )
+    assert without < plain / 2
+
+
 def test_a_bound_that_is_too_wide_is_unsynchronised():
     estimator = settled(settings=EstimatorSettings(unsynchronised_bound_us=500, trust_broker=True))
     assert estimator.after(300).state is State.HOLDOVER

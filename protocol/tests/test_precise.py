@@ -216,11 +216,17 @@ def test_a_request_that_arrived_before_1970_is_refused() -> None:
     assert at_the_epoch.receive_ns == 0
 
 
+def test_in_version_2_a_request_is_as_long_as_its_reply() -> None:
+    assert len(whole(Request(0, 0, bytes(8), False, 2))) == len(whole(replace(REPLY, version=2)))
+
+
 @pytest.mark.parametrize(
     ("message", "at", "mask"),
     [
         (Request(0, 0, bytes(8), True), 14, 0xFE),
         (Request(0, 0, bytes(8), False), 15, 0xFF),
+        (Request(0, 0, bytes(8), False, version=2), 16, 0xFF),
+        (Request(0, 0, bytes(8), False, version=2), 32, 0xFF),
         (FollowUp(0, 0, None, StampSource.NONE, 0), 10, 0xFC),
         (replace(TIME, version=2), 24, 0xFE),
         (replace(REPLY, version=2), 32, 0xF8),
@@ -228,7 +234,7 @@ def test_a_request_that_arrived_before_1970_is_refused() -> None:
         (replace(ECHO, version=2), 28, 0xFC),
     ],
     ids=[
-        *("request flags", "request octet 15", "follow-up source"),
+        *("request flags", "request octet 15", "request padding", "its end", "follow-up source"),
         *("broker of a time", "broker of a reply", "request of a follow-up", "request of an echo"),
     ],
 )

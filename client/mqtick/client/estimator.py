@@ -24,6 +24,8 @@ __all__ = ["Estimator"]
 
 _REMEMBERED = 64
 """How many samples back a duplicate is recognised."""
+_UNLEARNED = 128
+"""Broadcasts between two exchanges whose delays are learned; of more, the last ones."""
 
 
 class Estimator:
@@ -47,6 +49,8 @@ class Estimator:
         self._round_trips = PathDelay(settings.path_samples)
         self._link_trips = PathDelay(settings.path_samples)
         self._candidates = Candidates()
+        self._unlearned: deque[tuple[PathDelay, int, int]] = deque(maxlen=_UNLEARNED)
+        """Broadcasts since the last exchange: what learns of it, local instant, offset."""
         self._restart()
 
     def _restart(self) -> None:
@@ -68,6 +72,7 @@ class Estimator:
     def _forget_path(self) -> None:
         for learned in (self.path, self.link_path, self.asymmetry):
             learned.clear()
+        self._unlearned.clear()
         self._round_trips.clear()
         self._link_trips.clear()
 
@@ -252,12 +257,15 @@ class Estimator:
         distance_ns = max(sample.root_distance_ns, self._newest.root_distance_ns)
         self._note(replace(sample, root_distance_ns=distance_ns))
         if history.better_is_fresh(sample.kind, sample.local_ns):
-            if self._may_learn(sample.local_ns):
-                path.add(delay_ns, sample.local_ns)
+            self._unlearned.append((path, sample.local_ns, sample.offset_ns))
             return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)
         if path.delay_ns is None:
             return sample.judged(SampleVerdict.KEPT, Reason.PATH_UNKNOWN)
-        sigma_ns = max(path.spread_ns or 0.0, self.settings.two_way_sigma_us * 1e3)
+        settings = self.settings
+        least_us = (
+            settings.residence_sigma_us if sample.took_residence else settings.two_way_sigma_us
+        )
+        sigma_ns = max(path.spread_ns or 0.0, least_us * 1e3)
         offset_ns = _into((lower_ns, upper_ns), sample.offset_ns + path.delay_ns)
         within = Interval(sample.local_ns, lower_ns, upper_ns)
         sample = replace(sample, offset_ns=offset_ns, delay_ns=max(offset_ns - sample.offset_ns, 0))
@@ -286,17 +294,32 @@ class Estimator:
         sigma_ns = path.spread_ns or self.settings.one_way_sigma_us * 1e3
         return self._use(sample, sample.offset_ns, max(sigma_ns, 1e3), float(delay_ns))
 
+    def _learn(self, since_ns: int | None) -> None:
+        """Learn the delays of the broadcasts between the exchange at `since_ns` and the newest.
+
+        The line between two exchanges is better known than beyond the last: what was learned there
+        would keep the error that the line had grown to when exchanges ended.
+        """
+        line = self._history.fit
+        while line is not None and self._unlearned:
+            path, local_ns, offset_ns = self._unlearned.popleft()
+            if self._may_learn(local_ns, since_ns):
+                path.add(line.at(local_ns) - offset_ns, local_ns)
+
     def _path_of(self, sample: Sample) -> PathDelay:
         """What is learned of the delay that is left in a broadcast."""
         return self.link_path if sample.took_residence else self.path
 
-    def _may_learn(self, local_ns: int) -> bool:
-        """Whether the estimate is good enough to measure a delay by."""
+    def _may_learn(self, local_ns: int, since_ns: int | None = None) -> bool:
+        """Whether the estimate is good enough to measure a delay by.
+
+        `since_ns`: another instant at which a sample was used.
+        """
         used_ns = self._history.last_used_ns
         if used_ns is None:
             return False
-        unsure_ns = self._history.frequency_sigma * abs(local_ns - used_ns)
-        return unsure_ns <= self.settings.learn_within_us * 1e3
+        away_ns = min(abs(local_ns - at) for at in (used_ns, since_ns) if at is not None)
+        return self._history.frequency_sigma * away_ns <= self.settings.learn_within_us * 1e3
 
     def _use(
         self,
@@ -315,10 +338,13 @@ class Estimator:
         reach_ns = _reach(offset_ns, interval) if interval else 0.0
         narrow_ns = _reach(offset_ns, narrow) if narrow else None
         point = Point(sample.local_ns, offset_ns, sigma_ns, reach_ns, narrow_ns)
+        since_ns = self._history.last_used_ns
         if self._history.add(sample.kind, point, cost):
             if sample.kind.is_exchange or self._assumed:
                 self._growth = self._limited(self._history.growth, self._bracket)
                 self._narrow_growth = self._limited(self._history.narrow_growth, self._narrow)
+            if sample.kind.is_exchange:
+                self._learn(since_ns)
             return sample.judged(SampleVerdict.USED, Reason.SELECTED)
         return sample.judged(SampleVerdict.KEPT, Reason.NOT_LEAST)
 

@@ -90,7 +90,7 @@ class EstimatorSettings:
     )
     residence_sigma_us: float = key(
         2.0,
-        "Least standard deviation of an exchange without the time in the broker.",
+        "Least standard deviation of an exchange or a broadcast without the time in the broker.",
         minimum=0.001,
         maximum=1e6,
     )

@@ -58,6 +58,8 @@ __all__ = [
 _ECHO_WANTED: Final = 1
 _FILLS: Final = 1
 _FILLS_AND_SOURCE: Final = 7
+_PADDING: Final = bytes(17)
+"""Makes a request of version 2 as long as its reply: links take as long there as back."""
 _NO_CORRECTION: Final = (wire.UNKNOWN_CORRECTION, 0)
 _SERVER_AND_SEQUENCE: Final = struct.Struct(">xBI")
 
@@ -107,7 +109,7 @@ class Request:
     """Kind 2, from a client: begins a two-way exchange."""
 
     KIND: ClassVar[int] = 2
-    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBI8sBB")
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBI8sBB", "17s", absent=(_PADDING,))
 
     server: int
     sequence: int
@@ -117,16 +119,19 @@ class Request:
     version: int = 1
 
     def body(self) -> bytes:
-        """Return the 16 octets before the tag."""
+        """Return the octets before the tag."""
         wire.check_nonce(self.nonce)
-        return wire.pack(self, self.sequence, self.nonce, _ECHO_WANTED if self.wants_echo else 0, 0)
+        flags = _ECHO_WANTED if self.wants_echo else 0
+        return wire.pack(self, self.sequence, self.nonce, flags, 0, _PADDING)
 
     @classmethod
     def decode(cls, payload: bytes) -> Request:
         """Read a payload of this kind, tag included but unverified."""
-        version, server, sequence, nonce, flags, reserved = wire.unpack(cls, payload)
+        version, server, sequence, nonce, flags, reserved, padding = wire.unpack(cls, payload)
         if flags & ~_ECHO_WANTED or reserved:
             raise wire.reserved_bits("flags and reserved octet of a request", flags << 8 | reserved)
+        if padding != _PADDING:
+            raise wire.reserved_bits("padding of a request", int.from_bytes(padding, "big"))
         return cls(server, sequence, nonce, flags == _ECHO_WANTED, version)
 
 

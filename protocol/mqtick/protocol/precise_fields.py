@@ -98,10 +98,10 @@ class Layout(NamedTuple):
 
     body: struct.Struct
     length: int
-    absent: tuple[int, ...] = ()
+    absent: tuple[int | bytes, ...] = ()
 
 
-def layouts(body: str, added: str = "", absent: tuple[int, ...] = ()) -> dict[int, Layout]:
+def layouts(body: str, added: str = "", absent: tuple[int | bytes, ...] = ()) -> dict[int, Layout]:
     """Return both versions of a kind: `body`, to which version 2 adds fields and the trailer."""
     one, two = struct.Struct(f">{body}"), struct.Struct(f">{body}{added}")
     return {

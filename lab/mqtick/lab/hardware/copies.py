@@ -18,7 +18,7 @@ from mqtick.protocol.topics import TopicTree
 __all__ = ["PUBLISHER", "Copies", "measure", "subscriber", "subscriptions"]
 
 PUBLISHER: Final = "10.0.0.1:50000"
-_BETWEEN_SUBSCRIBERS: Final = 400
+_BETWEEN_FILTERS: Final = 400
 _AFTER_SUBSCRIBING: Final = 20_000
 _BETWEEN_SHOTS: Final = 5_000
 """Cycles from the last copy of a message to the next message."""
@@ -46,15 +46,18 @@ class Copies:
         return self.copies[-1].cycle - self.copies[0].cycle
 
 
-def subscriptions(filters: Mapping[str, str]) -> tuple[list[Datagram], int]:
-    """Return what lets each peer subscribe to its filter, and when all have, in cycles."""
+def subscriptions(
+    filters: Mapping[str, str | Sequence[str]],
+) -> tuple[list[Datagram], int]:
+    """Return what lets each peer subscribe to its filters, and when all have, in cycles."""
     come: list[Datagram] = []
     at = 0
     # The first one brings the challenge; the address is proven when the second one comes.
     for _ in range(2):
         for peer, wanted in filters.items():
-            come.append(Datagram(at, peer, subscribe(_SUBSCRIPTION, wanted)))
-            at += _BETWEEN_SUBSCRIBERS
+            each = [wanted] if isinstance(wanted, str) else wanted
+            come.append(Datagram(at, peer, subscribe(_SUBSCRIPTION, *each)))
+            at += _BETWEEN_FILTERS * len(each)
         at += _AFTER_SUBSCRIBING
     return come, at
 
