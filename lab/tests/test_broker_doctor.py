@@ -7,14 +7,17 @@ import random
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
+from mqtick.lab.brokers import probes
 from mqtick.lab.brokers.findings import examine, verdict
 from mqtick.lab.brokers.measured import Measured, Probe
 from mqtick.lab.brokers.patterns import fan_out, find_flush, find_steps
 from mqtick.lab.cli import main
 from mqtick.mqtt.checks import Link
+from mqtick.mqtt.loop import Loop
 from mqtick.service.check import Check
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
@@ -266,6 +269,17 @@ def test_wrong_use_is_said(
 ) -> None:
     assert main(["doctor", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_late_copy_of_what_was_tried_before_is_not_what_is_tried_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probes, "_ANSWER_S", 0.01)
+    probing, peer = Mock(loop=Loop()), Mock(arrivals=[])
+    peer.connection.publish_unstamped = lambda *_: peer.arrivals.append(Mock(payload=b"small"))
+    assert not probes._Examination._carries(probing, [peer, peer], "topic", b"a larger one")
+    assert peer.arrivals
+    probing.loop.close()
 
 
 @pytest.mark.parametrize("seconds", ["1", "nan", "many"])

@@ -195,12 +195,12 @@ class EchoPair:
         if ready and len(self._clients) < self._limit:
             self._clients[client] = (False, now_ns)
             topics = [self._topic(client)]
-            self.warmer.subscribe(
-                topics,
-                lambda _granted: self.first.subscribe(
-                    topics, lambda granted: self._granted(client, granted)
-                ),
-            )
+
+            def follow(_granted: bool) -> None:
+                if topics == [self._topic(client)]:  # the probe may have moved on meanwhile
+                    self.first.subscribe(topics, lambda granted: self._granted(client, granted))
+
+            self.warmer.subscribe(topics, follow)
 
     def _granted(self, client: str, granted: bool) -> None:
         if granted and client in self._clients:

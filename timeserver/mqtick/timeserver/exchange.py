@@ -66,7 +66,6 @@ class Exchange:
     generation: int
     stated_ns: int
     transmit: Transmit
-    sent_monotonic_ns: int
     wants_echo: bool
     version: int = 1
     residence: Residence | None = None
@@ -133,7 +132,7 @@ class PreciseResponder:
             self._counters.refuse(error.reason)
             return
         topic = self._tree.reply(self._number, client)
-        self._answer(arrival.stamp, request, client, topic, now_ns)
+        self._answer(arrival.stamp, request, client, topic)
 
     def _note_nonce(self, key: tuple[str, bytes], now_ns: int) -> None:
         """Refuse what was answered already: of two replies, the broker would choose one."""
@@ -143,9 +142,7 @@ class PreciseResponder:
             raise DecodeError("replayed", f"Client {key[0]} asked this before; not answered.")
         self._answered[key] = now_ns
 
-    def _answer(
-        self, received: Stamp, request: Request, client: str, topic: str, now_ns: int
-    ) -> None:
+    def _answer(self, received: Stamp, request: Request, client: str, topic: str) -> None:
         received_ns = self._clock.time_of_kernel_ns(received.realtime_ns)
         context, connection = self._context, self._context.connection
         reference, generation = context.reference, context.generation
@@ -184,7 +181,7 @@ class PreciseResponder:
         if len(self._pending) >= _PENDING_LIMIT:
             self._late.discard(self._pending.popitem(last=False)[0])
         exchange = Exchange(
-            *(client, request, payload, generation, stated_ns, transmit, now_ns, ready),
+            *(client, request, payload, generation, stated_ns, transmit, ready),
             version=version,
             residence=residence,
         )

@@ -26,8 +26,8 @@ class ModelError(RuntimeError):
 
 def find_model(named: str = "") -> Path:
     """Return the program: the one that is named, else on the path, else built here; ModelError."""
-    for candidate in (named, shutil.which(PROGRAM) or "", str(_BUILT)) if not named else (named,):
-        if candidate and os.access(candidate, os.X_OK) and Path(candidate).is_file():
+    for candidate in (named,) if named else (shutil.which(PROGRAM) or "", str(_BUILT)):
+        if os.access(candidate, os.X_OK) and Path(candidate).is_file():
             return Path(candidate)
     raise ModelError(
         f"{named or PROGRAM} is not there or is no program: run `make model-rtl`, or name it with "
