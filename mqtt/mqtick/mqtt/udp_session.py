@@ -48,6 +48,7 @@ _FIRST_NS, _LONGEST_NS = 50_000_000, 2 * _SECOND
 _DOUBT_NS = 2 * _SECOND
 # Longer than leases last by `keepalive_s`, so that there may be room then.
 _AGAIN_NS = 30 * _SECOND
+_RECENT = 64  # identifiers
 _GRANTED_AT_MOST = 2  # MQTT 3.1.1, 3.9.3
 
 # broker/spec/mqtt-udp.md, section 2
@@ -181,6 +182,14 @@ class UdpSession(UdpSocket):
         if self._requests and self._requests[0].is_answered_by(answer):
             self._answered_ns = time.monotonic_ns()
             self._finish(answer.codes)
+        elif answer.kind == UNSUBACK and not self._is_recent(answer.identifier):
+            address = self._broker.address
+            lost = f"the connection to {address} was lost: somebody unsubscribed in our name"
+            self._events.lost(lost, Cause.UNKNOWN)
+
+    def _is_recent(self, identifier: int) -> bool:
+        """Whether this may be one of ours, answered again because it was sent again."""
+        return (self._identifier - identifier) % 0xFFFF < _RECENT
 
     def _take_connack(self, code: int) -> None:
         if self._connecting is None:
