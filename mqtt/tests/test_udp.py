@@ -401,6 +401,21 @@ def test_a_silent_broker_is_noticed_within_one_keep_alive(door: Door) -> None:
 
 
 @pytest.mark.slow
+def test_a_broker_that_answers_pings_and_no_subscription_is_lost() -> None:
+    answers = {CONNECT: [ACCEPTED], PINGREQ: [b"\xd0\x00"]}
+    with (
+        Peer(lambda datagram: answers.get(datagram[0], [])).open() as peer,
+        Node(peer.url, keepalive_s=2) as node,
+    ):
+        node.up().connection.subscribe([TOPIC])
+        node.until(lambda: node.downs)
+        assert node.downs[0].endswith("was lost: no answer to a subscription for 2 s")
+        node.up()
+        node.loop.turn_for(3)
+        assert len(node.downs) == 1, "it asked for nothing since"
+
+
+@pytest.mark.slow
 def test_a_lost_pong_is_asked_for_again(door: Door) -> None:
     with Node(door.url, keepalive_s=2) as node:
         node.up()

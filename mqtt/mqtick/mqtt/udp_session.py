@@ -131,6 +131,7 @@ class UdpSession(UdpSocket):
         self._pinging: Repetition | None = None
         self._requesting: Repetition | None = None
         self._requests: deque[_Request] = deque()
+        self._overdue: Timer | None = None
         self._refused: set[str] = set()
         self._again: Timer | None = None
         self._watch: Timer | None = None
@@ -147,7 +148,7 @@ class UdpSession(UdpSocket):
         for running in (self._connecting, self._pinging, self._requesting):
             if running is not None:
                 running.stop()
-        for planned in (self._watch, self._again):
+        for planned in (self._watch, self._again, self._overdue):
             if planned is not None:
                 planned.cancel()
         self._forget()
@@ -299,11 +300,20 @@ class UdpSession(UdpSocket):
     def _send_request(self) -> None:
         datagram = self._requests[0].datagram
         self._requesting = Repetition(self._loop, lambda: self._send(datagram))
+        self._overdue = self._loop.call_later(self._keepalive_ns, self._give_up)
+
+    def _give_up(self) -> None:
+        """Nothing answers it, whatever answers pings: those behind it would wait for ever."""
+        address, limit = self._broker.address, self._broker.keepalive_s
+        lost = f"the connection to {address} was lost: no answer to a subscription for {limit:g} s"
+        self._events.lost(lost, Cause.SILENT)
 
     def _finish(self, codes: bytes) -> None:
         """The first request is answered: on to the next one."""
         assert self._requesting is not None
+        assert self._overdue is not None
         self._requesting.stop()
+        self._overdue.cancel()
         request = self._requests.popleft()
         refused = {
             topic
