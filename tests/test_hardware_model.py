@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import struct
@@ -127,12 +128,22 @@ def _batch(model: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ["in", "out", "more"],
         ["in", "out", "--link-gbps", "3"],
         ["in", "out", "--queue"],
+        ["in", "out", "--settle", "18446744073709551615"],
     ],
 )
 def test_wrong_use_prints_the_usage(model: Path, words: list[str]) -> None:
     done = _batch(model, *words)
     assert done.returncode == 2
     assert "usage: mqtick-broker-model" in done.stderr
+
+
+def test_a_file_is_not_written_over_while_it_is_read(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "in"
+    file.write_text("0 10.0.0.1:5 30\n")
+    done = _batch(model, str(file), f"{tmp_path}/./in")
+    assert done.returncode == 2
+    assert "the same file" in done.stderr
+    assert file.read_text() == "0 10.0.0.1:5 30\n"
 
 
 def test_a_file_that_is_not_there_is_named(model: Path, tmp_path: Path) -> None:
@@ -238,6 +249,34 @@ def test_a_datagram_longer_than_a_frame_is_dropped_and_counted(rtl: Rtl, tmp_pat
     said = json.loads(status.read_text())
     assert said["simulated"] is True
     assert said["slower_than_hardware"] > 1
+
+
+def test_a_port_that_nobody_could_know_is_refused(model: Path) -> None:
+    call = [model, "live", "--listen", "127.0.0.1:0"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--listen cannot be 127.0.0.1:0" in done.stderr
+
+
+def test_a_status_takes_the_place_of_no_device(model: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    call = [model, "live", "--listen", "127.0.0.1:1", "--status", str(pipe)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert pipe.is_fifo()
+
+
+def test_a_status_that_can_no_longer_be_written_does_not_end_the_broker(
+    rtl: Rtl, tmp_path: Path
+) -> None:
+    with peer(rtl) as subscriber, peer(rtl) as publisher:
+        subscribed(subscriber, TOPIC)
+        (tmp_path / "model.json").unlink()
+        (tmp_path / "model.json").mkdir()
+        wait_until((tmp_path / "model.json.part").exists, "it is written and finds no place")
+        publisher.send(publish(TOPIC, b"next"))
+        assert subscriber.recv(2000) == publish(TOPIC, b"next")
 
 
 def test_an_address_in_use_is_a_sentence(model: Path, rtl: Rtl) -> None:

@@ -54,6 +54,54 @@ def test_a_model_that_is_not_there_is_named_with_the_remedy(tmp_path: Path) -> N
         find_model(str(tmp_path / "none"))
 
 
+def test_a_model_is_the_file_that_is_named_and_none_of_that_name_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(FAKE.parent)
+    run_hardware(replace(SMALL, model=f"./{FAKE.name}"), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (":", "wrote nothing"),
+        ('mkdir "$3"', "wrote nothing"),
+        ('printf "\\377\\n" > "$3"', "Line 1 of what the model sent is not"),
+        ('head -c 99 /dev/zero > "$3"', "Line 1 of what the model sent is not"),
+        ('echo "0 10.1.0.1:50001 9003000100" > "$3"', "became 0 copies"),
+        ("kill -9 $$", "exit code -9"),
+    ],
+)
+def test_a_program_that_is_no_model_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, says: str
+) -> None:
+    model = tmp_path / "model"
+    model.write_text(f"#!/bin/sh\n{line}\n")
+    model.chmod(0o755)
+    assert main(["hardware", "--model", str(model), "--out", str(tmp_path / "run")]) == 1
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--subscribers", "2,2"], "none of them twice"),
+        (["--subscribers", ""], "one number or more"),
+        (["--prefix", "a/#"], "'a/#' is not a topic prefix"),
+        (["--way-switch-ns", "1e9"], "takes up to 2000.12 ms"),
+        (["--way-publisher-ns", "-1e9"], "lower its times"),
+        (["--way-receiver-jitter-ns", "1e9"], "the 10 ms that a record can be long"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], says: str
+) -> None:
+    call = ["hardware", "--model", str(FAKE), "--out", str(tmp_path / "run")]
+    assert main([*call, *flags]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_without_a_receiver_the_edges_are_exact_to_the_cycle(tmp_path: Path) -> None:
     run_hardware(IDEAL, tmp_path / "run")
     way, payload = IDEAL.way, len(measure(FAKE, 2, 1, **_how())[0].message.octets)

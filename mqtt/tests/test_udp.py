@@ -19,6 +19,7 @@ from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.checks import Link
 from mqtick.mqtt.connection import Connection, Will
 from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.packets import unsubscribe_packet
 from mqtick.mqtt.stamps import StampSource
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -402,6 +403,21 @@ def test_a_silent_broker_is_noticed_within_one_keep_alive(door: Door) -> None:
 
 
 @pytest.mark.slow
+def test_a_broker_that_answers_pings_and_no_subscription_is_lost() -> None:
+    answers = {CONNECT: [ACCEPTED], PINGREQ: [b"\xd0\x00"]}
+    with (
+        Peer(lambda datagram: answers.get(datagram[0], [])).open() as peer,
+        Node(peer.url, keepalive_s=2) as node,
+    ):
+        node.up().connection.subscribe([TOPIC])
+        node.until(lambda: node.downs)
+        assert node.downs[0].endswith("was lost: no answer to a subscription for 2 s")
+        node.up()
+        node.loop.turn_for(3)
+        assert len(node.downs) == 1, "it asked for nothing since"
+
+
+@pytest.mark.slow
 def test_a_lost_pong_is_asked_for_again(door: Door) -> None:
     with Node(door.url, keepalive_s=2) as node:
         node.up()
@@ -431,6 +447,25 @@ def test_a_restart_is_noticed_by_a_subscription_though_the_keep_alive_is_long(do
         node.connection.subscribe(["another"])
         node.until(lambda: TOPIC.encode() in door.broker.subscriptions, 20)
         assert node.connection.connects == 2
+
+
+def test_who_unsubscribes_in_our_name_is_noticed(door: Door) -> None:
+    """The lease goes on, so no ping would show it; the broker's answer comes to us."""
+    with Node(door.url, keepalive_s=600) as node:
+        node.connection._on_up = lambda: node.connection.subscribe([TOPIC, "other"])
+        node.until(lambda: TOPIC.encode() in door.broker.subscriptions)
+        (who,) = door.broker.leases
+        guess = (node.connection._session._identifier + 1000) % 0xFFFF + 1  # type: ignore[attr-defined]
+        now_ns = time.monotonic_ns() - door.reset_ns
+        forged = unsubscribe_packet([TOPIC], guess)
+        (answer,) = door.broker.datagram(now_ns, *who, forged)
+        assert TOPIC.encode() not in door.broker.subscriptions
+        door.socket.sendto(answer.octets, who)
+        node.until(lambda: TOPIC.encode() in door.broker.subscriptions)
+        assert node.connection.connects == 2
+        assert node.downs == [
+            f"the connection to {door.url} was lost: somebody unsubscribed in our name"
+        ]
 
 
 def test_a_challenge_that_is_late_costs_nothing(door: Door) -> None:

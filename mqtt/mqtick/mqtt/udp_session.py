@@ -48,6 +48,7 @@ _FIRST_NS, _LONGEST_NS = 50_000_000, 2 * _SECOND
 _DOUBT_NS = 2 * _SECOND
 # Longer than leases last by `keepalive_s`, so that there may be room then.
 _AGAIN_NS = 30 * _SECOND
+_RECENT = 64  # identifiers
 _GRANTED_AT_MOST = 2  # MQTT 3.1.1, 3.9.3
 
 # broker/spec/mqtt-udp.md, section 2
@@ -128,6 +129,7 @@ class UdpSession(UdpSocket):
         self._pinging: Repetition | None = None
         self._requesting: Repetition | None = None
         self._requests: deque[_Request] = deque()
+        self._overdue: Timer | None = None
         self._refused: set[str] = set()
         self._again: Timer | None = None
         self._watch: Timer | None = None
@@ -144,7 +146,7 @@ class UdpSession(UdpSocket):
         for running in (self._connecting, self._pinging, self._requesting):
             if running is not None:
                 running.stop()
-        for planned in (self._watch, self._again):
+        for planned in (self._watch, self._again, self._overdue):
             if planned is not None:
                 planned.cancel()
         self._forget()
@@ -179,6 +181,14 @@ class UdpSession(UdpSocket):
         if self._requests and self._requests[0].is_answered_by(answer):
             self._answered_ns = time.monotonic_ns()
             self._finish(answer.codes)
+        elif answer.kind == UNSUBACK and not self._is_recent(answer.identifier):
+            address = self._broker.address
+            lost = f"the connection to {address} was lost: somebody unsubscribed in our name"
+            self._events.lost(lost, Cause.UNKNOWN)
+
+    def _is_recent(self, identifier: int) -> bool:
+        """Whether this may be one of ours, answered again because it was sent again."""
+        return (self._identifier - identifier) % 0xFFFF < _RECENT
 
     def _take_connack(self, code: int) -> None:
         if self._connecting is None:
@@ -288,11 +298,20 @@ class UdpSession(UdpSocket):
     def _send_request(self) -> None:
         datagram = self._requests[0].datagram
         self._requesting = Repetition(self._loop, lambda: self._send(datagram))
+        self._overdue = self._loop.call_later(self._keepalive_ns, self._give_up)
+
+    def _give_up(self) -> None:
+        """Nothing answers it, whatever answers pings: those behind it would wait for ever."""
+        address, limit = self._broker.address, self._broker.keepalive_s
+        lost = f"the connection to {address} was lost: no answer to a subscription for {limit:g} s"
+        self._events.lost(lost, Cause.SILENT)
 
     def _finish(self, codes: bytes) -> None:
         """The first request is answered: on to the next one."""
         assert self._requesting is not None
+        assert self._overdue is not None
         self._requesting.stop()
+        self._overdue.cancel()
         request = self._requests.popleft()
         refused = {
             topic

@@ -85,7 +85,7 @@ class Live {
   }
 
   // How much slower than the hardware it is: processor time of what it did, sending included.
-  void say() const {
+  void say() {
     const double slower = busy_cycles_ ? double(busy_ns_) / (kCycleNs * double(busy_cycles_)) : 0;
     char text[512];
     std::snprintf(text, sizeof text,
@@ -100,16 +100,20 @@ class Live {
                   static_cast<unsigned long long>(door_.unsent));
     if (settings_.status.empty()) return;
     const std::string part = settings_.status + ".part";
-    std::ofstream(part) << text;
-    if (std::rename(part.c_str(), settings_.status.c_str())) {
-      throw std::runtime_error(settings_.status + " cannot be written.");
-    }
+    std::ofstream file(part);
+    file << text;
+    file.close();
+    // Later the disk may be full: the broker goes on, and what was written stays.
+    const bool written = file && !std::rename(part.c_str(), settings_.status.c_str());
+    if (!written && !has_status_) throw std::runtime_error(settings_.status + " cannot be written.");
+    has_status_ = has_status_ || written;
   }
 
   LiveSettings settings_;
   Door door_;
   Design design_;
   uint64_t said_ns_ = 0, busy_cycles_ = 0, busy_ns_ = 0;
+  bool has_status_ = false;
 };
 
 }  // namespace

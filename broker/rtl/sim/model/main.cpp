@@ -1,4 +1,5 @@
 // mqtick-broker-model: the hardware broker's RTL, compiled by Verilator, behind two doors.
+#include <filesystem>
 #include <iostream>
 #include <random>
 #include <string>
@@ -10,6 +11,7 @@
 
 namespace {
 
+constexpr uint64_t kMostSettle = 1ull << 40;
 constexpr char kUsage[] =
     "usage: mqtick-broker-model live [--listen 127.0.0.1:1883] [--status FILE] [--seed HEX]\n"
     "       mqtick-broker-model batch IN OUT [--link-gbps 10|1|0] [--queue 64] [--prove]\n"
@@ -66,9 +68,11 @@ int main(int argc, char **argv) {
       live.secret = batch.secret = *secret;
     } else if (name == "--listen" && is_live) {
       const auto address = model::address_of(value);
-      if (!address) return bad();
+      if (!address || address->port == 0) return bad();
       live.listen = *address;
     } else if (name == "--status" && is_live) {
+      // The file is replaced: a device would be gone.
+      if (std::filesystem::exists(value) && !std::filesystem::is_regular_file(value)) return bad();
       live.status = value;
     } else if (name == "--link-gbps" && !is_live) {
       if (!number || (*number != 0 && *number != 1 && *number != 10)) return bad();
@@ -77,7 +81,7 @@ int main(int argc, char **argv) {
       if (!number || *number == 0) return bad();
       batch.queue = *number;
     } else if (name == "--settle" && !is_live) {
-      if (!number) return bad();
+      if (!number || *number > kMostSettle) return bad();
       batch.settle = *number;
     } else {
       return wrong_use(name + " is not an option of " + command + ".");
@@ -85,6 +89,10 @@ int main(int argc, char **argv) {
   }
   if (is_live) return plain.empty() ? model::live(live) : wrong_use(plain[0] + " is too much.");
   if (plain.size() != 2) return wrong_use("batch needs two files, IN and OUT.");
+  std::error_code not_there;
+  if (std::filesystem::equivalent(plain[0], plain[1], not_there)) {
+    return wrong_use("IN and OUT are the same file.");
+  }
   batch.in = plain[0];
   batch.out = plain[1];
   return model::batch(batch);

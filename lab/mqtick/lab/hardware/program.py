@@ -28,7 +28,7 @@ def find_model(named: str = "") -> Path:
     """Return the program: the one that is named, else on the path, else built here; ModelError."""
     for candidate in (named,) if named else (shutil.which(PROGRAM) or "", str(_BUILT)):
         if os.access(candidate, os.X_OK) and Path(candidate).is_file():
-            return Path(candidate)
+            return Path(candidate).absolute()  # or it is looked for in PATH
     raise ModelError(
         f"{named or PROGRAM} is not there or is no program: run `make model-rtl`, or name it with "
         "--model."
@@ -78,5 +78,7 @@ def _ran(
         if done.returncode:
             said = done.stderr.strip().removeprefix("error: ").partition("\n")[0]
             raise ModelError(f"{model} failed: {said or f'exit code {done.returncode}'}")
-        with gone.open() as lines:
+        if not gone.is_file():
+            raise ModelError(f"{model} wrote nothing: is it {PROGRAM}?")
+        with gone.open(errors="replace") as lines:
             yield lines

@@ -19,6 +19,7 @@ from mqtick.lab.runner.experiment import ChannelKeys, Experiment, InstrumentKeys
 from mqtick.lab.runner.plan import plan_of
 from mqtick.lab.runner.record import record_of
 from mqtick.protocol.experiments import about_host
+from mqtick.protocol.topics import TopicTree
 from mqtick.recording.judge import judge, look_at_all
 from mqtick.recording.layout import layout_of
 from mqtick.recording.run_folder import create_run, refuse_used, shot_path, write_record
@@ -35,6 +36,7 @@ _SAMPLE_FS: Final = 2_000_000
 _RISE_FS: Final = 8_000_000
 _LOW, _HIGH, _VOLTS = 40, 215, 3.3
 _BEFORE: Final = 0.1
+_LONGEST_WAY_NS: Final = 10_000_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,17 @@ class HardwareRun:
     seed: int = key(1, "Seed of the order of N, of the phases and of the receivers.", minimum=0)
     prefix: str = key("mqtick", "First level of the time topic, which is PREFIX/t/0.")
     way: Way = table(Way, "The way from the broker's boundary to the edges; assumed.")
+
+    def __post_init__(self) -> None:
+        """Find what cannot be run; ValueError."""
+        if not self.subscribers or len({*self.subscribers}) < len(self.subscribers):
+            raise ValueError("subscribers must be one number or more, none of them twice.")
+        TopicTree(self.prefix)
+        if self.way.longest_ns > _LONGEST_WAY_NS:
+            raise ValueError(
+                f"the way takes up to {self.way.longest_ns / 1e6:g} ms, more than the "
+                f"{_LONGEST_WAY_NS / 1e6:g} ms that a record can be long: lower its times."
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ _GAP_OCTETS: Final = 12
 _BEFORE_PAYLOAD: Final = 50
 """Octets of preamble and headers."""
 _FS_PER_NS: Final = 1_000_000
+_SIGMAS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ class Way:
     receiver_jitter_ns: float = key(
         10_000.0, "The same, standard deviation; normal, cut at 0.", minimum=0.0, maximum=1e9
     )
+
+    @property
+    def longest_ns(self) -> float:
+        """Return about the most that it takes beside the links, both ways together."""
+        around_ns = abs(self.publisher_ns) + 2 * (self.switch_ns + self.core_ns)
+        return around_ns + self.receiver_ns + _SIGMAS * self.receiver_jitter_ns
 
     def from_publisher_fs(self, payload: int) -> int:
         """Return the time from the publisher's edge to the first word at the broker, fs."""
