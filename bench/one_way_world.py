@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mqtick.client.config import Settings
-from mqtick.lab.hardware.copies import PUBLISHER, TRAILER_OCTETS, subscriber
+from mqtick.lab.hardware.copies import PUBLISHER, subscriber
 from mqtick.lab.hardware.crossing import Copy, Message, cross
 from mqtick.lab.hardware.datagrams import publish
 from mqtick.lab.hardware.way import Way
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring, Keys
-from mqtick.protocol.precise import FollowUp, Leap, Reply, Request, Time
+from mqtick.protocol.precise import TRAILER_OCTETS, FollowUp, Leap, Reply, Request, Time
 from mqtick.protocol.topics import TopicTree
 
 SECOND = 1_000_000_000

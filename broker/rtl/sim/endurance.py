@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -198,18 +198,21 @@ class Door:
 def settings_of(draw: random.Random, size: Size) -> Settings:
     """Draw the settings of a round; half of them are as delivered."""
     most = size.parameters.get("SHAPES", 8)
-    rooms = {"subscriptions": 2**31, "retained": size.parameters.get("RETAINED", 64)}
-    secret = draw.randbytes(16)
+    base = Settings(
+        secret=draw.randbytes(16),
+        shapes=most,
+        subscriptions=2**31,
+        retained=size.parameters.get("RETAINED", 64),
+    )
     if draw.random() < 0.5:
-        return Settings(secret=secret, shapes=most, **rooms)
-    return Settings(
-        secret=secret,
+        return base
+    return replace(
+        base,
         lease_s=draw.choice((1, 20, 90, 600)),
         subscriptions_a_subscriber=draw.choice((0, 3, 20, 32)),
         subscribers_an_address=draw.choice((1, 2, 1024)),
         shapes=draw.choice((2, 5, most)),
         publishers=(IPv4Network(draw.choice(("0.0.0.0/0", "10.0.0.0/23"))),),
-        **rooms,
     )
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqtick.lab.hardware.copies import TRAILER_OCTETS, subscriptions
+from mqtick.lab.hardware.copies import subscriptions
 from mqtick.lab.hardware.datagrams import CYCLE_FS, Datagram, frame_octets
 from mqtick.lab.hardware.program import ModelError, run_batch
+from mqtick.protocol.precise import TRAILER_OCTETS
 
 __all__ = ["Copy", "Message", "cross", "without_idle"]
 
