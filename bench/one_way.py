@@ -137,7 +137,7 @@ def _rows(report: Report, how: str, found: Sequence[Found]) -> float:
     return row.median
 
 
-def measure(model: Path, plan: Plan, wander_ppb: float, datagrams: int, ntp_s: float) -> Report:
+def measure(model: Path, plan: Plan, datagrams: int, ntp_s: float) -> Report:
     """Measure this host, simulate all clients with exact stamps, and with stamps like its own."""
     report = Report("one-way", simulated=True)
     progress("stamps and NTP")
@@ -146,12 +146,14 @@ def measure(model: Path, plan: Plan, wander_ppb: float, datagrams: int, ntp_s: f
     report.add(late, "ns", "kernel", noise_ns, simulated=False)
     progress("the broker")
     lives = list(enumerate(World(plan).run(model), start=1))
-    exact = Job(plan, Clocks(wander_ppb=wander_ppb), EstimatorSettings(), lives)
+    exact = Job(plan, Clocks(), EstimatorSettings(), lives)
     default, exactly, kernel = "exact stamps", "exact stamps, settings for them", "kernel stamps"
+    for_them = replace(exact, settings=FOR_EXACT_STAMPS)
     medians = {}
     for how, job in (
         (default, replace(exact, compares=True)),
-        (exactly, replace(exact, settings=FOR_EXACT_STAMPS)),
+        (exactly, for_them),
+        (f"{exactly}, wander 10 ppb", replace(for_them, clocks=Clocks(wander_ppb=10.0))),
         (kernel, replace(exact, clocks=replace(exact.clocks, noise_ns=noise_ns))),
     ):
         progress(f"clients, {how}")
@@ -175,7 +177,6 @@ def main() -> int:
         clients=600,
         seconds=200,
         exchanges_s=60.0,
-        wander_ppb=1.0,
         datagrams=8_000,
         ntp_s=60.0,
         model="",
@@ -183,7 +184,7 @@ def main() -> int:
     plan = Plan(args.clients, args.seconds, args.exchanges_s)
     try:
         model = find_model(args.model)
-        report = measure(model, plan, args.wander_ppb, args.datagrams, args.ntp_s)
+        report = measure(model, plan, args.datagrams, args.ntp_s)
     except ModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
