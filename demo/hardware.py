@@ -150,7 +150,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nstopped")
         return 130
-    except (OSError, RuntimeError, ModelError) as error:
+    except (OSError, RuntimeError, AssertionError, ModelError) as error:
         print(f"error: {error}\nThe logs are in {folder}.", file=sys.stderr)
         return 1
     if code:
