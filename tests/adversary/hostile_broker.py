@@ -43,7 +43,7 @@ class Trailer(NamedTuple):
         return cls(stated >> 16, correction_ns, tail >> 8, tail & 255)
 
     def into(self, payload: bytes) -> bytes:
-        stated = self.residence_ns << 16
+        stated = min(self.residence_ns << 16, 2**64 - 1)  # lies may add up
         tail = self.copy << 8 | self.source
         return payload[:-TRAILER_OCTETS] + struct.pack(">QiI", stated, self.correction_ns, tail)
 
