@@ -102,8 +102,9 @@ class Comparison:
     def _is_filled(self, octets: bytes) -> bool:
         if octets[0] != 0x30:
             return False
-        read = Reader(body_of(octets))
-        return self.golden.has_trailer(read.string(), read.left)
+        at = 5 if octets[1] & 0x80 else 4
+        end = at + int.from_bytes(octets[at - 2 : at], "big")
+        return self.golden.has_trailer(octets[at:end], octets[end:])
 
     def _check_residence(self, datagram: Datagram, stamp: int, one: Out) -> None:
         has_trailer = self._is_filled(one.sent.octets)

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -32,7 +32,8 @@ from broker.rtl.sim.traffic import Datagram, Traffic
 ROOT: Final = Path(__file__).resolve().parents[3]
 ROUND: Final = 20_000
 """Datagrams between two resets."""
-BURST: Final = 12
+BURSTS: Final = (4, 12, 40, 120)
+"""Datagrams at most in one burst."""
 BUSY: Final = ((0, 0),) * 12 + ((200, 0), (0, 200), (128, 128), (240, 240))
 """Of 256 cycles, so many in which receivers take no header, no word."""
 GAPS: Final = (0,) * 6 + (64, 200)
@@ -142,7 +143,7 @@ class Door:
     def jump(self, at_ns: int) -> None:
         """Go on to this time, if it is not over."""
         self.into.write(b"J" + struct.pack("<Q", at_ns << 16))
-        self.now = self._take("<Q")
+        self.now = max(self.now, at_ns << 16)
 
     def busy(self, header: int, word: int) -> None:
         """Of 256 cycles, let receivers not be ready in so many."""
@@ -198,18 +199,21 @@ class Door:
 def settings_of(draw: random.Random, size: Size) -> Settings:
     """Draw the settings of a round; half of them are as delivered."""
     most = size.parameters.get("SHAPES", 8)
-    rooms = {"subscriptions": 2**31, "retained": size.parameters.get("RETAINED", 64)}
-    secret = draw.randbytes(16)
+    delivered = Settings(
+        secret=draw.randbytes(16),
+        shapes=most,
+        subscriptions=2**31,
+        retained=size.parameters.get("RETAINED", 64),
+    )
     if draw.random() < 0.5:
-        return Settings(secret=secret, shapes=most, **rooms)
-    return Settings(
-        secret=secret,
+        return delivered
+    return replace(
+        delivered,
         lease_s=draw.choice((1, 20, 90, 600)),
         subscriptions_a_subscriber=draw.choice((0, 3, 20, 32)),
         subscribers_an_address=draw.choice((1, 2, 1024)),
         shapes=draw.choice((2, 5, most)),
         publishers=(IPv4Network(draw.choice(("0.0.0.0/0", "10.0.0.0/23"))),),
-        **rooms,
     )
 
 
@@ -223,15 +227,14 @@ def one_round(door: Door, size: Size, seed: str, datagrams: int) -> Counter[str]
     traffic = Traffic(draw.randrange(2**32), golden, subscribers=size.subscribers)
     done = 0
     while done < datagrams:
-        if traffic.now_ns > door.now >> 16:
-            at_ns = calm(golden, traffic.now_ns)
-            door.jump(at_ns)
-            golden.end_leases(at_ns)
+        at_ns = calm(golden, max(traffic.now_ns, door.now >> 16))
+        door.jump(at_ns)
+        golden.end_leases(at_ns)
         traffic.now_ns = door.now >> 16
         door.busy(*draw.choice(BUSY))
         gaps = draw.choice(GAPS)
         burst: list[Datagram | None] = []
-        for _ in range(draw.randrange(1, BURST + 1)):
+        for _ in range(draw.randrange(draw.choice(BURSTS)) + 1):
             datagram = traffic.next()
             if draw.random() < DAMAGED:
                 _add_damaged(door, draw, datagram)
