@@ -61,11 +61,16 @@ class Comparison:
             with contextlib.suppress(RefusedError):
                 read = Reader(body_of(octets))
                 read.take(2)
+                granted = set()
                 for code in answer[4:]:
                     wanted = read.string()
                     read.take(1)
                     if code == 0x80:
                         self.full.add(("table", who, wanted))
+                    else:
+                        granted.add(("table", who, wanted))
+                # The same one may have been refused for its QoS.
+                self.full -= granted
 
     def check(self, datagram: Datagram, stamp: int, out: list[Out]) -> None:
         """Take what was sent for one datagram from the front of `out`; AssertionError."""
