@@ -1,7 +1,7 @@
 // Inside mqtick_control: a filter that is refused has written nothing into any table.
 logic reset = 1, wrote = 0, refuses = 0;
 wire [$bits(state)-1:0] where = state == PAUSE ? then : state;
-wire writes = store || topic_we || entry_we || link_we || lease_we;
+wire writes = store || topic_we || entry_we || link_we || lease_we || share_we;
 // From the look at a filter to the verdict.
 wire judging = (where >= EACH_LENGTH && where <= MISSING) || where == REFUSE;
 always_ff @(posedge clk) begin

@@ -86,6 +86,9 @@ class Lease:
     copies: int = 0
 
 
+address_of = lru_cache(65_536)(IPv4Address)
+
+
 class RefusedError(Exception):
     """The datagram has no effect but to be counted under this name."""
 
@@ -298,7 +301,7 @@ class Golden:
         return [Sent(*who, packet(0xD0, b""))]
 
     def _check_source(self, who: Address) -> None:
-        ip = IPv4Address(who[0])
+        ip = address_of(who[0])
         if who[1] == 0 or any(ip in net for net in NEVER_SOURCES):
             raise RefusedError("source")
         if ip in LOOPBACK and not self.settings.loopback_door:
@@ -306,7 +309,7 @@ class Golden:
 
     def _check_subnet(self, who: Address, publishes: bool) -> None:
         nets = self.settings.publishers if publishes else self.settings.subscribers
-        if not any(IPv4Address(who[0]) in net for net in nets):
+        if not any(address_of(who[0]) in net for net in nets):
             raise RefusedError("subnet")
 
     @staticmethod

@@ -812,7 +812,6 @@ module mqtick_control
         FORGET_READ: begin
           entry <= lease_first;
           left <= lease_held;
-          removed <= FORGET_EACH;
           sip_ip <= client_ip;
           sip_port <= 0;
           sip_number <= 0;
@@ -822,6 +821,7 @@ module mqtick_control
         end
         FORGET_HASHED: if (sip_done) begin
           share_at <= sip_hash[CW-1:0];
+          removed <= FORGET_EACH;
           if (left == 0) pause(FORGOTTEN); else state <= REMOVE;
         end
         FORGET_EACH: begin
