@@ -106,11 +106,24 @@ def test_a_silent_broker_is_lost(
     alone.loop.close()
 
 
+def test_what_is_answered_twice_is_asked_for_once() -> None:
+    alone = Alone({0x10: [ACCEPTED] * 9, 0x82: [ACCEPTED] * 9 + [GRANTED] * 9})
+    assert alone.ended == [State.UP]
+    assert [one[0] for one in alone.peer.taken] == [0x10, 0x82]
+    alone.member.close()
+    alone.loop.close()
+
+
+REFUSED = b"\x90\x03\x00\x01\x80"
+
+
 @pytest.mark.parametrize(
     ("answers", "problem"),
     [
         ({0x10: [b"\x20\x02\x00\x03"]}, "refused the connection: it has no room"),
-        ({0x10: [ACCEPTED], 0x82: [b"\x90\x03\x00\x01\x80"]}, "refused the subscription to mqtick"),
+        ({0x10: [ACCEPTED], 0x82: [REFUSED]}, "refused the subscription to mqtick"),
+        ({0x10: [GRANTED, ACCEPTED], 0x82: [REFUSED]}, "refused the subscription to mqtick"),
+        ({0x10: [ACCEPTED], 0x82: [GRANTED[:-1] + b"\x03"]}, "refused the subscription to mqtick"),
     ],
 )
 def test_a_refusal_is_told(answers: dict[int, list[bytes]], problem: str) -> None:

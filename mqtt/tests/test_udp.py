@@ -19,7 +19,7 @@ from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.checks import Link
 from mqtick.mqtt.connection import Connection, Will
 from mqtick.mqtt.loop import Loop
-from mqtick.mqtt.packets import unsubscribe_packet
+from mqtick.mqtt.packets import subscribe_packet, unsubscribe_packet
 from mqtick.mqtt.stamps import StampSource
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -449,23 +449,25 @@ def test_a_restart_is_noticed_by_a_subscription_though_the_keep_alive_is_long(do
         assert node.connection.connects == 2
 
 
-def test_who_unsubscribes_in_our_name_is_noticed(door: Door) -> None:
+@pytest.mark.parametrize("what", ["subscribed", "unsubscribed"])
+def test_who_asks_in_our_name_is_noticed(door: Door, what: str) -> None:
     """The lease goes on, so no ping would show it; the broker's answer comes to us."""
+    make, topic = {
+        "subscribed": (subscribe_packet, "#"),
+        "unsubscribed": (unsubscribe_packet, TOPIC),
+    }[what]
     with Node(door.url, keepalive_s=600) as node:
         node.connection._on_up = lambda: node.connection.subscribe([TOPIC, "other"])
         node.until(lambda: TOPIC.encode() in door.broker.subscriptions)
         (who,) = door.broker.leases
         guess = (node.connection._session._identifier + 1000) % 0xFFFF + 1  # type: ignore[attr-defined]
         now_ns = time.monotonic_ns() - door.reset_ns
-        forged = unsubscribe_packet([TOPIC], guess)
-        (answer,) = door.broker.datagram(now_ns, *who, forged)
-        assert TOPIC.encode() not in door.broker.subscriptions
+        (answer,) = door.broker.datagram(now_ns, *who, make([topic], guess))
+        assert set(door.broker.subscriptions) != {TOPIC.encode(), b"other"}
         door.socket.sendto(answer.octets, who)
-        node.until(lambda: TOPIC.encode() in door.broker.subscriptions)
-        assert node.connection.connects == 2
-        assert node.downs == [
-            f"the connection to {door.url} was lost: somebody unsubscribed in our name"
-        ]
+        node.until(lambda: node.connection.connects == 2)
+        node.until(lambda: set(door.broker.subscriptions) == {TOPIC.encode(), b"other"})
+        assert node.downs == [f"the connection to {door.url} was lost: somebody {what} in our name"]
 
 
 def test_a_challenge_that_is_late_costs_nothing(door: Door) -> None:

@@ -111,7 +111,7 @@ def crowd_member_over_udp(data: bytes) -> None:
     class Alone(UdpMember):
         def __init__(self) -> None:
             self.state, self.messages, self._may_prove = State.CONNECTING, 0, 1
-            self._request, self.sent = b"", 0
+            self._request, self.sent, self._accepted = b"", 0, False
 
         def _send(self, packet: bytes) -> None:
             self.sent += 1

@@ -45,7 +45,7 @@ def test_who_gets_what_is_as_with_mosquitto(tmp_path: Path, seed: int) -> None:
 def test_random_traffic_reaches_everything_and_leaves_a_broker_that_serves() -> None:
     broker = Golden(Settings(subscriptions=30, subscriptions_a_subscriber=10, shapes=6))
     traffic = Traffic(1, broker)
-    for _ in range(1_500):
+    for _ in range(3_000):
         at_ns, ip, port, octets = traffic.next()
         for sent in broker.datagram(at_ns, ip, port, octets):
             assert 2 <= len(sent.octets) <= 1472

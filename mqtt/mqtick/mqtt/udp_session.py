@@ -181,9 +181,10 @@ class UdpSession(UdpSocket):
         if self._requests and self._requests[0].is_answered_by(answer):
             self._answered_ns = time.monotonic_ns()
             self._finish(answer.codes)
-        elif answer.kind == UNSUBACK and not self._is_recent(answer.identifier):
+        elif not self._is_recent(answer.identifier):
             address = self._broker.address
-            lost = f"the connection to {address} was lost: somebody unsubscribed in our name"
+            what = "subscribed" if answer.kind == SUBACK else "unsubscribed"
+            lost = f"the connection to {address} was lost: somebody {what} in our name"
             self._events.lost(lost, Cause.UNKNOWN)
 
     def _is_recent(self, identifier: int) -> bool:

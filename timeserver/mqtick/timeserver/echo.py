@@ -208,6 +208,9 @@ class EchoPair:
             if client == _PROBE:
                 topic = self._topic(_PROBE)
                 self._main.call_soon_threadsafe(lambda: self._on_placed(topic))
+        if not granted and client != _PROBE:  # or it would be asked for again, for nothing
+            for connection in (self.warmer, self.first):
+                connection.unsubscribe([self._topic(client)])
 
     def _forget_idle(self, now_ns: int) -> None:
         for client, (_, asked_ns) in list(self._clients.items()):

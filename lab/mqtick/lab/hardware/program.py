@@ -28,7 +28,7 @@ def find_model(named: str = "") -> Path:
     """Return the program: the one that is named, else on the path, else built here; ModelError."""
     for candidate in (named,) if named else (shutil.which(PROGRAM) or "", str(_BUILT)):
         if os.access(candidate, os.X_OK) and Path(candidate).is_file():
-            return Path(candidate).absolute()  # or it is looked for in PATH
+            return Path(candidate)
     raise ModelError(
         f"{named or PROGRAM} is not there or is no program: run `make model-rtl`, or name it with "
         "--model."
@@ -64,7 +64,8 @@ def _ran(
         come, gone = Path(folder) / "in", Path(folder) / "out"
         with come.open("w") as file:
             file.writelines(map(as_line, datagrams))
-        call = [str(model), "batch", str(come), str(gone), "--link-gbps", str(link_gbps)]
+        # A bare name would be looked for in PATH.
+        call = [str(model.absolute()), "batch", str(come), str(gone), "--link-gbps", str(link_gbps)]
         try:
             done = subprocess.run(
                 [*call, *(["--prove"] if prove else [])],

@@ -27,9 +27,10 @@ from mqtick.mqtt.udp_session import Repetition, why_refused
 __all__ = ["UdpMember"]
 
 _LONGEST = 65_536
+_MOST_READS = 10_000  # more than a socket's buffer holds
 # Long, since a PINGREQ could meet a broadcast; as long as a runner that died is waited for.
 _KEEPALIVE_S = 900
-_SUBSCRIPTION_REFUSED = 0x80
+_GRANTED_AT_MOST = 2  # MQTT 3.1.1, 3.9.3
 
 
 class UdpMember:
@@ -52,6 +53,7 @@ class UdpMember:
         self._loop, self._entrance, self._changed = loop, entrance, changed
         self._answered_s = 0.0
         self._may_prove = 0
+        self._accepted = False
         self._socket = socket.socket(entrance.family, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.connect(entrance.address)
@@ -101,8 +103,10 @@ class UdpMember:
             self._socket.send(packet)
 
     def _read(self) -> None:
-        """Take everything there is."""
-        while self.state in (State.CONNECTING, State.UP):
+        """Take everything there is; of a flood, so much that the others have their turn."""
+        for _ in range(_MOST_READS):
+            if self.state not in (State.CONNECTING, State.UP):
+                return
             try:
                 data = self._socket.recv(_LONGEST)
             except BlockingIOError:
@@ -133,14 +137,17 @@ class UdpMember:
         self._answered_s = time.monotonic()
         if self.state is not State.CONNECTING or answer.kind == PINGRESP:
             return
+        if (answer.kind == CONNACK) == self._accepted:
+            return  # a second one, or what nobody has asked for yet
         if answer.kind == CONNACK and answer.codes[0]:
             why, _ = why_refused(answer.codes[0])
             self._end(State.REFUSED, f"the broker refused the connection: {why}")
         elif answer.kind == CONNACK:
+            self._accepted = True
             self._repetition.stop()
             self._request = subscribe_packet([self._entrance.topic])
             self._repetition = Repetition(self._loop, self._ask)
-        elif answer.kind == SUBACK and answer.codes[0] == _SUBSCRIPTION_REFUSED:
+        elif answer.kind == SUBACK and answer.codes[0] > _GRANTED_AT_MOST:
             topic = self._entrance.topic
             self._end(State.REFUSED, f"the broker refused the subscription to {topic}")
         elif answer.kind == SUBACK:
