@@ -2,6 +2,7 @@
 //
 // A large one is made of blocks of 4,096 rows of up to 72 bits, of which those that are not read
 // give zeros: so their words are joined by OR, which takes half of the logic that a choice takes.
+// The hints to tools where a memory stands bind nobody to a vendor.
 module mqtick_ram #(
   parameter int WIDTH = 64,
   parameter int DEPTH = 1024,
@@ -42,7 +43,7 @@ module mqtick_ram #(
   end else begin : blocks
     logic [LANES*WIDTH-1:0] row [BLOCKS];
     for (genvar b = 0; b < BLOCKS; b++) begin : block
-      (* no_rw_check *) logic [LANES*WIDTH-1:0] mem [1 << ROWS_LOG2];
+      (* no_rw_check, ram_style = "ultra" *) logic [LANES*WIDTH-1:0] mem [1 << ROWS_LOG2];
 
       always_ff @(posedge clk) begin
         for (int l = 0; l < LANES; l++)
