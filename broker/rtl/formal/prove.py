@@ -41,6 +41,7 @@ PROOFS = (
     Proof("liteeth_tx", (BOARD / "mqtick_liteeth_tx.sv",), 12),
     Proof("frame_gate", (BOARD / "mqtick_frame_gate.sv",), 8),
     Proof("fifo", (SOURCES / "mqtick_fifo.sv",), 12),
+    Proof("ram", (SOURCES / "mqtick_ram.sv",), 6),
     Proof(
         "control",
         (SOURCES / "mqtick_pkg.sv", SOURCES / "mqtick_siphash.sv", SOURCES / "mqtick_control.sv"),

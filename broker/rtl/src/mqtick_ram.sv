@@ -8,6 +8,7 @@ module mqtick_ram #(
   parameter int DEPTH = 1024,
   parameter int PARTS = 1,           // of a word, written each on its own
   parameter bit BLOCK = 0,           // in block RAM, whatever seems best
+  parameter int ROWS_LOG2 = 12,      // of the blocks of a large one
   localparam int AW = $clog2(DEPTH)
 ) (
   input  logic             clk,
@@ -19,7 +20,6 @@ module mqtick_ram #(
   output logic [WIDTH-1:0] rdata
 );
 
-  localparam int ROWS_LOG2 = 12;
   localparam int LANE_LOG2 = WIDTH > 36 ? 0 : WIDTH > 18 ? 1 : 2;  // words in a row
   localparam int LANES = 1 << LANE_LOG2;
   localparam int BLOCK_LOG2 = ROWS_LOG2 + LANE_LOG2;
