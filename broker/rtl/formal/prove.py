@@ -44,6 +44,7 @@ PROOFS = (
     Proof("receive", (SOURCES / "mqtick_receive.sv",), 9),
     Proof("transmit", (SOURCES / "mqtick_pkg.sv", SOURCES / "mqtick_transmit.sv"), 12),
     Proof("departure", (SOURCES / "mqtick_departure.sv",), 10),
+    Proof("ram", (SOURCES / "mqtick_ram.sv",), 6),
     Proof(
         "control",
         (SOURCES / "mqtick_pkg.sv", SOURCES / "mqtick_siphash.sv", SOURCES / "mqtick_control.sv"),

@@ -2,11 +2,13 @@
 //
 // A large one is made of blocks of 4,096 rows of up to 72 bits, of which those that are not read
 // give zeros: so their words are joined by OR, which takes half of the logic that a choice takes.
+// The hints to tools where a memory stands bind nobody to a vendor.
 module mqtick_ram #(
   parameter int WIDTH = 64,
   parameter int DEPTH = 1024,
   parameter int PARTS = 1,           // of a word, written each on its own
   parameter bit BLOCK = 0,           // in block RAM, whatever seems best
+  parameter int ROWS_LOG2 = 12,      // of the blocks of a large one
   localparam int AW = $clog2(DEPTH)
 ) (
   input  logic             clk,
@@ -18,7 +20,6 @@ module mqtick_ram #(
   output logic [WIDTH-1:0] rdata
 );
 
-  localparam int ROWS_LOG2 = 12;
   localparam int LANE_LOG2 = WIDTH > 36 ? 0 : WIDTH > 18 ? 1 : 2;  // words in a row
   localparam int LANES = 1 << LANE_LOG2;
   localparam int BLOCK_LOG2 = ROWS_LOG2 + LANE_LOG2;
@@ -42,7 +43,7 @@ module mqtick_ram #(
   end else begin : blocks
     logic [LANES*WIDTH-1:0] row [BLOCKS];
     for (genvar b = 0; b < BLOCKS; b++) begin : block
-      (* no_rw_check *) logic [LANES*WIDTH-1:0] mem [1 << ROWS_LOG2];
+      (* no_rw_check, ram_style = "ultra" *) logic [LANES*WIDTH-1:0] mem [1 << ROWS_LOG2];
 
       always_ff @(posedge clk) begin
         for (int l = 0; l < LANES; l++)

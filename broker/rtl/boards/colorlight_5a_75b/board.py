@@ -26,7 +26,6 @@ from liteeth.mac.common import LiteEthMACDepacketizer, LiteEthMACPacketizer
 from liteeth.mac.crc import LiteEthMACCRC32Checker, LiteEthMACCRC32Inserter
 from liteeth.mac.gap import LiteEthMACGap
 from liteeth.mac.last_be import LiteEthMACRXLastBE, LiteEthMACTXLastBE
-from liteeth.mac.padding import LiteEthMACPaddingInserter
 from liteeth.mac.preamble import LiteEthMACPreambleChecker, LiteEthMACPreambleInserter
 from liteeth.phy.ecp5rgmii import LiteEthPHYRGMII
 from litex.build.generic_platform import GenericPlatform, Pins, Subsignal
@@ -60,6 +59,40 @@ BAUD = 9600
 NEIGHBOURS = 1024
 
 
+class Padding(LiteXModule):
+    """Fills each frame with zeros to 60 octets.
+
+    LiteEth's own, 32 bits wide, leaves what happens to stand behind the end, and after a frame of
+    57 to 59 octets it does not fill the next.
+    """
+
+    def __init__(self) -> None:
+        words = eth_phy_description(WIDTH)
+        self.sink = sink = stream.Endpoint(words)
+        self.source = source = stream.Endpoint(words)
+        last = (eth_min_frame_length - eth_fcs_length) * 8 // WIDTH - 1
+        word = Signal(max=last + 2)  # of this frame; stays behind the last that is filled
+        filling = Signal()
+        self.comb += [
+            source.valid.eq(sink.valid | filling),
+            sink.ready.eq(source.ready & ~filling),
+            source.last.eq((sink.last | filling) & (word >= last)),
+            If(
+                source.last,
+                source.last_be.eq(Mux(word == last, 1 << (WIDTH // 8 - 1), sink.last_be)),
+            ),
+        ]
+        for octet in range(WIDTH // 8):
+            place = slice(8 * octet, 8 * octet + 8)
+            ended = sink.last & (sink.last_be[:octet] != 0) if octet else 0
+            self.comb += source.data[place].eq(Mux(filling | ended, 0, sink.data[place]))
+        self.sync += If(
+            source.valid & source.ready,
+            filling.eq((sink.last | filling) & ~source.last),
+            If(source.last, word.eq(0)).Elif(word <= last, word.eq(word + 1)),
+        )
+
+
 class CheckedMAC(LiteXModule):
     """LiteEth's MAC, with a gate that holds each frame until its checksum has been seen.
 
@@ -76,7 +109,7 @@ class CheckedMAC(LiteXModule):
         self.stamp = Signal(64)
         self.dropped = Signal()
 
-        self.padding = LiteEthMACPaddingInserter(WIDTH, eth_min_frame_length - eth_fcs_length)
+        self.padding = Padding()
         self.padded = stream.Buffer(words)
         self.inserter = LiteEthMACCRC32Inserter(words)
         self.tx_crossing = stream.ClockDomainCrossing(words, "sys", "eth_tx", 32, buffered=True)

@@ -6,7 +6,8 @@ module mqtick_broker_boundary #(
     parameter int SHAPES = 0,
     parameter int KEY_POOL = 0,
     parameter int SLOTS = 0,
-    parameter int RETAINED = 0
+    parameter int RETAINED = 0,
+    parameter int RETAINED_OCTETS = 0
 ) (
     input  logic         clk,
     input  logic         rst,
