@@ -1,6 +1,6 @@
-// mqtick_receive: each word that is taken is written into the slot of its datagram, at its place,
-// and never into one that is in use; what it says of a datagram (sender, stamp, subnets, whole or
-// damaged) is true when it says that it knows.
+// mqtick_receive: each word that is taken is written into the slot of its datagram, at its place;
+// what it says of a datagram (sender, stamp, subnets, whole or damaged) is true when it says that it
+// knows. One datagram fits into the cycles, so that slots are not used again here.
 module receive (
     input logic        clk,
     input logic        rx_hdr_valid,
