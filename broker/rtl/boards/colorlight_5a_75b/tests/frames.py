@@ -11,6 +11,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.handle import HierarchyObject
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
+from cocotb.utils import get_sim_time
 
 BOARD_IP = bytes([192, 168, 1, 50])
 BOARD_MAC = bytes.fromhex("026d7174696b")
@@ -59,7 +60,7 @@ class Wire:
     def __init__(self, dut: HierarchyObject) -> None:
         self.dut = dut
         self.frames: list[bytes] = []
-        self.idle: list[int] = []
+        self.began_ns: list[float] = []
 
     async def start(self) -> None:
         """Reset, and wait until the seed is drawn and the neighbours are cleared."""
@@ -76,32 +77,31 @@ class Wire:
         cocotb.start_soon(self._listen())
 
     async def _listen(self) -> None:
-        octets, idle = bytearray(), 0
+        octets = bytearray()
         while True:
             await FallingEdge(self.dut.gmii_clk)
             if self.dut.gmii_tx_valid.value:
                 if not octets:
-                    self.idle.append(idle)
+                    self.began_ns.append(get_sim_time("ns"))
                 octets.append(int(self.dut.gmii_tx_data.value))
-                idle = 0
-            else:
-                idle += 1
-                if octets:
-                    frame = bytes(octets)
-                    assert frame.startswith(PREAMBLE)
-                    assert zlib.crc32(frame[8:]) == 0x2144DF1C  # what a good checksum leaves
-                    self.frames.append(frame[8:-4])
-                    octets.clear()
+            elif octets:
+                frame = bytes(octets)
+                assert frame.startswith(PREAMBLE)
+                assert zlib.crc32(frame[8:]) == 0x2144DF1C  # what a good checksum leaves
+                self.frames.append(frame[8:-4])
+                octets.clear()
 
-    async def send(self, frame: bytes, *, damage: int = 0) -> None:
-        """Put a frame on the wire, with its checksum or a damaged one."""
+    async def send(self, frame: bytes, *, damage: int = 0) -> float:
+        """Put a frame on the wire, with its checksum or a damaged one; return its end, ns."""
         fcs = (zlib.crc32(frame) ^ damage).to_bytes(4, "little")
         for octet in PREAMBLE + frame + fcs:
             self.dut.gmii_rx_valid.value = 1
             self.dut.gmii_rx_data.value = octet
             await RisingEdge(self.dut.gmii_clk)
         self.dut.gmii_rx_valid.value = 0
+        ended_ns = get_sim_time("ns")
         await ClockCycles(self.dut.gmii_clk, 12)
+        return ended_ns
 
     async def answers(self, count: int) -> list[bytes]:
         """Wait for so many frames, and take them."""
@@ -199,3 +199,26 @@ async def a_frame_goes_where_its_receiver_was_last(dut) -> None:
     for host in (ANNE, moved, ANNE):
         await wire.send(datagram(host, b"where am I"))
         assert await wire.answers(1) == [echo_of(host, b"where am I")]
+
+
+@cocotb.test()
+async def the_way_in_and_out_varies_by_the_clocks_phases_only(dut) -> None:
+    """From a frame's last octet to its answer's first: the two clocks meet in any phase."""
+    wire = Wire(dut)
+    await wire.start()
+    for length in (18, 64):
+        took = []
+        for _ in range(60):
+            await Timer(random.randrange(1000), "ns")
+            wire.began_ns.clear()
+            ended_ns = await wire.send(datagram(ANNE, bytes(length)))
+            await wire.answers(1)
+            took.append(wire.began_ns[0] - ended_ns)
+        dut._log.info(
+            "%d octets: %.0f to %.0f ns from the last octet in to the first octet out, "
+            "echo included (simulated)",
+            length,
+            min(took),
+            max(took),
+        )
+        assert max(took) - min(took) <= 3 * 25  # a clock's phase on the way in, one on the way out
