@@ -25,6 +25,13 @@ module mqtick_ram #(
   localparam int BLOCK_LOG2 = ROWS_LOG2 + LANE_LOG2;
   localparam int BLOCKS = (DEPTH + (1 << BLOCK_LOG2) - 1) >> BLOCK_LOG2;
   localparam int PART = WIDTH / PARTS;
+  // A simulation of large memories is several times faster without blocks; the proof `ram` is about
+  // what they make of it.
+`ifdef MQTICK_WHOLE_MEMORIES
+  localparam bit WHOLE = 1;
+`else
+  localparam bit WHOLE = BLOCKS == 1;
+`endif
 
   if (BLOCK) begin : block_ram
     (* no_rw_check, ram_style = "block" *) logic [WIDTH-1:0] mem [DEPTH];
@@ -33,7 +40,7 @@ module mqtick_ram #(
         if (we[p]) mem[waddr][PART*p +: PART] <= wdata[PART*p +: PART];
       if (re) rdata <= mem[raddr];
     end
-  end else if (BLOCKS == 1) begin : whole
+  end else if (WHOLE) begin : whole
     (* no_rw_check *) logic [WIDTH-1:0] mem [DEPTH];
     always_ff @(posedge clk) begin
       for (int p = 0; p < PARTS; p++)
