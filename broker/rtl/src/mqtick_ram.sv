@@ -25,8 +25,7 @@ module mqtick_ram #(
   localparam int BLOCK_LOG2 = ROWS_LOG2 + LANE_LOG2;
   localparam int BLOCKS = (DEPTH + (1 << BLOCK_LOG2) - 1) >> BLOCK_LOG2;
   localparam int PART = WIDTH / PARTS;
-  // A simulation of large memories is several times faster without blocks; the proof `ram` is about
-  // what they make of it.
+  // One array is faster to simulate; formal/ram.sv proves that blocks, too, give what was written.
 `ifdef MQTICK_WHOLE_MEMORIES
   localparam bit WHOLE = 1;
 `else
