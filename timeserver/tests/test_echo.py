@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Self
 
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
@@ -14,19 +15,61 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "mqtt/tests"))
 from udp_peer import Door
 
 
+class Echoes:
+    """An echo pair at a door, and 40 clients that want an echo as soon as there is a probe."""
+
+    def __init__(self, door: Door) -> None:
+        self.door, self.loop = door, Loop()
+        self.placed: list[str] = []
+        url, tree = parse_broker_url(door.url), TopicTree()
+        self.pair = EchoPair(self.loop, url, "s", 0, tree, lambda *_: None, self.placed.append)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pair.close()
+        self.loop.close()
+
+    def ask(self) -> None:
+        assert self.loop.turn_until(lambda: self.placed, 30)
+        for number in range(40):
+            self.pair.ready(f"c{number}")
+
+    def come_to(self, clients: int) -> bool:
+        """Wait for that many clients with an echo, and one probe in place."""
+
+        def there() -> bool:
+            orders = [one for one in list(self.door.broker.subscriptions) if b"/order" in one]
+            return self.pair.clients == clients and orders == [self.placed[-1].encode()]
+
+        return self.loop.turn_until(there, 30)
+
+
 def test_all_subscriptions_but_the_probes_are_for_clients() -> None:
-    placed: list[str] = []
-    with Door().open() as door:
-        url, loop = parse_broker_url(door.url), Loop()
-        echo = EchoPair(loop, url, "s", 0, TopicTree(), lambda *_: None, placed.append)
-        echo.start()
-        try:
-            assert loop.turn_until(lambda: placed, 30)
-            for number in range(40):
-                echo.ready(f"c{number}")
-            assert loop.turn_until(lambda: echo.clients == 31, 30)
-            orders = [one for one in door.broker.subscriptions if b"/order" in one]
-            assert orders == [placed[-1].encode()]
-        finally:
-            echo.close()
-            loop.close()
+    with Door().open() as door, Echoes(door) as echoes:
+        echoes.pair.start()
+        echoes.ask()
+        assert echoes.come_to(31)
+
+
+def test_a_probe_that_finds_no_place_gets_that_of_a_client() -> None:
+    """The probe moves when the last echo connects; a client may take the place that it left."""
+    held = True
+    with Door().open() as door, Echoes(door) as echoes:
+
+        def mangle(answer: bytes) -> list[bytes]:
+            asked = door.taken[-1]
+            if b"s-last" in asked:
+                return [] if held else [answer]
+            full = not held and echoes.pair.clients == 31
+            if full and asked[0] == 0x82 and b"/order" in asked:
+                answer = answer[:4] + b"\x80"
+            return [answer]
+
+        door.mangle = mangle
+        echoes.pair.start()
+        echoes.ask()
+        assert echoes.come_to(31)
+        held = False
+        assert echoes.come_to(30)

@@ -177,9 +177,7 @@ class EchoPair:
 
         Clients' topics come after the last echo's `#`, and some brokers (amqtt) go by that.
         """
-        for connection in (self.warmer, self.first):
-            connection.unsubscribe([self._topic(_PROBE)])
-        self._clients.pop(_PROBE, None)
+        self._forget(_PROBE)
         self._turn += 1
         self._want(_PROBE, time.monotonic_ns())
 
@@ -198,19 +196,24 @@ class EchoPair:
 
             def follow(_granted: bool) -> None:
                 if topics == [self._topic(client)]:  # the probe may have moved on meanwhile
-                    self.first.subscribe(topics, lambda granted: self._granted(client, granted))
+                    self.first.subscribe(topics, lambda granted: self._answered(client, granted))
 
             self.warmer.subscribe(topics, follow)
 
-    def _granted(self, client: str, granted: bool) -> None:
+    def _answered(self, client: str, granted: bool) -> None:
         if granted and client in self._clients:
             self._clients[client] = (True, time.monotonic_ns())
             if client == _PROBE:
                 topic = self._topic(_PROBE)
                 self._main.call_soon_threadsafe(lambda: self._on_placed(topic))
-        if not granted and client != _PROBE:  # or it would be asked for again, for nothing
-            for connection in (self.warmer, self.first):
-                connection.unsubscribe([self._topic(client)])
+        elif not granted and client == _PROBE:  # a client took its place while it moved
+            with_echo = (one for one, (there, _) in self._clients.items() if there)
+            if (other := next(with_echo, None)) is not None:
+                self._forget(other)
+                self._clients.pop(_PROBE, None)
+                self._want(_PROBE, time.monotonic_ns())
+        elif not granted:  # its entry stays, or it would be asked for again, for nothing
+            self._unsubscribe(client)
 
     def _forget_idle(self, now_ns: int) -> None:
         for client, (_, asked_ns) in list(self._clients.items()):
@@ -218,9 +221,15 @@ class EchoPair:
                 continue
             if now_ns - asked_ns < _IDLE_NS:
                 return
-            del self._clients[client]
-            for connection in (self.warmer, self.first):
-                connection.unsubscribe([self._topic(client)])
+            self._forget(client)
+
+    def _forget(self, client: str) -> None:
+        self._clients.pop(client, None)
+        self._unsubscribe(client)
+
+    def _unsubscribe(self, client: str) -> None:
+        for connection in (self.warmer, self.first):
+            connection.unsubscribe([self._topic(client)])
 
 
 class NoEcho:
