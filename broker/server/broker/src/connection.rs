@@ -1,0 +1,252 @@
+//! One client's connection: what its packets mean.
+
+use crate::desk::Desk;
+use crate::link::Link;
+use crate::message::{Kept, Message};
+use crate::session::{Session, State, Subscription, Will};
+use crate::shared::Check;
+use crate::socket::Socket;
+use mqtick_access::Action;
+use mqtick_packet::{
+    Ack, Connack, ConnackProperties, Connect, Disconnect, Error, Kind, Packet, Publish, Qos,
+    Subscribe, Unsubscribe, Version, connack, decode, disconnect, frame, pingresp, suback, unsuback,
+};
+use mqtick_topics::valid_filter;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Reason codes of MQTT 5 (clause 2.4).
+pub mod reason {
+    /// The connection ends as agreed, but the will is wanted.
+    pub const WITH_WILL: u8 = 0x04;
+    /// Nobody is subscribed.
+    pub const NO_SUBSCRIBERS: u8 = 0x10;
+    /// There was no such subscription.
+    pub const NO_SUBSCRIPTION: u8 = 0x11;
+    /// Against the protocol.
+    pub const PROTOCOL: u8 = 0x82;
+    /// Name and password do not fit.
+    pub const NOT_RIGHT: u8 = 0x86;
+    /// Not allowed.
+    pub const NOT_AUTHORIZED: u8 = 0x87;
+    /// Too much to do.
+    pub const BUSY: u8 = 0x89;
+    /// The broker ends.
+    pub const SHUTTING_DOWN: u8 = 0x8B;
+    /// No such way to prove who one is.
+    pub const METHOD: u8 = 0x8C;
+    /// The client was not heard for 1.5 times its keep-alive.
+    pub const KEEP_ALIVE: u8 = 0x8D;
+    /// The client connected again.
+    pub const TAKEN_OVER: u8 = 0x8E;
+    /// The filter is not well formed.
+    pub const FILTER: u8 = 0x8F;
+    /// The topic's name cannot be used.
+    pub const TOPIC: u8 = 0x90;
+    /// No message has this identifier.
+    pub const NO_IDENTIFIER: u8 = 0x92;
+    /// More is under way than was agreed.
+    pub const RECEIVE_MAXIMUM: u8 = 0x93;
+    /// No such alias.
+    pub const ALIAS: u8 = 0x94;
+    /// A limit of the configuration.
+    pub const QUOTA: u8 = 0x97;
+    /// An identifier that is not allowed.
+    pub const CLIENT: u8 = 0x85;
+}
+
+/// Why a connection ends.
+pub enum End {
+    /// The other side closed it, or it broke.
+    Gone,
+    /// The client said good-bye.
+    Goodbye,
+    /// The client connected again.
+    TakenOver,
+    /// We end it, for this reason.
+    Because(u8, String),
+}
+
+impl End {
+    fn because(reason: u8, why: &str) -> Self {
+        Self::Because(reason, why.into())
+    }
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        Self::Because(error.reason(), error.to_string())
+    }
+}
+
+enum Stage {
+    /// Before CONNECT.
+    New(Box<Link>),
+    /// Its password is being checked; the CONNECT waits.
+    Checking(Box<Link>, Vec<u8>),
+    Up(Arc<Session>),
+    Over,
+}
+
+/// A connection, as its worker sees it.
+pub struct Connection {
+    /// Where its octets come from.
+    pub socket: Arc<Socket>,
+    /// Its token.
+    pub token: u64,
+    /// The broker's clock when it was last heard, or accepted, in seconds.
+    pub heard_s: u64,
+    /// How many messages it published in the present second.
+    pub published: u32,
+    stage: Stage,
+    version: Version,
+    silent_s: u64,
+    partial: Vec<u8>,
+    aliases: Vec<Box<str>>,
+}
+
+impl Connection {
+    /// A connection from which nothing has come yet.
+    pub fn new(socket: Arc<Socket>, link: Link, now_s: u64, connect_timeout_s: u64) -> Self {
+        Self {
+            socket,
+            token: link.place.token,
+            heard_s: now_s,
+            published: 0,
+            stage: Stage::New(Box::new(link)),
+            version: Version::V3,
+            silent_s: connect_timeout_s,
+            partial: Vec::new(),
+            aliases: Vec::new(),
+        }
+    }
+
+    /// Whether what comes must wait.
+    pub fn is_waiting(&self, publishes_a_second: u32) -> bool {
+        matches!(self.stage, Stage::Checking(..))
+            || (publishes_a_second > 0 && self.published >= publishes_a_second)
+    }
+
+    /// Whether it was silent for too long.
+    pub fn is_late(&self, now_s: u64) -> bool {
+        self.silent_s > 0 && now_s > self.heard_s + self.silent_s
+    }
+
+    /// The session's link, or the new connection's.
+    fn link<T>(&mut self, with: impl FnOnce(&mut Link) -> T) -> Option<T> {
+        match &mut self.stage {
+            Stage::New(link) | Stage::Checking(link, _) => Some(with(link)),
+            Stage::Up(session) => {
+                let mut state = session.lock();
+                state.link.as_mut().filter(|link| link.place.token == self.token).map(with)
+            }
+            Stage::Over => None,
+        }
+    }
+
+    /// The socket takes more.
+    pub fn unblock(&mut self) {
+        self.link(Link::unblock);
+    }
+
+    /// Take what the socket brought.
+    pub fn input(&mut self, desk: &mut Desk, octets: &[u8], spare: &mut Vec<u8>) -> Result<(), End> {
+        spare.clear();
+        let received = self.link(|link| {
+            if link.is_plain() {
+                return Ok(true);
+            }
+            let received = link.receive(octets, spare);
+            link.flush();
+            received.map(|()| false)
+        });
+        match received {
+            None => Err(End::TakenOver),
+            Some(Err(why)) => Err(End::Because(reason::PROTOCOL, why)),
+            Some(Ok(true)) => self.plain(desk, octets),
+            Some(Ok(false)) => self.plain(desk, spare),
+        }
+    }
+
+    fn plain(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<(), End> {
+        if self.partial.is_empty() {
+            let used = self.packets(desk, octets)?;
+            self.partial.extend_from_slice(octets.get(used..).unwrap_or_default());
+        } else {
+            let mut all = std::mem::take(&mut self.partial);
+            all.extend_from_slice(octets);
+            let used = self.packets(desk, &all)?;
+            if used < all.len() {
+                all.drain(..used);
+                self.partial = all;
+            }
+        }
+        Ok(())
+    }
+
+    /// Go on with what came while it had to wait.
+    pub fn go_on(&mut self, desk: &mut Desk) -> Result<(), End> {
+        self.plain(desk, &[])
+    }
+
+    fn packets(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<usize, End> {
+        let limits = &desk.shared.settings.limits;
+        let (largest, rate) = (limits.packet, limits.publishes_a_second_a_client);
+        let mut used = 0;
+        while !self.is_waiting(rate) {
+            let rest = octets.get(used..).unwrap_or_default();
+            let Some(frame) = frame(rest, largest)? else { break };
+            self.heard_s = desk.courier.now_s;
+            used += frame.length;
+            let packet = decode(&frame, self.version)?;
+            match packet {
+                Packet::Publish(publish) => self.publish(desk, &publish, frame.length == octets.len())?,
+                Packet::Connect(connect) => {
+                    let whole = rest.get(..frame.length).unwrap_or_default();
+                    self.connect(desk, &connect, whole)?;
+                }
+                packet => self.other(desk, &packet)?,
+            }
+        }
+        Ok(used)
+    }
+
+    fn session(&self) -> Result<Arc<Session>, End> {
+        match &self.stage {
+            Stage::Up(session) => Ok(Arc::clone(session)),
+            _ => Err(End::because(reason::PROTOCOL, "the first packet is not CONNECT")),
+        }
+    }
+
+    /// Do something with the session's state while it is still this connection's.
+    fn with_state<T>(
+        &self,
+        desk: &mut Desk,
+        what: impl FnOnce(&mut State, &mut Desk) -> T,
+    ) -> Result<T, End> {
+        let session = self.session()?;
+        let mut state = session.lock();
+        if state.link.as_ref().is_none_or(|link| link.place.token != self.token) {
+            return Err(End::TakenOver);
+        }
+        desk.courier.at_once = false;
+        let result = what(&mut state, desk);
+        session.written(&mut state, &mut desk.courier);
+        Ok(result)
+    }
+
+    fn other(&mut self, desk: &mut Desk, packet: &Packet) -> Result<(), End> {
+        match packet {
+            Packet::Ack(ack) => self.ack(desk, ack),
+            Packet::Subscribe(subscribe) => self.subscribe(desk, subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(desk, unsubscribe),
+            Packet::Pingreq => self.with_state(desk, |state, _| {
+                if let Some(link) = &mut state.link {
+                    pingresp(link.out());
+                }
+            }),
+            Packet::Disconnect(disconnect) => Err(self.goodbye(desk, disconnect)),
+            _ => Err(End::because(reason::PROTOCOL, "a packet that only brokers send")),
+        }
+    }
+}

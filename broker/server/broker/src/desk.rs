@@ -1,0 +1,223 @@
+//! From one message to its copies.
+
+use crate::message::{Kept, Message};
+use crate::session::{Courier, Session, Subscription};
+use crate::shared::{Call, Counters, Shared, Subscriptions};
+use mqtick_access::Action;
+use mqtick_packet::Qos;
+use mqtick_topics::Match;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const REMEMBERED: usize = 1 << 16; // topics
+
+/// In which order copies leave, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// With whatever else one read brought, one write for each subscriber.
+    #[default]
+    Batched,
+    /// At once, one after another in the order of subscription, by one thread.
+    Ordered,
+    /// At once, each message the other way round.
+    Alternating,
+    /// At once, the cores share them.
+    Parallel,
+}
+
+/// Who gets what is published to one topic.
+#[derive(Clone, Default)]
+pub struct Fanout {
+    subscriptions: Arc<[Subscription]>,
+    mode: Mode,
+}
+
+/// A part of a fan-out that another core takes over.
+pub struct Part {
+    subscriptions: Arc<[Subscription]>,
+    from: usize,
+    to: usize,
+    message: Arc<Kept>,
+    publisher: u64,
+}
+
+/// One worker's means to deliver.
+pub struct Desk {
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+    /// What it has at hand.
+    pub courier: Courier,
+    /// Which worker.
+    pub worker: usize,
+    tree: Arc<Subscriptions>,
+    fanouts: HashMap<Box<str>, Fanout>,
+    turn: bool,
+}
+
+impl Desk {
+    /// The desk of a worker.
+    pub fn new(shared: &Arc<Shared>, worker: usize) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            courier: Courier {
+                encoder: crate::message::Encoder::default(),
+                at_once: false,
+                dirty: Vec::new(),
+                now_s: shared.now_s(),
+                sent: 0,
+                dropped: 0,
+                bounds: shared.bounds,
+            },
+            worker,
+            tree: shared.tree.load_full(),
+            fanouts: HashMap::new(),
+            turn: false,
+        }
+    }
+
+    /// Deliver a message to all that are subscribed; whether anybody is. `alone`: nothing else came
+    /// with it, so that there is nothing to gather copies for.
+    pub fn publish(&mut self, publisher: Option<&Session>, message: &Message, alone: bool) -> bool {
+        let from = publisher.map_or(0, |session| session.number);
+        if message.retain {
+            self.shared.retain(message);
+        }
+        let tree = self.shared.tree.load();
+        if !Arc::ptr_eq(&tree, &self.tree) {
+            self.tree = Arc::clone(&tree);
+            self.fanouts.clear();
+        }
+        drop(tree);
+        let mut kept = None;
+        let fanout = match self.fanouts.get(message.topic) {
+            Some(fanout) => fanout.clone(),
+            None => self.look_up(message, from, &mut kept),
+        };
+        let all = &fanout.subscriptions;
+        self.courier.encoder.begin();
+        self.courier.at_once = alone || fanout.mode != Mode::Batched;
+        if self.courier.at_once {
+            self.flush(); // what came before leaves before
+        }
+        let mut rest = all.len();
+        match fanout.mode {
+            Mode::Parallel => rest = self.share_out(all, message, from, &mut kept),
+            Mode::Alternating => self.turn = !self.turn,
+            Mode::Batched | Mode::Ordered => {}
+        }
+        let backwards = fanout.mode == Mode::Alternating && self.turn;
+        for at in 0..rest {
+            let at = if backwards { rest - 1 - at } else { at };
+            if let Some(one) = all.get(at) {
+                self.copy(one, message, from, &mut kept);
+            }
+        }
+        !all.is_empty() || kept.is_some()
+    }
+
+    /// Deliver what another worker handed over.
+    pub fn deliver(&mut self, part: &Part) {
+        self.courier.encoder.begin();
+        self.courier.at_once = true;
+        let mut kept = Some(Arc::clone(&part.message));
+        for one in part.subscriptions.get(part.from..part.to).unwrap_or_default() {
+            self.copy(one, &part.message.message(), part.publisher, &mut kept);
+        }
+    }
+
+    /// Write what waits in the links that were listed.
+    pub fn flush(&mut self) {
+        for session in self.courier.dirty.drain(..) {
+            if let Some(link) = &mut session.lock().link {
+                link.flush();
+            }
+        }
+    }
+
+    /// Add what was counted to the counters of all.
+    pub fn count(&mut self) {
+        let Counters { sent, dropped, .. } = &self.shared.counters;
+        sent.fetch_add(std::mem::take(&mut self.courier.sent), Relaxed);
+        dropped.fetch_add(std::mem::take(&mut self.courier.dropped), Relaxed);
+    }
+
+    fn copy(
+        &mut self,
+        to: &Subscription,
+        message: &Message,
+        from: u64,
+        kept: &mut Option<Arc<Kept>>,
+    ) {
+        if to.no_local && to.session.number == from {
+            return;
+        }
+        let retain = message.retain && to.retain_as_published;
+        to.session.deliver(&mut self.courier, message, kept, to, retain);
+    }
+
+    fn look_up(&mut self, message: &Message, from: u64, kept: &mut Option<Arc<Kept>>) -> Fanout {
+        let access = self.shared.access.load();
+        let may = |one: &Subscription| {
+            let user = one.session.lock().user.clone();
+            access.rules.may(user.as_deref(), &one.session.client, Action::Read, message.topic)
+        };
+        let mut found = Vec::new();
+        let mut chosen = Vec::new();
+        self.tree.matches(message.topic, &mut |found_one| match found_one {
+            Match::One(_, one) => {
+                if may(one) {
+                    found.push(one.clone());
+                }
+            }
+            Match::Group(group) => {
+                let allowed = || group.members().map(|(_, one)| one).filter(|one| may(one));
+                let connected = allowed().find(|one| one.session.lock().link.is_some());
+                chosen.extend(connected.or_else(|| allowed().next()).cloned());
+            }
+        });
+        let mode = self.shared.mode(message.topic);
+        let fanout = Fanout { subscriptions: found.into(), mode };
+        if chosen.is_empty() {
+            if self.fanouts.len() >= REMEMBERED {
+                self.fanouts.clear();
+            }
+            self.fanouts.insert(message.topic.into(), fanout.clone());
+        } else {
+            self.courier.encoder.begin();
+            self.courier.at_once = false;
+            let first = kept.get_or_insert_with(|| Kept::new(message)).clone();
+            for one in &chosen {
+                self.copy(one, message, from, &mut Some(Arc::clone(&first)));
+            }
+        }
+        fanout
+    }
+
+    /// Hand parts of a fan-out to the other workers; what is left for this one are the first ones.
+    fn share_out(
+        &self,
+        all: &Arc<[Subscription]>,
+        message: &Message,
+        publisher: u64,
+        kept: &mut Option<Arc<Kept>>,
+    ) -> usize {
+        let workers = self.shared.callers.len();
+        let size = all.len().div_ceil(workers);
+        let message = kept.get_or_insert_with(|| Kept::new(message));
+        let mut from = size.min(all.len());
+        let rest = from;
+        for step in 1..workers {
+            let to = (from + size).min(all.len());
+            if from == to {
+                break;
+            }
+            let subscriptions = Arc::clone(all);
+            let part = Part { subscriptions, from, to, message: Arc::clone(message), publisher };
+            self.shared.call((self.worker + step) % workers, Call::Deliver(part));
+            from = to;
+        }
+        rest
+    }
+}
+

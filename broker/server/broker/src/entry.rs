@@ -1,0 +1,266 @@
+//! How a client comes and goes.
+
+use crate::connection::{Connection, End, Stage, reason};
+use crate::desk::Desk;
+use crate::link::Link;
+use crate::message::{Kept, Message};
+use crate::session::{Session, Will};
+use crate::shared::Check;
+use mqtick_access::Action;
+use mqtick_packet::{
+    ConnackProperties, Connect, Disconnect, Packet, Version, connack, decode, disconnect, frame,
+};
+use mqtick_topics::valid_topic;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const NEVER: u32 = u32::MAX;
+
+impl Connection {
+    pub(crate) fn connect(
+        &mut self,
+        desk: &mut Desk,
+        connect: &Connect,
+        whole: &[u8],
+    ) -> Result<(), End> {
+        let link = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::New(link) => link,
+            other => {
+                self.stage = other;
+                return Err(End::because(reason::PROTOCOL, "a second CONNECT"));
+            }
+        };
+        self.version = connect.version;
+        self.stage = Stage::New(link);
+        if connect.properties.authentication_method().is_some() {
+            return Err(End::because(reason::METHOD, "enhanced authentication is not offered"));
+        }
+        if connect.client_id.is_empty() && connect.version == Version::V3 && !connect.clean_start {
+            let why = "no client identifier, and not a clean session";
+            return Err(End::because(reason::CLIENT, why));
+        }
+        let access = desk.shared.access.load_full();
+        let Some((passwords, user)) = access.passwords.as_ref().zip(connect.username) else {
+            if !access.anonymous {
+                return Err(End::because(reason::NOT_RIGHT, "no name"));
+            }
+            return self.enter(desk, connect, None);
+        };
+        let _ = passwords;
+        let check = Check {
+            user: user.into(),
+            password: connect.password.unwrap_or_default().into(),
+            worker: desk.worker,
+            token: self.token,
+        };
+        if !desk.shared.check(check) {
+            return Err(End::because(reason::BUSY, "too many passwords to check"));
+        }
+        if let Stage::New(link) = std::mem::replace(&mut self.stage, Stage::Over) {
+            self.stage = Stage::Checking(link, whole.into());
+        }
+        Ok(())
+    }
+
+    /// The password of the CONNECT that waits was checked.
+    pub fn checked(&mut self, desk: &mut Desk, right: bool) -> Result<(), End> {
+        let (link, octets) = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Checking(link, octets) => (link, octets),
+            other => {
+                self.stage = other;
+                return Ok(());
+            }
+        };
+        self.stage = Stage::New(link);
+        if !right {
+            return Err(End::because(reason::NOT_RIGHT, "name or password is wrong"));
+        }
+        let Some(frame) = frame(&octets, usize::MAX)? else { return Ok(()) };
+        if let Packet::Connect(connect) = decode(&frame, self.version)? {
+            self.enter(desk, &connect, connect.username)?;
+        }
+        self.go_on(desk)
+    }
+
+    fn enter(&mut self, desk: &mut Desk, connect: &Connect, user: Option<&str>) -> Result<(), End> {
+        let shared = Arc::clone(&desk.shared);
+        let limits = &shared.settings.limits;
+        if shared.counters.connected.load(Relaxed) >= limits.connections {
+            return Err(End::because(reason::QUOTA, "as many clients as the configuration allows"));
+        }
+        let will = self.will(desk, connect, user)?;
+        let assigned = connect.client_id.is_empty().then(|| shared.assign_client());
+        let client = assigned.as_deref().unwrap_or(connect.client_id);
+        let asked_s = match connect.version {
+            Version::V3 => if connect.clean_start { 0 } else { NEVER },
+            Version::V5 => connect.properties.session_expiry().unwrap_or(0),
+        };
+        let expiry_s = asked_s.min(limits.session_expiry_s);
+        let Stage::New(mut link) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            return Err(End::TakenOver);
+        };
+        link.version = connect.version;
+        let largest = connect.properties.maximum_packet_size();
+        link.largest = largest.map_or(usize::MAX, |octets| octets as usize);
+        let keep_alive = connect.keep_alive;
+        self.silent_s = u64::from(keep_alive) * 3 / 2;
+        self.user = user.map(Into::into);
+        let mut ended = None;
+        let session = {
+            let mut sessions = shared.sessions();
+            let known = sessions.get(client).cloned();
+            let mut present = known.is_some();
+            if let Some(session) = &known {
+                let mut state = session.lock();
+                if let Some(mut old) = state.link.take() {
+                    if old.version == Version::V5 {
+                        disconnect(old.out(), old.version, reason::TAKEN_OVER);
+                    }
+                    old.close();
+                    shared.counters.connected.fetch_sub(1, Relaxed);
+                }
+                let over = connect.clean_start || state.expiry_s == 0;
+                if state.will.as_ref().is_some_and(|will| over || will.delay_s == 0) {
+                    ended = state.will.take().map(|will| (Arc::clone(session), will));
+                }
+                if over {
+                    present = false;
+                    shared.remove_subscriptions(session, &mut state);
+                }
+            }
+            let session = match known.filter(|_| present) {
+                Some(session) => session,
+                None => shared.new_session(client),
+            };
+            sessions.insert(client.into(), Arc::clone(&session));
+            let mut state = session.lock();
+            if present && state.user.as_deref() != user {
+                shared.change(|_| ()); // who may read what is remembered with the tree
+            }
+            state.user = user.map(Into::into);
+            state.expiry_s = expiry_s;
+            state.left_s = None;
+            state.will = will;
+            let window = connect.properties.receive_maximum().unwrap_or(u16::MAX);
+            state.window = window.min(shared.bounds.window);
+            let given = ConnackProperties {
+                session_expiry: (expiry_s != asked_s).then_some(expiry_s),
+                receive_maximum: None,
+                maximum_packet_size: Some(limits.packet.try_into().unwrap_or(u32::MAX)),
+                assigned_client_id: assigned.as_deref(),
+                topic_alias_maximum: Some(limits.topic_alias),
+                ..ConnackProperties::default()
+            };
+            connack(link.out(), connect.version, present, 0, &given);
+            state.link = Some(*link);
+            desk.courier.at_once = false;
+            state.resume(&mut desk.courier);
+            state.fill(&mut desk.courier);
+            session.written(&mut state, &mut desk.courier);
+            drop(state);
+            session
+        };
+        shared.counters.connected.fetch_add(1, Relaxed);
+        self.stage = Stage::Up(session);
+        if let Some((session, will)) = ended {
+            desk.publish(Some(&session), &will.message.message(), false);
+        }
+        Ok(())
+    }
+
+    fn will(
+        &self,
+        desk: &Desk,
+        connect: &Connect,
+        user: Option<&str>,
+    ) -> Result<Option<Will>, End> {
+        let Some(will) = &connect.will else { return Ok(None) };
+        let access = desk.shared.access.load();
+        if !valid_topic(will.topic) || will.topic.starts_with("$SYS/") {
+            return Err(End::because(reason::TOPIC, "the will's topic cannot be published to"));
+        }
+        if !access.rules.may(user, connect.client_id, Action::Write, will.topic) {
+            return Err(End::because(reason::NOT_AUTHORIZED, "the will's topic is not allowed"));
+        }
+        let mut forwarded = Vec::new();
+        will.properties.forwarded(&mut forwarded);
+        let message = Message {
+            topic: will.topic,
+            payload: will.payload,
+            qos: will.qos,
+            retain: will.retain,
+            forwarded: &forwarded,
+            expires_s: None,
+        };
+        let delay_s = will.properties.will_delay().unwrap_or(0);
+        Ok(Some(Will { message: Kept::new(&message), delay_s }))
+    }
+
+    pub(crate) fn goodbye(&self, desk: &mut Desk, packet: &Disconnect) -> End {
+        let wanted = packet.properties.session_expiry();
+        let most = desk.shared.settings.limits.session_expiry_s;
+        let done = self.with_state(desk, |state, _| {
+            if state.expiry_s == 0 && wanted.is_some_and(|wanted| wanted > 0) {
+                return End::because(reason::PROTOCOL, "a session that ends gets no expiry"); // [MQTT-3.14.2-2]
+            }
+            if let Some(wanted) = wanted {
+                state.expiry_s = wanted.min(most);
+            }
+            if packet.reason != reason::WITH_WILL {
+                state.will = None;
+            }
+            End::Gone
+        });
+        done.unwrap_or_else(|end| end)
+    }
+
+    /// End the connection: tell the client why, and end or keep its session.
+    pub fn end(&mut self, desk: &mut Desk, end: &End) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::New(link) | Stage::Checking(link, _) => self.refuse(desk, *link, end),
+            Stage::Up(session) => self.leave(desk, &session, end),
+            Stage::Over => {}
+        }
+    }
+
+    fn refuse(&self, desk: &Desk, mut link: Link, end: &End) {
+        desk.shared.counters.refused.fetch_add(1, Relaxed);
+        if let End::Because(code, why) = end {
+            desk.shared.complain(&format!("{}: refused: {why}", link.socket().peer()));
+            if *code != reason::KEEP_ALIVE {
+                connack(link.out(), self.version, false, *code, &ConnackProperties::default());
+            }
+        }
+        link.close();
+    }
+
+    fn leave(&self, desk: &mut Desk, session: &Arc<Session>, end: &End) {
+        let shared = Arc::clone(&desk.shared);
+        let will = {
+            let mut sessions = shared.sessions();
+            let mut state = session.lock();
+            let ours = |link: &mut Link| link.place.token == self.token && link.place.worker == desk.worker;
+            let Some(mut link) = state.link.take_if(ours) else { return };
+            shared.counters.connected.fetch_sub(1, Relaxed);
+            if let End::Because(code, why) = end {
+                let who = format!("{} ({})", session.client, link.socket().peer());
+                shared.complain(&format!("{who}: ended: {why}"));
+                shared.counters.malformed.fetch_add(1, Relaxed);
+                if link.version == Version::V5 {
+                    disconnect(link.out(), link.version, *code);
+                }
+            }
+            link.close();
+            state.left_s = Some(desk.courier.now_s);
+            if state.expiry_s == 0 {
+                sessions.remove(&session.client);
+                shared.remove_subscriptions(session, &mut state);
+            }
+            let over = state.expiry_s == 0;
+            state.will.take_if(|will| over || will.delay_s == 0)
+        };
+        if let Some(will) = will {
+            desk.publish(Some(session), &will.message.message(), false);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The way to one connected client: what waits to be written, and the socket.
+
+use crate::poller::Poller;
+use crate::socket::Socket;
+use crate::transport::Transport;
+use mqtick_packet::Version;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+const KEEP_ROOM: usize = 1 << 18; // octets; what a burst needed more is given back
+
+/// Which connection of which worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The worker that owns the connection.
+    pub worker: usize,
+    /// The connection's token there; never used twice.
+    pub token: u64,
+}
+
+/// The writing half of a connection. Whoever holds the lock around it may write.
+pub struct Link {
+    /// Where the reading half is.
+    pub place: Place,
+    /// What the client speaks.
+    pub version: Version,
+    /// The largest packet that the client takes, in octets.
+    pub largest: usize,
+    /// Whether it is in somebody's list of links to flush.
+    pub listed: bool,
+    poller: Arc<Poller>,
+    socket: Arc<Socket>,
+    transport: Transport,
+    out: Vec<u8>,
+    wire: Vec<u8>,
+    written: usize,
+    blocked: bool,
+}
+
+impl Link {
+    /// A link over a new connection.
+    pub fn new(place: Place, poller: Arc<Poller>, socket: Arc<Socket>, transport: Transport) -> Self {
+        Self {
+            place,
+            version: Version::V3,
+            largest: usize::MAX,
+            listed: false,
+            poller,
+            socket,
+            transport,
+            out: Vec::new(),
+            wire: Vec::new(),
+            written: 0,
+            blocked: false,
+        }
+    }
+
+    /// Octets that wait.
+    pub fn waiting(&self) -> usize {
+        self.out.len() + self.wire.len() - self.written
+    }
+
+    /// Where to append packets; `flush` writes them.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// Take what the socket brought: MQTT's octets are appended to `plain`.
+    pub fn receive(&mut self, octets: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
+        let taken = self.transport.receive(octets, plain, &mut self.wire);
+        taken.map_err(|failure| failure.to_string())
+    }
+
+    /// Whether octets pass unchanged.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.transport, Transport::Plain)
+    }
+
+    /// Write a packet now if nothing waits before it; else it waits, too.
+    pub fn write(&mut self, packet: &[u8]) {
+        if self.waiting() > 0 || !self.is_plain() {
+            self.out.extend_from_slice(packet);
+            self.flush();
+            return;
+        }
+        let written = match self.socket.write(packet) {
+            Ok(written) => written,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                self.socket.shut_down();
+                return;
+            }
+        };
+        if let Some(rest) = packet.get(written..).filter(|rest| !rest.is_empty()) {
+            self.out.extend_from_slice(rest);
+            self.flush();
+        }
+    }
+
+    /// Write what the socket takes.
+    pub fn flush(&mut self) {
+        self.listed = false;
+        if !self.is_plain() && !self.out.is_empty() {
+            if self.transport.send(&self.out, &mut self.wire).is_err() {
+                self.socket.shut_down();
+            }
+            self.out.clear();
+        }
+        let buffer = if self.is_plain() { &mut self.out } else { &mut self.wire };
+        while self.written < buffer.len() && !self.blocked {
+            let rest = buffer.get(self.written..).unwrap_or_default();
+            match self.socket.write(rest) {
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.blocked = true;
+                    self.poller.until_writable(&self.socket, self.place.token);
+                }
+                Err(_) => {
+                    // The reading half finds the same and ends the connection.
+                    self.socket.shut_down();
+                    self.written = buffer.len();
+                }
+            }
+        }
+        if self.written == buffer.len() {
+            buffer.clear();
+            buffer.shrink_to(KEEP_ROOM);
+            self.written = 0;
+        } else if self.written > KEEP_ROOM {
+            buffer.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    /// The socket takes more.
+    pub fn unblock(&mut self) {
+        self.blocked = false;
+        self.poller.readable(&self.socket, self.place.token);
+        self.flush();
+    }
+
+    /// End the connection after what waits was offered to the socket once.
+    pub fn close(&mut self) {
+        self.flush();
+        self.transport.close(&mut self.wire);
+        self.flush();
+        self.socket.shut_down();
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+}

@@ -1,0 +1,207 @@
+//! What all workers share.
+
+use crate::desk::{Mode, Part};
+use crate::message::{Kept, Message};
+use crate::poller::Poller;
+use crate::session::{Bounds, Session, Subscription};
+use crate::settings::Settings;
+use arc_swap::ArcSwap;
+use mqtick_access::{Passwords, Rules};
+use mqtick_topics::{Retained, Tree};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// All subscriptions.
+pub type Subscriptions = Tree<u64, Subscription>;
+
+/// Who may do what.
+pub struct Access {
+    /// None: passwords are not asked for.
+    pub passwords: Option<Passwords>,
+    /// On topics.
+    pub rules: Rules,
+    /// Whether somebody without a name may connect.
+    pub anonymous: bool,
+}
+
+/// What one thread asks a worker to do.
+pub enum Call {
+    /// Deliver a part of a fan-out.
+    Deliver(Part),
+    /// A password was checked.
+    Checked {
+        /// Of which connection.
+        token: u64,
+        /// Whether it is right.
+        right: bool,
+    },
+    /// End.
+    Stop,
+}
+
+/// A password to check, away from the threads that deliver.
+pub struct Check {
+    /// Whose, as it was given.
+    pub user: Box<str>,
+    /// As it was given.
+    pub password: Box<[u8]>,
+    /// Who waits for the answer.
+    pub worker: usize,
+    /// Who waits for the answer.
+    pub token: u64,
+}
+
+/// Where a worker is called.
+pub struct Caller {
+    /// What it waits with.
+    pub poller: Arc<Poller>,
+    calls: Mutex<Vec<Call>>,
+}
+
+/// What happened since the start.
+#[derive(Default)]
+pub struct Counters {
+    /// Connections that were accepted.
+    pub accepted: AtomicU64,
+    /// Connections that were refused, before or at CONNECT.
+    pub refused: AtomicU64,
+    /// Connections that broke the protocol.
+    pub malformed: AtomicU64,
+    /// PUBLISH packets that came.
+    pub received: AtomicU64,
+    /// Copies that went to a client.
+    pub sent: AtomicU64,
+    /// Copies for which there was no room.
+    pub dropped: AtomicU64,
+    /// Octets that came.
+    pub octets: AtomicU64,
+    /// Clients that are connected.
+    pub connected: AtomicUsize,
+    /// Workers that had to be started again.
+    pub restarts: AtomicU64,
+}
+
+/// The broker, as its threads see it.
+pub struct Shared {
+    /// The configuration.
+    pub settings: Settings,
+    /// What one client may make the broker keep.
+    pub bounds: Bounds,
+    /// All subscriptions; readers take no lock.
+    pub tree: ArcSwap<Subscriptions>,
+    /// Who may do what.
+    pub access: ArcSwap<Access>,
+    /// What happened.
+    pub counters: Counters,
+    /// The workers.
+    pub callers: Vec<Caller>,
+    /// Sessions by the client's identifier.
+    sessions: Mutex<HashMap<Box<str>, Arc<Session>>>,
+    retained: Mutex<Retained<Arc<Kept>>>,
+    changing: Mutex<()>,
+    next_session: AtomicU64,
+    checks: SyncSender<Check>,
+    start: Instant,
+}
+
+impl Shared {
+    /// A broker without sessions; `checks` leads to whoever checks passwords.
+    pub fn new(settings: Settings, access: Access, checks: SyncSender<Check>) -> nix::Result<Self> {
+        let threads = settings.threads();
+        let caller = |_| Poller::new().map(|poller| Caller { poller: Arc::new(poller), calls: Mutex::default() });
+        Ok(Self {
+            bounds: settings.bounds(),
+            settings,
+            tree: ArcSwap::from_pointee(Tree::new()),
+            access: ArcSwap::from_pointee(access),
+            counters: Counters::default(),
+            callers: (0..threads).map(caller).collect::<nix::Result<_>>()?,
+            sessions: Mutex::default(),
+            retained: Mutex::new(Retained::new()),
+            changing: Mutex::default(),
+            next_session: AtomicU64::new(1),
+            checks,
+            start: Instant::now(),
+        })
+    }
+
+    /// The broker's clock: seconds since its start, beginning with 1.
+    pub fn now_s(&self) -> u64 {
+        self.start.elapsed().as_secs() + 1
+    }
+
+    /// All sessions. Who locks a session, too, locks it after this.
+    pub fn sessions(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Session>>> {
+        lock(&self.sessions)
+    }
+
+    /// A session for a client that has none.
+    pub fn new_session(&self, client: &str) -> Arc<Session> {
+        Session::new(client, self.next_session.fetch_add(1, Relaxed))
+    }
+
+    /// Change the subscriptions; readers see all of the change or nothing.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Subscriptions) -> T) -> T {
+        let _alone = lock(&self.changing);
+        let mut tree = Subscriptions::clone(&self.tree.load());
+        let result = change(&mut tree);
+        self.tree.store(Arc::new(tree));
+        result
+    }
+
+    /// Keep a retained message, or remove it where it is empty ([MQTT-3.3.1-6]).
+    pub fn retain(&self, message: &Message) {
+        let mut retained = lock(&self.retained);
+        if message.payload.is_empty() {
+            retained.remove(message.topic);
+        } else if retained.len() < self.settings.limits.retained_messages
+            || retained.get(message.topic).is_some()
+        {
+            retained.set(message.topic, Kept::new(message));
+        } else {
+            self.counters.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The retained messages for a filter.
+    pub fn retained(&self, filter: &str) -> Vec<Arc<Kept>> {
+        let mut found = Vec::new();
+        lock(&self.retained).matching(filter, &mut |_, kept| found.push(Arc::clone(kept)));
+        found
+    }
+
+    /// In which order copies of messages on this topic leave.
+    pub fn mode(&self, topic: &str) -> Mode {
+        let rules = &self.settings.delivery.topic;
+        rules.iter().find(|rule| mqtick_topics::matches(&rule.filter, topic)).map_or(Mode::Batched, |rule| rule.mode)
+    }
+
+    /// Ask a worker to do something.
+    pub fn call(&self, worker: usize, call: Call) {
+        if let Some(caller) = self.callers.get(worker) {
+            let mut calls = lock(&caller.calls);
+            calls.push(call);
+            if calls.len() == 1 {
+                caller.poller.call();
+            }
+        }
+    }
+
+    /// What a worker was asked to do.
+    pub fn calls(&self, worker: usize) -> Vec<Call> {
+        self.callers.get(worker).map(|caller| std::mem::take(&mut *lock(&caller.calls))).unwrap_or_default()
+    }
+
+    /// Have a password checked; whether there is room for that.
+    pub fn check(&self, check: Check) -> bool {
+        self.checks.try_send(check).is_ok()
+    }
+}
+
+/// Lock, also after a thread ended with the lock held: what it protects is whole at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
