@@ -1,1 +1,10 @@
-//! topics
+//! Which subscriptions match a topic, and which retained messages match a filter.
+
+mod names;
+mod ordered;
+mod retained;
+mod tree;
+
+pub use names::{MAX_LEVELS, MAX_OCTETS, valid_filter, valid_topic};
+pub use retained::Retained;
+pub use tree::{Group, Match, Tree};

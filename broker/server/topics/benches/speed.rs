@@ -1,0 +1,2 @@
+//! How long matches, walks and changes take.
+fn main() {}

@@ -1,0 +1,81 @@
+//! What is a topic name and what is a topic filter.
+
+/// The most octets that a topic or a filter can have, as its length is sent in two octets.
+pub const MAX_OCTETS: usize = 65_535;
+
+/// The most levels that we take in a topic or a filter: as many as Mosquitto, which takes 200 `/`.
+///
+/// MQTT sets no limit; a broker needs one so that no client can make a walk deep.
+pub const MAX_LEVELS: usize = 201;
+
+/// What a shared subscription begins with.
+const SHARE: &str = "$share/";
+
+/// Say whether a message can be published to `topic`.
+///
+/// It has no wildcard ([MQTT-3.3.2-2]), no NUL ([MQTT-4.7.3-2]), 1 to [`MAX_OCTETS`] octets
+/// ([MQTT-4.7.3-1], [MQTT-4.7.3-3]) and at most [`MAX_LEVELS`] levels.
+#[must_use]
+pub fn valid_topic(topic: &str) -> bool {
+    fits(topic) && !topic.contains(['+', '#', '\0'])
+}
+
+/// Say whether a client can subscribe to `filter`, be it shared or not.
+///
+/// Wildcards are whole levels and `#` is the last one ([MQTT-4.7.1-1] to [MQTT-4.7.1-3]); a filter
+/// that begins with `$share/` has a name without wildcards and a filter ([MQTT-4.8.2-1],
+/// [MQTT-4.8.2-2]); the limits of [`valid_topic`] hold for the whole.
+#[must_use]
+pub fn valid_filter(filter: &str) -> bool {
+    if !fits(filter) || filter.contains('\0') {
+        return false;
+    }
+    match split_share(filter) {
+        Ok((_, filter)) => !filter.is_empty() && wildcards_stand_well(filter),
+        Err(NoName) => false,
+    }
+}
+
+/// A shared subscription that names no group.
+pub(crate) struct NoName;
+
+/// Return the name of the group, if the filter is shared, and the filter itself.
+pub(crate) fn split_share(filter: &str) -> Result<(Option<&str>, &str), NoName> {
+    match filter.strip_prefix(SHARE) {
+        None => Ok((None, filter)),
+        Some(rest) => match rest.split_once('/') {
+            Some((name, filter)) if !name.is_empty() && !name.contains(['+', '#']) => {
+                Ok((Some(name), filter))
+            }
+            _ => Err(NoName),
+        },
+    }
+}
+
+/// Return the first level and what comes behind it, if anything.
+#[inline]
+pub(crate) fn split_level(levels: &str) -> (&str, Option<&str>) {
+    // Levels are short: a plain loop finds the slash sooner than a vectorized search does.
+    match levels.bytes().position(|octet| octet == b'/') {
+        Some(at) => (&levels[..at], Some(&levels[at + 1..])),
+        None => (levels, None),
+    }
+}
+
+fn fits(name: &str) -> bool {
+    (1..=MAX_OCTETS).contains(&name.len())
+        && name.bytes().filter(|&octet| octet == b'/').count() < MAX_LEVELS
+}
+
+fn wildcards_stand_well(filter: &str) -> bool {
+    let mut levels = filter.split('/').peekable();
+    while let Some(level) = levels.next() {
+        let alone = level.len() == 1;
+        if level.contains('+') && !alone
+            || level.contains('#') && !(alone && levels.peek().is_none())
+        {
+            return false;
+        }
+    }
+    true
+}

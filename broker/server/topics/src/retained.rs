@@ -1,0 +1,250 @@
+//! The retained messages by topic, in an order in which all topics below a level lie together.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::names::{split_level, valid_filter};
+
+/// The retained message of each topic.
+pub struct Retained<M> {
+    messages: BTreeMap<Key, M>,
+}
+
+/// A topic. `/` comes before all other octets, so that what is below `a` lies between `a` and
+/// [`PAST`] that.
+struct Key(Box<str>);
+
+/// What comes, behind a level, directly after all that is below it.
+const PAST: char = '\0';
+
+/// What begins a topic that a wildcard does not match, and what follows all of them.
+const HIDDEN: char = '$';
+const PAST_HIDDEN: &str = "%";
+
+/// A topic that need not be owned to be looked up.
+trait Topic {
+    fn octets(&self) -> &[u8];
+}
+
+impl Topic for Key {
+    fn octets(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl Topic for &str {
+    fn octets(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl<'t> Borrow<dyn Topic + 't> for Key {
+    fn borrow(&self) -> &(dyn Topic + 't) {
+        self
+    }
+}
+
+impl Ord for dyn Topic + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        order(self.octets(), other.octets())
+    }
+}
+
+impl PartialOrd for dyn Topic + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn Topic + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.octets() == other.octets()
+    }
+}
+
+impl Eq for dyn Topic + '_ {}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        order(self.octets(), other.octets())
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Key {}
+
+fn order(one: &[u8], two: &[u8]) -> Ordering {
+    let rank = |octet: u8| {
+        if octet == b'/' {
+            0
+        } else {
+            u16::from(octet) + 1
+        }
+    };
+    match one.iter().zip(two).find(|(one, two)| one != two) {
+        Some((&one, &two)) => rank(one).cmp(&rank(two)),
+        None => one.len().cmp(&two.len()),
+    }
+}
+
+impl<M> Default for Retained<M> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<M> Retained<M> {
+    /// Make a store without messages.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            messages: BTreeMap::new(),
+        }
+    }
+
+    /// Retain `message` for `topic` and return the one that it replaces ([MQTT-3.3.1-5]).
+    pub fn set(&mut self, topic: &str, message: M) -> Option<M> {
+        if let Some(kept) = self.messages.get_mut(&topic as &dyn Topic) {
+            return Some(std::mem::replace(kept, message));
+        }
+        self.messages.insert(Key(topic.into()), message)
+    }
+
+    /// Forget the message of `topic` and return it, if there was one ([MQTT-3.3.1-6]).
+    pub fn remove(&mut self, topic: &str) -> Option<M> {
+        self.messages.remove(&topic as &dyn Topic)
+    }
+
+    /// Return the message of `topic`.
+    #[must_use]
+    pub fn get(&self, topic: &str) -> Option<&M> {
+        self.messages.get(&topic as &dyn Topic)
+    }
+
+    /// How many topics have a message.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether no topic has a message.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Return all topics and their messages, each topic before those below it.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &M)> {
+        self.messages
+            .iter()
+            .map(|(topic, message)| (&*topic.0, message))
+    }
+
+    /// Call `each` for the topics that `filter` matches, in the order of [`Self::iter`].
+    ///
+    /// A filter that begins with a wildcard does not match a topic that begins with `$`
+    /// ([MQTT-4.7.2-1]). A filter that is not valid matches nothing, nor does a shared one, whose
+    /// subscribers get no retained messages.
+    pub fn matching(&self, filter: &str, each: &mut impl FnMut(&str, &M)) {
+        if valid_filter(filter) {
+            self.walk(&mut String::new(), filter, each);
+        }
+    }
+
+    /// Do [`Self::matching`] below `above`, which is levels with their `/`; return how many
+    /// searches and steps that took.
+    fn walk(&self, above: &mut String, filter: &str, each: &mut impl FnMut(&str, &M)) -> usize {
+        match split_level(filter) {
+            ("#", _) => self.all_below(above, each),
+            ("+", below) => self.any_level(above, below, each),
+            (level, None) => {
+                above.push_str(level);
+                self.get(above)
+                    .iter()
+                    .for_each(|message| each(above, message));
+                1
+            }
+            (level, Some(below)) => {
+                above.push_str(level);
+                above.push('/');
+                self.walk(above, below, each)
+            }
+        }
+    }
+
+    fn all_below(&self, above: &str, each: &mut impl FnMut(&str, &M)) -> usize {
+        let parent = above.strip_suffix('/').unwrap_or_default();
+        let mut steps = 1;
+        for (topic, message) in self.from(parent) {
+            steps += 1;
+            if topic.starts_with(above) || topic == parent {
+                if !(above.is_empty() && topic.starts_with(HIDDEN)) {
+                    each(topic, message);
+                }
+            } else {
+                break;
+            }
+        }
+        steps
+    }
+
+    fn any_level(
+        &self,
+        above: &mut String,
+        below: Option<&str>,
+        each: &mut impl FnMut(&str, &M),
+    ) -> usize {
+        let base = above.len();
+        let mut steps = 0;
+        let mut at = self.from(above);
+        while let Some((topic, message)) = at.next() {
+            steps += 1;
+            let Some(levels) = topic.strip_prefix(&above[..base]) else {
+                break;
+            };
+            if base == 0 && topic.starts_with(HIDDEN) {
+                at = self.from(PAST_HIDDEN);
+                continue;
+            }
+            let (level, deeper) = split_level(levels);
+            match below {
+                None if deeper.is_none() => {
+                    each(topic, message);
+                    continue;
+                }
+                None => above.push_str(level),
+                Some(below) => {
+                    above.push_str(level);
+                    let end = above.len();
+                    above.push('/');
+                    steps += self.walk(above, below, each);
+                    above.truncate(end);
+                }
+            }
+            above.push(PAST);
+            at = self.from(above);
+            above.truncate(base);
+        }
+        steps
+    }
+
+    /// Return what comes from `topic` on.
+    fn from(&self, topic: &str) -> impl Iterator<Item = (&str, &M)> + use<'_, M> {
+        self.messages
+            .range::<dyn Topic, _>((Bound::Included(&topic as &dyn Topic), Bound::Unbounded))
+            .map(|(topic, message)| (&*topic.0, message))
+    }
+}
