@@ -2,18 +2,10 @@
 
 use crate::desk::Desk;
 use crate::link::Link;
-use crate::message::{Kept, Message};
-use crate::session::{Session, State, Subscription, Will};
-use crate::shared::Check;
+use crate::session::{Session, State};
 use crate::socket::Socket;
-use mqtick_access::Action;
-use mqtick_packet::{
-    Ack, Connack, ConnackProperties, Connect, Disconnect, Error, Kind, Packet, Publish, Qos,
-    Subscribe, Unsubscribe, Version, connack, decode, disconnect, frame, pingresp, suback, unsuback,
-};
-use mqtick_topics::valid_filter;
+use mqtick_packet::{Error, Packet, Version, decode, frame, pingresp};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Reason codes of MQTT 5 (clause 2.4).
 pub mod reason {
@@ -59,8 +51,6 @@ pub mod reason {
 pub enum End {
     /// The other side closed it, or it broke.
     Gone,
-    /// The client said good-bye.
-    Goodbye,
     /// The client connected again.
     TakenOver,
     /// We end it, for this reason.
@@ -68,7 +58,7 @@ pub enum End {
 }
 
 impl End {
-    fn because(reason: u8, why: &str) -> Self {
+    pub(crate) fn because(reason: u8, why: &str) -> Self {
         Self::Because(reason, why.into())
     }
 }
@@ -79,7 +69,7 @@ impl From<Error> for End {
     }
 }
 
-enum Stage {
+pub(crate) enum Stage {
     /// Before CONNECT.
     New(Box<Link>),
     /// Its password is being checked; the CONNECT waits.
@@ -98,11 +88,12 @@ pub struct Connection {
     pub heard_s: u64,
     /// How many messages it published in the present second.
     pub published: u32,
-    stage: Stage,
-    version: Version,
-    silent_s: u64,
+    pub(crate) stage: Stage,
+    pub(crate) version: Version,
+    pub(crate) silent_s: u64,
+    pub(crate) user: Option<Box<str>>,
     partial: Vec<u8>,
-    aliases: Vec<Box<str>>,
+    pub(crate) aliases: Vec<Box<str>>,
 }
 
 impl Connection {
@@ -116,6 +107,7 @@ impl Connection {
             stage: Stage::New(Box::new(link)),
             version: Version::V3,
             silent_s: connect_timeout_s,
+            user: None,
             partial: Vec::new(),
             aliases: Vec::new(),
         }
@@ -152,6 +144,7 @@ impl Connection {
     /// Take what the socket brought.
     pub fn input(&mut self, desk: &mut Desk, octets: &[u8], spare: &mut Vec<u8>) -> Result<(), End> {
         spare.clear();
+        desk.octets += octets.len() as u64;
         let received = self.link(|link| {
             if link.is_plain() {
                 return Ok(true);
@@ -211,7 +204,7 @@ impl Connection {
         Ok(used)
     }
 
-    fn session(&self) -> Result<Arc<Session>, End> {
+    pub(crate) fn session(&self) -> Result<Arc<Session>, End> {
         match &self.stage {
             Stage::Up(session) => Ok(Arc::clone(session)),
             _ => Err(End::because(reason::PROTOCOL, "the first packet is not CONNECT")),
@@ -219,7 +212,7 @@ impl Connection {
     }
 
     /// Do something with the session's state while it is still this connection's.
-    fn with_state<T>(
+    pub(crate) fn with_state<T>(
         &self,
         desk: &mut Desk,
         what: impl FnOnce(&mut State, &mut Desk) -> T,

@@ -4,7 +4,6 @@ use crate::message::{Kept, Message};
 use crate::session::{Courier, Session, Subscription};
 use crate::shared::{Call, Counters, Shared, Subscriptions};
 use mqtick_access::Action;
-use mqtick_packet::Qos;
 use mqtick_topics::Match;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,6 +51,12 @@ pub struct Desk {
     pub worker: usize,
     tree: Arc<Subscriptions>,
     fanouts: HashMap<Box<str>, Fanout>,
+    /// Messages that came.
+    pub received: u64,
+    /// Octets that came.
+    pub octets: u64,
+    /// Spare room.
+    pub spare: Vec<u8>,
     turn: bool,
 }
 
@@ -72,6 +77,9 @@ impl Desk {
             worker,
             tree: shared.tree.load_full(),
             fanouts: HashMap::new(),
+            received: 0,
+            octets: 0,
+            spare: Vec::new(),
             turn: false,
         }
     }
@@ -90,9 +98,9 @@ impl Desk {
         }
         drop(tree);
         let mut kept = None;
-        let fanout = match self.fanouts.get(message.topic) {
-            Some(fanout) => fanout.clone(),
-            None => self.look_up(message, from, &mut kept),
+        let (fanout, shared) = match self.fanouts.get(message.topic) {
+            Some(fanout) => (fanout.clone(), false),
+            None => self.look_up(message, from),
         };
         let all = &fanout.subscriptions;
         self.courier.encoder.begin();
@@ -113,7 +121,7 @@ impl Desk {
                 self.copy(one, message, from, &mut kept);
             }
         }
-        !all.is_empty() || kept.is_some()
+        shared || !all.is_empty()
     }
 
     /// Deliver what another worker handed over.
@@ -137,7 +145,9 @@ impl Desk {
 
     /// Add what was counted to the counters of all.
     pub fn count(&mut self) {
-        let Counters { sent, dropped, .. } = &self.shared.counters;
+        let Counters { sent, dropped, received, octets, .. } = &self.shared.counters;
+        received.fetch_add(std::mem::take(&mut self.received), Relaxed);
+        octets.fetch_add(std::mem::take(&mut self.octets), Relaxed);
         sent.fetch_add(std::mem::take(&mut self.courier.sent), Relaxed);
         dropped.fetch_add(std::mem::take(&mut self.courier.dropped), Relaxed);
     }
@@ -156,7 +166,9 @@ impl Desk {
         to.session.deliver(&mut self.courier, message, kept, to, retain);
     }
 
-    fn look_up(&mut self, message: &Message, from: u64, kept: &mut Option<Arc<Kept>>) -> Fanout {
+    /// Find who is subscribed, and deliver to one of each shared subscription; whether there are
+    /// such.
+    fn look_up(&mut self, message: &Message, from: u64) -> (Fanout, bool) {
         let access = self.shared.access.load();
         let may = |one: &Subscription| {
             let user = one.session.lock().user.clone();
@@ -186,12 +198,12 @@ impl Desk {
         } else {
             self.courier.encoder.begin();
             self.courier.at_once = false;
-            let first = kept.get_or_insert_with(|| Kept::new(message)).clone();
+            let mut kept = None;
             for one in &chosen {
-                self.copy(one, message, from, &mut Some(Arc::clone(&first)));
+                self.copy(one, message, from, &mut kept);
             }
         }
-        fanout
+        (fanout, !chosen.is_empty())
     }
 
     /// Hand parts of a fan-out to the other workers; what is left for this one are the first ones.

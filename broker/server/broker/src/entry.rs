@@ -40,13 +40,12 @@ impl Connection {
             return Err(End::because(reason::CLIENT, why));
         }
         let access = desk.shared.access.load_full();
-        let Some((passwords, user)) = access.passwords.as_ref().zip(connect.username) else {
+        let Some(user) = connect.username.filter(|_| access.passwords.is_some()) else {
             if !access.anonymous {
                 return Err(End::because(reason::NOT_RIGHT, "no name"));
             }
             return self.enter(desk, connect, None);
         };
-        let _ = passwords;
         let check = Check {
             user: user.into(),
             password: connect.password.unwrap_or_default().into(),
@@ -114,7 +113,7 @@ impl Connection {
                 let mut state = session.lock();
                 if let Some(mut old) = state.link.take() {
                     if old.version == Version::V5 {
-                        disconnect(old.out(), old.version, reason::TAKEN_OVER);
+                        disconnect(old.out(), Version::V5, reason::TAKEN_OVER);
                     }
                     old.close();
                     shared.counters.connected.fetch_sub(1, Relaxed);
@@ -247,7 +246,7 @@ impl Connection {
                 shared.complain(&format!("{who}: ended: {why}"));
                 shared.counters.malformed.fetch_add(1, Relaxed);
                 if link.version == Version::V5 {
-                    disconnect(link.out(), link.version, *code);
+                    disconnect(link.out(), Version::V5, *code);
                 }
             }
             link.close();

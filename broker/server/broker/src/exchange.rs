@@ -6,7 +6,7 @@ use crate::message::Message;
 use crate::session::Subscription;
 use mqtick_access::Action;
 use mqtick_packet::{
-    Ack, Filter, Kind, Publish, Qos, Subscribe, Unsubscribe, Version, suback, unsuback,
+    Ack, Filter, AckKind, Publish, Qos, Subscribe, Unsubscribe, suback, unsuback,
 };
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
@@ -61,11 +61,11 @@ impl Connection {
         };
         let kind = match publish.qos {
             Qos::AtMostOnce => return Ok(()),
-            Qos::AtLeastOnce => Kind::Puback,
-            Qos::ExactlyOnce => Kind::Pubrec,
+            Qos::AtLeastOnce => AckKind::Puback,
+            Qos::ExactlyOnce => AckKind::Pubrec,
         };
         self.with_state(desk, |state, _| {
-            if kind == Kind::Pubrec && code >= 0x80 {
+            if kind == AckKind::Pubrec && code >= 0x80 {
                 state.received.remove(&publish.id);
             }
             state.answer(kind, publish.id, code);
@@ -101,17 +101,17 @@ impl Connection {
             if state.received.insert(publish.id) {
                 return true;
             }
-            state.answer(Kind::Pubrec, publish.id, 0);
+            state.answer(AckKind::Pubrec, publish.id, 0);
             false
         })
     }
 
     pub(crate) fn ack(&mut self, desk: &mut Desk, ack: &Ack) -> Result<(), End> {
         self.with_state(desk, |state, desk| {
-            if ack.kind == Kind::Pubrel {
+            if ack.kind == AckKind::Pubrel {
                 let known = state.received.remove(&ack.id);
                 let code = if known { 0 } else { reason::NO_IDENTIFIER };
-                state.answer(Kind::Pubcomp, ack.id, code);
+                state.answer(AckKind::Pubcomp, ack.id, code);
             } else {
                 state.acknowledged(ack.kind, ack.id, ack.reason);
                 state.fill(&mut desk.courier);

@@ -50,6 +50,11 @@ impl Poller {
         self.epoll.add(file, EpollEvent::new(EpollFlags::EPOLLIN, token))
     }
 
+    /// Wait for its end only.
+    pub fn quiet(&self, file: impl AsFd, token: u64) {
+        self.change(file, EpollFlags::empty(), token);
+    }
+
     /// Wait for what it brings.
     pub fn readable(&self, file: impl AsFd, token: u64) {
         self.change(file, EpollFlags::EPOLLIN, token);

@@ -2,7 +2,7 @@
 
 use crate::link::Link;
 use crate::message::{Copy, Encoder, Kept, Message};
-use mqtick_packet::{Kind, Qos, ack};
+use mqtick_packet::{AckKind, Qos, ack};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -246,12 +246,13 @@ impl State {
     /// Send again what was under way when the last connection ended ([MQTT-4.4.0-1]).
     pub fn resume(&mut self, courier: &mut Courier) {
         let Some(link) = &mut self.link else { return };
+        let version = link.version;
         for flight in &mut self.flights {
             if flight.step == Step::Released {
-                ack(link.out(), link.version, Kind::Pubrel, flight.id, 0);
+                ack(link.out(), version, AckKind::Pubrel, flight.id, 0);
                 continue;
             }
-            flight.copy.version = link.version;
+            flight.copy.version = version;
             courier.encoder.begin();
             let octets =
                 courier.encoder.octets(&flight.message.message(), &flight.copy, courier.now_s);
@@ -272,29 +273,29 @@ impl State {
     }
 
     /// An acknowledgement came. Whether it was expected.
-    pub fn acknowledged(&mut self, kind: Kind, id: u16, reason: u8) -> bool {
+    pub fn acknowledged(&mut self, kind: AckKind, id: u16, reason: u8) -> bool {
         let Some(at) = self.flights.iter().position(|flight| flight.id == id) else {
-            if kind == Kind::Pubrec && reason < 0x80 {
-                self.answer(Kind::Pubrel, id, 0x92);
+            if kind == AckKind::Pubrec && reason < 0x80 {
+                self.answer(AckKind::Pubrel, id, 0x92);
             }
             return false;
         };
         let Some(flight) = self.flights.get_mut(at) else { return false };
         let twice = flight.copy.qos == Qos::ExactlyOnce;
         match kind {
-            Kind::Pubrec if twice && reason < 0x80 => {
+            AckKind::Pubrec if twice && reason < 0x80 => {
                 flight.step = Step::Released;
-                self.answer(Kind::Pubrel, id, 0);
+                self.answer(AckKind::Pubrel, id, 0);
             }
-            Kind::Puback if !twice => drop(self.flights.remove(at)),
-            Kind::Pubrec | Kind::Pubcomp if twice => drop(self.flights.remove(at)),
+            AckKind::Puback if !twice => drop(self.flights.remove(at)),
+            AckKind::Pubrec | AckKind::Pubcomp if twice => drop(self.flights.remove(at)),
             _ => return false,
         }
         true
     }
 
     /// Append an acknowledgement to the link.
-    pub fn answer(&mut self, kind: Kind, id: u16, reason: u8) {
+    pub fn answer(&mut self, kind: AckKind, id: u16, reason: u8) {
         if let Some(link) = &mut self.link {
             let version = link.version;
             ack(link.out(), version, kind, id, reason);

@@ -3,16 +3,19 @@
 use crate::desk::{Mode, Part};
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
-use crate::session::{Bounds, Session, Subscription};
+use crate::session::{Bounds, Session, State, Subscription};
 use crate::settings::Settings;
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
-use mqtick_topics::{Retained, Tree};
+use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+const COMPLAINTS: u64 = 10; // lines a second
+const SYS_S: u64 = 10;
 
 /// All subscriptions.
 pub type Subscriptions = Tree<u64, Subscription>;
@@ -104,6 +107,9 @@ pub struct Shared {
     changing: Mutex<()>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
+    modes: Tree<usize, Mode>,
+    told: Mutex<(u64, u64)>,
+    run: u64,
     start: Instant,
 }
 
@@ -112,7 +118,15 @@ impl Shared {
     pub fn new(settings: Settings, access: Access, checks: SyncSender<Check>) -> nix::Result<Self> {
         let threads = settings.threads();
         let caller = |_| Poller::new().map(|poller| Caller { poller: Arc::new(poller), calls: Mutex::default() });
+        let mut modes = Tree::new();
+        for (place, rule) in settings.delivery.topic.iter().enumerate().rev() {
+            modes.subscribe(&rule.filter, place, rule.mode());
+        }
+        let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(Self {
+            modes,
+            told: Mutex::default(),
+            run,
             bounds: settings.bounds(),
             settings,
             tree: ArcSwap::from_pointee(Tree::new()),
@@ -175,8 +189,15 @@ impl Shared {
 
     /// In which order copies of messages on this topic leave.
     pub fn mode(&self, topic: &str) -> Mode {
-        let rules = &self.settings.delivery.topic;
-        rules.iter().find(|rule| mqtick_topics::matches(&rule.filter, topic)).map_or(Mode::Batched, |rule| rule.mode)
+        let mut first = None::<(usize, Mode)>;
+        self.modes.matches(topic, &mut |found| {
+            if let Match::One(&place, &mode) = found
+                && first.is_none_or(|(before, _)| place < before)
+            {
+                first = Some((place, mode));
+            }
+        });
+        first.map_or(Mode::Batched, |(_, mode)| mode)
     }
 
     /// Ask a worker to do something.
@@ -193,6 +214,63 @@ impl Shared {
     /// What a worker was asked to do.
     pub fn calls(&self, worker: usize) -> Vec<Call> {
         self.callers.get(worker).map(|caller| std::mem::take(&mut *lock(&caller.calls))).unwrap_or_default()
+    }
+
+    /// Take a session's subscriptions and all that waits for it away.
+    pub fn remove_subscriptions(&self, session: &Session, state: &mut State) {
+        state.clear();
+        let filters = std::mem::take(&mut state.filters);
+        if !filters.is_empty() {
+            self.change(|tree| {
+                for filter in &filters {
+                    tree.unsubscribe(filter, &session.number);
+                }
+            });
+        }
+    }
+
+    /// An identifier for a client that brought none.
+    pub fn assign_client(&self) -> String {
+        let number = self.next_session.fetch_add(1, Relaxed);
+        format!("mqtick-{:x}-{number}", self.run)
+    }
+
+    /// A line for the log about one client; of many such lines in one second most are left out.
+    pub fn complain(&self, text: &str) {
+        let now_s = self.now_s();
+        let mut told = lock(&self.told);
+        if told.0 != now_s {
+            if told.1 > COMPLAINTS {
+                crate::log::warning(&format!("{} more like these", told.1 - COMPLAINTS));
+            }
+            *told = (now_s, 0);
+        }
+        told.1 += 1;
+        if told.1 <= COMPLAINTS {
+            crate::log::warning(text);
+        }
+    }
+
+    /// What `$SYS` says, where it is time to say it again.
+    pub fn report(&self) -> Vec<(&'static str, String)> {
+        let now_s = self.now_s();
+        if now_s % SYS_S != 1 {
+            return Vec::new();
+        }
+        let of = |counter: &AtomicU64| counter.load(Relaxed).to_string();
+        let Counters { received, sent, dropped, octets, connected, .. } = &self.counters;
+        vec![
+            ("$SYS/broker/version", concat!("mqtick-broker ", env!("CARGO_PKG_VERSION")).into()),
+            ("$SYS/broker/uptime", format!("{} seconds", now_s - 1)),
+            ("$SYS/broker/clients/connected", connected.load(Relaxed).to_string()),
+            ("$SYS/broker/clients/total", self.sessions().len().to_string()),
+            ("$SYS/broker/messages/received", of(received)),
+            ("$SYS/broker/messages/sent", of(sent)),
+            ("$SYS/broker/publish/messages/dropped", of(dropped)),
+            ("$SYS/broker/bytes/received", of(octets)),
+            ("$SYS/broker/subscriptions/count", self.tree.load().len().to_string()),
+            ("$SYS/broker/retained messages/count", lock(&self.retained).len().to_string()),
+        ]
     }
 
     /// Have a password checked; whether there is room for that.

@@ -1,0 +1,7 @@
+//! The program `mqtick-broker`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mqtick_broker::program::main()
+}

@@ -1,0 +1,214 @@
+//! Command line, threads and signals.
+
+use crate::listener::Listener;
+use crate::log;
+use crate::settings::{self, Settings};
+use crate::shared::{Access, Call, Check, Shared};
+use crate::worker::Worker;
+use mqtick_access::{Passwords, Rules};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+const USAGE: &str = "\
+Usage: mqtick-broker [--config FILE] [--check-config]
+
+Delivers MQTT messages (3.1.1 and 5) to many subscribers as nearly at once as this machine can.
+
+  --config FILE    settings; without it: 127.0.0.1:1883, and anybody may connect
+  --check-config   say what is wrong with the settings, and end
+  --version        print the version
+  --help           print this
+
+Examples:
+  mqtick-broker
+  mqtick-broker --config /etc/mqtick/broker.toml
+
+SIGHUP reads passwords and access lists again. Exit code: 0 ended by a signal, 1 cannot start,
+2 wrong command line or settings.
+";
+const CHECKS: usize = 256; // passwords that may wait
+
+enum Asked {
+    Run(Settings),
+    Said,
+}
+
+/// Run the program.
+pub fn main() -> ExitCode {
+    match arguments() {
+        Ok(Asked::Said) => ExitCode::SUCCESS,
+        Ok(Asked::Run(settings)) => match run(settings) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                log::error(&error);
+                ExitCode::from(1)
+            }
+        },
+        Err(error) => {
+            log::error(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn arguments() -> Result<Asked, String> {
+    use lexopt::prelude::*;
+    let (mut path, mut check) = (None, false);
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
+        match argument {
+            Short('c') | Long("config") => {
+                path = Some(PathBuf::from(parser.value().map_err(|error| error.to_string())?));
+            }
+            Long("check-config") => check = true,
+            Short('h') | Long("help") => {
+                print!("{USAGE}");
+                return Ok(Asked::Said);
+            }
+            Short('V') | Long("version") => {
+                println!("mqtick-broker {}", env!("CARGO_PKG_VERSION"));
+                return Ok(Asked::Said);
+            }
+            other => return Err(other.unexpected().to_string()),
+        }
+    }
+    let settings = match path {
+        Some(path) => settings::load(&path).map_err(|error| error.to_string())?,
+        None => Settings::default(),
+    };
+    if check {
+        read_access(&settings)?;
+        println!("the settings are good");
+        return Ok(Asked::Said);
+    }
+    Ok(Asked::Run(settings))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn read_access(settings: &Settings) -> Result<Access, String> {
+    let access = &settings.access;
+    let named = |path: &Path, error: mqtick_access::Error| format!("{}: {error}", path.display());
+    let passwords = |path: &PathBuf| Passwords::parse(&read(path)?).map_err(|e| named(path, e));
+    let rules = |path: &PathBuf| Rules::parse(&read(path)?).map_err(|e| named(path, e));
+    Ok(Access {
+        passwords: access.password_file.as_ref().map(passwords).transpose()?,
+        rules: access.acl_file.as_ref().map_or_else(|| Ok(Rules::open()), rules)?,
+        anonymous: settings.anonymous(),
+    })
+}
+
+fn run(settings: Settings) -> Result<(), String> {
+    let access = read_access(&settings)?;
+    raise_descriptors();
+    // Every thread inherits the mask; the signals are waited for here.
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(|error| error.to_string())?;
+
+    let workers = settings.threads();
+    let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+    for listener in &settings.listener {
+        let opened = Listener::open(listener, workers)
+            .map_err(|error| format!("{}: {error}", listener.name()))?;
+        for (door, one) in doors.iter_mut().zip(opened) {
+            door.push(one);
+        }
+    }
+    let (checks, to_check) = sync_channel(CHECKS);
+    let shared = Shared::new(settings, access, checks).map_err(|error| error.to_string())?;
+    let shared = Arc::new(shared);
+    let mut threads = Vec::new();
+    for (number, listeners) in doors.into_iter().enumerate() {
+        let worker = Worker::new(&shared, number, listeners).ok_or("no such worker")?;
+        threads.push(start(&format!("worker-{number}"), move || worker.run_on())?);
+    }
+    let to_check = Arc::new(Mutex::new(to_check));
+    for number in 0..workers {
+        let (shared, to_check) = (Arc::clone(&shared), Arc::clone(&to_check));
+        start(&format!("check-{number}"), move || check_passwords(&shared, &to_check))?;
+    }
+    for listener in &shared.settings.listener {
+        log::notice(&format!("listens on {}", listener.name()));
+    }
+    notify("READY=1");
+    loop {
+        match signals.wait() {
+            Ok(Signal::SIGHUP) => match read_access(&shared.settings) {
+                Ok(access) => {
+                    shared.access.store(Arc::new(access));
+                    shared.change(|_| ()); // who may read is remembered with the subscriptions
+                    log::notice("passwords and access lists were read again");
+                }
+                Err(error) => log::error(&format!("{error}; what was read before stays")),
+            },
+            Ok(_) => break,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    notify("STOPPING=1");
+    for worker in 0..workers {
+        shared.call(worker, Call::Stop);
+    }
+    for thread in threads {
+        // A worker that panics is started again in its own thread; this cannot fail.
+        let _ = thread.join();
+    }
+    Ok(())
+}
+
+fn start(
+    name: &str,
+    what: impl FnOnce() + Send + 'static,
+) -> Result<thread::JoinHandle<()>, String> {
+    let builder = thread::Builder::new().name(name.into());
+    builder.spawn(what).map_err(|error| format!("a thread could not be started: {error}"))
+}
+
+fn check_passwords(shared: &Shared, checks: &Mutex<Receiver<Check>>) {
+    loop {
+        let next = checks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Check { user, password, worker, token }) = next else { return };
+        let access = shared.access.load_full();
+        let right = access.passwords.as_ref().is_some_and(|known| known.check(&user, &password));
+        shared.call(worker, Call::Checked { token, right });
+    }
+}
+
+/// Each client needs a descriptor; the soft limit is often 1,024.
+fn raise_descriptors() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
+    {
+        log::warning(&format!("no more than {soft} files can be open"));
+    }
+}
+
+/// Tell systemd, if it asked (`sd_notify(3)`).
+fn notify(what: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let sent = address.and_then(|address| {
+        UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address)
+    });
+    if let Err(error) = sent {
+        log::warning(&format!("systemd was not told: {error}"));
+    }
+}

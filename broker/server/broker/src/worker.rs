@@ -1,0 +1,275 @@
+//! One thread's loop: connections come, bring packets, and go.
+
+use crate::connection::{Connection, End, reason};
+use crate::desk::Desk;
+use crate::link::{Link, Place};
+use crate::listener::Listener;
+use crate::poller::{CALLED, Poller};
+use crate::shared::{Call, Shared};
+use crate::transport::Transport;
+use nix::sys::epoll::EpollFlags;
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const READ: usize = 1 << 17; // octets at a time
+const ACCEPT: usize = 64; // connections at a time
+const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
+
+/// A thread's connections and listeners.
+pub struct Worker {
+    desk: Desk,
+    poller: Arc<Poller>,
+    listeners: Vec<Listener>,
+    connections: HashMap<u64, Connection>,
+    waiting: Vec<u64>,
+    next_token: u64,
+    buffer: Vec<u8>,
+    spare: Vec<u8>,
+    to_accept: usize,
+    deaf: bool,
+}
+
+impl Worker {
+    /// A worker without connections.
+    pub fn new(shared: &Arc<Shared>, number: usize, listeners: Vec<Listener>) -> Option<Self> {
+        let poller = Arc::clone(&shared.callers.get(number)?.poller);
+        Some(Self {
+            desk: Desk::new(shared, number),
+            poller,
+            listeners,
+            connections: HashMap::new(),
+            waiting: Vec::new(),
+            next_token: FIRST_TOKEN,
+            buffer: vec![0; READ],
+            spare: Vec::new(),
+            to_accept: 0,
+            deaf: true,
+        })
+    }
+
+    /// Work until told to stop, whatever happens: a panic costs this worker's clients their
+    /// connections, and nobody else anything.
+    pub fn run_on(mut self) {
+        while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
+            self.desk.shared.counters.restarts.fetch_add(1, Relaxed);
+            crate::log::error("a worker failed and begins anew; its clients must connect again");
+            for (_, mut connection) in self.connections.drain() {
+                self.poller.forget(&connection.socket);
+                connection.socket.shut_down();
+                let end = || connection.end(&mut self.desk, &End::Gone);
+                let _ = catch_unwind(AssertUnwindSafe(end));
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        let mut events = Vec::new();
+        let mut second = 0;
+        loop {
+            let now_s = self.desk.shared.now_s();
+            if now_s != second {
+                second = now_s;
+                self.tick(now_s);
+            }
+            self.poller.wait(&mut events, 1000);
+            self.desk.courier.now_s = self.desk.shared.now_s();
+            for &(token, flags) in &events {
+                if token == CALLED {
+                    self.poller.heard();
+                    if !self.called() {
+                        return;
+                    }
+                } else if token < FIRST_TOKEN {
+                    self.accept(token);
+                } else {
+                    self.ready(token, flags);
+                }
+            }
+        }
+    }
+
+    fn ready(&mut self, token: u64, flags: EpollFlags) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        if flags.contains(EpollFlags::EPOLLOUT) {
+            connection.unblock();
+        }
+        if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+            return;
+        }
+        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
+        if connection.is_waiting(rate) && !flags.contains(EpollFlags::EPOLLHUP) {
+            self.poller.quiet(&connection.socket, token);
+            self.waiting.push(token);
+            return;
+        }
+        let end = match connection.socket.read(&mut self.buffer) {
+            Ok(0) => Err(End::Gone),
+            Ok(count) => {
+                let octets = self.buffer.get(..count).unwrap_or_default();
+                connection.input(&mut self.desk, octets, &mut self.spare)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(_) => Err(End::Gone),
+        };
+        self.desk.flush();
+        if let Err(end) = end {
+            self.end(token, &end);
+        }
+    }
+
+    fn end(&mut self, token: u64, end: &End) {
+        if let Some(mut connection) = self.connections.remove(&token) {
+            self.poller.forget(&connection.socket);
+            connection.end(&mut self.desk, end);
+            self.desk.flush();
+        }
+    }
+
+    fn accept(&mut self, token: u64) {
+        let shared = Arc::clone(&self.desk.shared);
+        for _ in 0..ACCEPT {
+            if self.to_accept == 0 {
+                return self.listen(false);
+            }
+            let Some(listener) = self.listeners.get(usize::try_from(token).unwrap_or(usize::MAX)) else { return };
+            let (socket, transport) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    // Out of descriptors, most likely: others come when some are free again.
+                    shared.complain(&format!("a connection could not be accepted: {error}"));
+                    return self.listen(false);
+                }
+            };
+            self.to_accept -= 1;
+            shared.counters.accepted.fetch_add(1, Relaxed);
+            self.begin(socket, transport);
+        }
+    }
+
+    fn begin(&mut self, socket: crate::socket::Socket, transport: Transport) {
+        let socket = Arc::new(socket);
+        let place = Place { worker: self.desk.worker, token: self.next_token };
+        self.next_token += 1;
+        if self.poller.add(&socket, place.token).is_err() {
+            return;
+        }
+        let link = Link::new(place, Arc::clone(&self.poller), Arc::clone(&socket), transport);
+        let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
+        let now_s = self.desk.courier.now_s;
+        let connection = Connection::new(socket, link, now_s, timeout_s);
+        self.connections.insert(place.token, connection);
+    }
+
+    /// Wait for new connections, or leave them in the kernel's queue for now.
+    fn listen(&mut self, wanted: bool) {
+        if self.deaf != wanted {
+            return;
+        }
+        self.deaf = !wanted;
+        for (token, listener) in self.listeners.iter().enumerate() {
+            if !wanted {
+                self.poller.forget(listener);
+            } else if let Err(error) = self.poller.listen(listener, token as u64) {
+                crate::log::error(&format!("epoll: {error}"));
+            }
+        }
+    }
+
+    fn called(&mut self) -> bool {
+        let shared = Arc::clone(&self.desk.shared);
+        for call in shared.calls(self.desk.worker) {
+            match call {
+                Call::Deliver(part) => self.desk.deliver(&part),
+                Call::Checked { token, right } => {
+                    let Some(connection) = self.connections.get_mut(&token) else { continue };
+                    self.poller.readable(&connection.socket, token);
+                    if let Err(end) = connection.checked(&mut self.desk, right) {
+                        self.end(token, &end);
+                    }
+                }
+                Call::Stop => {
+                    self.stop();
+                    return false;
+                }
+            }
+        }
+        self.desk.flush();
+        true
+    }
+
+    fn stop(&mut self) {
+        let why = End::Because(reason::SHUTTING_DOWN, "the broker ends".into());
+        for token in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.end(token, &why);
+        }
+        self.desk.count();
+    }
+
+    /// Once a second.
+    fn tick(&mut self, now_s: u64) {
+        let shared = Arc::clone(&self.desk.shared);
+        self.desk.courier.now_s = now_s;
+        let limits = &shared.settings.limits;
+        self.to_accept = (limits.connections_a_second as usize).div_ceil(shared.callers.len());
+        self.listen(true);
+        for connection in self.connections.values_mut() {
+            connection.published = 0;
+        }
+        for token in std::mem::take(&mut self.waiting) {
+            let Some(connection) = self.connections.get_mut(&token) else { continue };
+            self.poller.readable(&connection.socket, token);
+            if let Err(end) = connection.go_on(&mut self.desk) {
+                self.end(token, &end);
+            }
+        }
+        let late = self.connections.values().filter(|one| one.is_late(now_s));
+        for token in late.map(|one| one.token).collect::<Vec<_>>() {
+            let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
+            self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
+        }
+        if self.desk.worker == 0 {
+            self.keep_house(now_s);
+        }
+        self.desk.flush();
+        self.desk.count();
+    }
+
+    /// End sessions whose time is over, and publish wills whose delay is.
+    fn keep_house(&mut self, now_s: u64) {
+        let shared = Arc::clone(&self.desk.shared);
+        let mut wills = Vec::new();
+        shared.sessions().retain(|_, session| {
+            let mut state = session.lock();
+            let Some(left_s) = state.left_s.filter(|_| state.link.is_none()) else { return true };
+            let over = now_s >= left_s.saturating_add(u64::from(state.expiry_s))
+                && state.expiry_s != u32::MAX;
+            let delay_over = |will: &mut crate::session::Will| now_s >= left_s + u64::from(will.delay_s);
+            if let Some(will) = state.will.take_if(|will| over || delay_over(will)) {
+                wills.push(will);
+            }
+            if over {
+                shared.remove_subscriptions(session, &mut state);
+            }
+            !over
+        });
+        for will in wills {
+            self.desk.publish(None, &will.message.message(), false);
+        }
+        for (topic, text) in shared.report() {
+            let message = crate::message::Message {
+                topic,
+                payload: text.as_bytes(),
+                qos: mqtick_packet::Qos::AtMostOnce,
+                retain: true,
+                forwarded: &[],
+                expires_s: None,
+            };
+            self.desk.publish(None, &message, false);
+        }
+    }
+}
