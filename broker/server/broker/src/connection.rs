@@ -15,6 +15,8 @@ pub mod reason {
     pub const NO_SUBSCRIBERS: u8 = 0x10;
     /// There was no such subscription.
     pub const NO_SUBSCRIPTION: u8 = 0x11;
+    /// Not a version that we speak.
+    pub const VERSION: u8 = 0x84;
     /// Against the protocol.
     pub const PROTOCOL: u8 = 0x82;
     /// Name and password do not fit.
@@ -90,6 +92,7 @@ pub struct Connection {
     pub published: u32,
     pub(crate) stage: Stage,
     pub(crate) version: Version,
+    pub(crate) greeted: bool,
     pub(crate) silent_s: u64,
     pub(crate) user: Option<Box<str>>,
     partial: Vec<u8>,
@@ -106,6 +109,7 @@ impl Connection {
             published: 0,
             stage: Stage::New(Box::new(link)),
             version: Version::V3,
+            greeted: false,
             silent_s: connect_timeout_s,
             user: None,
             partial: Vec::new(),

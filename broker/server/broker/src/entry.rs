@@ -31,6 +31,7 @@ impl Connection {
             }
         };
         self.version = connect.version;
+        self.greeted = true;
         self.stage = Stage::New(link);
         if connect.properties.authentication_method().is_some() {
             return Err(End::because(reason::METHOD, "enhanced authentication is not offered"));
@@ -226,7 +227,8 @@ impl Connection {
         desk.shared.counters.refused.fetch_add(1, Relaxed);
         if let End::Because(code, why) = end {
             desk.shared.complain(&format!("{}: refused: {why}", link.socket().peer()));
-            if *code != reason::KEEP_ALIVE {
+            // Without a CONNECT that could be read, nobody knows in which version to answer.
+            if self.greeted || *code == reason::VERSION {
                 connack(link.out(), self.version, false, *code, &ConnackProperties::default());
             }
         }

@@ -6,7 +6,7 @@ use crate::message::Message;
 use crate::session::Subscription;
 use mqtick_access::Action;
 use mqtick_packet::{
-    Ack, Filter, AckKind, Publish, Qos, Subscribe, Unsubscribe, suback, unsuback,
+    Ack, Filter, AckKind, Publish, Qos, Subscribe, Unsubscribe, Version, suback, unsuback,
 };
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
@@ -21,6 +21,9 @@ impl Connection {
         let session = self.session()?;
         self.published = self.published.saturating_add(1);
         desk.received += 1;
+        if publish.properties.subscription_id().is_some() {
+            return Err(End::because(reason::PROTOCOL, "a subscription identifier from a client"));
+        }
         let alias = publish.properties.topic_alias();
         let named: Box<str>;
         let topic = match alias {
@@ -124,6 +127,10 @@ impl Connection {
         let identifier = subscribe.properties.subscription_id().unwrap_or(0);
         let access = desk.shared.access.load_full();
         let most = desk.shared.settings.limits.subscriptions_a_client;
+        let badly = |one: Filter| !valid_filter(one.filter);
+        if self.version == Version::V3 && subscribe.filters().any(badly) {
+            return Err(End::because(reason::FILTER, "a filter that is not well formed"));
+        }
         let mut codes = Vec::new();
         let mut granted: Vec<(Filter, bool)> = Vec::new();
         self.with_state(desk, |state, _| {
