@@ -1,0 +1,315 @@
+//! Connections to a broker: opened, accepted, subscribed; each step says clearly what went wrong.
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeVal;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use mqtick_packet::{
+    AckKind, ConnectOut, Packet, Publish, Qos, Version, connect as connect_packet,
+    disconnect as disconnect_packet, subscribe as subscribe_packet,
+};
+
+use crate::{Failure, Outcome, system, wire};
+
+/// Seconds after which a broker may drop us: longer than a run, as we send no PINGREQ.
+const KEEP_ALIVE_S: u16 = 3600;
+
+/// Connections that come from one loopback address, below the kernel's range of ports for it.
+const FROM_ONE_ADDRESS: usize = 20_000;
+
+/// A broker, and how to talk to it.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// What a report calls it: `broker` or `floor`.
+    pub who: &'static str,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Which MQTT to speak.
+    pub version: Version,
+    /// The user's name and password, where the broker asks for them.
+    pub login: Option<(String, Vec<u8>)>,
+    /// How long an answer may take.
+    pub patience: Duration,
+    /// What client identifiers and topics begin with; differs from run to run.
+    pub prefix: String,
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket.
+    pub stream: TcpStream,
+    /// Octets that came and are no whole packet yet.
+    pub rest: Vec<u8>,
+    /// How many QoS 1 messages the broker takes before it has answered one.
+    pub receive_maximum: u16,
+    /// Which MQTT it speaks.
+    pub version: Version,
+    name: String,
+}
+
+impl Connection {
+    /// Connects; `name` is unique among the connections to this target, `place` counts them.
+    ///
+    /// # Errors
+    /// Where the broker refuses, closes, says what is no MQTT, or says nothing in time.
+    pub fn open(target: &Target, name: &str, place: usize) -> Outcome<Self> {
+        let stream = dial(target, place)?;
+        let mut connection = Self {
+            stream,
+            rest: Vec::new(),
+            receive_maximum: u16::MAX,
+            version: target.version,
+            name: format!("{} of the {}", name, target.who),
+        };
+        let id = format!("{}-{name}", target.prefix);
+        let mut octets = Vec::new();
+        let with = ConnectOut {
+            clean_start: true,
+            keep_alive: KEEP_ALIVE_S,
+            client_id: &id,
+            username: target.login.as_ref().map(|(name, _)| name.as_str()),
+            password: target
+                .login
+                .as_ref()
+                .map(|(_, password)| password.as_slice()),
+            ..ConnectOut::default()
+        };
+        connect_packet(&mut octets, target.version, &with);
+        let (code, maximum) = connection.ask(&octets, "CONNACK", |packet| match packet {
+            Packet::Connack(one) => Some((
+                one.reason,
+                one.properties.receive_maximum().unwrap_or(u16::MAX),
+            )),
+            _ => None,
+        })?;
+        if code != 0 {
+            return Err(Failure::Failed(format!(
+                "{}: the broker refused the connection with reason {code:#04x}{}.",
+                connection.name,
+                meaning(code)
+            )));
+        }
+        connection.receive_maximum = maximum;
+        Ok(connection)
+    }
+
+    /// Subscribes to one filter, and waits for the answer.
+    ///
+    /// # Errors
+    /// As [`Connection::open`]; also where the broker grants another QoS.
+    pub fn subscribe(&mut self, filter: &str, qos: Qos) -> Outcome<()> {
+        let mut octets = Vec::new();
+        subscribe_packet(&mut octets, self.version, 1, &[(filter, qos)]);
+        let code = self.ask(&octets, "SUBACK", |packet| match packet {
+            Packet::Suback(one) => one.codes.first().copied(),
+            _ => None,
+        })?;
+        if code == qos as u8 {
+            return Ok(());
+        }
+        Err(Failure::Failed(format!(
+            "{}: the broker answered the subscription to {filter} at QoS {} with {code:#04x}{}.",
+            self.name,
+            qos as u8,
+            meaning(code)
+        )))
+    }
+
+    /// Makes the socket one that never waits.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn unblock(&self) -> Outcome<()> {
+        let refused = |error| Failure::Failed(format!("{}: {error}.", self.name));
+        self.stream.set_nonblocking(true).map_err(refused)
+    }
+
+    /// Says goodbye, so that the broker keeps nothing.
+    pub fn close(mut self) {
+        let mut octets = Vec::new();
+        disconnect_packet(&mut octets, self.version, 0);
+        let _ = self.stream.write(&octets);
+    }
+
+    /// Makes the failure of a connection that the broker ended while it was needed.
+    #[must_use]
+    pub fn lost(&self, error: Option<Errno>) -> Failure {
+        let why = match error {
+            None => "the broker closed the connection".to_owned(),
+            Some(errno) => format!("the connection broke: {}", errno.desc()),
+        };
+        Failure::Failed(format!("{}: {why} during the measurement.", self.name))
+    }
+
+    /// Makes the failure of a packet that nobody may send here.
+    #[must_use]
+    pub fn unexpected(&self, packet: &Packet<'_>) -> Failure {
+        Failure::Failed(match packet {
+            Packet::Disconnect(one) => format!(
+                "{}: the broker disconnected with reason {:#04x}{}.",
+                self.name,
+                one.reason,
+                meaning(one.reason)
+            ),
+            other => format!("{}: {other:?} came during the measurement.", self.name),
+        })
+    }
+
+    /// Makes the failure of a message that we did not send.
+    #[must_use]
+    pub fn stranger(&self, message: &Publish<'_>) -> Failure {
+        let octets = message.payload.len();
+        let topic = message.topic;
+        let text = format!(
+            "{}: {octets} octets that we never sent came on {topic}.",
+            self.name
+        );
+        Failure::Failed(text)
+    }
+
+    /// Takes the PUBACKs out of what has come; returns how many there were.
+    ///
+    /// # Errors
+    /// Where something else came, or one says that the message was refused.
+    pub fn acknowledgements(&mut self) -> Outcome<u64> {
+        let (mut used, mut count) = (0, 0);
+        loop {
+            let octets = self.rest.get(used..).unwrap_or_default();
+            let found = wire::packet(octets, self.version).map_err(|error| self.named(error))?;
+            let Some((packet, length)) = found else { break };
+            match packet {
+                // 0x10: nobody has subscribed. It will be counted as lost.
+                Packet::Ack(one) if one.kind == AckKind::Puback && one.reason < 0x80 => count += 1,
+                Packet::Ack(one) if one.kind == AckKind::Puback => {
+                    return Err(Failure::Failed(format!(
+                        "{}: the broker refused a message with reason {:#04x}{}.",
+                        self.name,
+                        one.reason,
+                        meaning(one.reason)
+                    )));
+                }
+                other => return Err(self.unexpected(&other)),
+            }
+            used += length;
+        }
+        self.rest.drain(..used);
+        Ok(count)
+    }
+
+    /// Puts the connection's name before a failure.
+    #[must_use]
+    pub fn named(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Failed(text) => Failure::Failed(format!("{}: {text}", self.name)),
+            other => other,
+        }
+    }
+
+    /// Sends a request and returns what `take` finds in the answer.
+    fn ask<T>(
+        &mut self,
+        octets: &[u8],
+        wanted: &str,
+        take: impl FnOnce(&Packet<'_>) -> Option<T>,
+    ) -> Outcome<T> {
+        self.stream
+            .write_all(octets)
+            .map_err(|error| self.broken(wanted, &error))?;
+        let mut piece = [0; 4096];
+        loop {
+            let found =
+                wire::packet(&self.rest, self.version).map_err(|error| self.named(error))?;
+            if let Some((packet, length)) = found {
+                let answer = take(&packet).ok_or_else(|| {
+                    Failure::Failed(format!(
+                        "{}: {packet:?} came instead of {wanted}.",
+                        self.name
+                    ))
+                })?;
+                self.rest.drain(..length);
+                return Ok(answer);
+            }
+            match self.stream.read(&mut piece) {
+                Ok(0) => {
+                    return Err(Failure::Failed(format!(
+                        "{}: the broker closed the connection instead of sending {wanted}.",
+                        self.name
+                    )));
+                }
+                Ok(count) => self.rest.extend(piece.iter().take(count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.broken(wanted, &error)),
+            }
+        }
+    }
+
+    fn broken(&self, wanted: &str, error: &std::io::Error) -> Failure {
+        let text = match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                "the broker did not send it in time".to_owned()
+            }
+            _ => format!("the connection broke ({error})"),
+        };
+        Failure::Failed(format!("{}: waiting for {wanted}: {text}.", self.name))
+    }
+}
+
+/// Says what the reason codes mean that a load meets.
+fn meaning(code: u8) -> &'static str {
+    match code {
+        0x84 => " (this MQTT version is not spoken: see --mqtt)",
+        0x86 | 0x8c => " (wrong user name or password: see --username, --password-file)",
+        0x87 => " (not authorised: see --username, --password-file, and the broker's access list)",
+        0x88 | 0x89 | 0x97 | 0x9f => " (the broker is at a limit of its own)",
+        _ => "",
+    }
+}
+
+/// Opens the socket: without delay, with limits in time, from an address that has ports left.
+fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
+    let address = target.address;
+    let family = if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+        .map_err(system("a socket cannot be opened"))?;
+    let microseconds = target.patience.as_micros() as i64;
+    let limit = TimeVal::new(microseconds / 1_000_000, microseconds % 1_000_000);
+    setsockopt(&fd, sockopt::SendTimeout, &limit)
+        .and_then(|()| setsockopt(&fd, sockopt::ReceiveTimeout, &limit))
+        .and_then(|()| setsockopt(&fd, sockopt::TcpNoDelay, &true))
+        .map_err(system("a socket cannot be set up"))?;
+    let group = place / FROM_ONE_ADDRESS;
+    if group > 0 && matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {
+        let source = Ipv4Addr::new(127, 0, 0, (group + 1).min(254) as u8);
+        let source = SockaddrStorage::from(SocketAddr::from((source, 0)));
+        setsockopt(&fd, sockopt::IpBindAddressNoPort, &true)
+            .and_then(|()| bind(fd.as_raw_fd(), &source))
+            .map_err(system(
+                "a socket cannot be bound to another loopback address",
+            ))?;
+    }
+    let failed = |why: &str| Failure::Failed(format!("{address}: {why}"));
+    match connect(fd.as_raw_fd(), &SockaddrStorage::from(address)) {
+        Ok(()) => Ok(TcpStream::from(fd)),
+        Err(Errno::ECONNREFUSED) => Err(failed(
+            "the connection was refused: does a broker listen there?",
+        )),
+        Err(Errno::EINPROGRESS | Errno::EAGAIN | Errno::ETIMEDOUT) => {
+            Err(failed("the connection was not answered in time."))
+        }
+        Err(Errno::EADDRNOTAVAIL) => Err(failed(
+            "no local port is left for another connection (net.ipv4.ip_local_port_range).",
+        )),
+        Err(errno) => Err(failed(&format!("it cannot be reached: {}.", errno.desc()))),
+    }
+}

@@ -1,0 +1,186 @@
+//! Who is measured: the broker and, in turn with it, the floor; and who watches.
+
+use std::io::{IsTerminal, Write};
+
+use crate::connection::Target;
+use crate::floor::FloorProcess;
+use crate::options::Options;
+use crate::process::{Process, Used, own_ns};
+use crate::report::{Name, Report};
+use crate::stop::Stop;
+use crate::{Outcome, limits};
+
+/// What a run goes on with.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// What was asked for.
+    pub options: &'a Options,
+    /// Whether it is to end.
+    pub stop: &'a Stop,
+    /// Where figures go; printed even where the run fails.
+    pub report: &'a mut Report,
+}
+
+impl Run<'_> {
+    /// Shows progress on a terminal; the next such line replaces it.
+    pub fn progress(&self, text: &str) {
+        let mut out = std::io::stderr();
+        if out.is_terminal() {
+            let _ = write!(out, "\r{text}\x1b[K");
+            let _ = out.flush();
+        }
+    }
+
+    /// Makes room for so many connections; says so where the limit had to be raised.
+    ///
+    /// # Errors
+    /// Where the system allows fewer.
+    pub fn descriptors(&mut self, each: usize) -> Outcome<()> {
+        let contestants = if self.options.floor { 2 } else { 1 };
+        let limit = limits::descriptors((each * contestants) as u64)?;
+        self.report
+            .note(format!("descriptors: this process may open {limit}."));
+        Ok(())
+    }
+
+    /// Adds what a block has cost a contestant and us. `copies`: messages delivered in it.
+    pub fn cost(&mut self, who: &'static str, cost: Option<Used>, own: u64, copies: u64) {
+        let each = |ns: u64| ns as f64 / copies.max(1) as f64;
+        if let Some(used) = cost {
+            self.report.add(COST, who, each(used.total_ns));
+            if let Some(share) = used.system_share() {
+                self.report.add(SYSTEM, who, each(used.total_ns) * share);
+            }
+        }
+        self.report.add(
+            OWN_COST,
+            if who == "broker" {
+                "load, broker"
+            } else {
+                "load, floor"
+            },
+            each(own),
+        );
+    }
+
+    /// Adds the contestants' memory, as it is now.
+    ///
+    /// # Errors
+    /// Where a process has ended.
+    pub fn memory(&mut self, contestants: &[(&'static str, Option<Process>)]) -> Outcome<()> {
+        for (who, process) in contestants {
+            if let Some(process) = process {
+                self.report
+                    .add(MEMORY, who, process.memory()?.pss as f64 / 1024.0);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Processor time of a contestant for each message delivered.
+pub const COST: Name = Name {
+    key: "cost_ns",
+    text: "processor time a message delivered",
+    unit: "ns",
+};
+const SYSTEM: Name = Name {
+    key: "cost_system_ns",
+    text: "of it in the kernel",
+    unit: "ns",
+};
+const OWN_COST: Name = Name {
+    key: "own_cost_ns",
+    text: "the generator's own, a message delivered",
+    unit: "ns",
+};
+const MEMORY: Name = Name {
+    key: "pss_kib",
+    text: "memory (PSS) at the end",
+    unit: "KiB",
+};
+/// Messages or copies that never came.
+pub const LOST: Name = Name {
+    key: "lost",
+    text: "lost",
+    unit: "messages",
+};
+/// Copies that came twice.
+pub const DUPLICATES: Name = Name {
+    key: "duplicates",
+    text: "duplicates",
+    unit: "messages",
+};
+/// Copies that came after a later one.
+pub const DISORDER: Name = Name {
+    key: "disorder",
+    text: "out of order",
+    unit: "messages",
+};
+
+/// A processor meter: what a contestant and we use from now on.
+#[derive(Debug)]
+pub struct Meter {
+    process: Option<Process>,
+    before: Option<Used>,
+    own_before: u64,
+}
+
+impl Meter {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Where the process has ended.
+    pub fn start(process: Option<Process>) -> Outcome<Self> {
+        let before = process.map(|process| process.used()).transpose()?;
+        Ok(Self {
+            process,
+            before,
+            own_before: own_ns(),
+        })
+    }
+
+    /// Returns what was used since: by the contestant, where it is known, and by us in ns.
+    ///
+    /// # Errors
+    /// Where the process has ended.
+    pub fn read(&self) -> Outcome<(Option<Used>, u64)> {
+        let own = own_ns().saturating_sub(self.own_before);
+        let after = self.process.map(|process| process.used()).transpose()?;
+        Ok((
+            after
+                .zip(self.before)
+                .map(|(after, before)| after.since(before)),
+            own,
+        ))
+    }
+}
+
+/// Finds those who are measured, and starts the floor where it is wanted.
+///
+/// # Errors
+/// Where the broker has no address, its process is not there, or the floor does not start.
+pub fn contestants(
+    options: &Options,
+) -> Outcome<(Vec<(Target, Option<Process>)>, Option<FloorProcess>)> {
+    let target = options.target()?;
+    let process = options.broker_pid.map(Process::new).transpose()?;
+    let mut all = vec![(target.clone(), process)];
+    let floor = options
+        .floor
+        .then(|| FloorProcess::start(options.threads))
+        .transpose()?;
+    if let Some(floor) = &floor {
+        let address = floor.address;
+        all.push((
+            Target {
+                who: "floor",
+                address,
+                login: None,
+                ..target
+            },
+            Some(floor.process),
+        ));
+    }
+    Ok((all, floor))
+}

@@ -1,0 +1,122 @@
+//! The program `mqtick-load`.
+
+use mqtick_load::contest::Run;
+use mqtick_load::options::{Command, HELP, Options};
+use mqtick_load::report::Report;
+use mqtick_load::stop::Stop;
+use mqtick_load::{Failure, Outcome, fanout, floor, idle, pairs};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result = Options::parse(std::env::args_os().skip(1)).and_then(|options| run(&options));
+    let code = match &result {
+        Ok(()) => 0,
+        Err(Failure::Use(_)) => 2,
+        Err(Failure::Failed(_)) => 1,
+        Err(Failure::Stopped) => 130,
+    };
+    if let Err(failure) = result {
+        eprintln!("mqtick-load: {failure}");
+    }
+    ExitCode::from(code)
+}
+
+fn run(options: &Options) -> Outcome<()> {
+    match options.command {
+        Command::Help => print(HELP),
+        Command::Version => print(concat!("mqtick-load ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Floor => serve(options),
+        Command::Pairs | Command::Fanout | Command::Idle => measure(options),
+    }
+}
+
+fn measure(options: &Options) -> Outcome<()> {
+    let stop = Stop::new()?;
+    let mut report = Report::new(options.command.name(), parameters(options));
+    let mut run = Run {
+        options,
+        stop: &stop,
+        report: &mut report,
+    };
+    let result = match options.command {
+        Command::Pairs => pairs::run(&mut run),
+        Command::Fanout => fanout::run(&mut run),
+        _ => idle::run(&mut run),
+    };
+    run.progress("");
+    if !report.is_empty() {
+        print(&if options.json {
+            report.json(result.is_ok())
+        } else {
+            report.text()
+        })?;
+    }
+    result
+}
+
+fn serve(options: &Options) -> Outcome<()> {
+    mqtick_load::limits::descriptors(0)?;
+    let port = floor::serve(options.port, options.threads)?;
+    print(&format!("127.0.0.1:{port}\n"))?;
+    if !options.until_eof && std::io::stdin().is_terminal() {
+        eprintln!("Ctrl-D or Ctrl-C ends it.");
+    }
+    floor::until_eof();
+    Ok(())
+}
+
+/// Prints; whoever reads us may have enough of it (`| head`).
+fn print(text: &str) -> Outcome<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Failed(
+            format!("the result cannot be written: {error}."),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What a result was measured with.
+fn parameters(options: &Options) -> Vec<(&'static str, String)> {
+    let mqtt = match options.version {
+        mqtick_packet::Version::V3 => "3.1.1",
+        mqtick_packet::Version::V5 => "5",
+    };
+    let mut all = vec![
+        ("broker", options.broker.clone()),
+        ("mqtt", mqtt.to_owned()),
+    ];
+    let both = [
+        ("size", options.size.to_string()),
+        ("qos", (options.qos as u8).to_string()),
+        ("repeats", options.repeats.to_string()),
+    ];
+    match options.command {
+        Command::Pairs => {
+            all.extend(both);
+            all.extend([
+                ("pairs", options.pairs.to_string()),
+                ("window", options.window.to_string()),
+                ("burst", options.burst.to_string()),
+                ("seconds", options.seconds.to_string()),
+            ]);
+        }
+        Command::Fanout => {
+            all.extend(both);
+            all.extend([
+                ("subscribers", options.subscribers.to_string()),
+                ("messages", options.messages.to_string()),
+            ]);
+            match options.rate {
+                Some(rate) => all.push(("rate", rate.to_string())),
+                None => all.push(("gap_ms", (options.gap.as_secs_f64() * 1e3).to_string())),
+            }
+        }
+        _ => all.push(("connections", options.connections.to_string())),
+    }
+    if options.floor {
+        all.push(("floor_threads", options.threads.to_string()));
+    }
+    all
+}

@@ -1,0 +1,144 @@
+//! What a process has used: processor time and memory, from /proc and its clock.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+use std::fs;
+
+use crate::{Failure, Outcome};
+
+/// A process that is watched.
+#[derive(Debug, Clone, Copy)]
+pub struct Process {
+    pid: i32,
+    clock: ClockId,
+}
+
+/// Processor time that a process has used since it began, all its threads.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used {
+    /// All of it, in ns, by the scheduler's own account.
+    pub total_ns: u64,
+    /// The part in user mode, in ticks of 10 ms: good for a share only.
+    user_ticks: u64,
+    /// The part in the kernel, in ticks.
+    system_ticks: u64,
+}
+
+impl Used {
+    /// Returns what was used since an earlier reading.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            total_ns: self.total_ns.saturating_sub(before.total_ns),
+            user_ticks: self.user_ticks.saturating_sub(before.user_ticks),
+            system_ticks: self.system_ticks.saturating_sub(before.system_ticks),
+        }
+    }
+
+    /// Returns the share of the time that went to the kernel, 0 to 1; None below 20 ticks (0.2 s).
+    #[must_use]
+    pub fn system_share(self) -> Option<f64> {
+        let ticks = self.user_ticks + self.system_ticks;
+        (ticks >= 20).then(|| self.system_ticks as f64 / ticks as f64)
+    }
+}
+
+/// Memory of a process, in octets.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// Resident pages.
+    pub rss: u64,
+    /// Resident pages, shared ones by share.
+    pub pss: u64,
+}
+
+impl Process {
+    /// Finds a process.
+    ///
+    /// # Errors
+    /// Where there is none with this number, or /proc hides it.
+    pub fn new(pid: i32) -> Outcome<Self> {
+        let none = |_| Failure::Use(format!("--broker-pid {pid}: there is no such process."));
+        let clock = clock_getcpuclockid(Pid::from_raw(pid)).map_err(none)?;
+        let process = Self { pid, clock };
+        process.used()?;
+        Ok(process)
+    }
+
+    /// Reads the processor time.
+    ///
+    /// # Errors
+    /// Where the process has ended.
+    pub fn used(&self) -> Outcome<Used> {
+        let ended = |_| self.ended();
+        let now = clock_gettime(self.clock).map_err(ended)?;
+        let stat = self.read("stat")?;
+        // The name, the second field, may hold spaces and brackets.
+        let fields: Vec<&str> = match stat.rsplit_once(')') {
+            Some((_, after)) => after.split_whitespace().collect(),
+            None => Vec::new(),
+        };
+        let ticks = |place: usize| {
+            fields
+                .get(place)
+                .and_then(|field| field.parse().ok())
+                .unwrap_or(0)
+        };
+        Ok(Used {
+            total_ns: now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64,
+            user_ticks: ticks(11),
+            system_ticks: ticks(12),
+        })
+    }
+
+    /// Reads the memory.
+    ///
+    /// # Errors
+    /// Where the process has ended, or its memory may not be read (another user's).
+    pub fn memory(&self) -> Outcome<Memory> {
+        let text = self.read("smaps_rollup")?;
+        let octets = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+                .map(|kib| kib * 1024)
+        };
+        match (octets("Rss:"), octets("Pss:")) {
+            (Some(rss), Some(pss)) => Ok(Memory { rss, pss }),
+            _ => Err(self.ended()),
+        }
+    }
+
+    /// Counts its threads.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/task", self.pid)).map_or(0, Iterator::count)
+    }
+
+    fn read(&self, name: &str) -> Outcome<String> {
+        let path = format!("/proc/{}/{name}", self.pid);
+        fs::read_to_string(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Failure::Failed(format!(
+                "{path} may not be read: run this as root or as the broker's user."
+            )),
+            _ => self.ended(),
+        })
+    }
+
+    fn ended(&self) -> Failure {
+        Failure::Failed(format!(
+            "process {} has ended, so its cost is not known.",
+            self.pid
+        ))
+    }
+}
+
+/// Returns the processor time that this process has used, in ns.
+#[must_use]
+pub fn own_ns() -> u64 {
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| {
+        let (user, system) = (usage.user_time(), usage.system_time());
+        (user.tv_sec() + system.tv_sec()) as u64 * 1_000_000_000
+            + (user.tv_usec() + system.tv_usec()) as u64 * 1_000
+    })
+}

@@ -1,0 +1,351 @@
+//! What was measured, with its spread over the repeats, as a table or as JSON.
+
+use std::fmt::Write;
+
+/// Returns a quantile of values that are sorted already (nearest rank); 0 where there are none.
+#[must_use]
+pub fn quantile(sorted: &[u64], share: f64) -> u64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+}
+
+/// Least, middle and greatest of some values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The middle one; of an even number, the mean of the two.
+    pub median: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Orders values; None where there are none.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let upper = *sorted.get(sorted.len() / 2)?;
+        let lower = *sorted.get((sorted.len() - 1) / 2)?;
+        Some(Self {
+            min,
+            median: f64::midpoint(lower, upper),
+            max,
+        })
+    }
+}
+
+/// What a figure is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name {
+    /// For programs.
+    pub key: &'static str,
+    /// For people.
+    pub text: &'static str,
+    /// What it is counted in.
+    pub unit: &'static str,
+}
+
+/// One quantity of one contestant, a value a repeat.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Which quantity.
+    pub name: Name,
+    /// `broker`, `floor`, `ratio` or `mqtick-load`.
+    pub who: &'static str,
+    /// In the order of the repeats.
+    pub values: Vec<f64>,
+}
+
+/// The result of a run.
+#[derive(Debug, Default)]
+pub struct Report {
+    command: String,
+    parameters: Vec<(&'static str, String)>,
+    rows: Vec<Row>,
+    lists: Vec<(String, Vec<f64>)>,
+    notes: Vec<String>,
+}
+
+impl Report {
+    /// Begins a report of one command.
+    #[must_use]
+    pub fn new(command: &str, parameters: Vec<(&'static str, String)>) -> Self {
+        Self {
+            command: command.to_owned(),
+            parameters,
+            ..Self::default()
+        }
+    }
+
+    /// Adds the value of one repeat.
+    pub fn add(&mut self, name: Name, who: &'static str, value: f64) {
+        match self
+            .rows
+            .iter_mut()
+            .find(|row| row.name == name && row.who == who)
+        {
+            Some(row) => row.values.push(value),
+            None => self.rows.push(Row {
+                name,
+                who,
+                values: vec![value],
+            }),
+        }
+    }
+
+    /// Adds values that only programs read: how a quantity is spread over something.
+    pub fn list(&mut self, name: &str, values: Vec<f64>) {
+        self.lists.push((name.to_owned(), values));
+    }
+
+    /// Adds a sentence, once.
+    pub fn note(&mut self, text: String) {
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+
+    /// Whether nothing was measured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Adds broker / floor for each repeat in which both were measured.
+    pub fn compare(&mut self, names: &[Name]) {
+        for name in names {
+            let of = |who| {
+                self.rows
+                    .iter()
+                    .find(|row| row.name == *name && row.who == who)
+            };
+            let (Some(broker), Some(floor)) = (of("broker"), of("floor")) else {
+                continue;
+            };
+            let pairs = broker.values.iter().zip(&floor.values);
+            let ratios: Vec<f64> = pairs
+                .filter(|(_, floor)| **floor > 0.0)
+                .map(|(broker, floor)| broker / floor)
+                .collect();
+            let name = Name {
+                unit: "broker / floor",
+                ..*name
+            };
+            ratios
+                .into_iter()
+                .for_each(|ratio| self.add(name, "ratio", ratio));
+        }
+    }
+
+    /// Returns the table that a person reads.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let head = ["quantity", "unit", "who", "n", "min", "median", "max"].map(str::to_owned);
+        let mut lines = vec![head];
+        for row in &self.rows {
+            let Some(spread) = Spread::of(&row.values) else {
+                continue;
+            };
+            let count = row.values.len().to_string();
+            let [min, median, max] = [spread.min, spread.median, spread.max].map(short);
+            let words = [row.name.text, row.name.unit, row.who].map(str::to_owned);
+            let [quantity, unit, who] = words;
+            lines.push([quantity, unit, who, count, min, median, max]);
+        }
+        let mut widths = [0; 7];
+        for line in &lines {
+            for (width, cell) in widths.iter_mut().zip(line) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        let settings: Vec<String> = self
+            .parameters
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        let mut text = format!("{}: {}\n", self.command, settings.join(", "));
+        for line in &lines {
+            for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
+                let gap = if column == 0 { "" } else { "  " };
+                let _ = if column < 3 {
+                    write!(text, "{gap}{cell:<width$}")
+                } else {
+                    write!(text, "{gap}{cell:>width$}")
+                };
+            }
+            text.push('\n');
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "{note}");
+        }
+        text
+    }
+
+    /// Returns the same and the lists as one JSON object.
+    #[must_use]
+    pub fn json(&self, complete: bool) -> String {
+        let parameters: Vec<String> = self
+            .parameters
+            .iter()
+            .map(|(name, value)| format!("{}:{}", quoted(name), quoted(value)))
+            .collect();
+        let rows: Vec<String> = self.rows.iter().map(row_json).collect();
+        let lists: Vec<String> = self
+            .lists
+            .iter()
+            .map(|(name, values)| format!("{}:{}", quoted(name), array(values)))
+            .collect();
+        let notes: Vec<String> = self.notes.iter().map(|note| quoted(note)).collect();
+        format!(
+            "{{\"program\":\"mqtick-load\",\"version\":{},\"command\":{},\"complete\":{complete},\
+             \"parameters\":{{{}}},\"rows\":[{}],\"lists\":{{{}}},\"notes\":[{}]}}\n",
+            quoted(env!("CARGO_PKG_VERSION")),
+            quoted(&self.command),
+            parameters.join(","),
+            rows.join(",\n"),
+            lists.join(","),
+            notes.join(","),
+        )
+    }
+}
+
+fn row_json(row: &Row) -> String {
+    let spread = Spread::of(&row.values).unwrap_or(Spread {
+        min: 0.0,
+        median: 0.0,
+        max: 0.0,
+    });
+    format!(
+        "{{\"key\":{},\"quantity\":{},\"unit\":{},\"who\":{},\"min\":{},\"median\":{},\"max\":{},\"repeats\":{}}}",
+        quoted(row.name.key),
+        quoted(row.name.text),
+        quoted(row.name.unit),
+        quoted(row.who),
+        number(spread.min),
+        number(spread.median),
+        number(spread.max),
+        array(&row.values),
+    )
+}
+
+fn array(values: &[f64]) -> String {
+    let values: Vec<String> = values.iter().copied().map(number).collect();
+    format!("[{}]", values.join(","))
+}
+
+/// JSON has no infinity and no NaN.
+fn number(value: f64) -> String {
+    if value.is_finite() {
+        format!("{}", (value * 1e4).round() / 1e4)
+    } else {
+        "null".to_owned()
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for one in text.chars() {
+        match one {
+            '"' | '\\' => out.extend(['\\', one]),
+            control if control < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(control));
+            }
+            other => out.push(other),
+        }
+    }
+    out + "\""
+}
+
+/// Four digits that count, or all of a whole number.
+fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        large if large >= 1000.0 || large == 0.0 => 0,
+        large if large >= 100.0 => 1,
+        large if large >= 10.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    if digits == 0 {
+        text
+    } else {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: Name = Name {
+        key: "k",
+        text: "what \"it\" is",
+        unit: "us",
+    };
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let sorted = [10, 20, 30, 40];
+        assert_eq!(
+            [0.0, 0.25, 0.5, 0.51, 0.99, 1.0].map(|share| quantile(&sorted, share)),
+            [10, 10, 20, 30, 40, 40]
+        );
+        assert_eq!(quantile(&[], 0.5), 0);
+    }
+
+    #[test]
+    fn the_spread_is_that_of_the_repeats() {
+        assert_eq!(
+            Spread::of(&[3.0, 1.0, 2.0]),
+            Some(Spread {
+                min: 1.0,
+                median: 2.0,
+                max: 3.0
+            })
+        );
+        assert_eq!(
+            Spread::of(&[4.0, 1.0]).map(|spread| spread.median),
+            Some(2.5)
+        );
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_repeat_by_repeat_and_not_where_the_floor_is_nothing() {
+        let mut report = Report::new("pairs", Vec::new());
+        for (broker, floor) in [(4.0, 2.0), (9.0, 3.0), (5.0, 0.0)] {
+            report.add(NAME, "broker", broker);
+            report.add(NAME, "floor", floor);
+        }
+        report.compare(&[NAME]);
+        let ratios = report.rows.last().map(|row| (row.who, row.values.clone()));
+        assert_eq!(ratios, Some(("ratio", vec![2.0, 3.0])));
+    }
+
+    #[test]
+    fn the_table_and_the_json_hold_each_value() {
+        let mut report = Report::new("pairs", vec![("pairs", "2".to_owned())]);
+        report.add(NAME, "broker", 1234.5);
+        report.add(NAME, "broker", 0.25);
+        report.note("a\nb".to_owned());
+        report.list("places", vec![0.5, f64::NAN]);
+        let text = report.text();
+        assert!(text.starts_with("pairs: pairs 2\n"), "{text}");
+        assert!(
+            text.contains("what \"it\" is  us    broker  2  0.25   617.4  1234"),
+            "{text}"
+        );
+        let json = report.json(false);
+        for part in [
+            r#""complete":false"#,
+            r#""quantity":"what \"it\" is""#,
+            r#""repeats":[1234.5,0.25]"#,
+            r#""notes":["a\u000ab"]"#,
+            r#""places":[0.5,null]"#,
+        ] {
+            assert!(json.contains(part), "{part} in {json}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! When octets came: the kernel's receive stamps, or the clock where there are none.
+
+use nix::cmsg_space;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::time::{ClockId, clock_gettime};
+use std::io::IoSliceMut;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+/// Returns CLOCK_REALTIME in ns: the clock of the kernel's stamps.
+#[must_use]
+pub fn now_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |now| {
+        now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+    })
+}
+
+/// Asks the kernel for receive stamps; says whether it will give them.
+pub fn enable(stream: &TcpStream) -> bool {
+    setsockopt(stream, sockopt::ReceiveTimestampns, &true).is_ok()
+}
+
+/// Reads octets and their stamps.
+#[derive(Debug)]
+pub struct Reader {
+    control: Vec<u8>,
+    /// Reads that had no stamp of the kernel: the clock was read after them instead.
+    pub without: u64,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self {
+            control: cmsg_space!(nix::sys::time::TimeSpec),
+            without: 0,
+        }
+    }
+}
+
+impl Reader {
+    /// Reads once without waiting; returns how many octets came and the stamp of the last, in ns.
+    ///
+    /// # Errors
+    /// `EAGAIN` where nothing waits; what else the kernel says.
+    pub fn read(&mut self, stream: &TcpStream, into: &mut [u8]) -> nix::Result<(usize, u64)> {
+        let mut places = [IoSliceMut::new(into)];
+        let message = recvmsg::<()>(
+            stream.as_raw_fd(),
+            &mut places,
+            Some(&mut self.control),
+            MsgFlags::MSG_DONTWAIT,
+        )?;
+        let stamp = message.cmsgs()?.find_map(|one| match one {
+            ControlMessageOwned::ScmTimestampns(time) => {
+                Some(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+            }
+            _ => None,
+        });
+        let octets = message.bytes;
+        if stamp.is_none() && octets > 0 {
+            self.without += 1;
+        }
+        Ok((octets, stamp.unwrap_or_else(now_ns)))
+    }
+}

@@ -1,0 +1,55 @@
+//! Ctrl-C and SIGTERM, asked for where it suits us, so that what was measured is still printed.
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::cell::Cell;
+
+use crate::{Failure, Outcome, system};
+
+/// Says whether someone wants the program to end.
+#[derive(Debug)]
+pub struct Stop {
+    signals: SignalFd,
+    asked: Cell<bool>,
+}
+
+impl Stop {
+    /// Takes over SIGINT and SIGTERM; to be called before any thread is started.
+    ///
+    /// # Errors
+    /// Where the kernel refuses a descriptor.
+    pub fn new() -> Outcome<Self> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        set.thread_block()
+            .map_err(system("signals cannot be blocked"))?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let signals =
+            SignalFd::with_flags(&set, flags).map_err(system("signals cannot be read"))?;
+        Ok(Self {
+            signals,
+            asked: Cell::new(false),
+        })
+    }
+
+    /// Whether it was asked for, now or before.
+    pub fn asked(&self) -> bool {
+        if !self.asked.get() && matches!(self.signals.read_signal(), Ok(Some(_))) {
+            self.asked.set(true);
+        }
+        self.asked.get()
+    }
+
+    /// Ends a preparation that is not worth keeping.
+    ///
+    /// # Errors
+    /// [`Failure::Stopped`] where it was asked for.
+    pub fn check(&self) -> Outcome<()> {
+        if self.asked() {
+            Err(Failure::Stopped)
+        } else {
+            Ok(())
+        }
+    }
+}

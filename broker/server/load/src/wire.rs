@@ -1,0 +1,200 @@
+//! The message that a load consists of: encoded once, numbered for each sending, known again.
+
+use mqtick_packet::{
+    MAXIMUM_LENGTH, Outgoing, Packet, Publish, Qos, Version, decode, frame, publish,
+};
+
+use crate::{Failure, Outcome};
+
+/// Octets of a payload that identify it: which stream (4), which message of it (8).
+pub const LEAST_SIZE: usize = 12;
+
+/// What the rest of a payload is filled with.
+const FILL: u8 = b'.';
+
+/// The message of one publisher.
+#[derive(Debug, Clone)]
+pub struct Template {
+    octets: Vec<u8>,
+    /// Where the packet identifier is, above QoS 0.
+    id_at: Option<usize>,
+    payload_at: usize,
+    topic: String,
+    stream: u32,
+}
+
+impl Template {
+    /// Encodes it. `size`: octets of the payload, at least [`LEAST_SIZE`].
+    ///
+    /// # Errors
+    /// Where MQTT cannot carry such a message.
+    pub fn new(version: Version, topic: &str, qos: Qos, size: usize, stream: u32) -> Outcome<Self> {
+        let mut payload = vec![FILL; size.max(LEAST_SIZE)];
+        payload.splice(..4, stream.to_be_bytes());
+        let mut octets = Vec::new();
+        let message = Outgoing {
+            qos,
+            topic,
+            id: 1,
+            payload: &payload,
+            ..Outgoing::default()
+        };
+        let id_at = publish(&mut octets, version, &message);
+        let payload_at = octets.len().checked_sub(payload.len());
+        let too_long = || Failure::Use(format!("--size {size}: MQTT cannot carry that."));
+        let payload_at = payload_at.ok_or_else(too_long)?;
+        Ok(Self {
+            octets,
+            id_at,
+            payload_at,
+            topic: topic.to_owned(),
+            stream,
+        })
+    }
+
+    /// Returns octets of the whole packet.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.octets.len()
+    }
+
+    /// Returns the packets of `count` messages, to be numbered.
+    #[must_use]
+    pub fn repeated(&self, count: usize) -> Vec<u8> {
+        self.octets.repeat(count)
+    }
+
+    /// Numbers the packet that `octets` begin with. Packet identifiers follow the numbers.
+    pub fn number(&self, octets: &mut [u8], sequence: u64) {
+        let at = self.payload_at + 4;
+        if let Some(place) = octets.get_mut(at..at + 8) {
+            place.copy_from_slice(&sequence.to_be_bytes());
+        }
+        if let Some(place) = self.id_at.and_then(|at| octets.get_mut(at..at + 2)) {
+            let id = (sequence % u64::from(u16::MAX)) as u16 + 1;
+            place.copy_from_slice(&id.to_be_bytes());
+        }
+    }
+
+    /// Looks whether `octets` begin with a copy that differs from what was sent only in its numbers;
+    /// returns the sequence number and the packet identifier (0 at QoS 0).
+    #[inline]
+    #[must_use]
+    pub fn recognise(&self, octets: &[u8]) -> Option<(u64, u16)> {
+        let octets = octets.get(..self.octets.len())?;
+        let (head, payload) = octets.split_at_checked(self.payload_at)?;
+        let (own_head, own) = self.octets.split_at_checked(self.payload_at)?;
+        let id = match self.id_at {
+            None => (head == own_head).then_some(0)?,
+            Some(at) => {
+                let same = head.get(..at)? == own_head.get(..at)?
+                    && head.get(at + 2..)? == own_head.get(at + 2..)?;
+                same.then_some(u16::from_be_bytes(*head.get(at..)?.first_chunk()?))?
+            }
+        };
+        let same = payload.get(..4)? == own.get(..4)? && payload.get(12..)? == own.get(12..)?;
+        same.then_some(())?;
+        Some((u64::from_be_bytes(*payload.get(4..)?.first_chunk()?), id))
+    }
+
+    /// Returns the sequence number of a message that came in other octets; None where it is not ours.
+    #[must_use]
+    pub fn read(&self, message: &Publish<'_>) -> Option<u64> {
+        let own = self.octets.get(self.payload_at..)?;
+        let payload = message.payload;
+        let same = message.topic == self.topic
+            && payload.len() == own.len()
+            && payload.get(..4)? == self.stream.to_be_bytes()
+            && payload.get(12..)? == own.get(12..)?;
+        same.then_some(u64::from_be_bytes(*payload.get(4..)?.first_chunk()?))
+    }
+}
+
+/// Returns the packet that `octets` begin with and its length; None where more octets are needed.
+///
+/// # Errors
+/// Where they are no MQTT.
+pub fn packet(octets: &[u8], version: Version) -> Outcome<Option<(Packet<'_>, usize)>> {
+    let garbage = |error| Failure::Failed(format!("the broker sent what is no MQTT: {error}."));
+    let Some(frame) = frame(octets, MAXIMUM_LENGTH).map_err(garbage)? else {
+        return Ok(None);
+    };
+    let packet = decode(&frame, version).map_err(garbage)?;
+    Ok(Some((packet, frame.length)))
+}
+
+/// Returns how many octets are still missing of the packet that `octets` begin with, or `usual`
+/// where they do not say.
+#[must_use]
+pub fn missing(octets: &[u8], usual: usize) -> usize {
+    // A fixed header has at most five octets; the length is in the last four, seven bits each.
+    let mut remaining = 0;
+    for (place, octet) in octets.iter().take(5).enumerate().skip(1) {
+        remaining |= usize::from(octet & 0x7f) << (7 * (place - 1));
+        if octet & 0x80 == 0 {
+            return (1 + place + remaining).saturating_sub(octets.len());
+        }
+    }
+    usual.saturating_sub(octets.len()).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(version: Version, qos: Qos) -> Template {
+        Template::new(version, "a/b", qos, 40, 7).unwrap()
+    }
+
+    #[test]
+    fn a_message_is_known_again_with_its_number_and_identifier() {
+        for version in [Version::V3, Version::V5] {
+            for (qos, id) in [(Qos::AtMostOnce, 0), (Qos::AtLeastOnce, 66)] {
+                let template = template(version, qos);
+                let mut octets = template.repeated(2);
+                template.number(&mut octets, u64::from(u16::MAX) + 65);
+                assert_eq!(template.recognise(&octets), Some((65_600, id)));
+                let (packet, length) = packet(&octets, version).unwrap().unwrap();
+                let Packet::Publish(message) = packet else {
+                    panic!("{packet:?}")
+                };
+                assert_eq!((template.read(&message), message.id), (Some(65_600), id));
+                assert_eq!(length, template.length());
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_message_is_not_ours() {
+        let template = template(Version::V3, Qos::AtMostOnce);
+        let octets = template.repeated(1);
+        for place in 0..octets.len() {
+            let mut changed = octets.clone();
+            changed[place] ^= 1;
+            let number = template.payload_at + 4..template.payload_at + 12;
+            let known = template.recognise(&changed).is_some();
+            assert_eq!(known, number.contains(&place), "octet {place}");
+        }
+        assert_eq!(template.recognise(&octets[..octets.len() - 1]), None);
+    }
+
+    #[test]
+    fn what_is_no_mqtt_is_named() {
+        let error = packet(&[0x00, 0x00], Version::V3).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("the broker sent what is no MQTT: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_packet_says_how_much_of_it_is_missing() {
+        assert_eq!(missing(&[], 60), 60);
+        assert_eq!(missing(&[0x30], 60), 59);
+        assert_eq!(missing(&[0x30, 0x05, 1], 60), 4);
+        assert_eq!(missing(&[0x30, 0x80, 0x01, 1], 60), 127);
+        assert_eq!(missing(&[0x30, 0x02, 1, 2], 60), 0);
+    }
+}
