@@ -331,3 +331,100 @@ fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, left: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entries(map: &Ordered<u32, u32>) -> Vec<(u32, u32)> {
+        let mut entries = Vec::new();
+        map.walk(&mut |key, value| entries.push((*key, *value)));
+        entries
+    }
+
+    /// Return how many nodes there are, after a look whether each is as it should be.
+    fn checked(node: &Node<u32, u32>, root: bool) -> usize {
+        assert!(root || node.width() > 0 && node.width() <= WIDTH);
+        match node {
+            Node::Leaf(_) => 1,
+            Node::Branch(children) => {
+                for child in children {
+                    assert_eq!(child.len, child.node.len());
+                    assert!(child.first <= child.node.first());
+                }
+                1 + children
+                    .iter()
+                    .map(|child| checked(&child.node, false))
+                    .sum::<usize>()
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_map_does_what_a_list_would_do(
+            keys in prop::collection::vec((0..400u32, prop::bool::weighted(0.6)), 1..2000),
+        ) {
+            let mut map = Ordered::default();
+            let mut list: Vec<(u32, u32)> = Vec::new();
+            let mut clones = Vec::new();
+            for (value, (key, insert)) in (0..).zip(keys) {
+                let at = list.iter().position(|one| one.0 == key);
+                prop_assert_eq!(map.get(&key).copied(), at.map(|at| list[at].1));
+                if insert {
+                    let earlier = at.map(|at| std::mem::replace(&mut list[at].1, value));
+                    prop_assert_eq!(map.insert(key, value), earlier);
+                    if at.is_none() {
+                        list.push((key, value));
+                    }
+                } else {
+                    prop_assert_eq!(map.remove(&key), at.map(|at| list.remove(at).1));
+                }
+                prop_assert_eq!(map.len(), list.len());
+                if value % 500 == 0 {
+                    clones.push((map.clone(), list.clone()));
+                }
+            }
+            checked(&map.root, true);
+            for (rank, one) in list.iter().enumerate() {
+                prop_assert_eq!(map.nth(rank), Some((&one.0, &one.1)));
+            }
+            prop_assert_eq!(map.nth(list.len()), None);
+            clones.push((map, list));
+            for (map, list) in clones {
+                prop_assert_eq!(entries(&map), list);
+            }
+        }
+    }
+
+    #[test]
+    fn who_leaves_takes_the_room_along() {
+        let mut map = Ordered::default();
+        for key in 0..100_000 {
+            map.insert(key, 0);
+        }
+        assert!(checked(&map.root, true) < 100_000 / WIDTH * 11 / 10);
+        for key in (0..100_000).filter(|key| key % 1000 != 0) {
+            map.remove(&key);
+        }
+        assert_eq!(map.len(), 100);
+        assert!(checked(&map.root, true) <= 100 / (THIN / 2) + 2);
+        for key in 0..100_000 {
+            map.remove(&key);
+        }
+        assert_eq!((map.len(), checked(&map.root, true)), (0, 1));
+        assert!(map.index.is_none());
+    }
+
+    #[test]
+    fn one_subscriber_who_comes_and_goes_leaves_nothing_behind() {
+        let mut map = Ordered::default();
+        for _ in 0..10_000 {
+            map.insert(1, 1);
+            map.remove(&1);
+        }
+        assert_eq!((map.len(), checked(&map.root, true)), (0, 1));
+    }
+}

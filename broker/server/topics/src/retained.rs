@@ -248,3 +248,33 @@ impl<M> Retained<M> {
             .map(|(topic, message)| (&*topic.0, message))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(retained: &Retained<u32>, filter: &str) -> usize {
+        retained.walk(&mut String::new(), filter, &mut |_, _| ())
+    }
+
+    #[test]
+    fn a_filter_looks_only_at_the_levels_that_it_names() {
+        let mut retained = Retained::new();
+        for number in 0..10_000u32 {
+            retained.set(&format!("a/{}/{number}", number % 100), number);
+            retained.set(&format!("$SYS/{number}"), number);
+        }
+        retained.set("b/x", 0);
+        assert_eq!(steps(&retained, "a/7/107"), 1);
+        assert_eq!(steps(&retained, "a/7/+"), 101);
+        assert_eq!(steps(&retained, "a/7/#"), 102);
+        assert_eq!(steps(&retained, "+/x"), 5);
+        assert_eq!(steps(&retained, "a/+"), 101);
+        assert_eq!(steps(&retained, "a/+/7"), 201);
+        assert!(steps(&retained, "+/+/+/+/#") < 30_000);
+        assert_eq!(
+            steps(&retained, &vec!["+"; 200].join("/")),
+            steps(&retained, "+/+/+/+")
+        );
+    }
+}

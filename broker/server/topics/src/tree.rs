@@ -391,3 +391,82 @@ impl<S> Children<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Return how many nodes a match visits and how many subscriptions it finds.
+    fn visited(tree: &Tree<u32, ()>, topic: &str) -> (usize, usize) {
+        let mut found = 0;
+        let visited = tree
+            .plain
+            .walk(Some(topic), true, &mut |ones| found += ones.len());
+        (visited, found)
+    }
+
+    /// Filters of 17 levels, each `a` or `+`, with `end` behind them.
+    fn forked(end: &str) -> Tree<u32, ()> {
+        let mut tree = Tree::new();
+        for number in 0..1u32 << 17 {
+            let level = |bit: u32| if number >> bit & 1 == 0 { "a/" } else { "+/" };
+            let filter: String = (0..17).map(level).collect();
+            tree.subscribe(&(filter + end), number, ());
+        }
+        tree
+    }
+
+    #[test]
+    fn a_hundred_thousand_subscribers_of_plus_chains_cost_one_node_a_level() {
+        let mut tree = Tree::new();
+        let chains: Vec<String> = (1..=50).map(|depth| vec!["+"; depth].join("/")).collect();
+        for key in 0..100_000 {
+            tree.subscribe(&chains[key as usize % chains.len()], key, ());
+        }
+        assert_eq!(visited(&tree, &vec!["a"; 50].join("/")), (51, 2000));
+        assert_eq!(visited(&tree, &vec!["a"; 32_768].join("/")), (51, 0));
+        assert_eq!(visited(&tree, "a"), (2, 2000));
+    }
+
+    #[test]
+    fn filters_that_fork_at_each_level_cost_no_more_than_their_nodes() {
+        let nodes = (1 << 18) - 1;
+        let tree = forked("x");
+        let topic = vec!["a"; 17].join("/");
+        assert_eq!(
+            visited(&tree, &(topic.clone() + "/x")),
+            (nodes + (1 << 17), 1 << 17)
+        );
+        assert_eq!(visited(&tree, &(topic.clone() + "/y")), (nodes, 0));
+        assert_eq!(visited(&tree, &topic), (nodes, 0));
+        assert_eq!(visited(&tree, "b"), (2, 0));
+    }
+
+    #[test]
+    fn a_tree_keeps_no_node_of_what_has_unsubscribed() {
+        let mut tree = Tree::new();
+        let filters: Vec<_> = (0..500).map(|one| format!("a/+/{one}/#")).collect();
+        for filter in &filters {
+            tree.subscribe(filter, 1, ());
+        }
+        let clone = tree.clone();
+        for filter in &filters {
+            tree.unsubscribe(filter, &1);
+        }
+        assert!(tree.is_empty() && tree.plain.is_empty());
+        assert_eq!((clone.len(), visited(&clone, "a/b/7/c").1), (500, 1));
+    }
+
+    #[test]
+    fn a_change_copies_only_the_way_to_it() {
+        let mut tree = Tree::new();
+        for filter in ["a/b", "a/c", "d"] {
+            tree.subscribe(filter, 1, ());
+        }
+        let clone = tree.clone();
+        tree.subscribe("a/b", 2, ());
+        let kept = |tree: &Tree<_, _>, filter| tree.plain.find(filter).map(std::ptr::from_ref);
+        let same = |filter| kept(&tree, filter) == kept(&clone, filter);
+        assert_eq!(["a/b", "a/c", "d"].map(same), [false, true, true]);
+    }
+}
