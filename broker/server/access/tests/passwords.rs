@@ -1,4 +1,5 @@
 //! Password files: those that mosquitto_passwd wrote, and those that nobody should accept.
+#![allow(clippy::unwrap_used)]
 
 use mqtick_access::{Error, Passwords};
 

@@ -1,4 +1,5 @@
 //! Access files: who may read and write what. `mosquitto.rs` compares this with the real one.
+#![allow(clippy::unwrap_used)]
 
 use mqtick_access::Action::{Read, Subscribe, Write};
 use mqtick_access::{Action, Rules};
