@@ -10,8 +10,7 @@
 //! | a control character within a line | part of a name or topic | the file is refused |
 //! | `/` in a user name or client id | `%u` or `%c` becomes two levels | no pattern that uses it allows |
 //! | a user or client id such as `$SYS` | pattern `%u/#` allows `$SYS/#` | only a pattern that begins with `$` allows it |
-//! | a NUL in the password | what follows it is ignored | every octet counts |
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+//! | a NUL in the password of a client | what follows it is ignored | it is wrong |
 
 mod passwords;
 mod rules;

@@ -65,7 +65,8 @@ impl Passwords {
         })
     }
 
-    /// Whether this is the password of this user; an empty one never is.
+    /// Whether this is the password of this user. An empty one never is, nor one with a NUL:
+    /// HMAC cannot tell that at its end.
     ///
     /// PBKDF2 is slow on purpose: 0.1 to 0.2 ms with the 101 iterations that mosquitto_passwd
     /// writes, in proportion with more. Every check of a file costs what the dearest of its users
@@ -97,7 +98,7 @@ impl Passwords {
         if let Some(others) = NonZeroU32::new(most - done) {
             black_box(derive(others, &entry.salt, password));
         }
-        right & known.is_some() & !password.is_empty()
+        right & known.is_some() & !password.is_empty() & !password.contains(&0)
     }
 }
 

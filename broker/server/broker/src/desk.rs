@@ -2,6 +2,7 @@
 
 use crate::message::{Kept, Message};
 use crate::session::{Courier, Session, Subscription};
+use crate::settings::Mode;
 use crate::shared::{Call, Counters, Shared, Subscriptions};
 use mqtick_access::Action;
 use mqtick_topics::Match;
@@ -10,20 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 const REMEMBERED: usize = 1 << 16; // topics
-
-/// In which order copies leave, and when.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Mode {
-    /// With whatever else one read brought, one write for each subscriber.
-    #[default]
-    Batched,
-    /// At once, one after another in the order of subscription, by one thread.
-    Ordered,
-    /// At once, each message the other way round.
-    Alternating,
-    /// At once, the cores share them.
-    Parallel,
-}
 
 /// Who gets what is published to one topic.
 #[derive(Clone, Default)]

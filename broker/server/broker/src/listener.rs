@@ -1,6 +1,6 @@
 //! Where connections come from.
 
-use crate::settings;
+use crate::settings::{self, Place};
 use crate::socket::Socket;
 use crate::transport::Transport;
 use nix::sys::socket::{
@@ -9,7 +9,7 @@ use nix::sys::socket::{
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 enum Door {
     Tcp(TcpListener),
@@ -25,18 +25,22 @@ impl Listener {
     /// Open it once for each worker: the kernel spreads connections over TCP listeners; a Unix
     /// listener is shared.
     pub fn open(settings: &settings::Listener, workers: usize) -> io::Result<Vec<Self>> {
-        if let Some(path) = &settings.path {
-            // A file that an earlier run left behind: nobody listens to it.
-            if std::os::unix::net::UnixStream::connect(path).is_err() {
-                let _ = std::fs::remove_file(path);
+        match &settings.place {
+            Place::Tcp(address) => {
+                (0..workers).map(|_| Ok(Self { door: Door::Tcp(tcp(*address)?) })).collect()
             }
-            let listener = UnixListener::bind(path)?;
-            listener.set_nonblocking(true)?;
-            let shared = |_| Ok(Self { door: Door::Unix(listener.try_clone()?) });
-            return (0..workers).map(shared).collect();
+            Place::Unix(path) => {
+                // A file that an earlier run left behind: nobody listens to it.
+                if UnixStream::connect(path).is_err() && path.exists() {
+                    std::fs::remove_file(path)?;
+                }
+                let listener = UnixListener::bind(path)?;
+                listener.set_nonblocking(true)?;
+                let shared = |_| Ok(Self { door: Door::Unix(listener.try_clone()?) });
+                (0..workers).map(shared).collect()
+            }
+            Place::Systemd(_) => Err(io::Error::other("systemd opened no such socket")),
         }
-        let address: SocketAddr = settings.address.parse().map_err(io::Error::other)?;
-        (0..workers).map(|_| Ok(Self { door: Door::Tcp(tcp(address)?) })).collect()
     }
 
     /// Take one connection.

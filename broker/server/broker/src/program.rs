@@ -111,6 +111,9 @@ fn read_access(settings: &Settings) -> Result<Access, String> {
 
 fn run(settings: Settings) -> Result<(), String> {
     let access = read_access(&settings)?;
+    for warning in settings.warnings() {
+        log::warning(&warning);
+    }
     raise_descriptors();
     // Every thread inherits the mask; the signals are waited for here.
     let mut signals = SigSet::empty();
@@ -121,9 +124,9 @@ fn run(settings: Settings) -> Result<(), String> {
 
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-    for listener in &settings.listener {
+    for listener in &settings.listeners {
         let opened = Listener::open(listener, workers)
-            .map_err(|error| format!("{}: {error}", listener.name()))?;
+            .map_err(|error| format!("{}: {error}", listener.place))?;
         for (door, one) in doors.iter_mut().zip(opened) {
             door.push(one);
         }
@@ -141,8 +144,8 @@ fn run(settings: Settings) -> Result<(), String> {
         let (shared, to_check) = (Arc::clone(&shared), Arc::clone(&to_check));
         start(&format!("check-{number}"), move || check_passwords(&shared, &to_check))?;
     }
-    for listener in &shared.settings.listener {
-        log::notice(&format!("listens on {}", listener.name()));
+    for listener in &shared.settings.listeners {
+        log::notice(&format!("listens on {}", listener.place));
     }
     notify("READY=1");
     loop {

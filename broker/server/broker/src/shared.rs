@@ -1,10 +1,10 @@
 //! What all workers share.
 
-use crate::desk::{Mode, Part};
+use crate::desk::Part;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
 use crate::session::{Bounds, Session, State, Subscription};
-use crate::settings::Settings;
+use crate::settings::{Mode, Settings};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_topics::{Match, Retained, Tree};
@@ -120,14 +120,18 @@ impl Shared {
         let caller = |_| Poller::new().map(|poller| Caller { poller: Arc::new(poller), calls: Mutex::default() });
         let mut modes = Tree::new();
         for (place, rule) in settings.delivery.topic.iter().enumerate().rev() {
-            modes.subscribe(&rule.filter, place, rule.mode());
+            modes.subscribe(&rule.filter, place, rule.mode);
         }
         let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(Self {
             modes,
             told: Mutex::default(),
             run,
-            bounds: settings.bounds(),
+            bounds: Bounds {
+                octets: settings.limits.queue,
+                messages: settings.limits.queue_messages,
+                window: settings.limits.inflight,
+            },
             settings,
             tree: ArcSwap::from_pointee(Tree::new()),
             access: ArcSwap::from_pointee(access),
