@@ -145,6 +145,11 @@ impl Connection {
         self.link(Link::unblock);
     }
 
+    /// The kernel has stamps of what left.
+    pub fn take_departures(&mut self) {
+        self.link(Link::take_departures);
+    }
+
     /// Take what the socket brought.
     pub fn input(&mut self, desk: &mut Desk, octets: &[u8], spare: &mut Vec<u8>) -> Result<(), End> {
         spare.clear();

@@ -2,8 +2,9 @@
 
 use crate::message::{Kept, Message};
 use crate::session::{Courier, Session, Subscription};
+use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use crate::settings::Mode;
-use crate::shared::{Call, Counters, Shared, Subscriptions};
+use crate::shared::{Call, Counters, Shared, Subscriptions, Way};
 use mqtick_access::Action;
 use mqtick_topics::Match;
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ const REMEMBERED: usize = 1 << 16; // topics
 #[derive(Clone, Default)]
 pub struct Fanout {
     subscriptions: Arc<[Subscription]>,
-    mode: Mode,
+    way: Way,
 }
 
 /// A part of a fan-out that another core takes over.
@@ -25,6 +26,7 @@ pub struct Part {
     from: usize,
     to: usize,
     message: Arc<Kept>,
+    arrived: Option<Arrived>,
     publisher: u64,
 }
 
@@ -38,6 +40,8 @@ pub struct Desk {
     pub worker: usize,
     tree: Arc<Subscriptions>,
     fanouts: HashMap<Box<str>, Fanout>,
+    /// When what is being read came, ns of the system's clock.
+    pub came_ns: Option<i64>,
     /// Messages that came.
     pub received: u64,
     /// Octets that came.
@@ -55,6 +59,7 @@ impl Desk {
             courier: Courier {
                 encoder: crate::message::Encoder::default(),
                 at_once: false,
+                arrived: None,
                 dirty: Vec::new(),
                 now_s: shared.now_s(),
                 sent: 0,
@@ -64,6 +69,7 @@ impl Desk {
             worker,
             tree: shared.tree.load_full(),
             fanouts: HashMap::new(),
+            came_ns: None,
             received: 0,
             octets: 0,
             spare: Vec::new(),
@@ -75,9 +81,6 @@ impl Desk {
     /// with it, so that there is nothing to gather copies for.
     pub fn publish(&mut self, publisher: Option<&Session>, message: &Message, alone: bool) -> bool {
         let from = publisher.map_or(0, |session| session.number);
-        if message.retain {
-            self.shared.retain(message);
-        }
         let tree = self.shared.tree.load();
         if !Arc::ptr_eq(&tree, &self.tree) {
             self.tree = Arc::clone(&tree);
@@ -89,19 +92,30 @@ impl Desk {
             Some(fanout) => (fanout.clone(), false),
             None => self.look_up(message, from),
         };
+        let mut payload = [0; 64];
+        let (message, trailer) = match split_trailer(message, &mut payload, fanout.way) {
+            Some((unstated, trailer)) => (unstated, Some(trailer)),
+            None => (*message, None),
+        };
+        let message = &message;
+        if message.retain {
+            self.shared.retain(message);
+        }
         let all = &fanout.subscriptions;
+        self.courier.arrived =
+            trailer.zip(self.came_ns).map(|(trailer, at_ns)| Arrived { at_ns, trailer });
         self.courier.encoder.begin();
-        self.courier.at_once = alone || fanout.mode != Mode::Batched;
+        self.courier.at_once = alone || fanout.way.mode != Mode::Batched;
         if self.courier.at_once {
             self.flush(); // what came before leaves before
         }
         let mut rest = all.len();
-        match fanout.mode {
+        match fanout.way.mode {
             Mode::Parallel => rest = self.share_out(all, message, from, &mut kept),
             Mode::Alternating => self.turn = !self.turn,
             Mode::Batched | Mode::Ordered => {}
         }
-        let backwards = fanout.mode == Mode::Alternating && self.turn;
+        let backwards = fanout.way.mode == Mode::Alternating && self.turn;
         for at in 0..rest {
             let at = if backwards { rest - 1 - at } else { at };
             if let Some(one) = all.get(at) {
@@ -115,10 +129,12 @@ impl Desk {
     pub fn deliver(&mut self, part: &Part) {
         self.courier.encoder.begin();
         self.courier.at_once = true;
+        self.courier.arrived = part.arrived;
         let mut kept = Some(Arc::clone(&part.message));
         for one in part.subscriptions.get(part.from..part.to).unwrap_or_default() {
             self.copy(one, &part.message.message(), part.publisher, &mut kept);
         }
+        self.courier.arrived = None;
     }
 
     /// Write what waits in the links that were listed.
@@ -175,8 +191,8 @@ impl Desk {
                 chosen.extend(connected.or_else(|| allowed().next()).cloned());
             }
         });
-        let mode = self.shared.mode(message.topic);
-        let fanout = Fanout { subscriptions: found.into(), mode };
+        let way = self.shared.way(message.topic);
+        let fanout = Fanout { subscriptions: found.into(), way };
         if chosen.is_empty() {
             if self.fanouts.len() >= REMEMBERED {
                 self.fanouts.clear();
@@ -212,7 +228,7 @@ impl Desk {
                 break;
             }
             let subscriptions = Arc::clone(all);
-            let part = Part { subscriptions, from, to, message: Arc::clone(message), publisher };
+            let part = Part { subscriptions, from, to, message: Arc::clone(message), arrived: self.courier.arrived, publisher };
             self.shared.call((self.worker + step) % workers, Call::Deliver(part));
             from = to;
         }
@@ -220,3 +236,19 @@ impl Desk {
     }
 }
 
+/// A message without what its trailer says, where it has one, and what it says: a copy that is not
+/// sent at once, or is kept, states nothing.
+fn split_trailer<'a>(
+    message: &Message<'a>,
+    payload: &'a mut [u8; 64],
+    way: Way,
+) -> Option<(Message<'a>, [u8; TRAILER])> {
+    if !way.residence || !has_trailer(message.payload) {
+        return None;
+    }
+    let (head, trailer) = message.payload.split_last_chunk::<TRAILER>()?;
+    let length = head.len();
+    payload.get_mut(..length)?.copy_from_slice(head);
+    payload.get_mut(length..length + TRAILER)?.copy_from_slice(&NOT_STATED);
+    Some((Message { payload: payload.get(..length + TRAILER)?, ..*message }, *trailer))
+}

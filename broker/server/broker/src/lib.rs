@@ -10,6 +10,7 @@ mod log;
 mod message;
 mod poller;
 pub mod program;
+mod residence;
 mod session;
 pub mod settings;
 mod shared;

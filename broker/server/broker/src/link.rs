@@ -1,11 +1,13 @@
 //! The way to one connected client: what waits to be written, and the socket.
 
 use crate::poller::Poller;
+use crate::residence::{Account, Arrived, TRAILER};
 use crate::socket::Socket;
 use crate::transport::Transport;
 use mqtick_packet::Version;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const KEEP_ROOM: usize = 1 << 18; // octets; what a burst needed more is given back
 
@@ -35,6 +37,8 @@ pub struct Link {
     wire: Vec<u8>,
     written: usize,
     blocked: bool,
+    counted: u32, // octets written in all, modulo 2^32
+    account: Option<Box<Account>>,
 }
 
 impl Link {
@@ -52,6 +56,8 @@ impl Link {
             wire: Vec::new(),
             written: 0,
             blocked: false,
+            counted: 0,
+            account: None,
         }
     }
 
@@ -91,10 +97,49 @@ impl Link {
                 return;
             }
         };
+        self.count(written);
         if let Some(rest) = packet.get(written..).filter(|rest| !rest.is_empty()) {
             self.out.extend_from_slice(rest);
             self.flush();
         }
+    }
+
+    /// Write a copy whose trailer says how long it was here, if nothing waits before it: a copy
+    /// that waits is written as it is.
+    pub fn write_stated(&mut self, packet: &[u8], arrived: &Arrived) {
+        let Some(start) = packet.len().checked_sub(TRAILER).filter(|_| self.waiting() == 0) else {
+            return self.write(packet);
+        };
+        let mut account = self.account.take().unwrap_or_else(|| {
+            self.socket.stamp_departures();
+            Box::default()
+        });
+        if account.is_open() {
+            self.socket.departures(|last, left_ns| account.left(last, left_ns));
+        }
+        self.out.extend_from_slice(packet);
+        let now_ns = system_ns();
+        let (trailer, is_counted) = account.state(arrived, now_ns);
+        if let Some(place) = self.out.get_mut(start..) {
+            place.copy_from_slice(&trailer);
+        }
+        self.flush();
+        if is_counted {
+            let last_octet = self.counted.wrapping_add(self.waiting() as u32).wrapping_sub(1);
+            account.written(last_octet, now_ns);
+        }
+        self.account = Some(account);
+    }
+
+    /// The kernel has stamps of what left.
+    pub fn take_departures(&mut self) {
+        if let Some(account) = &mut self.account {
+            self.socket.departures(|last, left_ns| account.left(last, left_ns));
+        }
+    }
+
+    fn count(&mut self, written: usize) {
+        self.counted = self.counted.wrapping_add(written as u32);
     }
 
     /// Write what the socket takes.
@@ -110,7 +155,10 @@ impl Link {
         while self.written < buffer.len() && !self.blocked {
             let rest = buffer.get(self.written..).unwrap_or_default();
             match self.socket.write(rest) {
-                Ok(written) => self.written += written,
+                Ok(written) => {
+                    self.written += written;
+                    self.counted = self.counted.wrapping_add(written as u32);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.blocked = true;
@@ -152,4 +200,9 @@ impl Link {
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
+}
+
+fn system_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.ok().and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }

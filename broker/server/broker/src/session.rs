@@ -2,6 +2,7 @@
 
 use crate::link::Link;
 use crate::message::{Copy, Encoder, Kept, Message};
+use crate::residence::Arrived;
 use mqtick_packet::{AckKind, Qos, ack};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,6 +93,8 @@ pub struct Courier {
     pub encoder: Encoder,
     /// Whether each copy is written at once, rather than with what else the same read brings.
     pub at_once: bool,
+    /// When the message came, where copies say how long it was here.
+    pub arrived: Option<Arrived>,
     /// Sessions whose links have something to flush.
     pub dirty: Vec<Arc<Session>>,
     /// The broker's clock, seconds.
@@ -168,6 +171,10 @@ impl Session {
                 return;
             }
             courier.sent += 1;
+            if let Some(arrived) = &courier.arrived {
+                link.write_stated(octets, arrived);
+                return;
+            }
             if courier.at_once {
                 link.write(octets);
                 return;

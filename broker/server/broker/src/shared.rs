@@ -30,6 +30,15 @@ pub struct Access {
     pub anonymous: bool,
 }
 
+/// How copies of one topic's messages leave.
+#[derive(Clone, Copy, Default)]
+pub struct Way {
+    /// When, and in which order.
+    pub mode: Mode,
+    /// Whether each says how long it was here.
+    pub residence: bool,
+}
+
 /// What one thread asks a worker to do.
 pub enum Call {
     /// Deliver a part of a fan-out.
@@ -107,7 +116,7 @@ pub struct Shared {
     changing: Mutex<()>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
-    modes: Tree<usize, Mode>,
+    ways: Tree<usize, Way>,
     told: Mutex<(u64, u64)>,
     run: u64,
     start: Instant,
@@ -118,13 +127,13 @@ impl Shared {
     pub fn new(settings: Settings, access: Access, checks: SyncSender<Check>) -> nix::Result<Self> {
         let threads = settings.threads();
         let caller = |_| Poller::new().map(|poller| Caller { poller: Arc::new(poller), calls: Mutex::default() });
-        let mut modes = Tree::new();
+        let mut ways = Tree::new();
         for (place, rule) in settings.delivery.topic.iter().enumerate().rev() {
-            modes.subscribe(&rule.filter, place, rule.mode);
+            ways.subscribe(&rule.filter, place, Way { mode: rule.mode, residence: rule.residence });
         }
         let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(Self {
-            modes,
+            ways,
             told: Mutex::default(),
             run,
             bounds: Bounds {
@@ -191,17 +200,22 @@ impl Shared {
         found
     }
 
-    /// In which order copies of messages on this topic leave.
-    pub fn mode(&self, topic: &str) -> Mode {
-        let mut first = None::<(usize, Mode)>;
-        self.modes.matches(topic, &mut |found| {
-            if let Match::One(&place, &mode) = found
+    /// How copies of messages on this topic leave.
+    pub fn way(&self, topic: &str) -> Way {
+        let mut first = None::<(usize, Way)>;
+        self.ways.matches(topic, &mut |found| {
+            if let Match::One(&place, &way) = found
                 && first.is_none_or(|(before, _)| place < before)
             {
-                first = Some((place, mode));
+                first = Some((place, way));
             }
         });
-        first.map_or(Mode::Batched, |(_, mode)| mode)
+        first.map_or(Way::default(), |(_, way)| way)
+    }
+
+    /// Whether any topic's copies say how long they were here.
+    pub fn states_residence(&self) -> bool {
+        self.settings.delivery.topic.iter().any(|rule| rule.residence)
     }
 
     /// Ask a worker to do something.

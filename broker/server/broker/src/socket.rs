@@ -1,8 +1,13 @@
 //! A connected socket, TCP or Unix.
 
-use std::io::{self, Read, Write};
+use nix::cmsg_space;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, TimestampingFlag, recvmsg, setsockopt, sockopt,
+};
+use nix::sys::time::TimeSpec;
+use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 /// A stream socket that does not block.
@@ -35,6 +40,63 @@ impl Socket {
         }
     }
 
+    /// Have the kernel stamp what comes. It also begins to count what leaves, so nothing may have
+    /// been written yet. A Unix socket has no stamps.
+    pub fn stamp_arrivals(&self) {
+        self.stamp(Self::stamps());
+    }
+
+    /// Have the kernel stamp what leaves, too.
+    pub fn stamp_departures(&self) {
+        self.stamp(Self::stamps() | TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE);
+    }
+
+    fn stamps() -> TimestampingFlag {
+        TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_OPT_ID
+            | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY
+    }
+
+    fn stamp(&self, flags: TimestampingFlag) {
+        if let Self::Tcp(stream) = self {
+            // Where the kernel has no stamps, none come: nothing is stated then.
+            let _ = setsockopt(stream, sockopt::Timestamping, &flags);
+        }
+    }
+
+    /// Read what is there, and when its last octet arrived: ns of the system's clock.
+    pub fn read_stamped(&self, octets: &mut [u8]) -> io::Result<(usize, Option<i64>)> {
+        let Self::Tcp(stream) = self else { return Ok((self.read(octets)?, None)) };
+        let mut space = cmsg_space!([TimeSpec; 3]);
+        let mut parts = [IoSliceMut::new(octets)];
+        let flags = MsgFlags::empty();
+        let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+        let stamp = message.cmsgs().ok().into_iter().flatten().find_map(stamp_of);
+        Ok((message.bytes, stamp))
+    }
+
+    /// Take the stamps of what left: for each, which octet left last, counted from the first one
+    /// that was ever written, and when.
+    pub fn departures(&self, mut each: impl FnMut(u32, i64)) {
+        let Self::Tcp(stream) = self else { return };
+        let mut space = cmsg_space!([TimeSpec; 3], [u64; 8]);
+        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+        while let Ok(message) = recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space), flags) {
+            let (mut last, mut left) = (None, None);
+            for one in message.cmsgs().ok().into_iter().flatten() {
+                match one {
+                    ControlMessageOwned::Ipv4RecvErr(error, _)
+                    | ControlMessageOwned::Ipv6RecvErr(error, _) => last = Some(error.ee_data),
+                    other => left = left.or(stamp_of(other)),
+                }
+            }
+            if let Some((last, left)) = last.zip(left) {
+                each(last, left);
+            }
+        }
+    }
+
     /// Write what the kernel takes.
     pub fn write(&self, octets: &[u8]) -> io::Result<usize> {
         match self {
@@ -61,6 +123,12 @@ impl Socket {
             Self::Unix(_) => "this host".into(),
         }
     }
+}
+
+fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
+    let ControlMessageOwned::ScmTimestampsns(stamps) = one else { return None };
+    let (seconds, ns) = (stamps.system.tv_sec(), stamps.system.tv_nsec());
+    (seconds != 0).then(|| seconds.saturating_mul(1_000_000_000).saturating_add(ns))
 }
 
 impl AsFd for Socket {

@@ -28,6 +28,7 @@ pub struct Worker {
     next_token: u64,
     buffer: Vec<u8>,
     spare: Vec<u8>,
+    states_residence: bool,
     to_accept: usize,
     deaf: bool,
 }
@@ -45,6 +46,7 @@ impl Worker {
             next_token: FIRST_TOKEN,
             buffer: vec![0; READ],
             spare: Vec::new(),
+            states_residence: shared.states_residence(),
             to_accept: 0,
             deaf: true,
         })
@@ -93,6 +95,7 @@ impl Worker {
 
     fn ready(&mut self, token: u64, flags: EpollFlags) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
+        self.desk.came_ns = None;
         if flags.contains(EpollFlags::EPOLLOUT) {
             connection.unblock();
         }
@@ -105,9 +108,18 @@ impl Worker {
             self.waiting.push(token);
             return;
         }
-        let end = match connection.socket.read(&mut self.buffer) {
-            Ok(0) => Err(End::Gone),
-            Ok(count) => {
+        if flags.contains(EpollFlags::EPOLLERR) {
+            connection.take_departures();
+        }
+        let read = if self.states_residence {
+            connection.socket.read_stamped(&mut self.buffer)
+        } else {
+            connection.socket.read(&mut self.buffer).map(|count| (count, None))
+        };
+        let end = match read {
+            Ok((0, _)) => Err(End::Gone),
+            Ok((count, came_ns)) => {
+                self.desk.came_ns = came_ns;
                 let octets = self.buffer.get(..count).unwrap_or_default();
                 connection.input(&mut self.desk, octets, &mut self.spare)
             }
@@ -152,6 +164,9 @@ impl Worker {
     }
 
     fn begin(&mut self, socket: crate::socket::Socket, transport: Transport) {
+        if self.states_residence {
+            socket.stamp_arrivals();
+        }
         let socket = Arc::new(socket);
         let place = Place { worker: self.desk.worker, token: self.next_token };
         self.next_token += 1;
