@@ -72,7 +72,7 @@ class Node:
 
     def __init__(self, port: int, *topics: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), 20)
-        self._socket.sendall(connect_packet("node"))
+        self._socket.sendall(connect_packet(f"node-{id(self)}"))
         assert self._socket.recv(4) == b"\x20\x02\0\0"
         if topics:
             self._socket.sendall(subscribe_packet(list(topics)))

@@ -87,13 +87,10 @@ impl Desk {
             self.fanouts.clear();
         }
         drop(tree);
-        let mut kept = None;
-        let (fanout, shared) = match self.fanouts.get(message.topic) {
-            Some(fanout) => (fanout.clone(), false),
-            None => self.look_up(message, from),
-        };
+        let cached = self.fanouts.get(message.topic).cloned();
+        let way = cached.as_ref().map_or_else(|| self.shared.way(message.topic), |one| one.way);
         let mut payload = [0; 64];
-        let (message, trailer) = match split_trailer(message, &mut payload, fanout.way) {
+        let (message, trailer) = match split_trailer(message, &mut payload, way) {
             Some((unstated, trailer)) => (unstated, Some(trailer)),
             None => (*message, None),
         };
@@ -101,27 +98,33 @@ impl Desk {
         if message.retain {
             self.shared.retain(message);
         }
+        let (fanout, shared) = match cached {
+            Some(fanout) => (fanout, false),
+            None => self.look_up(message, from, way),
+        };
         let all = &fanout.subscriptions;
-        self.courier.arrived =
-            trailer.zip(self.came_ns).map(|(trailer, at_ns)| Arrived { at_ns, trailer });
         self.courier.encoder.begin();
-        self.courier.at_once = alone || fanout.way.mode != Mode::Batched;
+        self.courier.at_once = alone || way.mode != Mode::Batched || way.residence;
         if self.courier.at_once {
             self.flush(); // what came before leaves before
         }
+        self.courier.arrived =
+            trailer.zip(self.came_ns).map(|(trailer, at_ns)| Arrived { at_ns, trailer });
+        let mut kept = None;
         let mut rest = all.len();
-        match fanout.way.mode {
+        match way.mode {
             Mode::Parallel => rest = self.share_out(all, message, from, &mut kept),
             Mode::Alternating => self.turn = !self.turn,
             Mode::Batched | Mode::Ordered => {}
         }
-        let backwards = fanout.way.mode == Mode::Alternating && self.turn;
+        let backwards = way.mode == Mode::Alternating && self.turn;
         for at in 0..rest {
             let at = if backwards { rest - 1 - at } else { at };
             if let Some(one) = all.get(at) {
                 self.copy(one, message, from, &mut kept);
             }
         }
+        self.courier.arrived = None;
         shared || !all.is_empty()
     }
 
@@ -171,7 +174,7 @@ impl Desk {
 
     /// Find who is subscribed, and deliver to one of each shared subscription; whether there are
     /// such.
-    fn look_up(&mut self, message: &Message, from: u64) -> (Fanout, bool) {
+    fn look_up(&mut self, message: &Message, from: u64, way: Way) -> (Fanout, bool) {
         let access = self.shared.access.load();
         let may = |one: &Subscription| {
             let user = one.session.lock().user.clone();
@@ -191,7 +194,6 @@ impl Desk {
                 chosen.extend(connected.or_else(|| allowed().next()).cloned());
             }
         });
-        let way = self.shared.way(message.topic);
         let fanout = Fanout { subscriptions: found.into(), way };
         if chosen.is_empty() {
             if self.fanouts.len() >= REMEMBERED {
