@@ -428,14 +428,14 @@ impl Settings {
 
 impl Limits {
     fn check(&self) -> Result<(), Error> {
-        const MOST_OCTETS: usize = 1 << 40;
+        const MOST_OCTETS: usize = isize::MAX.unsigned_abs(); // Rust allocates no more at once
         const LARGEST_PACKET: usize = 268_435_460; // 5 octets of header, 4 times 7 bits of length
         between("limits.connections", self.connections, 1..=10_000_000)?;
         between("limits.packet", self.packet, 128..=LARGEST_PACKET)?;
-        between("limits.queue", self.queue, 1024..=MOST_OCTETS)?;
+        between("limits.queue", self.queue, 128..=MOST_OCTETS)?;
         between("limits.queue_messages", self.queue_messages, 1..=10_000_000)?;
         between("limits.inflight", self.inflight, 1..=u16::MAX)?;
-        between("limits.memory", self.memory, 1 << 20..=MOST_OCTETS)?;
+        between("limits.memory", self.memory, 128..=MOST_OCTETS)?;
         between(
             "limits.subscriptions_a_client",
             self.subscriptions_a_client,
