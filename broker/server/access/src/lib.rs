@@ -11,6 +11,7 @@
 //! | `/` in a user name or client id | `%u` or `%c` becomes two levels | no pattern that uses it allows |
 //! | a user or client id such as `$SYS` | pattern `%u/#` allows `$SYS/#` | only a pattern that begins with `$` allows it |
 //! | a NUL in the password of a client | what follows it is ignored | it is wrong |
+//! | a password of more than 4,096 octets | can be right | is wrong |
 
 mod passwords;
 mod rules;

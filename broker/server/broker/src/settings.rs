@@ -210,6 +210,8 @@ pub struct Subnet {
 /// Why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
+    /// The file; none: the text is from elsewhere.
+    pub file: Option<PathBuf>,
     /// The line, from 1, where one is at fault.
     pub line: Option<usize>,
     /// The setting, such as `limits.packet`; empty: the file.
@@ -220,6 +222,9 @@ pub struct Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(out, "{}: ", file.display())?;
+        }
         if let Some(line) = self.line {
             write!(out, "line {line}: ")?;
         }
@@ -290,12 +295,19 @@ impl Default for Delivery {
 /// # Errors
 /// What cannot be read, is no setting, or is refused by [`Settings::check`].
 pub fn load(path: &Path) -> Result<Settings, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error {
+    let text = std::fs::read_to_string(path);
+    let settings = text.map_err(|error| Error {
+        file: None,
         line: None,
         key: String::new(),
-        what: format!("{} cannot be read: {error}", path.display()),
-    })?;
-    text.parse()
+        what: format!("cannot be read: {error}"),
+    });
+    settings
+        .and_then(|text| text.parse())
+        .map_err(|error| Error {
+            file: Some(path.into()),
+            ..error
+        })
 }
 
 impl FromStr for Settings {
@@ -416,14 +428,14 @@ impl Settings {
 
 impl Limits {
     fn check(&self) -> Result<(), Error> {
-        const MOST_OCTETS: usize = 1 << 40;
+        const MOST_OCTETS: usize = isize::MAX.unsigned_abs(); // Rust allocates no more at once
         const LARGEST_PACKET: usize = 268_435_460; // 5 octets of header, 4 times 7 bits of length
         between("limits.connections", self.connections, 1..=10_000_000)?;
         between("limits.packet", self.packet, 128..=LARGEST_PACKET)?;
-        between("limits.queue", self.queue, 1024..=MOST_OCTETS)?;
+        between("limits.queue", self.queue, 128..=MOST_OCTETS)?;
         between("limits.queue_messages", self.queue_messages, 1..=10_000_000)?;
         between("limits.inflight", self.inflight, 1..=u16::MAX)?;
-        between("limits.memory", self.memory, 1 << 20..=MOST_OCTETS)?;
+        between("limits.memory", self.memory, 128..=MOST_OCTETS)?;
         between(
             "limits.subscriptions_a_client",
             self.subscriptions_a_client,
@@ -660,6 +672,7 @@ fn is_filter(text: &str) -> bool {
 
 fn refuse(key: impl Into<String>, what: impl Into<String>) -> Result<(), Error> {
     Err(Error {
+        file: None,
         line: None,
         key: key.into(),
         what: what.into(),
@@ -705,6 +718,7 @@ fn explain(text: &str, error: &toml::de::Error) -> Error {
         what = what.replace(kind, plain);
     }
     Error {
+        file: None,
         line: at.map(|at| line_at(text, at)),
         key: key.unwrap_or_default(),
         what,
