@@ -1,1 +1,3 @@
 //! broker
+
+pub mod transport;
