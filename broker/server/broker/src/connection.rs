@@ -93,6 +93,7 @@ pub struct Connection {
     pub(crate) stage: Stage,
     pub(crate) version: Version,
     pub(crate) greeted: bool,
+    pub(crate) by_certificate: bool,
     pub(crate) silent_s: u64,
     pub(crate) user: Option<Box<str>>,
     partial: Vec<u8>,
@@ -100,8 +101,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection from which nothing has come yet.
-    pub fn new(socket: Arc<Socket>, link: Link, now_s: u64, connect_timeout_s: u64) -> Self {
+    /// A connection from which nothing has come yet. `by_certificate`: that says who it is.
+    pub fn new(
+        socket: Arc<Socket>,
+        link: Link,
+        by_certificate: bool,
+        now_s: u64,
+        connect_timeout_s: u64,
+    ) -> Self {
         Self {
             socket,
             token: link.place.token,
@@ -110,6 +117,7 @@ impl Connection {
             stage: Stage::New(Box::new(link)),
             version: Version::V3,
             greeted: false,
+            by_certificate,
             silent_s: connect_timeout_s,
             user: None,
             partial: Vec::new(),
@@ -129,7 +137,7 @@ impl Connection {
     }
 
     /// The session's link, or the new connection's.
-    fn link<T>(&mut self, with: impl FnOnce(&mut Link) -> T) -> Option<T> {
+    pub(crate) fn link<T>(&mut self, with: impl FnOnce(&mut Link) -> T) -> Option<T> {
         match &mut self.stage {
             Stage::New(link) | Stage::Checking(link, _) => Some(with(link)),
             Stage::Up(session) => {
@@ -156,18 +164,18 @@ impl Connection {
         desk.octets += octets.len() as u64;
         let received = self.link(|link| {
             if link.is_plain() {
-                return Ok(true);
+                return (true, Ok(()));
             }
             let received = link.receive(octets, spare);
             link.flush();
-            received.map(|()| false)
+            (false, received)
         });
-        match received {
-            None => Err(End::TakenOver),
-            Some(Err(why)) => Err(End::Because(reason::PROTOCOL, why)),
-            Some(Ok(true)) => self.plain(desk, octets),
-            Some(Ok(false)) => self.plain(desk, spare),
-        }
+        let Some((is_plain, received)) = received else { return Err(End::TakenOver) };
+        self.plain(desk, if is_plain { octets } else { spare })?;
+        received.map_err(|failure| match failure.orderly() {
+            true => End::Gone,
+            false => End::Because(reason::PROTOCOL, failure.to_string()),
+        })
     }
 
     fn plain(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<(), End> {

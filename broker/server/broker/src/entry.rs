@@ -40,6 +40,13 @@ impl Connection {
             let why = "no client identifier, and not a clean session";
             return Err(End::because(reason::CLIENT, why));
         }
+        if self.by_certificate {
+            let name = self.link(|link| link.common_name()).flatten();
+            let Some(name) = name else {
+                return Err(End::because(reason::NOT_RIGHT, "no certificate with a name"));
+            };
+            return self.enter(desk, connect, Some(&name));
+        }
         let access = desk.shared.access.load_full();
         let Some(user) = connect.username.filter(|_| access.passwords.is_some()) else {
             if !access.anonymous {

@@ -3,7 +3,7 @@
 use crate::poller::Poller;
 use crate::residence::{Account, Arrived, TRAILER};
 use crate::socket::Socket;
-use crate::transport::Transport;
+use crate::transport::{Failure, Transport};
 use mqtick_packet::Version;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -71,10 +71,14 @@ impl Link {
         &mut self.out
     }
 
-    /// Take what the socket brought: MQTT's octets are appended to `plain`.
-    pub fn receive(&mut self, octets: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
-        let taken = self.transport.receive(octets, plain, &mut self.wire);
-        taken.map_err(|failure| failure.to_string())
+    /// Take what the socket brought: MQTT's octets are appended to `plain`, also where it fails.
+    pub fn receive(&mut self, octets: &[u8], plain: &mut Vec<u8>) -> Result<(), Failure> {
+        self.transport.receive(octets, plain, &mut self.wire)
+    }
+
+    /// The name in the client's certificate.
+    pub fn common_name(&self) -> Option<String> {
+        self.transport.common_name()
     }
 
     /// Whether octets pass unchanged.

@@ -1,6 +1,6 @@
 //! Command line, threads and signals.
 
-use crate::listener::Listener;
+use crate::listener::{Certificate, Listener};
 use crate::log;
 use crate::settings::{self, Settings};
 use crate::shared::{Access, Call, Check, Shared};
@@ -32,7 +32,7 @@ Examples:
   mqtick-broker
   mqtick-broker --config /etc/mqtick/broker.toml
 
-SIGHUP reads passwords and access lists again. Exit code: 0 ended by a signal, 1 cannot start,
+SIGHUP reads passwords, access lists and certificates again. Exit code: 0 ended by a signal, 1 cannot start,
 2 wrong command line or settings.
 ";
 const CHECKS: usize = 256; // passwords that may wait
@@ -87,6 +87,9 @@ fn arguments() -> Result<Asked, String> {
     };
     if check {
         read_access(&settings)?;
+        for tls in settings.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+            Certificate::load(tls)?;
+        }
         println!("the settings are good");
         return Ok(Asked::Said);
     }
@@ -124,12 +127,15 @@ fn run(settings: Settings) -> Result<(), String> {
 
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut certificates = Vec::new();
     for listener in &settings.listeners {
-        let opened = Listener::open(listener, workers)
+        let certificate = listener.tls.as_ref().map(Certificate::load).transpose()?;
+        let opened = Listener::open(listener, certificate.as_ref(), workers)
             .map_err(|error| format!("{}: {error}", listener.place))?;
         for (door, one) in doors.iter_mut().zip(opened) {
             door.push(one);
         }
+        certificates.extend(certificate);
     }
     let (checks, to_check) = sync_channel(CHECKS);
     let shared = Shared::new(settings, access, checks).map_err(|error| error.to_string())?;
@@ -150,12 +156,8 @@ fn run(settings: Settings) -> Result<(), String> {
     notify("READY=1");
     loop {
         match signals.wait() {
-            Ok(Signal::SIGHUP) => match read_access(&shared.settings) {
-                Ok(access) => {
-                    shared.access.store(Arc::new(access));
-                    shared.change(|_| ()); // who may read is remembered with the subscriptions
-                    log::notice("passwords and access lists were read again");
-                }
+            Ok(Signal::SIGHUP) => match reload(&shared, &certificates) {
+                Ok(()) => log::notice("passwords, access lists and certificates were read again"),
                 Err(error) => log::error(&format!("{error}; what was read before stays")),
             },
             Ok(_) => break,
@@ -170,6 +172,14 @@ fn run(settings: Settings) -> Result<(), String> {
         // A worker that panics is started again in its own thread; this cannot fail.
         let _ = thread.join();
     }
+    Ok(())
+}
+
+fn reload(shared: &Shared, certificates: &[Certificate]) -> Result<(), String> {
+    let access = read_access(&shared.settings)?;
+    certificates.iter().try_for_each(Certificate::reload)?;
+    shared.access.store(Arc::new(access));
+    shared.change(|_| ()); // who may read is remembered with the subscriptions
     Ok(())
 }
 

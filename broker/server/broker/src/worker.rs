@@ -159,11 +159,12 @@ impl Worker {
             };
             self.to_accept -= 1;
             shared.counters.accepted.fetch_add(1, Relaxed);
-            self.begin(socket, transport);
+            let by_certificate = listener.knows_by_certificate();
+            self.begin(socket, transport, by_certificate);
         }
     }
 
-    fn begin(&mut self, socket: crate::socket::Socket, transport: Transport) {
+    fn begin(&mut self, socket: crate::socket::Socket, transport: Transport, by_certificate: bool) {
         if self.states_residence {
             socket.stamp_arrivals();
         }
@@ -176,7 +177,7 @@ impl Worker {
         let link = Link::new(place, Arc::clone(&self.poller), Arc::clone(&socket), transport);
         let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
         let now_s = self.desk.courier.now_s;
-        let connection = Connection::new(socket, link, now_s, timeout_s);
+        let connection = Connection::new(socket, link, by_certificate, now_s, timeout_s);
         self.connections.insert(place.token, connection);
     }
 

@@ -79,7 +79,7 @@ fn main() {
             },
         );
         measure(
-            &format!("the same with `#`, `+/#` and `site/+/sensor/+/+`"),
+            "the same with `#`, `+/#` and `site/+/sensor/+/+`",
             1,
             |number| {
                 if number == 0 {

@@ -1,5 +1,6 @@
 //! Which subscriptions match a topic, and which retained messages match a filter.
 
+mod filters;
 mod names;
 mod ordered;
 mod retained;

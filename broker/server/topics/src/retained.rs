@@ -2,19 +2,21 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::names::{split_level, valid_filter};
 
 /// The retained message of each topic.
 pub struct Retained<M> {
-    messages: BTreeMap<Key, M>,
+    messages: HashMap<Arc<str>, M>,
+    topics: BTreeSet<Key>,
 }
 
 /// A topic. `/` comes before all other octets, so that what is below `a` lies between `a` and
 /// [`PAST`] that.
-struct Key(Box<str>);
+struct Key(Arc<str>);
 
 /// What comes, behind a level, directly after all that is below it.
 const PAST: char = '\0';
@@ -111,27 +113,31 @@ impl<M> Retained<M> {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            messages: BTreeMap::new(),
+            messages: HashMap::new(),
+            topics: BTreeSet::new(),
         }
     }
 
     /// Retain `message` for `topic` and return the one that it replaces ([MQTT-3.3.1-5]).
     pub fn set(&mut self, topic: &str, message: M) -> Option<M> {
-        if let Some(kept) = self.messages.get_mut(&topic as &dyn Topic) {
+        if let Some(kept) = self.messages.get_mut(topic) {
             return Some(std::mem::replace(kept, message));
         }
-        self.messages.insert(Key(topic.into()), message)
+        let topic: Arc<str> = topic.into();
+        self.topics.insert(Key(Arc::clone(&topic)));
+        self.messages.insert(topic, message)
     }
 
     /// Forget the message of `topic` and return it, if there was one ([MQTT-3.3.1-6]).
     pub fn remove(&mut self, topic: &str) -> Option<M> {
-        self.messages.remove(&topic as &dyn Topic)
+        self.topics.remove(&topic as &dyn Topic);
+        self.messages.remove(topic)
     }
 
     /// Return the message of `topic`.
     #[must_use]
     pub fn get(&self, topic: &str) -> Option<&M> {
-        self.messages.get(&topic as &dyn Topic)
+        self.messages.get(topic)
     }
 
     /// How many topics have a message.
@@ -148,9 +154,9 @@ impl<M> Retained<M> {
 
     /// Return all topics and their messages, each topic before those below it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &M)> {
-        self.messages
+        self.topics
             .iter()
-            .map(|(topic, message)| (&*topic.0, message))
+            .filter_map(|topic| Some((&*topic.0, self.get(&topic.0)?)))
     }
 
     /// Call `each` for the topics that `filter` matches, in the order of [`Self::iter`].
@@ -172,9 +178,7 @@ impl<M> Retained<M> {
             ("+", below) => self.any_level(above, below, each),
             (level, None) => {
                 above.push_str(level);
-                self.get(above)
-                    .iter()
-                    .for_each(|message| each(above, message));
+                self.tell(above, each);
                 1
             }
             (level, Some(below)) => {
@@ -188,11 +192,11 @@ impl<M> Retained<M> {
     fn all_below(&self, above: &str, each: &mut impl FnMut(&str, &M)) -> usize {
         let parent = above.strip_suffix('/').unwrap_or_default();
         let mut steps = 1;
-        for (topic, message) in self.from(parent) {
+        for topic in self.from(parent) {
             steps += 1;
             if topic.starts_with(above) || topic == parent {
                 if !(above.is_empty() && topic.starts_with(HIDDEN)) {
-                    each(topic, message);
+                    self.tell(topic, each);
                 }
             } else {
                 break;
@@ -210,7 +214,7 @@ impl<M> Retained<M> {
         let base = above.len();
         let mut steps = 0;
         let mut at = self.from(above);
-        while let Some((topic, message)) = at.next() {
+        while let Some(topic) = at.next() {
             steps += 1;
             let Some(levels) = topic.strip_prefix(&above[..base]) else {
                 break;
@@ -222,7 +226,7 @@ impl<M> Retained<M> {
             let (level, deeper) = split_level(levels);
             match below {
                 None if deeper.is_none() => {
-                    each(topic, message);
+                    self.tell(topic, each);
                     continue;
                 }
                 None => above.push_str(level),
@@ -241,11 +245,17 @@ impl<M> Retained<M> {
         steps
     }
 
-    /// Return what comes from `topic` on.
-    fn from(&self, topic: &str) -> impl Iterator<Item = (&str, &M)> + use<'_, M> {
-        self.messages
+    fn tell(&self, topic: &str, each: &mut impl FnMut(&str, &M)) {
+        if let Some(message) = self.get(topic) {
+            each(topic, message);
+        }
+    }
+
+    /// Return the topics from this one on.
+    fn from(&self, topic: &str) -> impl Iterator<Item = &str> + use<'_, M> {
+        self.topics
             .range::<dyn Topic, _>((Bound::Included(&topic as &dyn Topic), Bound::Unbounded))
-            .map(|(topic, message)| (&*topic.0, message))
+            .map(|topic| &*topic.0)
     }
 }
 
