@@ -40,7 +40,8 @@ macro_rules! properties {
                 }
             }
 
-            pub(crate) fn write(&self, out: &mut Vec<u8>) {
+            /// Appends it, identifier first, as `Outgoing::forwarded` wants user properties.
+            pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Self::$variant(value) => {
                         out.push($id);
