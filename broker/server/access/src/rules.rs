@@ -66,6 +66,7 @@ impl Rule {
         }
     }
 
+    #[inline]
     fn matches(&self, topic: &[u8], names: Option<Names<'_>>) -> bool {
         let end = self.prefix.len();
         if end > 0 && topic.get(end - 1) != Some(&self.last) {
@@ -133,15 +134,17 @@ struct Fast(u64);
 
 impl Hasher for Fast {
     fn write(&mut self, octets: &[u8]) {
-        for eight in octets.chunks(8) {
-            let mut word = [0; 8];
-            word.iter_mut()
-                .zip(eight)
-                .for_each(|(to, from)| *to = *from);
-            let word = u64::from_le_bytes(word);
+        let mut add = |word: u64| {
             self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
+        };
+        let (words, rest) = octets.as_chunks::<8>();
+        words.iter().for_each(|word| add(u64::from_le_bytes(*word)));
+        add(rest.iter().fold(rest.len() as u64, |word, octet| {
+            word << 8 | u64::from(*octet)
+        }));
     }
+
+    fn write_u8(&mut self, _: u8) {} // ends each text; the length of the rest is in already
 
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 32)
@@ -233,7 +236,8 @@ impl Rules {
             None => Some(&self.anonymous),
             Some(user) => self.users.get(user),
         };
-        for rule in own.map(|list| &list.0).into_iter().flatten() {
+        let own = own.map_or(&[][..], |list| &list.0);
+        for rule in own {
             if rule.reserved == reserved && rule.matches(topic, None) {
                 if rule.access == DENY {
                     return false;
