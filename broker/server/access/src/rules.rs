@@ -252,7 +252,8 @@ impl Rules {
 
     fn pattern_allows(&self, user: Option<&str>, client: &str, wanted: u8, topic: &[u8]) -> bool {
         let user = user.unwrap_or("");
-        if [user, client].iter().any(|name| name.contains(['+', '#'])) {
+        let wild = |name: &str| name.bytes().any(|octet| matches!(octet, b'+' | b'#'));
+        if wild(user) || wild(client) {
             return false; // would become a wildcard
         }
         let plain = |name: &str| !name.is_empty() && !name.contains('/');

@@ -96,6 +96,10 @@ fn patterns_are_for_everybody_with_the_clients_names_put_in() {
     assert!(rules.may(None, "c1", Write, "from/c1"), "needs no user");
     assert!(!rules.may(None, "c1", Read, "of/"), "has no user to put in");
     assert!(!rules.may(None, "c1", Read, "of/%u"));
+    assert!(
+        may("pattern #\npattern deny x%u", "", Read, "x"),
+        "nor where it denies"
+    );
     assert!(rules.may(Some("bob"), "c1", Write, "bob-c1"));
     assert!(!rules.may(Some("bob"), "c1", Write, "bob-c2"));
 }
