@@ -116,17 +116,6 @@ fn follows(mut filter: &[u8], mut topic: &[u8], names: Option<Names<'_>>) -> boo
     }
 }
 
-/// Rules with those first that deny: one of them decides.
-#[derive(Debug, Default, Clone)]
-struct List(Vec<Rule>);
-
-impl List {
-    fn add(&mut self, rule: Rule) {
-        let at = if rule.access == DENY { 0 } else { self.0.len() };
-        self.0.insert(at, rule);
-    }
-}
-
 /// A fast hash, eight octets at a time. Names come from the file, so no client can choose many that
 /// collide.
 #[derive(Default)]
@@ -155,9 +144,10 @@ impl Hasher for Fast {
 #[derive(Debug, Clone)]
 pub struct Rules {
     open: bool,
-    anonymous: List,
-    users: HashMap<Box<str>, List, BuildHasherDefault<Fast>>,
-    patterns: List,
+    // In each list those first that deny: one of them decides.
+    anonymous: Vec<Rule>,
+    users: HashMap<Box<str>, Vec<Rule>, BuildHasherDefault<Fast>>,
+    patterns: Vec<Rule>,
 }
 
 impl Rules {
@@ -166,9 +156,9 @@ impl Rules {
     pub fn open() -> Self {
         Self {
             open: true,
-            anonymous: List::default(),
+            anonymous: Vec::new(),
             users: HashMap::default(),
-            patterns: List::default(),
+            patterns: Vec::new(),
         }
     }
 
@@ -206,8 +196,13 @@ impl Rules {
                 }
             };
             let (access, filter) = access_and_filter(rest).map_err(|what| refuse(number, what))?;
-            list.add(Rule::new(access, filter, keyword == "pattern"));
+            list.push(Rule::new(access, filter, keyword == "pattern"));
         }
+        let lists = rules
+            .users
+            .values_mut()
+            .chain([&mut rules.anonymous, &mut rules.patterns]);
+        lists.for_each(|list| list.sort_by_key(|rule| rule.access != DENY));
         Ok(rules)
     }
 
@@ -236,7 +231,7 @@ impl Rules {
             None => Some(&self.anonymous),
             Some(user) => self.users.get(user),
         };
-        let own = own.map_or(&[][..], |list| &list.0);
+        let own = own.map_or(&[][..], |list| list);
         for rule in own {
             if rule.reserved == reserved && rule.matches(topic, None) {
                 if rule.access == DENY {
@@ -247,7 +242,7 @@ impl Rules {
                 }
             }
         }
-        !self.patterns.0.is_empty() && self.pattern_allows(user, client_id, wanted, topic)
+        !self.patterns.is_empty() && self.pattern_allows(user, client_id, wanted, topic)
     }
 
     fn pattern_allows(&self, user: Option<&str>, client: &str, wanted: u8, topic: &[u8]) -> bool {
@@ -263,7 +258,7 @@ impl Rules {
             client: client.as_bytes(),
         };
         let reserved = topic.first() == Some(&b'$');
-        for rule in &self.patterns.0 {
+        for rule in &self.patterns {
             if rule.of_user && user.is_empty() || !rule.matches(topic, Some(names)) {
                 continue;
             }
