@@ -66,6 +66,7 @@ impl Rule {
         }
     }
 
+    #[inline]
     fn matches(&self, topic: &[u8], names: Option<Names<'_>>) -> bool {
         let end = self.prefix.len();
         if end > 0 && topic.get(end - 1) != Some(&self.last) {
@@ -115,17 +116,6 @@ fn follows(mut filter: &[u8], mut topic: &[u8], names: Option<Names<'_>>) -> boo
     }
 }
 
-/// Rules with those first that deny: one of them decides.
-#[derive(Debug, Default, Clone)]
-struct List(Vec<Rule>);
-
-impl List {
-    fn add(&mut self, rule: Rule) {
-        let at = if rule.access == DENY { 0 } else { self.0.len() };
-        self.0.insert(at, rule);
-    }
-}
-
 /// A fast hash, eight octets at a time. Names come from the file, so no client can choose many that
 /// collide.
 #[derive(Default)]
@@ -133,15 +123,17 @@ struct Fast(u64);
 
 impl Hasher for Fast {
     fn write(&mut self, octets: &[u8]) {
-        for eight in octets.chunks(8) {
-            let mut word = [0; 8];
-            word.iter_mut()
-                .zip(eight)
-                .for_each(|(to, from)| *to = *from);
-            let word = u64::from_le_bytes(word);
+        let mut add = |word: u64| {
             self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
+        };
+        let (words, rest) = octets.as_chunks::<8>();
+        words.iter().for_each(|word| add(u64::from_le_bytes(*word)));
+        add(rest.iter().fold(rest.len() as u64, |word, octet| {
+            word << 8 | u64::from(*octet)
+        }));
     }
+
+    fn write_u8(&mut self, _: u8) {} // ends each text; the length of the rest is in already
 
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 32)
@@ -152,9 +144,10 @@ impl Hasher for Fast {
 #[derive(Debug, Clone)]
 pub struct Rules {
     open: bool,
-    anonymous: List,
-    users: HashMap<Box<str>, List, BuildHasherDefault<Fast>>,
-    patterns: List,
+    // In each list those first that deny: one of them decides.
+    anonymous: Vec<Rule>,
+    users: HashMap<Box<str>, Vec<Rule>, BuildHasherDefault<Fast>>,
+    patterns: Vec<Rule>,
 }
 
 impl Rules {
@@ -163,9 +156,9 @@ impl Rules {
     pub fn open() -> Self {
         Self {
             open: true,
-            anonymous: List::default(),
+            anonymous: Vec::new(),
             users: HashMap::default(),
-            patterns: List::default(),
+            patterns: Vec::new(),
         }
     }
 
@@ -203,8 +196,13 @@ impl Rules {
                 }
             };
             let (access, filter) = access_and_filter(rest).map_err(|what| refuse(number, what))?;
-            list.add(Rule::new(access, filter, keyword == "pattern"));
+            list.push(Rule::new(access, filter, keyword == "pattern"));
         }
+        let lists = rules
+            .users
+            .values_mut()
+            .chain([&mut rules.anonymous, &mut rules.patterns]);
+        lists.for_each(|list| list.sort_by_key(|rule| rule.access != DENY));
         Ok(rules)
     }
 
@@ -233,7 +231,8 @@ impl Rules {
             None => Some(&self.anonymous),
             Some(user) => self.users.get(user),
         };
-        for rule in own.map(|list| &list.0).into_iter().flatten() {
+        let own = own.map_or(&[][..], |list| list);
+        for rule in own {
             if rule.reserved == reserved && rule.matches(topic, None) {
                 if rule.access == DENY {
                     return false;
@@ -243,12 +242,13 @@ impl Rules {
                 }
             }
         }
-        !self.patterns.0.is_empty() && self.pattern_allows(user, client_id, wanted, topic)
+        !self.patterns.is_empty() && self.pattern_allows(user, client_id, wanted, topic)
     }
 
     fn pattern_allows(&self, user: Option<&str>, client: &str, wanted: u8, topic: &[u8]) -> bool {
         let user = user.unwrap_or("");
-        if [user, client].iter().any(|name| name.contains(['+', '#'])) {
+        let wild = |name: &str| name.bytes().any(|octet| matches!(octet, b'+' | b'#'));
+        if wild(user) || wild(client) {
             return false; // would become a wildcard
         }
         let plain = |name: &str| !name.is_empty() && !name.contains('/');
@@ -258,7 +258,7 @@ impl Rules {
             client: client.as_bytes(),
         };
         let reserved = topic.first() == Some(&b'$');
-        for rule in &self.patterns.0 {
+        for rule in &self.patterns {
             if rule.of_user && user.is_empty() || !rule.matches(topic, Some(names)) {
                 continue;
             }

@@ -162,3 +162,17 @@ fn passwords_can_be_checked_on_another_thread() {
     fn sendable<T: Send + Sync + 'static>() {}
     sendable::<Passwords>();
 }
+
+#[test]
+fn damaged_files_are_read_or_refused_and_a_refusal_is_short() {
+    let good = include_str!("files/mixed.passwd");
+    for at in 0..good.len() {
+        for octet in [0, b'\n', b' ', b'#', b':', b'$', b'=', b'9', b'-', 0xff] {
+            let mut octets = good.as_bytes().to_vec();
+            octets[at] = octet;
+            if let Err(error) = parse(&String::from_utf8_lossy(&octets)) {
+                assert!(error.line <= 5 && error.to_string().len() < 300);
+            }
+        }
+    }
+}

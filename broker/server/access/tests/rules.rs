@@ -96,6 +96,10 @@ fn patterns_are_for_everybody_with_the_clients_names_put_in() {
     assert!(rules.may(None, "c1", Write, "from/c1"), "needs no user");
     assert!(!rules.may(None, "c1", Read, "of/"), "has no user to put in");
     assert!(!rules.may(None, "c1", Read, "of/%u"));
+    assert!(
+        may("pattern #\npattern deny x%u", "", Read, "x"),
+        "nor where it denies"
+    );
     assert!(rules.may(Some("bob"), "c1", Write, "bob-c1"));
     assert!(!rules.may(Some("bob"), "c1", Write, "bob-c2"));
 }
@@ -242,6 +246,31 @@ fn what_cannot_be_used_is_refused_with_its_line_and_a_sentence() {
         match Rules::parse(&long) {
             Ok(_) => assert_eq!(keyword, "user "),
             Err(error) => assert!(error.to_string().len() < 200, "{keyword}"),
+        }
+    }
+}
+
+#[test]
+fn a_file_of_many_lines_for_one_user_is_read_at_once() {
+    let text = "user bob\ntopic a/#\n".to_string() + &"topic deny a/b\n".repeat(200_000);
+    let rules = rules(&text);
+    assert!(rules.may(Some("bob"), "c1", Read, "a/c"));
+    assert!(!rules.may(Some("bob"), "c1", Read, "a/b"));
+}
+
+#[test]
+fn damaged_files_are_read_or_refused_and_a_refusal_is_short() {
+    let good = "user bob\ntopic read a/+/%u/#\npattern deny $x/%c\n# \u{e4}\n\ntopic #";
+    for at in 0..good.len() {
+        for octet in [0, b'\n', b' ', b'#', b'+', b'/', b'%', b'$', b'u', 0xff] {
+            let mut octets = good.as_bytes().to_vec();
+            octets[at] = octet;
+            match Rules::parse(&String::from_utf8_lossy(&octets)) {
+                Ok(rules) => {
+                    let _ = rules.may(Some("bob"), "c1", Write, "a/b/bob/c");
+                }
+                Err(error) => assert!(error.line <= 7 && error.to_string().len() < 200),
+            }
         }
     }
 }

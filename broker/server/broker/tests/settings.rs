@@ -393,3 +393,25 @@ fn what_is_said_of_a_file_begins_with_its_name() {
     );
     assert!(not_text.contains("cannot be read: "), "{not_text}");
 }
+
+#[test]
+fn damaged_files_are_read_or_refused_in_one_line() {
+    for at in (0..EXAMPLE.len()).step_by(23) {
+        for octet in [0, b'\n', b'"', b'[', b'=', b'#', b'-', b'9', 0xff] {
+            let mut octets = EXAMPLE.as_bytes().to_vec();
+            octets[at] = octet;
+            if let Err(error) = parse(&String::from_utf8_lossy(&octets)) {
+                assert!(
+                    !error.to_string().contains('\n') && error.line.is_some(),
+                    "{error}"
+                );
+            }
+        }
+    }
+    for deep in [
+        "a = ".to_string() + &"[".repeat(100_000),
+        "a.".repeat(100_000) + "b = 1",
+    ] {
+        assert!(said(&deep).len() < 500);
+    }
+}
