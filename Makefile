@@ -124,13 +124,19 @@ fuzz: setup-test ## throw random octets at everything that reads foreign input, 
 
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
-bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and those that need the RTL
+bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and those that need the RTL or Rust
 bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
+bench-brokers: broker-programs
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
+
+# ---- the broker ---------------------------------------------------------------------------------
+.PHONY: broker-programs
+broker-programs: ## mqtick-broker and mqtick-load, in broker/server/target/release (cargo)
+	cd broker/server && cargo build --release --bins
 
 # ---- the hardware broker ------------------------------------------------------------------------
 .PHONY: synth formal-rtl test-board model-rtl model-rtl-32 test-model

@@ -89,8 +89,11 @@ class Mosquitto:
         found = self._program()
         if found is None:
             raise FileNotFoundError(self.missing)
+        self._run([found, "-c", str(self.config)])
+
+    def _run(self, command: list[str]) -> None:
         with (self.folder / "broker.log").open("ab") as log:
-            self.process = subprocess.Popen([found, "-c", str(self.config)], stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         wait_for_port(self.port, self.process)
 
     def stop(self) -> None:

@@ -142,7 +142,9 @@ impl Connection {
     #[must_use]
     pub fn lost(&self, error: Option<Errno>) -> Failure {
         let why = match error {
-            None => "the broker closed the connection".to_owned(),
+            None | Some(Errno::ECONNRESET | Errno::EPIPE) => {
+                "the broker closed the connection".to_owned()
+            }
             Some(errno) => format!("the connection broke: {}", errno.desc()),
         };
         Failure::Failed(format!("{}: {why} during the measurement.", self.name))

@@ -156,31 +156,41 @@ impl Meter {
     }
 }
 
+/// Who is measured.
+#[derive(Debug)]
+pub struct Contestant {
+    /// Where, and by which name.
+    pub target: Target,
+    /// Its process, where it is known.
+    pub process: Option<Process>,
+}
+
 /// Finds those who are measured, and starts the floor where it is wanted.
 ///
 /// # Errors
 /// Where the broker has no address, its process is not there, or the floor does not start.
-pub fn contestants(
-    options: &Options,
-) -> Outcome<(Vec<(Target, Option<Process>)>, Option<FloorProcess>)> {
+pub fn contestants(options: &Options) -> Outcome<(Vec<Contestant>, Option<FloorProcess>)> {
     let target = options.target()?;
     let process = options.broker_pid.map(Process::new).transpose()?;
-    let mut all = vec![(target.clone(), process)];
+    let mut all = vec![Contestant {
+        target: target.clone(),
+        process,
+    }];
     let floor = options
         .floor
         .then(|| FloorProcess::start(options.threads))
         .transpose()?;
     if let Some(floor) = &floor {
-        let address = floor.address;
-        all.push((
-            Target {
-                who: "floor",
-                address,
-                login: None,
-                ..target
-            },
-            Some(floor.process),
-        ));
+        let target = Target {
+            who: "floor",
+            address: floor.address,
+            login: None,
+            ..target
+        };
+        all.push(Contestant {
+            target,
+            process: Some(floor.process),
+        });
     }
     Ok((all, floor))
 }

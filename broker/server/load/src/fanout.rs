@@ -201,10 +201,10 @@ impl Arrivals {
 pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let options = run.options;
     run.descriptors(options.subscribers + 1)?;
-    let (targets, _floor) = contestants(options)?;
+    let (contestants, _floor) = contestants(options)?;
     let mut audiences = Vec::new();
-    for (target, process) in &targets {
-        audiences.push(Audience::open(run, target, *process)?);
+    for one in &contestants {
+        audiences.push(Audience::open(run, &one.target, one.process)?);
     }
     let mut result = Ok(());
     'blocks: for number in 0..=options.repeats {
@@ -253,7 +253,7 @@ impl Audience {
         let mut stamped = kernel_stamps;
         for number in 0..count {
             run.stop.check()?;
-            if number % 100 == 0 {
+            if number.is_multiple_of(100) {
                 run.progress(&format!("{}: {number} of {count} subscribers", target.who));
             }
             let mut one = Connection::open(target, &format!("sub{number}"), number)?;
@@ -360,9 +360,9 @@ impl Audience {
         for message in 0..messages {
             let due = begin + (message as f64 * 1e9 / rate) as u64;
             while let Some(left) = due.checked_sub(now_ns()).filter(|left| *left > 0) {
-                // With copies to read there is no time to sleep, unless they come sooner than they are due.
-                if self.drain(0, arrivals)? == 0 || left > 10 * NAP_NS {
-                    sleep(Duration::from_nanos(left.min(10 * NAP_NS)));
+                // A sleep may end this much too late; so the end of it is spent awake.
+                if left > 2 * NAP_NS && self.drain(0, arrivals)? == 0 {
+                    sleep(Duration::from_nanos((left - 2 * NAP_NS).min(10 * NAP_NS)));
                 }
             }
             if run.stop.asked() {

@@ -48,7 +48,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         while connections.len() < goal {
             run.stop.check()?;
             let number = connections.len();
-            if number % 100 == 0 {
+            if number.is_multiple_of(100) {
                 run.progress(&format!("{number} of {} connections", options.connections));
             }
             connections.push(Connection::open(&target, &format!("idle{number}"), number)?);

@@ -17,8 +17,8 @@ mqtick-load: measure an MQTT broker over TCP
   mqtick-load idle   [OPTION]...   memory of a connection that does nothing
   mqtick-load floor  [OPTION]...   only serve, by bare system calls, until standard input ends
 
-One thread, one epoll. Delays are by the kernel's receive stamps (SO_TIMESTAMPNS); while copies are on
-their way the generator sleeps, so that the broker's sends wake nobody.
+One thread, one epoll. Delays are by the kernel's receive stamps (SO_TIMESTAMPNS); while messages
+are on their way the generator sleeps, so that the broker's sends wake nobody.
 
 All but floor:
   --broker HOST[:PORT]   where the broker listens (127.0.0.1:1883)
@@ -163,7 +163,7 @@ impl Command {
             Self::Help | Self::Version => &[],
         };
         own.contains(&option)
-            || (self != Self::Floor && COMMON.contains(&option))
+            || (matches!(self, Self::Pairs | Self::Fanout | Self::Idle) && COMMON.contains(&option))
             || (matches!(self, Self::Pairs | Self::Fanout) && BOTH.contains(&option))
     }
 

@@ -6,6 +6,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{MsgFlags, recv, send};
 use std::collections::HashSet;
 use std::os::fd::AsRawFd;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Target};
@@ -23,6 +24,7 @@ const RATE: Name = Name {
     unit: "1/s",
 };
 const READ: usize = 1 << 18;
+const NAP: Duration = Duration::from_micros(50);
 const WARM_UP_S: f64 = 0.5;
 
 /// Publisher and subscriber of one topic.
@@ -72,10 +74,10 @@ struct Crowd {
 pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let options = run.options;
     run.descriptors(2 * options.pairs)?;
-    let (targets, _floor) = contestants(options)?;
+    let (contestants, _floor) = contestants(options)?;
     let mut crowds = Vec::new();
-    for (target, process) in &targets {
-        crowds.push(Crowd::open(run, target, *process)?);
+    for one in &contestants {
+        crowds.push(Crowd::open(run, &one.target, one.process)?);
     }
     let mut result = Ok(());
     'blocks: for number in 0..=options.repeats {
@@ -133,7 +135,7 @@ impl Crowd {
         };
         for number in 0..pairs {
             run.stop.check()?;
-            if number % 100 == 0 {
+            if number.is_multiple_of(100) {
                 run.progress(&format!("{}: {number} of {pairs} pairs", target.who));
             }
             let topic = format!("{}/{number}", target.prefix);
@@ -214,15 +216,21 @@ impl Crowd {
         let mut looked = began;
         let mut publishing = true;
         loop {
-            let mut waiting = false;
+            let mut outstanding = 0;
             for place in 0..self.pairs.len() {
-                waiting |= self.fill(place, publishing)?;
+                outstanding += self.fill(place, publishing)?;
             }
-            if !publishing && !waiting {
+            if !publishing && outstanding == 0 {
                 return Ok(last);
             }
+            // With most of the windows on their way there is time to sleep: then the broker's sends
+            // wake nobody, and we read more at once.
+            let busy = publishing && outstanding * 2 > self.window * self.pairs.len() as u64;
+            if busy {
+                sleep(NAP);
+            }
             let before = self.counts;
-            let read = self.wait()?;
+            let read = self.wait(busy)?;
             let now = Instant::now();
             if self.counts.delivered != before.delivered
                 || self.counts.duplicates != before.duplicates
@@ -241,24 +249,21 @@ impl Crowd {
         }
     }
 
-    /// Writes bursts while the window of a pair has room; says whether anything is on its way.
-    fn fill(&mut self, place: usize, publishing: bool) -> Outcome<bool> {
+    /// Writes bursts while the window of a pair has room; returns how many messages are on their way.
+    fn fill(&mut self, place: usize, publishing: bool) -> Outcome<u64> {
         let qos = self.qos;
         let Some(pair) = self.pairs.get_mut(place) else {
-            return Ok(false);
+            return Ok(0);
         };
         loop {
-            if !pair.flush()? {
-                return Ok(true);
-            }
-            let done = if qos == Qos::AtMostOnce {
-                pair.came
-            } else {
-                pair.came.min(pair.acknowledged)
+            let done = match qos {
+                Qos::AtMostOnce => pair.came,
+                _ => pair.came.min(pair.acknowledged),
             };
             let outstanding = pair.sent.saturating_sub(done);
-            if !publishing || outstanding + self.burst > self.window {
-                return Ok(outstanding > 0);
+            let room = publishing && outstanding + self.burst <= self.window;
+            if !pair.flush()? || !room {
+                return Ok(outstanding);
             }
             let length = pair.template.length();
             for packet in pair.burst.chunks_exact_mut(length) {
@@ -270,17 +275,19 @@ impl Crowd {
     }
 
     /// Reads what has come; false where nothing came for a while.
-    fn wait(&mut self) -> Outcome<bool> {
+    fn wait(&mut self, busy: bool) -> Outcome<bool> {
         let blocked = self
             .pairs
             .iter()
             .any(|pair| pair.unsent_from < pair.burst.len() || !pair.acks.is_empty());
-        let mut events = [EpollEvent::empty(); 256];
         // What a socket would not take is tried again after 1 ms, or whenever anything comes.
-        let count = match self
-            .epoll
-            .wait(&mut events, if blocked { 1u8 } else { 20u8 })
-        {
+        let wait_ms: u8 = match (busy, blocked) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 20,
+        };
+        let mut events = [EpollEvent::empty(); 256];
+        let count = match self.epoll.wait(&mut events, wait_ms) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(error) => return Err(system("epoll")(error)),
@@ -292,7 +299,7 @@ impl Crowd {
             let Some(pair) = self.pairs.get_mut(token / 2) else {
                 continue;
             };
-            result = if token % 2 == 0 {
+            result = if token.is_multiple_of(2) {
                 pair.read_copies(&mut self.counts, &mut piece)
             } else {
                 pair.read_answers(&mut piece)

@@ -62,7 +62,7 @@ impl Process {
         let none = |_| Failure::Use(format!("--broker-pid {pid}: there is no such process."));
         let clock = clock_getcpuclockid(Pid::from_raw(pid)).map_err(none)?;
         let process = Self { pid, clock };
-        process.used()?;
+        process.used().map_err(|_| none(nix::Error::ESRCH))?;
         Ok(process)
     }
 

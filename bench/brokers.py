@@ -1,0 +1,330 @@
+"""brokers: throughput, fan-out and memory of brokers, beside bare system calls.
+
+`mqtick-load` measures each broker in turn, and in the same run, block by block, its floor: a server
+that forwards the same octets to the same sockets by bare system calls. Cost is the broker's
+processor time a message delivered; window, burst and number of pairs are part of each quantity's
+name. Those of mqtick-broker, Mosquitto, rumqttd and nats-server are measured that are installed.
+
+    python -m bench.brokers                      3 rounds
+    python -m bench.brokers --short              1 round, short blocks, smaller crowd: 2 minutes
+    python -m bench.brokers --broker mosquitto   only this one (may be given more than once)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Report, options, progress, quantile
+from demo.local_broker import Mosquitto, Nats, program, running
+
+_BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
+_DESCRIPTORS = 150_000
+OURS, OURS_2, PEER, FLOOR = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto", "floor"
+
+
+class Ours(Mosquitto):
+    """Our broker, with limits that no measurement reaches."""
+
+    name = OURS
+    missing = "mqtick-broker is not built: make bench-brokers builds it"
+    threads = 1
+
+    def _configuration(self, anonymous: bool) -> str:
+        return (
+            f'threads = {self.threads}\n[[listener]]\naddress = "127.0.0.1:{self.port}"\n'
+            f"[access]\nanonymous = {'true' if anonymous else 'false'}\n"
+            "[limits]\nconnections = 100000\nconnections_a_second = 0\n"
+            "publishes_a_second_a_client = 0\nqueue_messages = 100000\n"
+        )
+
+    def _program(self) -> str | None:
+        found = _BUILT / "mqtick-broker"
+        return str(found) if found.exists() else None
+
+    def start(self) -> None:
+        """Start and wait until it listens."""
+        found = self._program()
+        if found is None:
+            raise FileNotFoundError(self.missing)
+        self._run([found, "--config", str(self.config)])
+
+
+class Ours2(Ours):
+    """The same with a second thread."""
+
+    name = OURS_2
+    threads = 2
+
+
+class Rumqttd(Mosquitto):
+    """rumqttd, with limits that no measurement reaches."""
+
+    name = "rumqttd"
+    missing = "rumqttd is not installed: cargo install rumqttd"
+
+    def _configuration(self, anonymous: bool) -> str:
+        return (
+            "id = 0\n[router]\nid = 0\nmax_connections = 100000\nmax_outgoing_packet_count = 200\n"
+            "max_segment_size = 104857600\nmax_segment_count = 10\n"
+            f'[v4.1]\nname = "v4"\nlisten = "127.0.0.1:{self.port}"\nnext_connection_delay_ms = 0\n'
+            "[v4.1.connections]\nconnection_timeout_ms = 60000\nmax_payload_size = 20480\n"
+            "max_inflight_count = 100\ndynamic_filters = true\n"
+        )
+
+    def _program(self) -> str | None:
+        return program("rumqttd")
+
+
+_KINDS: dict[str, type[Mosquitto]] = {
+    kind.name: kind for kind in (Ours, Ours2, Mosquitto, Rumqttd, Nats)
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run of mqtick-load, and what is taken from it.
+
+    Attributes:
+        takes: Key of a figure of mqtick-load, what we call it, and its unit.
+        only: The brokers that it is for; all if none is named.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    takes: tuple[tuple[str, str, str], ...]
+    floor: bool = True
+    only: tuple[str, ...] = ()
+
+
+_COST = ("cost_ns", "processor time a message delivered", "ns")
+_RATE = ("rate", "messages delivered", "1/s")
+_LOST = ("lost", "messages lost in a block", "messages")
+_SKEW = ("skew_p50_us", "first to last, p50", "us"), ("skew_p99_us", "first to last, p99", "us")
+_FIRST = (
+    ("first_p50_us", "publish to first copy, p50", "us"),
+    ("first_p99_us", "publish to first copy, p99", "us"),
+)
+_IDLE = "idle connections"
+_BATCHED, _SINGLE, _ACKED = (
+    f"4 pairs, 64 octets, QoS {qos}, window 4,096, burst {burst}"
+    for qos, burst in ((0, 32), (0, 1), (1, 32))
+)
+
+
+def _fan_out(subscribers: int) -> str:
+    return f"1:{subscribers:,}, one message at a time"
+
+
+def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scenario]:
+    """Return what is measured of each broker, the memory of a fresh one first."""
+
+    def pairs(name: str, qos: int, burst: int) -> Scenario:
+        flags = ("pairs", "--pairs", "4", "--window", "4096", "--burst", str(burst))
+        time = ("--qos", str(qos), "--seconds", str(seconds), "--repeats", "2")
+        return Scenario(name, (*flags, *time), (_COST, _RATE, _LOST))
+
+    def fan_out(subscribers: int, count: int, repeats: int, *, floor: bool = True) -> Scenario:
+        flags = ("fanout", "--subscribers", str(subscribers), "--messages", str(count))
+        takes = (_COST, *_SKEW, *_FIRST, _LOST)
+        name = _fan_out(subscribers)
+        return Scenario(name, (*flags, "--repeats", str(repeats)), takes, floor)
+
+    memory = ("pss_all_octets", "memory a connection (PSS)", "octets")
+    return [
+        Scenario(_IDLE, ("idle", "--connections", str(idle)), (memory,), floor=False),
+        pairs(_BATCHED, 0, 32),
+        pairs(_SINGLE, 0, 1),
+        pairs(_ACKED, 1, 32),
+        fan_out(100, messages, 2),
+        fan_out(600, max(10, messages // 4), 2),
+        fan_out(crowd, 10, 1, floor=False),
+    ]
+
+
+@dataclass
+class Figures:
+    """All values: by scenario, key and who. A ratio to the floor is of blocks that took turns."""
+
+    values: defaultdict[tuple[str, str, str], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    floors: defaultdict[tuple[str, str, str], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    failed: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def take(self, scenario: Scenario, who: str, result: dict[str, Any]) -> None:
+        """Add what a run of mqtick-load printed."""
+        for row in result["rows"]:
+            key = row["key"]
+            if key not in {key for key, _, _ in scenario.takes}:
+                continue
+            if row["who"] == "ratio":
+                self.floors[scenario.name, key, who] += row["repeats"]
+            else:
+                name = who if row["who"] == "broker" else FLOOR
+                self.values[scenario.name, key, name] += row["repeats"]
+
+    def median(self, scenario: str, key: str, who: str) -> float | None:
+        """Return the middle of all values of one broker; None where it was not measured."""
+        found = self.values.get((scenario, key, who))
+        return quantile(sorted(found), 0.5) if found else None
+
+
+def load(scenario: Scenario, broker: Mosquitto) -> dict[str, Any]:
+    """Run mqtick-load against a broker that runs; RuntimeError with its sentence if it fails."""
+    assert broker.process is not None
+    threads = getattr(broker, "threads", 1)
+    floor = ("--floor", "--threads", str(threads)) if scenario.floor else ()
+    who = ("--broker", f"127.0.0.1:{broker.port}", "--broker-pid", str(broker.process.pid))
+    command = [_BUILT / "mqtick-load", *scenario.arguments, *floor, *who, "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode == 130:
+        raise KeyboardInterrupt
+    if run.returncode:
+        raise RuntimeError(run.stderr.strip().removeprefix("mqtick-load: "))
+    result: dict[str, Any] = json.loads(run.stdout)
+    return result
+
+
+def measure(kinds: Sequence[type[Mosquitto]], plan: Sequence[Scenario], rounds: int) -> Figures:
+    """Measure all brokers, in random order in each round, each freshly started."""
+    figures = Figures()
+    for number in range(rounds):
+        for kind in random.sample(kinds, len(kinds)):
+            with tempfile.TemporaryDirectory() as folder, running(kind(Path(folder))) as broker:
+                for scenario in plan:
+                    progress(f"round {number + 1} of {rounds}: {kind.name}: {scenario.name}")
+                    try:
+                        figures.take(scenario, kind.name, load(scenario, broker))
+                    except RuntimeError as error:
+                        figures.failed[kind.name, scenario.name] = str(error)
+    return figures
+
+
+def _goals(figures: Figures, crowd: int) -> Iterator[tuple[str, float | None, float | None, float]]:
+    """Yield quantity, ours, peer's and the upper limit of ours / peer's; None: not measured."""
+
+    def cost(scenario: str, who: str) -> float | None:
+        return figures.median(scenario, "cost_ns", who)
+
+    rate = figures.median(_BATCHED, "rate", OURS)
+    yield f"{_BATCHED}: cost, ns / that of 3 million a second", cost(_BATCHED, OURS), 333.3, 1.0
+    yield f"{_BATCHED}: published 930,275/s of 16 cores / ours of one", 930_275.0, rate, 1.0
+    others = [who for who in _KINDS if who not in (OURS, OURS_2)]
+    best = min((found for who in others if (found := cost(_BATCHED, who))), default=None)
+    yield f"{_BATCHED}: cost / the best peer's", cost(_BATCHED, OURS), best, 1.0
+    for scenario, goal in ((_BATCHED, 0.05), (_SINGLE, 0.1), (_ACKED, 0.2)):
+        yield f"{scenario}: cost / Mosquitto's", cost(scenario, OURS), cost(scenario, PEER), goal
+    yield f"{_BATCHED}: cost, 2 threads / 1", cost(_BATCHED, OURS_2), cost(_BATCHED, OURS), 1.1
+    for subscribers in (100, 600):
+        name = _fan_out(subscribers)
+        for key, text, goal in (
+            ("cost_ns", "cost a copy", 1.2),
+            *((key, text, 1.15) for key, text, _ in _SKEW),
+        ):
+            turns = figures.floors.get((name, key, OURS))
+            ratio = quantile(sorted(turns), 0.5) if turns else None
+            yield f"{name}: {text} / floor's, in turn", ratio, 1.0, goal
+        for key, text, goal in (
+            ("cost_ns", "cost a copy", 1.0),
+            ("skew_p99_us", "first to last, p99", 0.5),
+            *((key, text, 1.0) for key, text, _ in _FIRST),
+        ):
+            ours, peer = (figures.median(name, key, who) for who in (OURS, PEER))
+            yield f"{name}: {text} / Mosquitto's", ours, peer, goal
+    yield (
+        "an idle connection's memory / 4 KiB",
+        figures.median(_IDLE, "pss_all_octets", OURS),
+        4096,
+        1,
+    )
+    name = _fan_out(crowd)
+    ours, peer = (figures.median(name, "skew_p50_us", who) for who in (OURS, PEER))
+    yield f"{name}: first to last, p50 / Mosquitto's", ours, peer, 0.5
+
+
+def tell(figures: Figures, plan: Sequence[Scenario], crowd: int) -> Report:
+    """Make the report of what was measured."""
+    report = Report("brokers")
+    for scenario in plan:
+        for key, text, unit in scenario.takes:
+            for who in (*_KINDS, FLOOR):
+                if values := figures.values.get((scenario.name, key, who)):
+                    report.add(f"{scenario.name}: {text}", unit, who, values, digits=1)
+    for quantity, ours, peer, goal in _goals(figures, crowd):
+        if ours and peer:
+            report.compare(quantity, round(ours, 3), round(peer, 3), goal)
+    return report
+
+
+def markdown(report: Report, figures: Figures) -> str:
+    """Return the medians, broker beside broker, and the goals."""
+    whos = [who for who in (*_KINDS, FLOOR) if any(row.who == who for row in report.rows)]
+    cells: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for row in report.rows:
+        cells[row.quantity, row.unit][row.who] = f"{row.median:,.1f}"
+    lines = [f"| quantity | unit | {' | '.join(whos)} |", f"|---|---|{'--:|' * len(whos)}"]
+    for (quantity, unit), found in cells.items():
+        values = " | ".join(found.get(who, "") for who in whos)
+        lines.append(f"| {quantity} | {unit} | {values} |")
+    lines += ["", "| ours / peer's | ratio | goal, at most | met |", "|---|--:|--:|---|"]
+    for one in report.ratios:
+        met = "yes" if one.met else "**no**"
+        lines.append(f"| {one.quantity} | {one.ratio} | {one.goal} | {met} |")
+    lines += [""] + [f"{who}: {name}: {text}" for (who, name), text in figures.failed.items()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the benchmark."""
+    short = {"rounds": 1, "seconds": 1.0, "messages": 60, "crowd": 2000, "idle": 1000}
+    args = options(
+        __doc__,
+        short,
+        rounds=3,
+        seconds=2.0,
+        messages=200,
+        crowd=64_000,
+        idle=10_000,
+        broker=list[str](),
+    )
+    if not (_BUILT / "mqtick-load").exists():
+        sys.exit("mqtick-load is not built: make bench-brokers builds it.")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS, max(hard, _DESCRIPTORS)))
+    except (ValueError, PermissionError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        crowd = min(args.crowd, hard - 100)
+        print(f"crowd of {crowd:,}: a process may open {hard:,} descriptors here (root: more)")
+        args.crowd, args.idle = crowd, min(args.idle, crowd)
+    kinds = []
+    for name, kind in _KINDS.items():
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(FileNotFoundError):
+            with running(kind(Path(folder))):
+                pass
+            if not args.broker or any(name.lower().startswith(one.lower()) for one in args.broker):
+                kinds.append(kind)
+            continue
+        print(f"not measured: {kind.missing}")
+    plan = scenarios(args.seconds, args.messages, args.crowd, args.idle)
+    figures = measure(kinds, plan, args.rounds)
+    report = tell(figures, plan, args.crowd)
+    report.finish()
+    print(f"\n{markdown(report, figures)}")
+
+
+if __name__ == "__main__":
+    main()
