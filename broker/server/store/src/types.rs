@@ -224,8 +224,9 @@ impl std::error::Error for Error {}
 pub enum Refused {
     /// There is no room on the disk.
     Full,
-    /// The submission names a session or message that is not kept; it had no effect.
-    Unknown(String),
+    /// Something of the submission names a session or message that is not kept, or a number that
+    /// is taken: that had no effect, the rest is kept.
+    Wrong(String),
     /// The disk failed, or the file was damaged under us.
     Failed(String),
 }
@@ -234,7 +235,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => out.write_str("no room on the disk"),
-            Self::Unknown(text) | Self::Failed(text) => out.write_str(text),
+            Self::Wrong(text) | Self::Failed(text) => out.write_str(text),
         }
     }
 }
