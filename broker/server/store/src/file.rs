@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::fcntl::posix_fallocate;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::backend::Backend;
@@ -20,6 +21,11 @@ use crate::types::{Error, Kept, KeptEntry, KeptSession, KeptSubscription, Messag
 const FORMAT: u64 = 1;
 /// What redb keeps in memory; all that is read again and again is the edge where we write.
 const CACHE_OCTETS: usize = 32 << 20;
+
+/// How much room is set aside so that a full disk can be emptied, or what of it there is.
+const SPARE_OCTETS: [i64; 4] = [1 << 20, 1 << 19, 1 << 18, 1 << 17];
+
+const FULL: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("mqtick");
 const SESSIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sessions");
@@ -71,16 +77,45 @@ impl Place {
 
     /// Open the file, or make it. With `bodies` all that is kept is returned, too.
     pub(crate) fn open(&self, bodies: bool) -> Result<(Tables, Index, Kept), Error> {
+        match self.open_once(bodies) {
+            // To repair a file needs some room.
+            Err(Error::Full(_)) if self.drop_spare() => self.open_once(bodies),
+            result => result,
+        }
+    }
+
+    /// Set room aside, as much as there is; return whether there was any.
+    pub(crate) fn make_spare(&self) -> bool {
+        self.drop_spare();
+        SPARE_OCTETS.into_iter().any(|octets| {
+            let file = File::create(self.spare());
+            let made = file.is_ok_and(|file| posix_fallocate(file, 0, octets).is_ok());
+            if !made {
+                self.drop_spare();
+            }
+            made
+        })
+    }
+
+    /// Give the room free that was set aside; return whether there was any.
+    pub(crate) fn drop_spare(&self) -> bool {
+        std::fs::remove_file(self.spare()).is_ok()
+    }
+
+    fn spare(&self) -> PathBuf {
+        self.directory.join("store.spare")
+    }
+
+    fn open_once(&self, bodies: bool) -> Result<(Tables, Index, Kept), Error> {
         let path = self.path();
-        if let Err(error) = path.metadata()
-            && error.kind() == ErrorKind::NotFound
-        {
-            self.make()?;
+        match path.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.make()?,
+            Ok(data) if !data.is_file() => return Err(io(&path, "cannot open", "it is no file")),
+            _ => {}
         }
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let file = file.map_err(|error| io(&path, "cannot open", &error.to_string()))?;
-        let empty = file.metadata().is_ok_and(|data| data.len() == 0);
-        if empty {
+        if file.metadata().is_ok_and(|data| data.len() == 0) {
             return Err(damaged(&path, "it is empty"));
         }
         let backend = self
@@ -169,10 +204,18 @@ fn damaged(path: &Path, why: &str) -> Error {
 /// A sentence for the operator; `first` is what the file system said first.
 fn told(path: &Path, trouble: Trouble, first: Option<(ErrorKind, String)>) -> Error {
     const DAMAGE: [ErrorKind; 2] = [ErrorKind::InvalidData, ErrorKind::UnexpectedEof];
+    let first = first.or_else(|| match &trouble {
+        Trouble::Redb(redb::Error::Io(error)) => Some((error.kind(), error.to_string())),
+        _ => None,
+    });
     if let Some((kind, text)) = first
         && !DAMAGE.contains(&kind)
     {
-        return io(path, "cannot open", &text);
+        let text = format!("cannot open the store {}: {text}", path.display());
+        return match FULL.contains(&kind) {
+            true => Error::Full(text),
+            false => Error::Io(text),
+        };
     }
     match trouble {
         Trouble::Newer(format) => Error::Newer(format!(
@@ -182,9 +225,6 @@ fn told(path: &Path, trouble: Trouble, first: Option<(ErrorKind, String)>) -> Er
         )),
         Trouble::Damage(text) | Trouble::Redb(redb::Error::Corrupted(text)) => damaged(path, &text),
         Trouble::Redb(redb::Error::DatabaseAlreadyOpen) => locked(path),
-        Trouble::Redb(redb::Error::Io(error)) if !DAMAGE.contains(&error.kind()) => {
-            io(path, "cannot open", &error.to_string())
-        }
         Trouble::Redb(error) => damaged(path, &error.to_string()),
     }
 }
@@ -293,7 +333,6 @@ impl Tables {
 
     /// Why a write failed.
     pub(crate) fn refusal(&self, error: &redb::Error) -> Refused {
-        const FULL: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
         match self.backend.error() {
             Some((kind, _)) if FULL.contains(&kind) => Refused::Full,
             Some((_, text)) => Refused::Failed(text),

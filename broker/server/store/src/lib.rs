@@ -7,9 +7,15 @@ mod backend;
 mod faults;
 mod file;
 mod index;
+#[cfg(test)]
+#[path = "../tests/model/mod.rs"]
+mod model;
 mod record;
 mod types;
 mod writer;
+
+#[cfg(test)]
+extern crate self as mqtick_store;
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
@@ -71,6 +77,7 @@ impl Store {
             owed: Vec::new(),
             failed,
             failing: false,
+            spare: false,
             place: place.clone(),
         };
         let shared = inbox.clone();

@@ -204,6 +204,8 @@ pub enum Error {
     Locked(String),
     /// The file system does not let us.
     Io(String),
+    /// There is no room on the disk to make or repair the file.
+    Full(String),
     /// The file is not what we wrote. It was left as it is.
     Damaged(String),
     /// The file is of a newer version of this program. It was left as it is.
@@ -212,8 +214,10 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Locked(text) | Self::Io(text) | Self::Damaged(text) | Self::Newer(text)) = self;
-        out.write_str(text)
+        out.write_str(match self {
+            Self::Locked(text) | Self::Io(text) | Self::Full(text) => text,
+            Self::Damaged(text) | Self::Newer(text) => text,
+        })
     }
 }
 
@@ -227,7 +231,8 @@ pub enum Refused {
     /// Something of the submission names a session or message that is not kept, or a number that
     /// is taken: that had no effect, the rest is kept.
     Wrong(String),
-    /// The disk failed, or the file was damaged under us.
+    /// The disk failed, or the file was damaged under us. Whether the changes took effect shows only
+    /// when the file can be read again.
     Failed(String),
 }
 

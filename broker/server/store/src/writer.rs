@@ -61,11 +61,13 @@ pub(crate) struct Writer {
     /// `None`: it could not be opened again after a failure.
     pub(crate) tables: Option<Tables>,
     pub(crate) index: Index,
-    /// What happened to kept messages and could not be written: it cannot be refused.
+    /// Facts that could not be written yet.
     pub(crate) owed: Vec<Change>,
     pub(crate) failed: Box<dyn Fn(&str) + Send>,
-    /// Whether the last commit failed.
+    /// Whether the operator was told that changes are refused.
     pub(crate) failing: bool,
+    /// Whether there is room for facts on a full disk.
+    pub(crate) spare: bool,
 }
 
 impl Writer {
@@ -84,25 +86,16 @@ impl Writer {
 
     fn batch(&mut self, submissions: Vec<Submission>) {
         let began = Instant::now();
-        let mut results = Vec::with_capacity(submissions.len());
-        let result = match self.tables.take() {
-            Some(tables) => self.write(tables, &submissions, &mut results),
-            None => self
-                .open_again(None)
-                .and_then(|()| match self.tables.take() {
-                    Some(tables) => self.write(tables, &submissions, &mut results),
-                    None => Err(Refused::Failed(String::new())),
-                }),
+        let (results, refused) = match self.commit(&submissions) {
+            Ok(results) => (results, None),
+            Err(refusal) => (self.refused(&submissions, &refusal), Some(refusal)),
         };
-        if let Err(refusal) = &result {
-            self.owe(&submissions);
+        if let Some(refusal) = &refused {
             if !std::mem::replace(&mut self.failing, true) {
                 let place = self.place.directory.display();
                 (self.failed)(&format!("nothing can be kept in {place}: {refusal}"));
             }
-            results.clear();
-            results.resize(submissions.len(), result);
-        } else {
+        } else if !submissions.iter().all(|(changes, _)| facts(changes)) {
             self.failing = false;
         }
         for ((_, answer), result) in submissions.into_iter().zip(results) {
@@ -111,71 +104,101 @@ impl Writer {
                 let _ = catch_unwind(AssertUnwindSafe(|| answer(result)));
             }
         }
-        if self.failing {
+        if !self.spare {
+            self.spare = self.place.make_spare();
+        }
+        if refused.is_some() {
             // Opening the file again reads all of it: at most half of the time for that.
             std::thread::sleep(began.elapsed());
         }
     }
 
-    /// Write one commit; `results` are of the submissions in it.
-    fn write(
-        &mut self,
-        mut tables: Tables,
-        submissions: &[Submission],
-        results: &mut Vec<Result<(), Refused>>,
-    ) -> Result<(), Refused> {
+    /// Write one commit; return the results of the submissions in it.
+    fn commit(&mut self, submissions: &[Submission]) -> Result<Vec<Result<(), Refused>>, Refused> {
+        if self.tables.is_none() {
+            self.open_again()?;
+        }
         let mut rows = Rows::new(&self.index);
         let _ = self.index.apply(&self.owed, &mut rows);
-        let applied = submissions.iter();
-        results.extend(applied.map(|(changes, _)| self.index.apply(changes, &mut rows)));
-        if rows.is_empty() {
+        let results = submissions.iter();
+        let results = results
+            .map(|(changes, _)| self.index.apply(changes, &mut rows))
+            .collect();
+        if !rows.is_empty() {
+            self.index.mark(&mut rows);
+            self.write(&rows)?;
+        }
+        self.owed.clear();
+        Ok(results)
+    }
+
+    fn write(&mut self, rows: &Rows) -> Result<(), Refused> {
+        let Some(mut tables) = self.tables.take() else {
+            return Err(Refused::Failed("it is not open".into()));
+        };
+        let written = catch_unwind(AssertUnwindSafe(|| tables.write(rows)));
+        let written =
+            written.unwrap_or_else(|_| Err(redb::Error::Corrupted("redb panicked".into())));
+        let Err(error) = written else {
             self.tables = Some(tables);
             return Ok(());
-        }
-        self.index.mark(&mut rows);
-        let written = catch_unwind(AssertUnwindSafe(|| tables.write(&rows)));
-        match written.unwrap_or_else(|_| Err(redb::Error::Corrupted("redb panicked".into()))) {
-            Ok(()) => {
-                self.tables = Some(tables);
-                self.owed.clear();
-                Ok(())
-            }
-            Err(error) => {
-                let refusal = tables.refusal(&error);
-                tables.give_up();
-                let mark = self.index.mark;
-                let opened = self.open_again(Some(refusal.clone()));
-                // redb does not know whether a commit that failed took place.
-                if opened.is_ok() && self.index.mark == mark {
-                    self.owed.clear();
-                    return Ok(());
-                }
-                Err(refusal)
-            }
+        };
+        let refusal = tables.refusal(&error);
+        tables.give_up();
+        let mark = self.index.mark;
+        // redb does not know whether a commit that failed took place.
+        match self.open_again() {
+            Ok(()) if self.index.mark == mark => Ok(()),
+            _ => Err(refusal),
         }
     }
 
+    /// What to answer when a commit was refused: what is fact gets room that was kept for it.
+    fn refused(
+        &mut self,
+        submissions: &[Submission],
+        refusal: &Refused,
+    ) -> Vec<Result<(), Refused>> {
+        let changes = submissions.iter().flat_map(|(changes, _)| changes);
+        self.owed
+            .extend(changes.filter(|change| fact(change)).cloned());
+        let mut written = false;
+        if *refusal == Refused::Full && !self.owed.is_empty() {
+            self.place.drop_spare();
+            self.spare = false;
+            written = self.commit(&[]).is_ok();
+        }
+        let results = submissions
+            .iter()
+            .map(|(changes, _)| match written && facts(changes) {
+                true => Ok(()),
+                false => Err(refusal.clone()),
+            });
+        results.collect()
+    }
+
     /// Open the file again, as after a crash.
-    fn open_again(&mut self, why: Option<Refused>) -> Result<(), Refused> {
+    fn open_again(&mut self) -> Result<(), Refused> {
         match self.place.open(false) {
             Ok((tables, index, _)) => {
                 self.tables = Some(tables);
                 self.index = index;
                 Ok(())
             }
-            Err(error) => Err(why.unwrap_or(Refused::Failed(error.to_string()))),
+            Err(Error::Full(_)) => Err(Refused::Full),
+            Err(error) => Err(Refused::Failed(error.to_string())),
         }
     }
+}
 
-    /// Remember what is fact whether or not it was written.
-    fn owe(&mut self, submissions: &[Submission]) {
-        let changes = submissions.iter().flat_map(|(changes, _)| changes);
-        let facts = changes.filter(|change| {
-            matches!(
-                change,
-                Change::InFlight { .. } | Change::Done { .. } | Change::Released { .. }
-            )
-        });
-        self.owed.extend(facts.cloned());
-    }
+/// Whether a change says what happened to a kept message, which cannot be refused.
+fn fact(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::InFlight { .. } | Change::Done { .. } | Change::Released { .. }
+    )
+}
+
+fn facts(changes: &[Change]) -> bool {
+    changes.iter().all(fact)
 }
