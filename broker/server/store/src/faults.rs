@@ -1,0 +1,132 @@
+//! A disk that fails when a test wants it to.
+
+use std::io::{Error, ErrorKind, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What fails.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    /// Writes until there is no room.
+    pub(crate) writes: AtomicU64,
+    /// Whether syncing fails.
+    pub(crate) sync: AtomicBool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            writes: AtomicU64::new(u64::MAX),
+            sync: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Faults {
+    pub(crate) fn check(&self, sync: bool) -> Result<()> {
+        if sync {
+            return match self.sync.load(Ordering::SeqCst) {
+                true => Err(Error::other("the disk died")),
+                false => Ok(()),
+            };
+        }
+        let left = self.writes.load(Ordering::SeqCst);
+        if left == 0 {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.writes.store(
+            left.saturating_sub(u64::from(left != u64::MAX)),
+            Ordering::SeqCst,
+        );
+        Ok(())
+    }
+}
+
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+    use std::sync::{Arc, Mutex};
+
+    use crate::file::Place;
+    use crate::model::{Folder, State, Story, kept, open};
+    use crate::{Refused, Store};
+
+    fn place(directory: &Path) -> (Place, Arc<super::Faults>) {
+        let place = Place::new(directory);
+        let faults = place.faults.clone();
+        (place, faults)
+    }
+
+    /// A store with something in it, and its story.
+    fn begun(place: Place) -> (Store, Story) {
+        let mut story = Story::new(7);
+        let (store, _) = Store::open_place(place, Box::new(|_| {})).unwrap();
+        for _ in 0..50 {
+            kept(&store, story.next()).unwrap();
+        }
+        (store, story)
+    }
+
+    #[test]
+    fn a_commit_takes_place_wholly_or_not_whichever_of_its_writes_fails() {
+        let folder = Folder::new();
+        let (place, faults) = place(&folder.0);
+        let (store, mut story) = begun(place);
+        let mut refused = 0;
+        for writes in 0..60 {
+            faults.writes.store(writes, Ordering::SeqCst);
+            let before = story.clone();
+            let result = kept(&store, story.next());
+            faults.writes.store(u64::MAX, Ordering::SeqCst);
+            if result == Err(Refused::Full) {
+                refused += 1;
+                // It was refused, so it is told again; what is left of it must not be in its way.
+                story = before;
+                assert_eq!(kept(&store, story.next()), Ok(()), "after {writes} writes");
+            }
+        }
+        assert!(refused > 5, "{refused}");
+        drop(store);
+        assert!(State::from(&open(&folder.0).1) == story.state);
+    }
+
+    #[test]
+    fn nothing_is_acknowledged_while_the_disk_does_not_sync() {
+        let folder = Folder::new();
+        let (place, faults) = place(&folder.0);
+        let (store, mut story) = begun(place);
+        faults.sync.store(true, Ordering::SeqCst);
+        let before = story.state.clone();
+        let failed = Refused::Failed("the disk died".into());
+        assert_eq!(kept(&store, story.next()), Err(failed));
+        assert!(matches!(kept(&store, vec![]), Err(Refused::Failed(_))));
+        faults.sync.store(false, Ordering::SeqCst);
+        assert_eq!(kept(&store, vec![]), Ok(()));
+        drop(store);
+        let state = State::from(&open(&folder.0).1);
+        assert!(state == before || state == story.state);
+    }
+
+    #[test]
+    fn the_operator_is_told_once_until_it_works_again() {
+        let folder = Folder::new();
+        let (place, faults) = place(&folder.0);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let log = told.clone();
+        let failed = move |text: &str| log.lock().unwrap().push(text.to_owned());
+        let (store, _) = Store::open_place(place, Box::new(failed)).unwrap();
+        let mut story = Story::new(8);
+        for _ in 0..2 {
+            faults.writes.store(0, Ordering::SeqCst);
+            for _ in 0..3 {
+                assert_eq!(kept(&store, story.clone().next()), Err(Refused::Full));
+            }
+            faults.writes.store(u64::MAX, Ordering::SeqCst);
+            kept(&store, story.next()).unwrap();
+        }
+        let path = folder.0.display();
+        let sentence = format!("nothing can be kept in {path}: no room on the disk");
+        assert_eq!(*told.lock().unwrap(), [sentence.clone(), sentence]);
+    }
+}
