@@ -35,7 +35,7 @@ demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
-  setup-fleet-test setup-rtl
+  setup-fleet-test setup-rtl setup-broker
 setup: setup-check setup-slow ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-slow setup-check: setup-%:
@@ -48,13 +48,15 @@ setup-fleet-test: ## the same, plus its linter and what fleet-test needs to make
 	@scripts/ansible.sh test
 setup-rtl: setup-test ## what simulates, builds and proves the hardware broker, in .venv-rtl
 	@scripts/rtl.sh
+setup-broker: ## what builds the broker: Rust, and the crates' versions
+	@scripts/rust.sh
 .PHONY: lint-rtl
 lint-rtl: setup-rtl ## Verilator's opinion of the hardware broker's RTL
 	@$(MAKE) --no-print-directory -C broker/rtl lint
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-fresh test-arm64 \
-  test-adversary test-rtl test-rtl-long fuzz
+  test-adversary test-rtl test-rtl-long test-broker fuzz
 check: lint lint-ansible mypy imports docs ## style, types, imports between rooms, commands in the documents
 
 lint: setup-check
@@ -85,7 +87,9 @@ FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock a
 
 test: setup-test ## all tests that take less than a second each
 	$(FAST_TESTS)
-	@echo 'not run: the slow tests (make test-slow), the hardware broker in simulation (make test-rtl)'
+	@if [ -d broker/server/target ]; then set -x; cd broker/server && cargo test --locked --quiet --lib; fi
+	@echo 'not run: the slow tests (make test-slow), the hardware broker in simulation (make test-rtl),'
+	@echo 'the software broker (make test-broker; its unit tests are run once that was)'
 
 # The loops end with the shell that started them.
 test-busy: setup-test ## the same, while a loop keeps each core busy: none may depend on a quiet machine
@@ -135,8 +139,14 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 
 # ---- the broker ---------------------------------------------------------------------------------
 .PHONY: broker-programs
-broker-programs: ## mqtick-broker and mqtick-load, in broker/server/target/release (cargo)
-	cd broker/server && cargo build --release --bins
+broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
+	cd broker/server && cargo build --locked --release --bins
+test-broker: setup-test setup-broker ## the broker: style, unit tests, and MQTT's statements one by one
+	cd broker/server && cargo fmt --check && cargo clippy --locked --all-targets -- -D warnings
+	cd broker/server && cargo test --locked --quiet
+	cd broker/server && cargo build --locked --bins
+	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker
+	$(PYTEST) -q -m broker tests
 
 # ---- the hardware broker ------------------------------------------------------------------------
 .PHONY: synth formal-rtl test-board model-rtl model-rtl-32 test-model

@@ -39,8 +39,6 @@ pub mod reason {
     pub const TOPIC: u8 = 0x90;
     /// No message has this identifier.
     pub const NO_IDENTIFIER: u8 = 0x92;
-    /// More is under way than was agreed.
-    pub const RECEIVE_MAXIMUM: u8 = 0x93;
     /// No such alias.
     pub const ALIAS: u8 = 0x94;
     /// A limit of the configuration.
@@ -142,7 +140,11 @@ impl Connection {
             Stage::New(link) | Stage::Checking(link, _) => Some(with(link)),
             Stage::Up(session) => {
                 let mut state = session.lock();
-                state.link.as_mut().filter(|link| link.place.token == self.token).map(with)
+                state
+                    .link
+                    .as_mut()
+                    .filter(|link| link.place.token == self.token)
+                    .map(with)
             }
             Stage::Over => None,
         }
@@ -159,7 +161,12 @@ impl Connection {
     }
 
     /// Take what the socket brought.
-    pub fn input(&mut self, desk: &mut Desk, octets: &[u8], spare: &mut Vec<u8>) -> Result<(), End> {
+    pub fn input(
+        &mut self,
+        desk: &mut Desk,
+        octets: &[u8],
+        spare: &mut Vec<u8>,
+    ) -> Result<(), End> {
         spare.clear();
         desk.octets += octets.len() as u64;
         let received = self.link(|link| {
@@ -170,7 +177,9 @@ impl Connection {
             link.flush();
             (false, received)
         });
-        let Some((is_plain, received)) = received else { return Err(End::TakenOver) };
+        let Some((is_plain, received)) = received else {
+            return Err(End::TakenOver);
+        };
         self.plain(desk, if is_plain { octets } else { spare })?;
         received.map_err(|failure| match failure.orderly() {
             true => End::Gone,
@@ -181,7 +190,8 @@ impl Connection {
     fn plain(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<(), End> {
         if self.partial.is_empty() {
             let used = self.packets(desk, octets)?;
-            self.partial.extend_from_slice(octets.get(used..).unwrap_or_default());
+            self.partial
+                .extend_from_slice(octets.get(used..).unwrap_or_default());
         } else {
             let mut all = std::mem::take(&mut self.partial);
             all.extend_from_slice(octets);
@@ -205,12 +215,16 @@ impl Connection {
         let mut used = 0;
         while !self.is_waiting(rate) {
             let rest = octets.get(used..).unwrap_or_default();
-            let Some(frame) = frame(rest, largest)? else { break };
+            let Some(frame) = frame(rest, largest)? else {
+                break;
+            };
             self.heard_s = desk.courier.now_s;
             used += frame.length;
             let packet = decode(&frame, self.version)?;
             match packet {
-                Packet::Publish(publish) => self.publish(desk, &publish, frame.length == octets.len())?,
+                Packet::Publish(publish) => {
+                    self.publish(desk, &publish, frame.length == octets.len())?
+                }
                 Packet::Connect(connect) => {
                     let whole = rest.get(..frame.length).unwrap_or_default();
                     self.connect(desk, &connect, whole)?;
@@ -224,7 +238,10 @@ impl Connection {
     pub(crate) fn session(&self) -> Result<Arc<Session>, End> {
         match &self.stage {
             Stage::Up(session) => Ok(Arc::clone(session)),
-            _ => Err(End::because(reason::PROTOCOL, "the first packet is not CONNECT")),
+            _ => Err(End::because(
+                reason::PROTOCOL,
+                "the first packet is not CONNECT",
+            )),
         }
     }
 
@@ -236,7 +253,11 @@ impl Connection {
     ) -> Result<T, End> {
         let session = self.session()?;
         let mut state = session.lock();
-        if state.link.as_ref().is_none_or(|link| link.place.token != self.token) {
+        if state
+            .link
+            .as_ref()
+            .is_none_or(|link| link.place.token != self.token)
+        {
             return Err(End::TakenOver);
         }
         desk.courier.at_once = false;
@@ -256,7 +277,10 @@ impl Connection {
                 }
             }),
             Packet::Disconnect(disconnect) => Err(self.goodbye(desk, disconnect)),
-            _ => Err(End::because(reason::PROTOCOL, "a packet that only brokers send")),
+            _ => Err(End::because(
+                reason::PROTOCOL,
+                "a packet that only brokers send",
+            )),
         }
     }
 }

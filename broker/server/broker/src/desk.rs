@@ -1,8 +1,8 @@
 //! From one message to its copies.
 
 use crate::message::{Kept, Message};
-use crate::session::{Courier, Session, Subscription};
 use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
+use crate::session::{Courier, Session, Subscription};
 use crate::settings::Mode;
 use crate::shared::{Call, Counters, Shared, Subscriptions, Way};
 use mqtick_access::Action;
@@ -88,7 +88,9 @@ impl Desk {
         }
         drop(tree);
         let cached = self.fanouts.get(message.topic).cloned();
-        let way = cached.as_ref().map_or_else(|| self.shared.way(message.topic), |one| one.way);
+        let way = cached
+            .as_ref()
+            .map_or_else(|| self.shared.way(message.topic), |one| one.way);
         let mut payload = [0; 64];
         let (message, trailer) = match split_trailer(message, &mut payload, way) {
             Some((unstated, trailer)) => (unstated, Some(trailer)),
@@ -108,8 +110,9 @@ impl Desk {
         if self.courier.at_once {
             self.flush(); // what came before leaves before
         }
-        self.courier.arrived =
-            trailer.zip(self.came_ns).map(|(trailer, at_ns)| Arrived { at_ns, trailer });
+        self.courier.arrived = trailer
+            .zip(self.came_ns)
+            .map(|(trailer, at_ns)| Arrived { at_ns, trailer });
         let mut kept = None;
         let mut rest = all.len();
         match way.mode {
@@ -134,7 +137,11 @@ impl Desk {
         self.courier.at_once = true;
         self.courier.arrived = part.arrived;
         let mut kept = Some(Arc::clone(&part.message));
-        for one in part.subscriptions.get(part.from..part.to).unwrap_or_default() {
+        for one in part
+            .subscriptions
+            .get(part.from..part.to)
+            .unwrap_or_default()
+        {
             self.copy(one, &part.message.message(), part.publisher, &mut kept);
         }
         self.courier.arrived = None;
@@ -151,7 +158,13 @@ impl Desk {
 
     /// Add what was counted to the counters of all.
     pub fn count(&mut self) {
-        let Counters { sent, dropped, received, octets, .. } = &self.shared.counters;
+        let Counters {
+            sent,
+            dropped,
+            received,
+            octets,
+            ..
+        } = &self.shared.counters;
         received.fetch_add(std::mem::take(&mut self.received), Relaxed);
         octets.fetch_add(std::mem::take(&mut self.octets), Relaxed);
         sent.fetch_add(std::mem::take(&mut self.courier.sent), Relaxed);
@@ -169,7 +182,8 @@ impl Desk {
             return;
         }
         let retain = message.retain && to.retain_as_published;
-        to.session.deliver(&mut self.courier, message, kept, to, retain);
+        to.session
+            .deliver(&mut self.courier, message, kept, to, retain);
     }
 
     /// Find who is subscribed, and deliver to one of each shared subscription; whether there are
@@ -178,23 +192,32 @@ impl Desk {
         let access = self.shared.access.load();
         let may = |one: &Subscription| {
             let user = one.session.lock().user.clone();
-            access.rules.may(user.as_deref(), &one.session.client, Action::Read, message.topic)
+            access.rules.may(
+                user.as_deref(),
+                &one.session.client,
+                Action::Read,
+                message.topic,
+            )
         };
         let mut found = Vec::new();
         let mut chosen = Vec::new();
-        self.tree.matches(message.topic, &mut |found_one| match found_one {
-            Match::One(_, one) => {
-                if may(one) {
-                    found.push(one.clone());
+        self.tree
+            .matches(message.topic, &mut |found_one| match found_one {
+                Match::One(_, one) => {
+                    if may(one) {
+                        found.push(one.clone());
+                    }
                 }
-            }
-            Match::Group(group) => {
-                let allowed = || group.members().map(|(_, one)| one).filter(|one| may(one));
-                let connected = allowed().find(|one| one.session.lock().link.is_some());
-                chosen.extend(connected.or_else(|| allowed().next()).cloned());
-            }
-        });
-        let fanout = Fanout { subscriptions: found.into(), way };
+                Match::Group(group) => {
+                    let allowed = || group.members().map(|(_, one)| one).filter(|one| may(one));
+                    let connected = allowed().find(|one| one.session.lock().link.is_some());
+                    chosen.extend(connected.or_else(|| allowed().next()).cloned());
+                }
+            });
+        let fanout = Fanout {
+            subscriptions: found.into(),
+            way,
+        };
         if chosen.is_empty() {
             if self.fanouts.len() >= REMEMBERED {
                 self.fanouts.clear();
@@ -230,8 +253,16 @@ impl Desk {
                 break;
             }
             let subscriptions = Arc::clone(all);
-            let part = Part { subscriptions, from, to, message: Arc::clone(message), arrived: self.courier.arrived, publisher };
-            self.shared.call((self.worker + step) % workers, Call::Deliver(part));
+            let part = Part {
+                subscriptions,
+                from,
+                to,
+                message: Arc::clone(message),
+                arrived: self.courier.arrived,
+                publisher,
+            };
+            self.shared
+                .call((self.worker + step) % workers, Call::Deliver(part));
             from = to;
         }
         rest
@@ -251,6 +282,14 @@ fn split_trailer<'a>(
     let (head, trailer) = message.payload.split_last_chunk::<TRAILER>()?;
     let length = head.len();
     payload.get_mut(..length)?.copy_from_slice(head);
-    payload.get_mut(length..length + TRAILER)?.copy_from_slice(&NOT_STATED);
-    Some((Message { payload: payload.get(..length + TRAILER)?, ..*message }, *trailer))
+    payload
+        .get_mut(length..length + TRAILER)?
+        .copy_from_slice(&NOT_STATED);
+    Some((
+        Message {
+            payload: payload.get(..length + TRAILER)?,
+            ..*message
+        },
+        *trailer,
+    ))
 }

@@ -34,7 +34,10 @@ impl Connection {
         self.greeted = true;
         self.stage = Stage::New(link);
         if connect.properties.authentication_method().is_some() {
-            return Err(End::because(reason::METHOD, "enhanced authentication is not offered"));
+            return Err(End::because(
+                reason::METHOD,
+                "enhanced authentication is not offered",
+            ));
         }
         if connect.client_id.is_empty() && connect.version == Version::V3 && !connect.clean_start {
             let why = "no client identifier, and not a clean session";
@@ -43,7 +46,10 @@ impl Connection {
         if self.by_certificate {
             let name = self.link(|link| link.common_name()).flatten();
             let Some(name) = name else {
-                return Err(End::because(reason::NOT_RIGHT, "no certificate with a name"));
+                return Err(End::because(
+                    reason::NOT_RIGHT,
+                    "no certificate with a name",
+                ));
             };
             return self.enter(desk, connect, Some(&name));
         }
@@ -82,7 +88,9 @@ impl Connection {
         if !right {
             return Err(End::because(reason::NOT_RIGHT, "name or password is wrong"));
         }
-        let Some(frame) = frame(&octets, usize::MAX)? else { return Ok(()) };
+        let Some(frame) = frame(&octets, usize::MAX)? else {
+            return Ok(());
+        };
         if let Packet::Connect(connect) = decode(&frame, self.version)? {
             self.enter(desk, &connect, connect.username)?;
         }
@@ -93,13 +101,22 @@ impl Connection {
         let shared = Arc::clone(&desk.shared);
         let limits = &shared.settings.limits;
         if shared.counters.connected.load(Relaxed) >= limits.connections {
-            return Err(End::because(reason::QUOTA, "as many clients as the configuration allows"));
+            return Err(End::because(
+                reason::QUOTA,
+                "as many clients as the configuration allows",
+            ));
         }
         let will = self.will(desk, connect, user)?;
         let assigned = connect.client_id.is_empty().then(|| shared.assign_client());
         let client = assigned.as_deref().unwrap_or(connect.client_id);
         let asked_s = match connect.version {
-            Version::V3 => if connect.clean_start { 0 } else { NEVER },
+            Version::V3 => {
+                if connect.clean_start {
+                    0
+                } else {
+                    NEVER
+                }
+            }
             Version::V5 => connect.properties.session_expiry().unwrap_or(0),
         };
         let expiry_s = asked_s.min(limits.session_expiry_s);
@@ -127,7 +144,11 @@ impl Connection {
                     shared.counters.connected.fetch_sub(1, Relaxed);
                 }
                 let over = connect.clean_start || state.expiry_s == 0;
-                if state.will.as_ref().is_some_and(|will| over || will.delay_s == 0) {
+                if state
+                    .will
+                    .as_ref()
+                    .is_some_and(|will| over || will.delay_s == 0)
+                {
                     ended = state.will.take().map(|will| (Arc::clone(session), will));
                 }
                 if over {
@@ -181,13 +202,24 @@ impl Connection {
         connect: &Connect,
         user: Option<&str>,
     ) -> Result<Option<Will>, End> {
-        let Some(will) = &connect.will else { return Ok(None) };
+        let Some(will) = &connect.will else {
+            return Ok(None);
+        };
         let access = desk.shared.access.load();
         if !valid_topic(will.topic) || will.topic.starts_with("$SYS/") {
-            return Err(End::because(reason::TOPIC, "the will's topic cannot be published to"));
+            return Err(End::because(
+                reason::TOPIC,
+                "the will's topic cannot be published to",
+            ));
         }
-        if !access.rules.may(user, connect.client_id, Action::Write, will.topic) {
-            return Err(End::because(reason::NOT_AUTHORIZED, "the will's topic is not allowed"));
+        if !access
+            .rules
+            .may(user, connect.client_id, Action::Write, will.topic)
+        {
+            return Err(End::because(
+                reason::NOT_AUTHORIZED,
+                "the will's topic is not allowed",
+            ));
         }
         let mut forwarded = Vec::new();
         will.properties.forwarded(&mut forwarded);
@@ -200,7 +232,10 @@ impl Connection {
             expires_s: None,
         };
         let delay_s = will.properties.will_delay().unwrap_or(0);
-        Ok(Some(Will { message: Kept::new(&message), delay_s }))
+        Ok(Some(Will {
+            message: Kept::new(&message),
+            delay_s,
+        }))
     }
 
     pub(crate) fn goodbye(&self, desk: &mut Desk, packet: &Disconnect) -> End {
@@ -233,10 +268,17 @@ impl Connection {
     fn refuse(&self, desk: &Desk, mut link: Link, end: &End) {
         desk.shared.counters.refused.fetch_add(1, Relaxed);
         if let End::Because(code, why) = end {
-            desk.shared.complain(&format!("{}: refused: {why}", link.socket().peer()));
+            desk.shared
+                .complain(&format!("{}: refused: {why}", link.socket().peer()));
             // Without a CONNECT that could be read, nobody knows in which version to answer.
             if self.greeted || *code == reason::VERSION {
-                connack(link.out(), self.version, false, *code, &ConnackProperties::default());
+                connack(
+                    link.out(),
+                    self.version,
+                    false,
+                    *code,
+                    &ConnackProperties::default(),
+                );
             }
         }
         link.close();
@@ -247,8 +289,12 @@ impl Connection {
         let will = {
             let mut sessions = shared.sessions();
             let mut state = session.lock();
-            let ours = |link: &mut Link| link.place.token == self.token && link.place.worker == desk.worker;
-            let Some(mut link) = state.link.take_if(ours) else { return };
+            let ours = |link: &mut Link| {
+                link.place.token == self.token && link.place.worker == desk.worker
+            };
+            let Some(mut link) = state.link.take_if(ours) else {
+                return;
+            };
             shared.counters.connected.fetch_sub(1, Relaxed);
             if let End::Because(code, why) = end {
                 let who = format!("{} ({})", session.client, link.socket().peer());

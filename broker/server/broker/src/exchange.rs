@@ -6,7 +6,7 @@ use crate::message::Message;
 use crate::session::Subscription;
 use mqtick_access::Action;
 use mqtick_packet::{
-    Ack, Filter, AckKind, Publish, Qos, Subscribe, Unsubscribe, Version, suback, unsuback,
+    Ack, AckKind, Filter, Publish, Qos, Subscribe, Unsubscribe, Version, suback, unsuback,
 };
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
@@ -22,7 +22,10 @@ impl Connection {
         self.published = self.published.saturating_add(1);
         desk.received += 1;
         if publish.properties.subscription_id().is_some() {
-            return Err(End::because(reason::PROTOCOL, "a subscription identifier from a client"));
+            return Err(End::because(
+                reason::PROTOCOL,
+                "a subscription identifier from a client",
+            ));
         }
         let alias = publish.properties.topic_alias();
         let named: Box<str>;
@@ -39,7 +42,9 @@ impl Connection {
         let access = desk.shared.access.load_full();
         let user = self.user.as_deref();
         let may = !topic.starts_with("$SYS/")
-            && access.rules.may(user, &session.client, Action::Write, topic);
+            && access
+                .rules
+                .may(user, &session.client, Action::Write, topic);
         let mut forwarded = std::mem::take(&mut desk.spare);
         forwarded.clear();
         let mut anybody = false;
@@ -52,7 +57,10 @@ impl Connection {
                 qos: publish.qos,
                 retain: publish.retain,
                 forwarded: &forwarded,
-                expires_s: publish.properties.message_expiry().map(|s| now_s + u64::from(s)),
+                expires_s: publish
+                    .properties
+                    .message_expiry()
+                    .map(|s| now_s + u64::from(s)),
             };
             anybody = desk.publish(Some(&session), &message, alone);
         }
@@ -79,7 +87,10 @@ impl Connection {
     fn alias(&mut self, desk: &Desk, alias: u16, topic: &str) -> Result<Box<str>, End> {
         let most = desk.shared.settings.limits.topic_alias;
         if alias == 0 || alias > most {
-            return Err(End::because(reason::ALIAS, "a topic alias above what was agreed"));
+            return Err(End::because(
+                reason::ALIAS,
+                "a topic alias above what was agreed",
+            ));
         }
         let at = usize::from(alias) - 1;
         if self.aliases.len() <= at {
@@ -91,7 +102,10 @@ impl Connection {
         }
         match self.aliases.get(at) {
             Some(known) if !known.is_empty() => Ok(known.clone()),
-            _ => Err(End::because(reason::PROTOCOL, "a topic alias that means nothing yet")),
+            _ => Err(End::because(
+                reason::PROTOCOL,
+                "a topic alias that means nothing yet",
+            )),
         }
     }
 
@@ -129,7 +143,10 @@ impl Connection {
         let most = desk.shared.settings.limits.subscriptions_a_client;
         let badly = |one: Filter| !valid_filter(one.filter);
         if self.version == Version::V3 && subscribe.filters().any(badly) {
-            return Err(End::because(reason::FILTER, "a filter that is not well formed"));
+            return Err(End::because(
+                reason::FILTER,
+                "a filter that is not well formed",
+            ));
         }
         let mut codes = Vec::new();
         let mut granted: Vec<(Filter, bool)> = Vec::new();
@@ -157,7 +174,10 @@ impl Connection {
         })?;
         let local = |one: &(Filter, bool)| one.0.no_local && one.0.filter.starts_with("$share/");
         if granted.iter().any(local) {
-            return Err(End::because(reason::PROTOCOL, "a shared subscription with No Local"));
+            return Err(End::because(
+                reason::PROTOCOL,
+                "a shared subscription with No Local",
+            ));
         }
         if !granted.is_empty() {
             desk.shared.change(|tree| {
@@ -195,7 +215,9 @@ impl Connection {
                 let message = kept.message();
                 let topic = message.topic;
                 let user = self.user.as_deref();
-                if message.expires_s.is_some_and(|expires_s| expires_s <= desk.courier.now_s)
+                if message
+                    .expires_s
+                    .is_some_and(|expires_s| expires_s <= desk.courier.now_s)
                     || !access.rules.may(user, &session.client, Action::Read, topic)
                 {
                     continue;

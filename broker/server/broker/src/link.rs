@@ -43,7 +43,12 @@ pub struct Link {
 
 impl Link {
     /// A link over a new connection.
-    pub fn new(place: Place, poller: Arc<Poller>, socket: Arc<Socket>, transport: Transport) -> Self {
+    pub fn new(
+        place: Place,
+        poller: Arc<Poller>,
+        socket: Arc<Socket>,
+        transport: Transport,
+    ) -> Self {
         Self {
             place,
             version: Version::V3,
@@ -111,7 +116,11 @@ impl Link {
     /// Write a copy whose trailer says how long it was here, if nothing waits before it: a copy
     /// that waits is written as it is.
     pub fn write_stated(&mut self, packet: &[u8], arrived: &Arrived) {
-        let Some(start) = packet.len().checked_sub(TRAILER).filter(|_| self.waiting() == 0) else {
+        let Some(start) = packet
+            .len()
+            .checked_sub(TRAILER)
+            .filter(|_| self.waiting() == 0)
+        else {
             return self.write(packet);
         };
         let mut account = self.account.take().unwrap_or_else(|| {
@@ -119,7 +128,8 @@ impl Link {
             Box::default()
         });
         if account.is_open() {
-            self.socket.departures(|last, left_ns| account.left(last, left_ns));
+            self.socket
+                .departures(|last, left_ns| account.left(last, left_ns));
         }
         self.out.extend_from_slice(packet);
         let now_ns = system_ns();
@@ -129,7 +139,10 @@ impl Link {
         }
         self.flush();
         if is_counted {
-            let last_octet = self.counted.wrapping_add(self.waiting() as u32).wrapping_sub(1);
+            let last_octet = self
+                .counted
+                .wrapping_add(self.waiting() as u32)
+                .wrapping_sub(1);
             account.written(last_octet, now_ns);
         }
         self.account = Some(account);
@@ -138,7 +151,8 @@ impl Link {
     /// The kernel has stamps of what left.
     pub fn take_departures(&mut self) {
         if let Some(account) = &mut self.account {
-            self.socket.departures(|last, left_ns| account.left(last, left_ns));
+            self.socket
+                .departures(|last, left_ns| account.left(last, left_ns));
         }
     }
 
@@ -155,7 +169,11 @@ impl Link {
             }
             self.out.clear();
         }
-        let buffer = if self.is_plain() { &mut self.out } else { &mut self.wire };
+        let buffer = if self.is_plain() {
+            &mut self.out
+        } else {
+            &mut self.wire
+        };
         while self.written < buffer.len() && !self.blocked {
             let rest = buffer.get(self.written..).unwrap_or_default();
             match self.socket.write(rest) {
@@ -208,5 +226,8 @@ impl Link {
 
 fn system_ns() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.ok().and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or(0)
+    since
+        .ok()
+        .and_then(|since| i64::try_from(since.as_nanos()).ok())
+        .unwrap_or(0)
 }

@@ -92,8 +92,14 @@ pub struct Encoder {
 
 impl Default for Encoder {
     fn default() -> Self {
-        let none = || Octets { packet: Vec::new(), id_at: None };
-        Self { kinds: std::array::from_fn(|_| (false, none())), single: none() }
+        let none = || Octets {
+            packet: Vec::new(),
+            id_at: None,
+        };
+        Self {
+            kinds: std::array::from_fn(|_| (false, none())),
+            single: none(),
+        }
     }
 }
 
@@ -124,7 +130,12 @@ impl Encoder {
 }
 
 fn encode(octets: &mut Octets, message: &Message, copy: &Copy, now_s: u64) {
-    let left = |expires_s: u64| expires_s.saturating_sub(now_s).try_into().unwrap_or(u32::MAX);
+    let left = |expires_s: u64| {
+        expires_s
+            .saturating_sub(now_s)
+            .try_into()
+            .unwrap_or(u32::MAX)
+    };
     let subscription = [copy.subscription];
     let outgoing = Outgoing {
         dup: false,
@@ -134,7 +145,11 @@ fn encode(octets: &mut Octets, message: &Message, copy: &Copy, now_s: u64) {
         id: 0,
         expiry: message.expires_s.map(left),
         alias: None,
-        subscription_ids: if copy.subscription == 0 { &[] } else { &subscription },
+        subscription_ids: if copy.subscription == 0 {
+            &[]
+        } else {
+            &subscription
+        },
         forwarded: message.forwarded,
         payload: message.payload,
     };

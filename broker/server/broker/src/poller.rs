@@ -47,7 +47,8 @@ impl Poller {
 
     /// Wait for what a new connection brings.
     pub fn add(&self, file: impl AsFd, token: u64) -> nix::Result<()> {
-        self.epoll.add(file, EpollEvent::new(EpollFlags::EPOLLIN, token))
+        self.epoll
+            .add(file, EpollEvent::new(EpollFlags::EPOLLIN, token))
     }
 
     /// Wait for its end only.
@@ -74,9 +75,17 @@ impl Poller {
     pub fn wait(&self, events: &mut Vec<(u64, EpollFlags)>, milliseconds: u16) {
         let mut found = [EpollEvent::empty(); 256];
         events.clear();
-        match self.epoll.wait(&mut found, EpollTimeout::from(milliseconds)) {
+        match self
+            .epoll
+            .wait(&mut found, EpollTimeout::from(milliseconds))
+        {
             Ok(count) => {
-                events.extend(found.iter().take(count).map(|one| (one.data(), one.events())));
+                events.extend(
+                    found
+                        .iter()
+                        .take(count)
+                        .map(|one| (one.data(), one.events())),
+                );
             }
             Err(Errno::EINTR) => {}
             Err(error) => crate::log::error(&format!("epoll: {error}")),

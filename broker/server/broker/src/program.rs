@@ -38,7 +38,7 @@ SIGHUP reads passwords, access lists and certificates again. Exit code: 0 ended 
 const CHECKS: usize = 256; // passwords that may wait
 
 enum Asked {
-    Run(Settings),
+    Run(Box<Settings>),
     Said,
 }
 
@@ -46,7 +46,7 @@ enum Asked {
 pub fn main() -> ExitCode {
     match arguments() {
         Ok(Asked::Said) => ExitCode::SUCCESS,
-        Ok(Asked::Run(settings)) => match run(settings) {
+        Ok(Asked::Run(settings)) => match run(*settings) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 log::error(&error);
@@ -67,7 +67,9 @@ fn arguments() -> Result<Asked, String> {
     while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
         match argument {
             Short('c') | Long("config") => {
-                path = Some(PathBuf::from(parser.value().map_err(|error| error.to_string())?));
+                path = Some(PathBuf::from(
+                    parser.value().map_err(|error| error.to_string())?,
+                ));
             }
             Long("check-config") => check = true,
             Short('h') | Long("help") => {
@@ -87,13 +89,17 @@ fn arguments() -> Result<Asked, String> {
     };
     if check {
         read_access(&settings)?;
-        for tls in settings.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+        for tls in settings
+            .listeners
+            .iter()
+            .filter_map(|listener| listener.tls.as_ref())
+        {
             Certificate::load(tls)?;
         }
         println!("the settings are good");
         return Ok(Asked::Said);
     }
-    Ok(Asked::Run(settings))
+    Ok(Asked::Run(Box::new(settings)))
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -107,7 +113,10 @@ fn read_access(settings: &Settings) -> Result<Access, String> {
     let rules = |path: &PathBuf| Rules::parse(&read(path)?).map_err(|e| named(path, e));
     Ok(Access {
         passwords: access.password_file.as_ref().map(passwords).transpose()?,
-        rules: access.acl_file.as_ref().map_or_else(|| Ok(Rules::open()), rules)?,
+        rules: access
+            .acl_file
+            .as_ref()
+            .map_or_else(|| Ok(Rules::open()), rules)?,
         anonymous: settings.anonymous(),
     })
 }
@@ -123,7 +132,9 @@ fn run(settings: Settings) -> Result<(), String> {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);
     }
-    signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(|error| error.to_string())?;
+    signals
+        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
+        .map_err(|error| error.to_string())?;
 
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
@@ -148,7 +159,9 @@ fn run(settings: Settings) -> Result<(), String> {
     let to_check = Arc::new(Mutex::new(to_check));
     for number in 0..workers {
         let (shared, to_check) = (Arc::clone(&shared), Arc::clone(&to_check));
-        start(&format!("check-{number}"), move || check_passwords(&shared, &to_check))?;
+        start(&format!("check-{number}"), move || {
+            check_passwords(&shared, &to_check)
+        })?;
     }
     for listener in &shared.settings.listeners {
         log::notice(&format!("listens on {}", listener.place));
@@ -188,15 +201,28 @@ fn start(
     what: impl FnOnce() + Send + 'static,
 ) -> Result<thread::JoinHandle<()>, String> {
     let builder = thread::Builder::new().name(name.into());
-    builder.spawn(what).map_err(|error| format!("a thread could not be started: {error}"))
+    builder
+        .spawn(what)
+        .map_err(|error| format!("a thread could not be started: {error}"))
 }
 
 fn check_passwords(shared: &Shared, checks: &Mutex<Receiver<Check>>) {
     loop {
         let next = checks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Check { user, password, worker, token }) = next else { return };
+        let Ok(Check {
+            user,
+            password,
+            worker,
+            token,
+        }) = next
+        else {
+            return;
+        };
         let access = shared.access.load_full();
-        let right = access.passwords.as_ref().is_some_and(|known| known.check(&user, &password));
+        let right = access
+            .passwords
+            .as_ref()
+            .is_some_and(|known| known.check(&user, &password));
         shared.call(worker, Call::Checked { token, right });
     }
 }
@@ -213,14 +239,15 @@ fn raise_descriptors() {
 
 /// Tell systemd, if it asked (`sd_notify(3)`).
 fn notify(what: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
     let address = match path.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&path),
     };
-    let sent = address.and_then(|address| {
-        UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address)
-    });
+    let sent = address
+        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address));
     if let Err(error) = sent {
         log::warning(&format!("systemd was not told: {error}"));
     }

@@ -39,12 +39,18 @@ struct Departure {
 impl Account {
     /// Whether the kernel has not said yet when the copy before left.
     pub fn is_open(&self) -> bool {
-        self.before.as_ref().is_some_and(|before| before.left_ns.is_none())
+        self.before
+            .as_ref()
+            .is_some_and(|before| before.left_ns.is_none())
     }
 
     /// The kernel says when an octet left.
     pub fn left(&mut self, last_octet: u32, at_ns: i64) {
-        if let Some(before) = self.before.as_mut().filter(|one| one.last_octet == last_octet) {
+        if let Some(before) = self
+            .before
+            .as_mut()
+            .filter(|one| one.last_octet == last_octet)
+        {
             before.left_ns = Some(at_ns);
         }
     }
@@ -52,16 +58,28 @@ impl Account {
     /// The trailer of a copy that leaves now; whether it is counted.
     pub fn state(&mut self, arrived: &Arrived, now_ns: i64) -> ([u8; TRAILER], bool) {
         let stood = u64::from_be_bytes(std::array::from_fn(|at| arrived.trailer[at]));
-        let here = now_ns.checked_sub(arrived.at_ns).and_then(|ns| u64::try_from(ns).ok());
+        let here = now_ns
+            .checked_sub(arrived.at_ns)
+            .and_then(|ns| u64::try_from(ns).ok());
         let here = here.filter(|ns| *ns < 1 << 48).map(|ns| ns << 16);
         let Some(stated) = here.and_then(|here| stood.checked_add(here)) else {
             return (NOT_STATED, false);
         };
         if arrived.trailer != [0; TRAILER] {
             let stamped = (1..=3).contains(&arrived.trailer[TRAILER - 1]);
-            return (if stamped { trailer(stated, UNKNOWN, 0) } else { NOT_STATED }, false);
+            return (
+                if stamped {
+                    trailer(stated, UNKNOWN, 0)
+                } else {
+                    NOT_STATED
+                },
+                false,
+            );
         }
-        let off = self.before.as_ref().and_then(|one| Some(one.left_ns? - one.stated_ns));
+        let off = self
+            .before
+            .as_ref()
+            .and_then(|one| Some(one.left_ns? - one.stated_ns));
         let correction = off.and_then(|ns| i32::try_from(ns).ok()).unwrap_or(UNKNOWN);
         self.copy = self.copy % LAST_COPY + 1;
         (trailer(stated, correction, self.copy), true)
@@ -69,7 +87,11 @@ impl Account {
 
     /// The counted copy was written: its last octet, and when it was said to leave.
     pub fn written(&mut self, last_octet: u32, stated_ns: i64) {
-        self.before = Some(Departure { last_octet, stated_ns, left_ns: None });
+        self.before = Some(Departure {
+            last_octet,
+            stated_ns,
+            left_ns: None,
+        });
     }
 }
 

@@ -215,9 +215,13 @@ impl State {
     }
 
     fn send(&mut self, courier: &mut Courier, message: Arc<Kept>, mut copy: Copy) -> bool {
-        let Some(link) = &mut self.link else { return false };
+        let Some(link) = &mut self.link else {
+            return false;
+        };
         copy.version = link.version;
-        let octets = courier.encoder.octets(&message.message(), &copy, courier.now_s);
+        let octets = courier
+            .encoder
+            .octets(&message.message(), &copy, courier.now_s);
         if octets.packet.len() > link.largest {
             return false; // [MQTT-3.1.2-24]
         }
@@ -231,7 +235,12 @@ impl State {
         let id = self.last_id;
         append(link.out(), &octets.packet, octets.id_at, id);
         courier.sent += 1;
-        self.flights.push_back(Flight { id, copy, message, step: Step::Sent });
+        self.flights.push_back(Flight {
+            id,
+            copy,
+            message,
+            step: Step::Sent,
+        });
         true
     }
 
@@ -239,9 +248,15 @@ impl State {
     pub fn fill(&mut self, courier: &mut Courier) -> bool {
         let mut appended = false;
         while self.flights.len() < usize::from(self.window) {
-            let Some((message, copy)) = self.queue.pop_front() else { break };
+            let Some((message, copy)) = self.queue.pop_front() else {
+                break;
+            };
             self.queued -= message.octets();
-            if message.message().expires_s.is_some_and(|expires_s| expires_s <= courier.now_s) {
+            if message
+                .message()
+                .expires_s
+                .is_some_and(|expires_s| expires_s <= courier.now_s)
+            {
                 continue;
             }
             courier.encoder.begin();
@@ -262,7 +277,9 @@ impl State {
             flight.copy.version = version;
             courier.encoder.begin();
             let octets =
-                courier.encoder.octets(&flight.message.message(), &flight.copy, courier.now_s);
+                courier
+                    .encoder
+                    .octets(&flight.message.message(), &flight.copy, courier.now_s);
             let start = link.out().len();
             append(link.out(), &octets.packet, octets.id_at, flight.id);
             if let Some(first) = link.out().get_mut(start) {
@@ -287,7 +304,9 @@ impl State {
             }
             return false;
         };
-        let Some(flight) = self.flights.get_mut(at) else { return false };
+        let Some(flight) = self.flights.get_mut(at) else {
+            return false;
+        };
         let twice = flight.copy.qos == Qos::ExactlyOnce;
         match kind {
             AckKind::Pubrec if twice && reason < 0x80 => {
@@ -307,11 +326,6 @@ impl State {
             let version = link.version;
             ack(link.out(), version, kind, id, reason);
         }
-    }
-
-    /// Messages that wait or are under way.
-    pub fn waiting(&self) -> usize {
-        self.queue.len() + self.flights.len()
     }
 }
 

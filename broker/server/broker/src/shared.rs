@@ -126,12 +126,26 @@ impl Shared {
     /// A broker without sessions; `checks` leads to whoever checks passwords.
     pub fn new(settings: Settings, access: Access, checks: SyncSender<Check>) -> nix::Result<Self> {
         let threads = settings.threads();
-        let caller = |_| Poller::new().map(|poller| Caller { poller: Arc::new(poller), calls: Mutex::default() });
+        let caller = |_| {
+            Poller::new().map(|poller| Caller {
+                poller: Arc::new(poller),
+                calls: Mutex::default(),
+            })
+        };
         let mut ways = Tree::new();
         for (place, rule) in settings.delivery.topic.iter().enumerate().rev() {
-            ways.subscribe(&rule.filter, place, Way { mode: rule.mode, residence: rule.residence });
+            ways.subscribe(
+                &rule.filter,
+                place,
+                Way {
+                    mode: rule.mode,
+                    residence: rule.residence,
+                },
+            );
         }
-        let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let run = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
         Ok(Self {
             ways,
             told: Mutex::default(),
@@ -215,7 +229,11 @@ impl Shared {
 
     /// Whether any topic's copies say how long they were here.
     pub fn states_residence(&self) -> bool {
-        self.settings.delivery.topic.iter().any(|rule| rule.residence)
+        self.settings
+            .delivery
+            .topic
+            .iter()
+            .any(|rule| rule.residence)
     }
 
     /// Ask a worker to do something.
@@ -231,7 +249,10 @@ impl Shared {
 
     /// What a worker was asked to do.
     pub fn calls(&self, worker: usize) -> Vec<Call> {
-        self.callers.get(worker).map(|caller| std::mem::take(&mut *lock(&caller.calls))).unwrap_or_default()
+        self.callers
+            .get(worker)
+            .map(|caller| std::mem::take(&mut *lock(&caller.calls)))
+            .unwrap_or_default()
     }
 
     /// Take a session's subscriptions and all that waits for it away.
@@ -276,18 +297,40 @@ impl Shared {
             return Vec::new();
         }
         let of = |counter: &AtomicU64| counter.load(Relaxed).to_string();
-        let Counters { received, sent, dropped, octets, connected, .. } = &self.counters;
+        let Counters {
+            received,
+            sent,
+            dropped,
+            octets,
+            connected,
+            ..
+        } = &self.counters;
         vec![
-            ("$SYS/broker/version", concat!("mqtick-broker ", env!("CARGO_PKG_VERSION")).into()),
+            (
+                "$SYS/broker/version",
+                concat!("mqtick-broker ", env!("CARGO_PKG_VERSION")).into(),
+            ),
             ("$SYS/broker/uptime", format!("{} seconds", now_s - 1)),
-            ("$SYS/broker/clients/connected", connected.load(Relaxed).to_string()),
-            ("$SYS/broker/clients/total", self.sessions().len().to_string()),
+            (
+                "$SYS/broker/clients/connected",
+                connected.load(Relaxed).to_string(),
+            ),
+            (
+                "$SYS/broker/clients/total",
+                self.sessions().len().to_string(),
+            ),
             ("$SYS/broker/messages/received", of(received)),
             ("$SYS/broker/messages/sent", of(sent)),
             ("$SYS/broker/publish/messages/dropped", of(dropped)),
             ("$SYS/broker/bytes/received", of(octets)),
-            ("$SYS/broker/subscriptions/count", self.tree.load().len().to_string()),
-            ("$SYS/broker/retained messages/count", lock(&self.retained).len().to_string()),
+            (
+                "$SYS/broker/subscriptions/count",
+                self.tree.load().len().to_string(),
+            ),
+            (
+                "$SYS/broker/retained messages/count",
+                lock(&self.retained).len().to_string(),
+            ),
         ]
     }
 

@@ -67,12 +67,19 @@ impl Socket {
 
     /// Read what is there, and when its last octet arrived: ns of the system's clock.
     pub fn read_stamped(&self, octets: &mut [u8]) -> io::Result<(usize, Option<i64>)> {
-        let Self::Tcp(stream) = self else { return Ok((self.read(octets)?, None)) };
+        let Self::Tcp(stream) = self else {
+            return Ok((self.read(octets)?, None));
+        };
         let mut space = cmsg_space!([TimeSpec; 3]);
         let mut parts = [IoSliceMut::new(octets)];
         let flags = MsgFlags::empty();
         let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
-        let stamp = message.cmsgs().ok().into_iter().flatten().find_map(stamp_of);
+        let stamp = message
+            .cmsgs()
+            .ok()
+            .into_iter()
+            .flatten()
+            .find_map(stamp_of);
         Ok((message.bytes, stamp))
     }
 
@@ -82,7 +89,8 @@ impl Socket {
         let Self::Tcp(stream) = self else { return };
         let mut space = cmsg_space!([TimeSpec; 3], [u64; 8]);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        while let Ok(message) = recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space), flags) {
+        while let Ok(message) = recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space), flags)
+        {
             let (mut last, mut left) = (None, None);
             for one in message.cmsgs().ok().into_iter().flatten() {
                 match one {
@@ -117,16 +125,18 @@ impl Socket {
     /// Who is at the other end, for the log.
     pub fn peer(&self) -> String {
         match self {
-            Self::Tcp(stream) => {
-                stream.peer_addr().map_or_else(|_| "gone".into(), |address| address.to_string())
-            }
+            Self::Tcp(stream) => stream
+                .peer_addr()
+                .map_or_else(|_| "gone".into(), |address| address.to_string()),
             Self::Unix(_) => "this host".into(),
         }
     }
 }
 
 fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
-    let ControlMessageOwned::ScmTimestampsns(stamps) = one else { return None };
+    let ControlMessageOwned::ScmTimestampsns(stamps) = one else {
+        return None;
+    };
     let (seconds, ns) = (stamps.system.tv_sec(), stamps.system.tv_nsec());
     (seconds != 0).then(|| seconds.saturating_mul(1_000_000_000).saturating_add(ns))
 }

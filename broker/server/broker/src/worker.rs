@@ -94,7 +94,9 @@ impl Worker {
     }
 
     fn ready(&mut self, token: u64, flags: EpollFlags) {
-        let Some(connection) = self.connections.get_mut(&token) else { return };
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
         self.desk.came_ns = None;
         if flags.contains(EpollFlags::EPOLLOUT) {
             connection.unblock();
@@ -114,7 +116,10 @@ impl Worker {
         let read = if self.states_residence {
             connection.socket.read_stamped(&mut self.buffer)
         } else {
-            connection.socket.read(&mut self.buffer).map(|count| (count, None))
+            connection
+                .socket
+                .read(&mut self.buffer)
+                .map(|count| (count, None))
         };
         let end = match read {
             Ok((0, _)) => Err(End::Gone),
@@ -147,7 +152,12 @@ impl Worker {
             if self.to_accept == 0 {
                 return self.listen(false);
             }
-            let Some(listener) = self.listeners.get(usize::try_from(token).unwrap_or(usize::MAX)) else { return };
+            let Some(listener) = self
+                .listeners
+                .get(usize::try_from(token).unwrap_or(usize::MAX))
+            else {
+                return;
+            };
             let (socket, transport) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -169,12 +179,20 @@ impl Worker {
             socket.stamp_arrivals();
         }
         let socket = Arc::new(socket);
-        let place = Place { worker: self.desk.worker, token: self.next_token };
+        let place = Place {
+            worker: self.desk.worker,
+            token: self.next_token,
+        };
         self.next_token += 1;
         if self.poller.add(&socket, place.token).is_err() {
             return;
         }
-        let link = Link::new(place, Arc::clone(&self.poller), Arc::clone(&socket), transport);
+        let link = Link::new(
+            place,
+            Arc::clone(&self.poller),
+            Arc::clone(&socket),
+            transport,
+        );
         let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
         let now_s = self.desk.courier.now_s;
         let connection = Connection::new(socket, link, by_certificate, now_s, timeout_s);
@@ -202,7 +220,9 @@ impl Worker {
             match call {
                 Call::Deliver(part) => self.desk.deliver(&part),
                 Call::Checked { token, right } => {
-                    let Some(connection) = self.connections.get_mut(&token) else { continue };
+                    let Some(connection) = self.connections.get_mut(&token) else {
+                        continue;
+                    };
                     self.poller.readable(&connection.socket, token);
                     if let Err(end) = connection.checked(&mut self.desk, right) {
                         self.end(token, &end);
@@ -237,7 +257,9 @@ impl Worker {
             connection.published = 0;
         }
         for token in std::mem::take(&mut self.waiting) {
-            let Some(connection) = self.connections.get_mut(&token) else { continue };
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
             self.poller.readable(&connection.socket, token);
             if let Err(end) = connection.go_on(&mut self.desk) {
                 self.end(token, &end);
@@ -261,10 +283,13 @@ impl Worker {
         let mut wills = Vec::new();
         shared.sessions().retain(|_, session| {
             let mut state = session.lock();
-            let Some(left_s) = state.left_s.filter(|_| state.link.is_none()) else { return true };
+            let Some(left_s) = state.left_s.filter(|_| state.link.is_none()) else {
+                return true;
+            };
             let over = now_s >= left_s.saturating_add(u64::from(state.expiry_s))
                 && state.expiry_s != u32::MAX;
-            let delay_over = |will: &mut crate::session::Will| now_s >= left_s + u64::from(will.delay_s);
+            let delay_over =
+                |will: &mut crate::session::Will| now_s >= left_s + u64::from(will.delay_s);
             if let Some(will) = state.will.take_if(|will| over || delay_over(will)) {
                 wills.push(will);
             }
