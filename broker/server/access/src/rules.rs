@@ -10,7 +10,8 @@ use crate::{Error, lines, quoted, refuse};
 pub enum Action {
     /// Be sent a message on this topic: asked for each copy.
     Read,
-    /// Publish to this topic, also as a will.
+    /// Publish to this topic. A will is asked for when it is published, and dropped then;
+    /// Mosquitto lets its client in all the same.
     Write,
     /// Subscribe to this filter. Always allowed, as Mosquitto 2.0 does: what the subscription
     /// then brings is asked copy by copy, as [`Action::Read`].
