@@ -67,6 +67,10 @@ impl Rule {
         }
     }
 
+    fn begins_with_wildcard(&self) -> bool {
+        self.prefix.is_empty() && matches!(self.rest.first(), Some(b'+' | b'#'))
+    }
+
     #[inline]
     fn matches(&self, topic: &[u8], names: Option<Names<'_>>) -> bool {
         let end = self.prefix.len();
@@ -260,7 +264,9 @@ impl Rules {
         };
         let reserved = topic.first() == Some(&b'$');
         for rule in &self.patterns {
-            if rule.of_user && user.is_empty() || !rule.matches(topic, Some(names)) {
+            let for_others =
+                reserved && rule.begins_with_wildcard() || rule.of_user && user.is_empty();
+            if for_others || !rule.matches(topic, Some(names)) {
                 continue;
             }
             if rule.access == DENY {
