@@ -10,7 +10,8 @@ use crate::{Error, lines, quoted, refuse};
 pub enum Action {
     /// Be sent a message on this topic: asked for each copy.
     Read,
-    /// Publish to this topic, also as a will.
+    /// Publish to this topic. A will is asked for when it is published, and dropped then;
+    /// Mosquitto lets its client in all the same.
     Write,
     /// Subscribe to this filter. Always allowed, as Mosquitto 2.0 does: what the subscription
     /// then brings is asked copy by copy, as [`Action::Read`].
@@ -64,6 +65,10 @@ impl Rule {
             of_user: uses(b"%u"),
             of_client: uses(b"%c"),
         }
+    }
+
+    fn begins_with_wildcard(&self) -> bool {
+        self.prefix.is_empty() && matches!(self.rest.first(), Some(b'+' | b'#'))
     }
 
     #[inline]
@@ -259,7 +264,9 @@ impl Rules {
         };
         let reserved = topic.first() == Some(&b'$');
         for rule in &self.patterns {
-            if rule.of_user && user.is_empty() || !rule.matches(topic, Some(names)) {
+            let for_others =
+                reserved && rule.begins_with_wildcard() || rule.of_user && user.is_empty();
+            if for_others || !rule.matches(topic, Some(names)) {
                 continue;
             }
             if rule.access == DENY {

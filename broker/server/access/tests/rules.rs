@@ -158,7 +158,16 @@ fn topics_that_begin_with_a_dollar_are_matched_only_by_lines_that_do() {
         !may("pattern %u/#", "$SYS", Read, "$SYS/x"),
         "a name does not make it reserved"
     );
-    assert!(!may("pattern %c/#\nuser b\ntopic $", "b", Read, "$SYS"));
+    assert!(may(
+        "pattern $d/#\npattern deny #\npattern deny +/x",
+        "b",
+        Read,
+        "$d/x"
+    ));
+    assert!(
+        !may("pattern $d/#\npattern deny %u/#", "$d", Read, "$d/x"),
+        "but what denies holds"
+    );
 }
 
 #[test]

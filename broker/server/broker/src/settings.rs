@@ -129,7 +129,8 @@ pub struct Limits {
     pub topic_alias: u16,
     /// Retained messages.
     pub retained_messages: usize,
-    /// Seconds for which the session of a client that is gone is kept at most.
+    /// Seconds for which the session of a client that is gone is kept at most; `u32::MAX`: for
+    /// good.
     pub session_expiry_s: u32,
 }
 
