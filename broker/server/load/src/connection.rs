@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use mqtick_packet::{
-    AckKind, ConnectOut, Packet, Publish, Qos, Version, connect as connect_packet,
+    AckKind, ConnectOut, Packet, Property, Publish, Qos, Version, connect as connect_packet,
     disconnect as disconnect_packet, subscribe as subscribe_packet,
 };
 
@@ -19,6 +19,9 @@ use crate::{Failure, Outcome, system, wire};
 
 /// Seconds after which a broker may drop us: longer than a run, as we send no PINGREQ.
 const KEEP_ALIVE_S: u16 = 3600;
+
+/// Seconds for which a broker keeps a session that we could not end (MQTT 5).
+const KEPT_S: u32 = 3600;
 
 /// Connections that come from one loopback address, below the kernel's range of ports for it.
 const FROM_ONE_ADDRESS: usize = 20_000;
@@ -38,6 +41,8 @@ pub struct Target {
     pub patience: Duration,
     /// What client identifiers and topics begin with; differs from run to run.
     pub prefix: String,
+    /// Whether the broker is to keep the sessions of subscribers when their connections break.
+    pub persistent: bool,
 }
 
 /// An accepted connection.
@@ -52,6 +57,8 @@ pub struct Connection {
     /// Which MQTT it speaks.
     pub version: Version,
     name: String,
+    /// Which session the broker keeps, and where.
+    kept: Option<(Target, String)>,
 }
 
 impl Connection {
@@ -60,6 +67,19 @@ impl Connection {
     /// # Errors
     /// Where the broker refuses, closes, says what is no MQTT, or says nothing in time.
     pub fn open(target: &Target, name: &str, place: usize) -> Outcome<Self> {
+        Self::opened(target, name, place, false)
+    }
+
+    /// The same with a session that the broker keeps, where the target says so. It is there until
+    /// the connection is dropped.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub fn open_kept(target: &Target, name: &str, place: usize) -> Outcome<Self> {
+        Self::opened(target, name, place, target.persistent)
+    }
+
+    fn opened(target: &Target, name: &str, place: usize, kept: bool) -> Outcome<Self> {
         let stream = dial(target, place)?;
         let mut connection = Self {
             stream,
@@ -67,11 +87,14 @@ impl Connection {
             receive_maximum: u16::MAX,
             version: target.version,
             name: format!("{} of the {}", name, target.who),
+            kept: None,
         };
+        let expiry = [Property::SessionExpiry(KEPT_S)];
         let id = format!("{}-{name}", target.prefix);
         let mut octets = Vec::new();
         let with = ConnectOut {
-            clean_start: true,
+            clean_start: !kept,
+            properties: if kept { &expiry } else { &[] },
             keep_alive: KEEP_ALIVE_S,
             client_id: &id,
             username: target.login.as_ref().map(|(name, _)| name.as_str()),
@@ -97,6 +120,7 @@ impl Connection {
             )));
         }
         connection.receive_maximum = maximum;
+        connection.kept = kept.then(|| (target.clone(), name.to_owned()));
         Ok(connection)
     }
 
@@ -129,13 +153,6 @@ impl Connection {
     pub fn unblock(&self) -> Outcome<()> {
         let refused = |error| Failure::Failed(format!("{}: {error}.", self.name));
         self.stream.set_nonblocking(true).map_err(refused)
-    }
-
-    /// Says goodbye, so that the broker keeps nothing.
-    pub fn close(mut self) {
-        let mut octets = Vec::new();
-        disconnect_packet(&mut octets, self.version, 0);
-        let _ = self.stream.write(&octets);
     }
 
     /// Makes the failure of a connection that the broker ended while it was needed.
@@ -260,6 +277,19 @@ impl Connection {
             _ => format!("the connection broke ({error})"),
         };
         Failure::Failed(format!("{}: waiting for {wanted}: {text}.", self.name))
+    }
+}
+
+impl Drop for Connection {
+    /// Says goodbye, and has the broker forget what it kept, so that nothing of a run stays.
+    fn drop(&mut self) {
+        let mut octets = Vec::new();
+        disconnect_packet(&mut octets, self.version, 0);
+        let _ = self.stream.write(&octets);
+        if let Some((target, name)) = self.kept.take() {
+            // A clean session ends the old one ([MQTT-3.1.2-4]).
+            let _ = Self::open(&target, &name, 0);
+        }
     }
 }
 

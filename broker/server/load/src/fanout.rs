@@ -11,91 +11,20 @@ use std::os::fd::AsRawFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::arrivals::{Arrivals, FIRST, SKEW};
 use crate::connection::{Connection, Target};
-use crate::contest::{COST, DISORDER, DUPLICATES, LOST, Meter, Run, contestants};
+use crate::contest::{COST, Meter, Run, contestants};
 use crate::options::Options;
+use crate::places::Places;
 use crate::process::Process;
-use crate::report::{Name, quantile};
 use crate::stamps::{Reader, enable, now_ns};
 use crate::wire::{self, Template};
 use crate::{Failure, Outcome, system};
 
-const FIRST: [Name; 3] = [
-    Name {
-        key: "first_p50_us",
-        text: "publish to first copy, p50",
-        unit: "us",
-    },
-    Name {
-        key: "first_p99_us",
-        text: "publish to first copy, p99",
-        unit: "us",
-    },
-    Name {
-        key: "first_max_us",
-        text: "publish to first copy, max",
-        unit: "us",
-    },
-];
-const SKEW: [Name; 3] = [
-    Name {
-        key: "skew_p50_us",
-        text: "first to last copy, p50",
-        unit: "us",
-    },
-    Name {
-        key: "skew_p99_us",
-        text: "first to last copy, p99",
-        unit: "us",
-    },
-    Name {
-        key: "skew_max_us",
-        text: "first to last copy, max",
-        unit: "us",
-    },
-];
-const COPIES: [Name; 3] = [
-    Name {
-        key: "copy_p50_us",
-        text: "publish to each copy, p50",
-        unit: "us",
-    },
-    Name {
-        key: "copy_p99_us",
-        text: "publish to each copy, p99",
-        unit: "us",
-    },
-    Name {
-        key: "copy_max_us",
-        text: "publish to each copy, max",
-        unit: "us",
-    },
-];
-const LATE: [Name; 3] = [
-    Name {
-        key: "late_p50_us",
-        text: "the generator's own lateness, p50",
-        unit: "us",
-    },
-    Name {
-        key: "late_p99_us",
-        text: "the generator's own lateness, p99",
-        unit: "us",
-    },
-    Name {
-        key: "late_max_us",
-        text: "the generator's own lateness, max",
-        unit: "us",
-    },
-];
-const SHARES: [f64; 3] = [0.5, 0.99, 1.0];
 const WARM_UP_MESSAGES: usize = 20;
 const PUBLISHER: u64 = u64::MAX;
 /// How long the generator sleeps at least, in ns, before it looks for copies again.
 const NAP_NS: u64 = 100_000;
-/// Connections of which the JSON has each one's mean place; of more it has groups.
-const PLACES: usize = 1000;
-
 /// A publisher and all who listen to it, through one broker.
 struct Audience {
     who: &'static str,
@@ -115,83 +44,7 @@ struct Audience {
     usual_ns: u64,
     /// Whether the generator sleeps while copies come.
     sleeps: bool,
-    /// Sums of each subscriber's place among the copies of a message, over `ranked` messages.
-    ranks: Vec<u64>,
-    firsts: Vec<u64>,
-    ranked: u64,
-}
-
-/// What came in a block: a stamp for each message and subscriber, 0 where none has come.
-struct Arrivals {
-    base: u64,
-    subscribers: usize,
-    due: Vec<u64>,
-    late: Vec<u64>,
-    stamps: Vec<u64>,
-    left: Vec<usize>,
-    newest: Vec<u64>,
-    copies: u64,
-    duplicates: u64,
-    disorder: u64,
-    /// Copies of earlier blocks, counted as lost there.
-    belated: u64,
-}
-
-impl Arrivals {
-    fn new(base: u64, subscribers: usize, messages: usize) -> Self {
-        Self {
-            base,
-            subscribers,
-            due: Vec::with_capacity(messages),
-            late: Vec::with_capacity(messages),
-            stamps: vec![0; subscribers * messages],
-            left: vec![subscribers; messages],
-            newest: vec![0; subscribers],
-            copies: 0,
-            duplicates: 0,
-            disorder: 0,
-            belated: 0,
-        }
-    }
-
-    fn add(&mut self, place: usize, sequence: u64, stamp: u64) -> Outcome<()> {
-        let Some(message) = sequence.checked_sub(self.base) else {
-            self.belated += 1;
-            return Ok(());
-        };
-        let message = message as usize;
-        let slot = self.stamps.get_mut(message * self.subscribers + place);
-        let (Some(slot), true) = (slot, message < self.due.len()) else {
-            let text = format!("a copy of message {sequence} came, which was not sent yet.");
-            return Err(Failure::Failed(text));
-        };
-        if *slot != 0 {
-            self.duplicates += 1;
-            return Ok(());
-        }
-        *slot = stamp;
-        self.copies += 1;
-        if let Some(left) = self.left.get_mut(message) {
-            *left -= 1;
-        }
-        if let Some(newest) = self.newest.get_mut(place) {
-            self.disorder += u64::from(sequence < *newest);
-            *newest = sequence.max(*newest);
-        }
-        Ok(())
-    }
-
-    /// Whether all copies of the messages sent so far have come.
-    fn complete(&self) -> bool {
-        self.copies == (self.due.len() * self.subscribers) as u64
-    }
-
-    fn of(&self, message: usize) -> &[u64] {
-        let from = message * self.subscribers;
-        self.stamps
-            .get(from..from + self.subscribers)
-            .unwrap_or_default()
-    }
+    places: Places,
 }
 
 /// Measures.
@@ -229,12 +82,11 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         result = run.memory(&processes);
     }
     for audience in &audiences {
-        audience.tell_places(run);
+        audience.places.tell(run, audience.who);
         audience.tell_stamps(run);
     }
     run.report
         .compare(&[FIRST[0], FIRST[1], SKEW[0], SKEW[1], COST]);
-    audiences.into_iter().for_each(Audience::close);
     result
 }
 
@@ -284,9 +136,7 @@ impl Audience {
             next: 0,
             usual_ns: count as u64 * 5_000,
             sleeps: stamped,
-            ranks: vec![0; count],
-            firsts: vec![0; count],
-            ranked: 0,
+            places: Places::new(count),
             subscribers,
         })
     }
@@ -311,7 +161,10 @@ impl Audience {
             });
         }
         if counts {
-            self.evaluate(run, &arrivals);
+            arrivals.tell(run, self.who);
+            arrivals
+                .complete_ones()
+                .for_each(|stamps| self.places.add(stamps));
             run.cost(self.who, cost, own, arrivals.copies);
         }
         run.stop.check()
@@ -341,7 +194,7 @@ impl Audience {
             };
             if arrivals.left.get(message) == Some(&0) {
                 let last = arrivals.of(message).iter().max().copied().unwrap_or(due);
-                // An eighth of what is new: one slow message does not make the generator sleep long.
+                // An eighth of what is new: one slow message does not make for long sleeps.
                 self.usual_ns = (self.usual_ns * 7 + last.saturating_sub(due)) / 8;
             }
         }
@@ -491,155 +344,18 @@ impl Audience {
         self.publisher.acknowledgements().map(|_| ())
     }
 
-    fn evaluate(&mut self, run: &mut Run<'_>, arrivals: &Arrivals) {
-        let (mut first, mut skew, mut copies) = (Vec::new(), Vec::new(), Vec::new());
-        for (message, due) in arrivals.due.iter().enumerate() {
-            let stamps = arrivals.of(message);
-            let came = || stamps.iter().copied().filter(|stamp| *stamp != 0);
-            copies.extend(came().map(|stamp| stamp.saturating_sub(*due)));
-            let (Some(earliest), Some(latest)) = (came().min(), came().max()) else {
-                continue;
-            };
-            first.push(earliest.saturating_sub(*due));
-            if arrivals.left.get(message) == Some(&0) {
-                skew.push(latest - earliest);
-                self.rank(stamps);
-            }
-        }
-        let mut late = arrivals.late.clone();
-        let of_rate: &[_] = if run.options.rate.is_some() {
-            &[LATE]
-        } else {
-            &[]
-        };
-        for (names, values) in [
-            (FIRST, &mut first),
-            (SKEW, &mut skew),
-            (COPIES, &mut copies),
-        ] {
-            quantiles(run, names, self.who, values);
-        }
-        for names in of_rate {
-            quantiles(run, *names, self.who, &mut late);
-        }
-        let lost = (arrivals.due.len() * arrivals.subscribers) as u64 - arrivals.copies;
-        let counts = [
-            (LOST, lost),
-            (DUPLICATES, arrivals.duplicates),
-            (DISORDER, arrivals.disorder),
-        ];
-        for (name, count) in counts {
-            run.report.add(name, self.who, count as f64);
-        }
-        if arrivals.belated > 0 {
-            run.report.note(format!(
-                "{}: {} copies counted as lost came after their block.",
-                self.who, arrivals.belated
-            ));
-        }
-    }
-
-    fn rank(&mut self, stamps: &[u64]) {
-        let mut order: Vec<usize> = (0..stamps.len()).collect();
-        order.sort_by_key(|place| stamps.get(*place));
-        for (rank, place) in order.iter().enumerate() {
-            if let Some(sum) = self.ranks.get_mut(*place) {
-                *sum += rank as u64;
-            }
-        }
-        if let Some(firsts) = order.first().and_then(|place| self.firsts.get_mut(*place)) {
-            *firsts += 1;
-        }
-        self.ranked += 1;
-    }
-
-    /// Says whether the broker serves some subscribers always before others.
-    fn tell_places(&self, run: &mut Run<'_>) {
-        let count = self.ranks.len();
-        if self.ranked == 0 || count < 2 {
-            return;
-        }
-        let scale = self.ranked as f64 * (count - 1) as f64;
-        let places: Vec<f64> = self.ranks.iter().map(|sum| *sum as f64 / scale).collect();
-        let mut histogram = [0_u64; 10];
-        for place in &places {
-            if let Some(bin) = histogram.get_mut(((place * 10.0) as usize).min(9)) {
-                *bin += 1;
-            }
-        }
-        let tenths = means(&places, count.min(10));
-        let most = self
-            .firsts
-            .iter()
-            .enumerate()
-            .max_by_key(|(_, firsts)| **firsts)
-            .unwrap_or((0, &0));
-        let tenths_text: Vec<String> = tenths.iter().map(|mean| format!("{mean:.2}")).collect();
-        let bins: Vec<String> = histogram.iter().map(u64::to_string).collect();
-        run.report.note(format!(
-            "{}: mean place among a message's copies, 0 first, 1 last, by order of subscription: {}; \
-             subscribers with a mean place of 0 to 0.1, to 0.2, ... to 1: {}; number {} was first of all \
-             in {:.0} % of the messages.",
-            self.who,
-            tenths_text.join(" "),
-            bins.join(" "),
-            most.0 + 1,
-            *most.1 as f64 * 100.0 / self.ranked as f64,
-        ));
-        run.report.list(
-            &format!("{}_mean_place", self.who),
-            means(&places, count.min(PLACES)),
-        );
-        run.report.list(
-            &format!("{}_mean_place_histogram", self.who),
-            histogram.iter().map(|bin| *bin as f64).collect(),
-        );
-    }
-
     fn tell_stamps(&self, run: &mut Run<'_>) {
-        run.report.note(match (self.sleeps, self.reader.without) {
-            (false, _) => format!(
-                "{}: stamps: the clock, read after each receive; so they hold the generator's own delay \
-                 and the order in which it reads.",
-                self.who
-            ),
-            (true, 0) => format!("{}: stamps: the kernel's, at receipt (SO_TIMESTAMPNS).", self.who),
+        let stamps = match (self.sleeps, self.reader.without) {
+            (false, _) => {
+                "the clock after each receive: they hold the generator's own delay".to_owned()
+            }
+            (true, 0) => "the kernel's, at receipt (SO_TIMESTAMPNS)".to_owned(),
             (true, without) => format!(
-                "{}: stamps: the kernel's, at receipt (SO_TIMESTAMPNS), but for {without} copies, where it \
-                 had none: the clock after the receive.",
-                self.who
+                "the kernel's, at receipt (SO_TIMESTAMPNS); for {without} copies it had none, and \
+                 the clock after the receive was taken"
             ),
-        });
-    }
-
-    fn close(self) {
-        self.publisher.close();
-        self.subscribers.into_iter().for_each(Connection::close);
-    }
-}
-
-/// Returns the means of so many groups of neighbours.
-fn means(values: &[f64], groups: usize) -> Vec<f64> {
-    let bounds = (0..groups).map(|group| {
-        (
-            group * values.len() / groups,
-            (group + 1) * values.len() / groups,
-        )
-    });
-    let parts = bounds.filter_map(|(from, to)| values.get(from..to));
-    parts
-        .map(|part| part.iter().sum::<f64>() / part.len() as f64)
-        .collect()
-}
-
-fn quantiles(run: &mut Run<'_>, names: [Name; 3], who: &'static str, values: &mut [u64]) {
-    values.sort_unstable();
-    if values.is_empty() {
-        return;
-    }
-    for (name, share) in names.into_iter().zip(SHARES) {
-        run.report
-            .add(name, who, quantile(values, share) as f64 / 1e3);
+        };
+        run.report.note(format!("{}: stamps: {stamps}.", self.who));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+pub mod arrivals;
 pub mod connection;
 pub mod contest;
 pub mod fanout;
@@ -11,6 +12,7 @@ pub mod idle;
 pub mod limits;
 pub mod options;
 pub mod pairs;
+pub mod places;
 pub mod process;
 pub mod report;
 pub mod stamps;

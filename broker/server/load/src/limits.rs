@@ -4,7 +4,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{Failure, Outcome, system};
 
-/// Descriptors that are open besides the connections: standard ones, epoll, signals, the floor's pipes.
+/// Descriptors besides the connections: standard ones, epoll, signals, the floor's pipes.
 const SPARE: u64 = 32;
 
 /// Raises the limit of open descriptors so far that `sockets` connections fit; returns the limit.
@@ -25,8 +25,8 @@ pub fn descriptors(sockets: u64) -> Outcome<u64> {
         return Ok(needed);
     }
     Err(Failure::Failed(format!(
-        "{sockets} connections need {needed} descriptors, and this process may open {hard}: ask for at \
-         most {} connections, or raise the limit (`ulimit -Hn`).",
+        "{sockets} connections need {needed} descriptors, and this process may open {hard}: ask \
+         for at most {} connections, or raise the limit (`ulimit -Hn`).",
         hard.saturating_sub(SPARE)
     )))
 }

@@ -100,6 +100,7 @@ fn parameters(options: &Options) -> Vec<(&'static str, String)> {
                 ("window", options.window.to_string()),
                 ("burst", options.burst.to_string()),
                 ("seconds", options.seconds.to_string()),
+                ("persistent", options.persistent.to_string()),
             ]);
         }
         Command::Fanout => {

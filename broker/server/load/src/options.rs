@@ -38,6 +38,8 @@ pairs:
   --window N             messages of a pair that may be on their way (4096)
   --burst N              messages a write (32)
   --seconds S            a block (2)
+  --persistent           the broker keeps the subscribers' sessions, so that a QoS 1 message is
+                         durable before it is acknowledged; they are removed at the end
 fanout:
   --subscribers N        (100)
   --messages N           a block (200)
@@ -100,6 +102,7 @@ pub struct Options {
     pub window: u64,
     pub burst: usize,
     pub seconds: f64,
+    pub persistent: bool,
     pub subscribers: usize,
     pub messages: usize,
     pub gap: Duration,
@@ -130,6 +133,7 @@ impl Default for Options {
             window: 4096,
             burst: 32,
             seconds: 2.0,
+            persistent: false,
             subscribers: 100,
             messages: 200,
             gap: Duration::from_millis(1),
@@ -156,7 +160,7 @@ const BOTH: [&str; 5] = ["qos", "size", "repeats", "floor", "threads"];
 impl Command {
     fn takes(self, option: &str) -> bool {
         let own: &[&str] = match self {
-            Self::Pairs => &["pairs", "window", "burst", "seconds"],
+            Self::Pairs => &["pairs", "window", "burst", "seconds", "persistent"],
             Self::Fanout => &["subscribers", "messages", "gap", "rate", "stamps"],
             Self::Idle => &["connections"],
             Self::Floor => &["port", "threads", "until-eof"],
@@ -250,6 +254,7 @@ impl Options {
         match name {
             "json" => self.json = true,
             "floor" => self.floor = true,
+            "persistent" => self.persistent = true,
             "until-eof" => self.until_eof = true,
             _ => {
                 let value = parser
@@ -310,8 +315,8 @@ impl Options {
         }
         if self.subscribers * self.messages > 100_000_000 {
             return Err(Failure::Use(format!(
-                "--subscribers {} times --messages {} is more than 100 million stamps: ask for fewer messages \
-                 and more --repeats.",
+                "--subscribers {} times --messages {} is more than 100 million stamps: ask for \
+                 fewer messages and more --repeats.",
                 self.subscribers, self.messages
             )));
         }
@@ -349,6 +354,7 @@ impl Options {
             version: self.version,
             login,
             patience: self.patience,
+            persistent: self.persistent,
             prefix: format!("mqtick-load-{:x}", crate::stamps::now_ns() / 1000),
         })
     }

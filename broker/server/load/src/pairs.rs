@@ -105,7 +105,6 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         result = run.memory(&processes);
     }
     run.report.compare(&[RATE, COST]);
-    crowds.into_iter().for_each(Crowd::close);
     result
 }
 
@@ -139,7 +138,8 @@ impl Crowd {
                 run.progress(&format!("{}: {number} of {pairs} pairs", target.who));
             }
             let topic = format!("{}/{number}", target.prefix);
-            let mut subscriber = Connection::open(target, &format!("sub{number}"), 2 * number)?;
+            let mut subscriber =
+                Connection::open_kept(target, &format!("sub{number}"), 2 * number)?;
             subscriber.subscribe(&topic, qos)?;
             let publisher = Connection::open(target, &format!("pub{number}"), 2 * number + 1)?;
             // MQTT 5 lets the broker limit what is on its way unacknowledged ([MQTT-4.9.0-2]).
@@ -249,7 +249,7 @@ impl Crowd {
         }
     }
 
-    /// Writes bursts while the window of a pair has room; returns how many messages are on their way.
+    /// Writes bursts while a pair's window has room; returns how many messages are on their way.
     fn fill(&mut self, place: usize, publishing: bool) -> Outcome<u64> {
         let qos = self.qos;
         let Some(pair) = self.pairs.get_mut(place) else {
@@ -317,13 +317,6 @@ impl Crowd {
         for pair in &mut self.pairs {
             self.counts.lost += pair.skip_to(pair.sent);
             pair.acknowledged = pair.sent;
-        }
-    }
-
-    fn close(self) {
-        for pair in self.pairs {
-            pair.publisher.close();
-            pair.subscriber.close();
         }
     }
 }

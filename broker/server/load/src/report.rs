@@ -219,7 +219,8 @@ fn row_json(row: &Row) -> String {
         max: 0.0,
     });
     format!(
-        "{{\"key\":{},\"quantity\":{},\"unit\":{},\"who\":{},\"min\":{},\"median\":{},\"max\":{},\"repeats\":{}}}",
+        "{{\"key\":{},\"quantity\":{},\"unit\":{},\"who\":{},\"min\":{},\"median\":{},\"max\":{},\
+         \"repeats\":{}}}",
         quoted(row.name.key),
         quoted(row.name.text),
         quoted(row.name.unit),

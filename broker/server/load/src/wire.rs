@@ -1,13 +1,14 @@
 //! The message that a load consists of: encoded once, numbered for each sending, known again.
 
-use mqtick_packet::{
-    MAXIMUM_LENGTH, Outgoing, Packet, Publish, Qos, Version, decode, frame, publish,
-};
+use mqtick_packet::{Outgoing, Packet, Publish, Qos, Version, decode, frame, publish};
 
 use crate::{Failure, Outcome};
 
 /// Octets of a payload that identify it: which stream (4), which message of it (8).
 pub const LEAST_SIZE: usize = 12;
+
+/// Octets of the longest packet that a broker can have a reason to send us.
+const LONGEST: usize = 2 << 20;
 
 /// What the rest of a payload is filled with.
 const FILL: u8 = b'.';
@@ -76,8 +77,8 @@ impl Template {
         }
     }
 
-    /// Looks whether `octets` begin with a copy that differs from what was sent only in its numbers;
-    /// returns the sequence number and the packet identifier (0 at QoS 0).
+    /// Looks whether `octets` begin with what was sent, but for its numbers; returns the sequence
+    /// number and the packet identifier (0 at QoS 0).
     #[inline]
     #[must_use]
     pub fn recognise(&self, octets: &[u8]) -> Option<(u64, u16)> {
@@ -97,7 +98,7 @@ impl Template {
         Some((u64::from_be_bytes(*payload.get(4..)?.first_chunk()?), id))
     }
 
-    /// Returns the sequence number of a message that came in other octets; None where it is not ours.
+    /// Returns the sequence number of a message that came in other octets; None if it is not ours.
     #[must_use]
     pub fn read(&self, message: &Publish<'_>) -> Option<u64> {
         let own = self.octets.get(self.payload_at..)?;
@@ -116,7 +117,7 @@ impl Template {
 /// Where they are no MQTT.
 pub fn packet(octets: &[u8], version: Version) -> Outcome<Option<(Packet<'_>, usize)>> {
     let garbage = |error| Failure::Failed(format!("the broker sent what is no MQTT: {error}."));
-    let Some(frame) = frame(octets, MAXIMUM_LENGTH).map_err(garbage)? else {
+    let Some(frame) = frame(octets, LONGEST).map_err(garbage)? else {
         return Ok(None);
     };
     let packet = decode(&frame, version).map_err(garbage)?;
@@ -180,13 +181,11 @@ mod tests {
 
     #[test]
     fn what_is_no_mqtt_is_named() {
-        let error = packet(&[0x00, 0x00], Version::V3).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("the broker sent what is no MQTT: "),
-            "{error}"
-        );
+        for octets in [[0x00, 0x00, 0, 0, 0], [0x30, 0xff, 0xff, 0xff, 0x7f]] {
+            let error = packet(&octets, Version::V3).unwrap_err();
+            let text = "the broker sent what is no MQTT: ";
+            assert!(error.to_string().starts_with(text), "{error}");
+        }
     }
 
     #[test]

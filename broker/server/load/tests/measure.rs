@@ -56,8 +56,8 @@ fn one_to_one_topics_are_measured_beside_the_floor_in_both_versions_and_qualitie
     ] {
         let peer = start(Trick::None);
         let line = format!(
-            "pairs --pairs 3 --window 64 --burst 8 --seconds 0.05 --repeats 2 --floor --threads 2 {line} \
-             --broker-pid {}",
+            "pairs --pairs 3 --window 64 --burst 8 --seconds 0.05 --repeats 2 --floor --threads 2 \
+             {line} --broker-pid {}",
             std::process::id()
         );
         let output = measure(&peer, &line);
@@ -174,6 +174,19 @@ fn a_copy_in_other_octets_is_still_known() {
             assert_eq!(output.status.code(), Some(0), "{}", error(&output));
             assert_eq!(counts(&output, "broker"), [[0.0], [0.0], [0.0]]);
         }
+    }
+}
+
+#[test]
+fn sessions_that_are_kept_are_removed_at_the_end_even_of_a_run_that_fails() {
+    for (trick, code) in [(Trick::None, 0), (Trick::LateGarbage, 1)] {
+        let peer = start(trick);
+        let line = "pairs --persistent --qos 1 --window 8 --burst 1 --seconds 0.1 --repeats 1";
+        assert_eq!(measure(&peer, line).status.code(), Some(code));
+        let clients = peer.clients.lock().unwrap();
+        let wishes = clients.iter().filter(|(name, _)| name.ends_with("sub0"));
+        let clean: Vec<bool> = wishes.map(|(_, clean)| *clean).collect();
+        assert_eq!(clean, [false, true], "{trick:?}");
     }
 }
 

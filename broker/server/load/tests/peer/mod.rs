@@ -57,6 +57,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Hears the number of each message, from 0.
     pub messages: Receiver<u64>,
+    /// Names of all clients, and whether each wanted a clean session.
+    pub clients: Arc<Mutex<Vec<(String, bool)>>>,
 }
 
 struct Shared {
@@ -64,13 +66,16 @@ struct Shared {
     subscribers: Mutex<Vec<(String, Version, TcpStream)>>,
     messages: Sender<u64>,
     late: Mutex<Vec<u8>>,
+    clients: Arc<Mutex<Vec<(String, bool)>>>,
 }
 
 pub fn start(trick: Trick) -> Peer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, messages) = channel();
+    let clients = Arc::default();
     let shared = Arc::new(Shared {
+        clients: Arc::clone(&clients),
         trick,
         subscribers: Mutex::default(),
         messages: sender,
@@ -82,7 +87,11 @@ pub fn start(trick: Trick) -> Peer {
             thread::spawn(move || shared.guest(stream.unwrap()));
         }
     });
-    Peer { address, messages }
+    Peer {
+        address,
+        messages,
+        clients,
+    }
 }
 
 impl Shared {
@@ -98,6 +107,8 @@ impl Shared {
                 match decode(&found, version).ok()? {
                     Packet::Connect(one) => {
                         version = one.version;
+                        let client = (one.client_id.to_owned(), one.clean_start);
+                        self.clients.lock().unwrap().push(client);
                         let none = ConnackProperties::default();
                         match self.trick {
                             Trick::Close => return None,

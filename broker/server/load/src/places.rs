@@ -1,0 +1,98 @@
+//! Each subscriber's place among the copies of a message: whom a broker serves first.
+
+use crate::contest::Run;
+
+/// Connections of which the JSON has each one's mean place; of more it has groups.
+const PLACES: usize = 1000;
+
+/// Sums over messages.
+#[derive(Debug)]
+pub struct Places {
+    ranks: Vec<u64>,
+    firsts: Vec<u64>,
+    messages: u64,
+}
+
+impl Places {
+    /// Begins with no message.
+    #[must_use]
+    pub fn new(subscribers: usize) -> Self {
+        let (ranks, firsts) = (vec![0; subscribers], vec![0; subscribers]);
+        Self {
+            ranks,
+            firsts,
+            messages: 0,
+        }
+    }
+
+    /// Takes the stamps of all copies of a message.
+    pub fn add(&mut self, stamps: &[u64]) {
+        let mut order: Vec<usize> = (0..stamps.len()).collect();
+        order.sort_by_key(|place| stamps.get(*place));
+        for (rank, place) in order.iter().enumerate() {
+            if let Some(sum) = self.ranks.get_mut(*place) {
+                *sum += rank as u64;
+            }
+        }
+        if let Some(firsts) = order.first().and_then(|place| self.firsts.get_mut(*place)) {
+            *firsts += 1;
+        }
+        self.messages += 1;
+    }
+
+    /// Says whether the broker serves some subscribers always before others.
+    pub fn tell(&self, run: &mut Run<'_>, who: &str) {
+        let count = self.ranks.len();
+        if self.messages == 0 || count < 2 {
+            return;
+        }
+        let scale = self.messages as f64 * (count - 1) as f64;
+        let places: Vec<f64> = self.ranks.iter().map(|sum| *sum as f64 / scale).collect();
+        let mut histogram = [0_u64; 10];
+        for place in &places {
+            if let Some(bin) = histogram.get_mut(((place * 10.0) as usize).min(9)) {
+                *bin += 1;
+            }
+        }
+        let tenths = means(&places, count.min(10));
+        let most = self
+            .firsts
+            .iter()
+            .enumerate()
+            .max_by_key(|(_, firsts)| **firsts)
+            .unwrap_or((0, &0));
+        let tenths_text: Vec<String> = tenths.iter().map(|mean| format!("{mean:.2}")).collect();
+        let bins: Vec<String> = histogram.iter().map(u64::to_string).collect();
+        let share = *most.1 as f64 * 100.0 / self.messages as f64;
+        run.report.note(format!(
+            "{who}: mean place among a message's copies, 0 first, 1 last, by order of \
+             subscription: {}; subscribers with a mean place of 0 to 0.1, to 0.2, ... to 1: {}; \
+             number {} was first of all in {share:.0} % of the messages.",
+            tenths_text.join(" "),
+            bins.join(" "),
+            most.0 + 1,
+        ));
+        run.report.list(
+            &format!("{}_mean_place", who),
+            means(&places, count.min(PLACES)),
+        );
+        run.report.list(
+            &format!("{}_mean_place_histogram", who),
+            histogram.iter().map(|bin| *bin as f64).collect(),
+        );
+    }
+}
+
+/// Returns the means of so many groups of neighbours.
+fn means(values: &[f64], groups: usize) -> Vec<f64> {
+    let bounds = (0..groups).map(|group| {
+        (
+            group * values.len() / groups,
+            (group + 1) * values.len() / groups,
+        )
+    });
+    let parts = bounds.filter_map(|(from, to)| values.get(from..to));
+    parts
+        .map(|part| part.iter().sum::<f64>() / part.len() as f64)
+        .collect()
+}
