@@ -157,10 +157,8 @@ impl Tls {
             if state.peer_has_closed() {
                 return Err(Failure::closed("the client closed TLS"));
             }
-            if taken.is_err_and(|error| error.kind() != std::io::ErrorKind::Interrupted) {
-                return Err(Failure::new(
-                    "the client sent a TLS record that has no room",
-                ));
+            if !taken.is_ok_and(|count| count > 0) {
+                return Err(Failure::new("the client sent more than TLS has room for"));
             }
         }
         Ok(())
