@@ -61,7 +61,7 @@ fn main() {
             },
         );
     }
-    for filters in [1, 10_000, 1_000_000] {
+    for filters in [1, 1000, 10_000, 1_000_000] {
         let mut tree = Tree::new();
         let mut retained = Retained::new();
         for key in 0..filters {

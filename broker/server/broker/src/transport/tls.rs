@@ -157,10 +157,8 @@ impl Tls {
             if state.peer_has_closed() {
                 return Err(Failure::closed("the client closed TLS"));
             }
-            if taken.is_err_and(|error| error.kind() != std::io::ErrorKind::Interrupted) {
-                return Err(Failure::new(
-                    "the client sent a TLS record that has no room",
-                ));
+            if !taken.is_ok_and(|count| count > 0) {
+                return Err(Failure::new("the client sent more than TLS has room for"));
             }
         }
         Ok(())
@@ -264,4 +262,109 @@ fn any<'d>(der: &mut &'d [u8]) -> Option<(u8, &'d [u8])> {
     let (contents, rest) = rest.split_at_checked(length)?;
     *der = rest;
     Some((tag, contents))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn der(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
+        let contents = contents.concat();
+        let length = contents.len().to_be_bytes();
+        let length = match contents.len() {
+            0..0x80 => length[7..].to_vec(),
+            0x80..0x100 => [&[0x81], &length[7..]].concat(),
+            _ => [&[0x82], &length[6..]].concat(),
+        };
+        [vec![tag], length, contents].concat()
+    }
+
+    fn certificate(version: bool, names: &[(&[u8], u8, &[u8])]) -> Vec<u8> {
+        let names: Vec<Vec<u8>> = names
+            .iter()
+            .map(|(object, tag, text)| der(SET, &[&der(SEQUENCE, &[object, &der(*tag, &[text])])]))
+            .collect();
+        let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        let any = der(SEQUENCE, &[&[2, 1, 7]]);
+        let version = if version {
+            der(VERSION, &[&[2, 1, 2]])
+        } else {
+            Vec::new()
+        };
+        let subject = der(SEQUENCE, &names);
+        let signed = der(
+            SEQUENCE,
+            &[&version, &any, &any, &any, &any, &subject, &any],
+        );
+        der(SEQUENCE, &[&signed, &any, &any])
+    }
+
+    const COUNTRY: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x06];
+
+    #[test]
+    fn the_first_common_name_is_found() {
+        let long = "x".repeat(300);
+        for (text, tag) in [
+            ("pump", UTF8),
+            ("pump", PRINTABLE),
+            ("", IA5),
+            ("ü", UTF8),
+            (&long, UTF8),
+        ] {
+            let names = [
+                (COUNTRY, PRINTABLE, &b"DE"[..]),
+                (COMMON_NAME, tag, text.as_bytes()),
+            ];
+            for version in [false, true] {
+                let found = common_name(&certificate(version, &names));
+                assert_eq!(found.as_deref(), Some(text));
+            }
+        }
+        let two = [
+            (COMMON_NAME, UTF8, &b"one"[..]),
+            (COMMON_NAME, UTF8, b"two"),
+        ];
+        assert_eq!(
+            common_name(&certificate(true, &two)).as_deref(),
+            Some("one")
+        );
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_trusted_to_be_read_rightly_is_none() {
+        const BMP: u8 = 0x1e;
+        for (tag, text) in [
+            (UTF8, &b"\xff"[..]),
+            (UTF8, b"root\0x"),
+            (IA5, b"\xc3\xbc"),
+            (BMP, b"ab"),
+        ] {
+            assert_eq!(
+                common_name(&certificate(true, &[(COMMON_NAME, tag, text)])),
+                None
+            );
+        }
+        assert_eq!(
+            common_name(&certificate(true, &[(COUNTRY, UTF8, b"DE")])),
+            None
+        );
+    }
+
+    #[test]
+    fn a_certificate_that_was_cut_or_changed_does_no_harm() {
+        let whole = certificate(
+            true,
+            &[(COUNTRY, UTF8, b"DE"), (COMMON_NAME, UTF8, b"pump")],
+        );
+        for end in 0..whole.len() {
+            assert_eq!(common_name(&whole[..end]), None);
+        }
+        for at in 0..whole.len() {
+            for octet in 0..=0xff {
+                let mut changed = whole.clone();
+                changed[at] = octet;
+                let _ = common_name(&changed);
+            }
+        }
+    }
 }
