@@ -8,11 +8,13 @@ PYTHON_BIN := .venv/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
-FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py)))
+FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
+  broker/conformance/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie chrony-lines fleet residence
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
+BROKER_UNDER_TEST ?= mosquitto
 FIRST ?= 0
 
 # Two set-ups at once would write to one .venv.
@@ -54,7 +56,7 @@ lint-rtl: setup-rtl ## Verilator's opinion of the hardware broker's RTL
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-fresh test-arm64 \
-  test-adversary test-rtl test-rtl-long fuzz
+  test-adversary test-conformance test-rtl test-rtl-long fuzz
 check: lint lint-ansible mypy imports docs ## style, types, imports between rooms, commands in the documents
 
 lint: setup-check
@@ -108,6 +110,9 @@ test-arm64: setup-check ## the suites of protocol and client on an emulated Debi
 
 test-adversary: setup-test ## a hostile broker: SCENARIOS (100000) random ones in virtual time, FIRST=0
 	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
+
+test-conformance: setup-test ## the statements of MQTT 3.1.1 and 5: BROKER_UNDER_TEST=mosquitto, or mqtick=PATH
+	$(PYTEST) broker/conformance --broker $(BROKER_UNDER_TEST)
 
 test-rtl: setup-rtl ## the hardware broker: lint, proofs, and in simulation vectors, random traffic
 	$(PYTHON_BIN) -m broker.rtl.formal.prove
