@@ -542,6 +542,16 @@ class Client:
         self.received.clear()
         return found
 
+    def settle_or_end(self) -> list[Packet]:
+        """Whatever came before the answer to a PINGREQ, or before the broker closed."""
+        self.send(PING)
+        found = list(self.received)
+        self.received.clear()
+        with contextlib.suppress(ClosedError):
+            while (last := self.receive()).kind != PINGRESP:
+                found.append(last)
+        return found
+
     def closed(self, *after: bytes) -> list[Packet]:
         """What came before the broker closed, once it was sent that.
 

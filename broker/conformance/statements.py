@@ -43,16 +43,30 @@ class Deviation:
     broker: str
     version: str
     """Where it was seen. Other versions may have it, this one has to."""
-    test: str
+    tests: tuple[str, ...]
+    """Names, with or without what is in brackets; without the version, in all of them."""
     statements: tuple[str, ...]
     does: str
+
+
+def names(test: str) -> set[str]:
+    """By which names a deviation may mean a test: `f[5-PUBACK]`, `f[PUBACK]`, `f`."""
+    function, _, parameters = test.removesuffix("]").partition("[")
+    rest = parameters.partition("-")[2]
+    return {test, function, f"{function}[{rest}]"}
 
 
 @cache
 def deviations() -> tuple[Deviation, ...]:
     """Every known deviation of every broker."""
     return tuple(
-        Deviation(broker, each["version"], each["test"], tuple(each["statements"]), each["does"])
+        Deviation(
+            broker,
+            each["version"],
+            tuple(each["tests"]),
+            tuple(each["statements"]),
+            each["does"],
+        )
         for broker, entries in _load("deviations.toml").items()
         for each in entries
     )

@@ -11,7 +11,7 @@ from broker.conformance import client
 from broker.conformance.client import V3, V5
 from broker.conformance.connections import Mqtt
 from broker.conformance.launch import Judged, NotInstalledError, launch
-from broker.conformance.statements import deviations
+from broker.conformance.statements import deviations, names
 
 STANDARDS = {V3: "MQTT-", V5: "MQTT5-"}
 VERSION_NAMES = {V3: "3.1.1", V5: "5"}
@@ -83,9 +83,9 @@ def judged(
 @pytest.fixture
 def mqtt(judged: Judged, request: pytest.FixtureRequest) -> Iterator[Mqtt]:
     """Connections to the broker in one version; it has to live through the test."""
+    name = request.node.name
     for each in deviations():
-        name = request.node.originalname
-        if each.broker == judged.name and each.test in (request.node.name, name):
+        if each.broker == judged.name and names(name) & set(each.tests):
             request.node.user_properties.append(("deviates", list(each.statements)))
             request.node.add_marker(
                 pytest.mark.xfail(reason=each.does, strict=each.version == judged.version)
