@@ -179,6 +179,18 @@ def test_clients_without_an_identifier_get_one_each(mqtt: Mqtt) -> None:
     assert [one.settle(), other.settle()] == [[], []]
 
 
+@statement("MQTT5-3.1.3-8")
+def test_an_identifier_that_is_not_accepted_ends_the_connection(mqtt: Mqtt) -> None:
+    # Whether such a long one is accepted is up to the broker.
+    name = (mqtt.name() + "x" * 65535)[:65535]
+    client = mqtt.raw(name)
+    if client.connect().reason:
+        assert client.connack.reason == 0x85
+        client.ended()
+    else:
+        assert client.settle() == []
+
+
 @statement("MQTT5-3.1.3-7", "MQTT5-3.2.2-16")
 def test_the_identifier_that_the_broker_made_up_is_told_and_works(mqtt: Mqtt) -> None:
     keep = [("session_expiry", 60)]

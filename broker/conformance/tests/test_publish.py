@@ -6,17 +6,17 @@ import time
 
 import pytest
 
-from broker.conformance.client import PUBACK, PUBLISH, PUBREC
+from broker.conformance.client import PUBACK, PUBLISH, PUBREC, Client
 from broker.conformance.connections import Mqtt, statement
 
 NO_RETAINED_TWICE, NEVER_RETAINED = 0x10, 0x20
 RETAIN_AS_PUBLISHED = 0x08
 
 
-def until_marker(mqtt: Mqtt, client: object, topic: str) -> list[bytes]:
+def until_marker(mqtt: Mqtt, client: Client, topic: str) -> list[bytes]:
     """Payloads that come before a message that is published now."""
     mqtt.connect().publish(topic, b"marker", qos=1)
-    return [each.payload for each in client.until(b"marker")]  # type: ignore[attr-defined]
+    return [each.payload for each in client.until(b"marker")]
 
 
 # ---- retained -----------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_messages_carry_the_identifiers_of_their_subscriptions(mqtt: Mqtt) -> No
         copies.append(found)
     identifiers = [each.all("subscription_id") for each in copies]
     # One copy has them all; several have their own each.
-    assert sorted(sum(identifiers, [])) == [1, 268_435_455]
+    assert sorted(number for each in identifiers for number in each) == [1, 268_435_455]
     assert len(copies) == 1 or all(len(each) <= 1 for each in identifiers)
 
 
@@ -268,4 +268,3 @@ def test_a_qos_0_publish_is_read_without_an_identifier(mqtt: Mqtt) -> None:
     watcher = mqtt.subscriber(mqtt.topic())
     mqtt.connect().publish(mqtt.topic(), b"\0\1 starts like one")
     assert watcher.expect(PUBLISH).payload == b"\0\1 starts like one"
-

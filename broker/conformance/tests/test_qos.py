@@ -248,6 +248,16 @@ def test_an_acknowledgement_has_no_text_that_makes_it_too_long(mqtt: Mqtt, kind:
     assert len(answer.raw) <= least
 
 
+@statement("MQTT5-3.6.2-2", "MQTT5-3.6.2-3")
+def test_a_pubrel_has_no_text_that_makes_it_too_long(mqtt: Mqtt) -> None:
+    least = len(mqtt.connect().connack.raw)
+    client = mqtt.connect(properties=[("maximum_packet_size", max(least, 30))])
+    client.subscribe((mqtt.topic(), 2))
+    mqtt.connect().publish(mqtt.topic(), b"x", qos=2)
+    client.send(mqtt.encode.ack(PUBREC, client.expect(PUBLISH).packet_id))
+    assert len(client.expect(PUBREL).raw) <= 30
+
+
 @statement("MQTT5-3.1.2-29")
 def test_no_text_comes_to_a_client_that_does_not_want_problem_information(mqtt: Mqtt) -> None:
     client = mqtt.connect(properties=[("request_problem", 0)])

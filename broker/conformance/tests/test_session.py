@@ -9,8 +9,10 @@ from broker.conformance.client import (
     DISCONNECT,
     PING,
     PINGRESP,
+    PUBCOMP,
     PUBLISH,
     PUBREC,
+    PUBREL,
     V5,
     Will,
 )
@@ -29,7 +31,10 @@ def test_a_session_is_taken_up_with_its_subscriptions_and_messages(mqtt: Mqtt) -
         publisher.publish(mqtt.topic(), str(qos).encode(), qos=qos)
     again = mqtt.keep(first.id)
     assert again.connack.session_present
-    assert [(m.payload, m.qos) for m in (again.message(), again.message())] == [(b"1", 1), (b"2", 2)]
+    assert [(m.payload, m.qos) for m in (again.message(), again.message())] == [
+        (b"1", 1),
+        (b"2", 2),
+    ]
     publisher.publish(mqtt.topic(), b"now", qos=1)
     assert again.message().payload == b"now"
 
@@ -97,8 +102,10 @@ def test_a_session_lasts_as_long_as_its_connection(mqtt: Mqtt) -> None:
     publisher.send(mqtt.encode.publish(mqtt.topic(), b"x", qos=2, packet_id=1))
     publisher.expect(PUBREC)
     time.sleep(2 if mqtt.version == V5 else 0)
-    publisher.publish(mqtt.topic(), b"y", qos=1)
-    assert client.message().payload == b"y"
+    # The broker may have forwarded the message already, or do so when it is released.
+    publisher.send(mqtt.encode.ack(PUBREL, 1))
+    assert publisher.expect(PUBCOMP).packet_id == 1
+    assert client.message().payload == b"x"
 
 
 @statement("MQTT5-4.1.0-2", "MQTT5-3.1.2-8")
@@ -161,7 +168,7 @@ def test_each_pingreq_is_answered(mqtt: Mqtt) -> None:
     assert [client.receive().kind for _ in range(5)] == [PINGRESP] * 5
 
 
-@statement("MQTT-3.14.4-2", "MQTT-3.14.4-1", "MQTT5-3.14.4-1", "MQTT5-3.14.4-2")
+@statement("MQTT5-3.14.4-1", "MQTT5-3.14.4-2")
 def test_nothing_counts_that_follows_a_disconnect(mqtt: Mqtt) -> None:
     watcher, client = mqtt.subscriber(mqtt.topic()), mqtt.connect()
     said = client.closed(mqtt.encode.disconnect(), mqtt.encode.publish(mqtt.topic(), b"late"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.conformance.client import PUBLISH, Will
+from broker.conformance.client import CONNACK, PUBLISH, SUBACK, Will
 from broker.conformance.connections import Mqtt, statement
 
 ILL_FORMED = {
@@ -95,10 +95,23 @@ def test_a_byte_order_mark_is_a_character_like_any_other(mqtt: Mqtt) -> None:
     assert (found.topic, found.payload) == (marked.encode(), b"with")
 
 
-@statement("MQTT5-1.5.5-1")
-def test_lengths_are_as_short_as_they_can_be(mqtt: Mqtt) -> None:
+@statement("MQTT5-1.5.5-1", "MQTT5-4.2.0-1", "MQTT-7.1.1-1")
+def test_long_messages_arrive_whole_and_lengths_are_as_short_as_they_can_be(mqtt: Mqtt) -> None:
     # The client refuses any that is not.
     watcher, publisher = mqtt.subscriber(mqtt.topic()), mqtt.connect()
     for size in (100, 130, 16_300, 16_390, 100_000):
-        publisher.publish(mqtt.topic(), bytes(size), qos=1)
-        assert len(watcher.message().payload) == size
+        payload = bytes(number % 251 for number in range(size))
+        publisher.publish(mqtt.topic(), payload, qos=1)
+        assert watcher.message().payload == payload
+
+
+@statement("MQTT5-4.2.0-1", "MQTT-7.1.1-1")
+def test_packets_may_come_in_pieces_and_together(mqtt: Mqtt) -> None:
+    client = mqtt.raw()
+    octets = mqtt.encode.connect(client.id) + mqtt.encode.subscribe(1, (mqtt.topic(), 0))
+    for each in octets:
+        client.send(bytes([each]))
+    client.expect(CONNACK)
+    client.expect(SUBACK)
+    client.send(*(mqtt.encode.publish(mqtt.topic(), bytes([n])) for n in range(100)))
+    assert [each.payload for each in client.settle()[:100]] == [bytes([n]) for n in range(100)]
