@@ -112,7 +112,7 @@ test-adversary: setup-test ## a hostile broker: SCENARIOS (100000) random ones i
 	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
 
 test-conformance: setup-test ## the statements of MQTT 3.1.1 and 5: BROKER_UNDER_TEST=mosquitto, or mqtick=PATH
-	$(PYTEST) -n 2 broker/conformance --broker $(BROKER_UNDER_TEST)
+	$(PYTEST) -n 4 broker/conformance --broker $(BROKER_UNDER_TEST)
 
 test-rtl: setup-rtl ## the hardware broker: lint, proofs, and in simulation vectors, random traffic
 	$(PYTHON_BIN) -m broker.rtl.formal.prove

@@ -1,7 +1,8 @@
 """Prints who passes what: `python -m broker.conformance.table --broker mosquitto`.
 
-The arguments are those of the suite (`--broker mqtick=PATH`, `--address HOST:PORT`). `--write FILE`
-puts the table between the two marks in that file instead, `--all` lists every statement.
+`--broker` may come several times, for a column each; other arguments go to pytest (`--address
+HOST:PORT`, `--patience SECONDS`). `--write FILE` puts the table between the two marks in that file,
+`--all` lists every statement.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 
 from broker.conformance.statements import HERE, every_statement, not_tested
 
+BEGIN, END = "<!-- conformance -->", "<!-- end of conformance -->"
 STANDARDS = {"MQTT": "3.1.1", "MQTT5": "5.0"}
 SECTIONS = {
     "1": "strings and integers",
@@ -41,13 +43,15 @@ SECTIONS = {
     "4.5": "receiving",
     "4.6": "order",
     "4.7": "topics",
-    "4.8": "shared subscriptions (3.1.1: errors)",
+    "4.8": "shared subscriptions",
     "4.9": "flow control",
     "4.12": "authentication",
     "4.13": "errors",
     "6": "WebSocket",
     "7": "conformance",
 }
+EARLIER = {"4.8": "errors"}
+"""What 3.1.1 has under a number that means something else in 5."""
 
 
 class Outcomes:
@@ -91,84 +95,108 @@ def section(statement: str) -> tuple[str, str]:
     return standard, chapter if chapter in SECTIONS else f"{chapter}.{part}"
 
 
-def table(outcomes: Outcomes) -> str:
-    """The result as markdown."""
-    lines = [f"Judged: {outcomes.broker}", ""]
+def cell(outcomes: Outcomes, numbers: list[str]) -> str:
+    """How many of these statements a broker passes, and which it does not."""
+    verdicts = {each: outcomes.verdict(each) for each in numbers}
+    judged = [each for each in numbers if verdicts[each] in ("passed", "deviates", "failed")]
+    wrong = [each for each in judged if verdicts[each] != "passed"]
+    if not judged:
+        return "-"
+    said = "all" if not wrong else f"{len(judged) - len(wrong)}, not "
+    unjudged = f" ({len(judged)} judged)" if len(judged) < len(tested(numbers)) else ""
+    return said + ", ".join(each.partition("-")[2] for each in wrong) + unjudged
+
+
+def tested(numbers: list[str]) -> list[str]:
+    """Those that a test is about."""
+    return [each for each in numbers if each not in not_tested()]
+
+
+def table(brokers: list[Outcomes]) -> str:
+    """The results as markdown, a column for each broker."""
+    lines = []
     for standard, version in STANDARDS.items():
         numbers = [each for each in every_statement() if section(each)[0] == standard]
-        verdicts = {each: outcomes.verdict(each) for each in numbers}
-        judged = [each for each in numbers if verdicts[each] in ("passed", "deviates", "failed")]
-        passed = [each for each in numbers if verdicts[each] == "passed"]
         lines += [
-            f"MQTT {version}: {len(judged)} of {len(numbers)} statements tested, "
-            f"{len(passed)} of them pass.",
+            f"MQTT {version}: {len(tested(numbers))} of {len(numbers)} statements are tested.",
             "",
-            "| section | statements | tested | passed | not passed |",
-            "|---|---|---|---|---|",
+            f"| section | statements | tested | {' | '.join(each.broker for each in brokers)} |",
+            f"|---|---|---|{'---|' * len(brokers)}",
         ]
         for row in dict.fromkeys(section(each)[1] for each in numbers):
             here = [each for each in numbers if section(each)[1] == row]
-            wrong = [each for each in here if each in judged and each not in passed]
-            lines.append(
-                f"| {row} {SECTIONS[row]} | {len(here)} | {len(set(here) & set(judged))} "
-                f"| {len(set(here) & set(passed))} "
-                f"| {', '.join(each.partition('-')[2] for each in wrong) or '-'} |"
-            )
-        lines.append("")
-    wrong = [each for each in every_statement() if outcomes.verdict(each) in ("deviates", "failed")]
+            cells = " | ".join(cell(each, here) for each in brokers)
+            lines.append(f"| {row} {SECTIONS[row]} | {len(here)} | {len(tested(here))} | {cells} |")
+        sums = [
+            str(sum(each.verdict(number) == "passed" for number in numbers)) for each in brokers
+        ]
+        total = f"| all | {len(numbers)} | {len(tested(numbers))} | {' | '.join(sums)} |"
+        lines += [total, ""]
+    wrong: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for outcomes in brokers:
+        for statement in every_statement():
+            if outcomes.verdict(statement) == "failed":
+                wrong[outcomes.broker, "fails; not looked into yet"].append(statement)
+            elif outcomes.verdict(statement) == "deviates":
+                for does in sorted(outcomes.does[statement]):
+                    wrong[outcomes.broker, does].append(statement)
     if wrong:
-        lines += ["| statement | what the broker does instead |", "|---|---|"]
-        for each in wrong:
-            does = (
-                "; ".join(sorted(outcomes.does[each])) or "fails, and no deviation is written down"
-            )
-            lines.append(f"| {each} | {does} |")
+        lines += ["| broker | what it does instead | statements |", "|---|---|---|"]
+        lines += [
+            f"| {broker} | {does} | {', '.join(statements)} |"
+            for (broker, does), statements in wrong.items()
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def listing(outcomes: Outcomes) -> str:
     """Every statement with its verdict, and the reason where there is no test."""
-    return "".join(
+    return f"{outcomes.broker}\n" + "".join(
         f"{each:20} {outcomes.verdict(each):10} {not_tested().get(each, '')}".rstrip() + "\n"
         for each in every_statement()
     )
 
 
-def write(path: Path, name: str, text: str) -> None:
-    """Put the table between the marks of that broker, which have to be there."""
-    begin, end = f"<!-- conformance of {name} -->", f"<!-- end of conformance of {name} -->"
-    old = path.read_text()
+def write(path: Path, text: str) -> None:
+    """Put the table between the marks, which have to be there."""
     new, count = re.subn(
-        rf"({re.escape(begin)}\n).*?({re.escape(end)})",
+        rf"({re.escape(BEGIN)}\n).*?({re.escape(END)})",
         lambda found: f"{found[1]}{text}{found[2]}",
-        old,
+        path.read_text(),
         flags=re.DOTALL,
     )
     if count != 1:
-        sys.exit(f"{path}: expected {begin} and {end} once")
+        sys.exit(f"{path}: expected {BEGIN} and {END} once")
     path.write_text(new)
 
 
 def main() -> int:
-    """Run the suite and print."""
+    """Run the suite against each broker and print."""
     parser = argparse.ArgumentParser(
         prog="python -m broker.conformance.table", description=(__doc__ or "").splitlines()[0]
     )
+    parser.add_argument("--broker", action="append", help="mosquitto (default) or mqtick=PATH")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into that file")
     parser.add_argument("--all", action="store_true", help="list every statement, too")
     chosen, rest = parser.parse_known_args()
-    outcomes = Outcomes()
-    code = pytest.main(["-q", "--tb=short", "--no-header", str(HERE / "tests"), *rest], [outcomes])
-    if not outcomes.broker:
-        print("No broker was judged.", file=sys.stderr)
+    brokers, code = [], 0
+    for broker in chosen.broker or ["mosquitto"]:
+        outcomes = Outcomes()
+        arguments = ["-q", "--no-header", "--tb=short", "-n", "4", "--broker", broker, *rest]
+        code |= int(pytest.main([str(HERE / "tests"), *arguments], [outcomes]))
+        if outcomes.broker:
+            brokers.append(outcomes)
+        else:
+            print(f"{broker} was not judged.", file=sys.stderr)
+    if not brokers:
         return 1
     if chosen.all:
-        print(listing(outcomes))
+        print("\n".join(map(listing, brokers)))
     if chosen.write:
-        write(chosen.write, outcomes.broker.split()[0], table(outcomes))
+        write(chosen.write, table(brokers))
     else:
-        print(table(outcomes), end="")
-    return int(code)
+        print(table(brokers), end="")
+    return code
 
 
 if __name__ == "__main__":
