@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker.conformance.websocket import WebSocket
+
 PATIENCE_S = 30.0
 """How long an event may take before it counts as missing (`--patience`)."""
 
@@ -439,14 +441,26 @@ def _judge(five: bool, found: Packet) -> None:
 # ---- the connection -----------------------------------------------------------------------------
 
 
+def connect_tcp(address: tuple[str, int]) -> socket.socket:
+    """A TCP connection that sends at once."""
+    made = socket.create_connection(address, PATIENCE_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
 class Client:
     """One connection, and what was received on it but not asked for yet."""
 
-    def __init__(self, address: tuple[str, int], version: int, client_id: str = "") -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        version: int,
+        client_id: str = "",
+        carrier: WebSocket | None = None,
+    ) -> None:
         self.version, self.id = version, client_id
         self.encode = Encoder(version)
-        self.socket = socket.create_connection(address, PATIENCE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = carrier or connect_tcp(address)
         self.received: deque[Packet] = deque()
         self.octets = b""
         self.connack = Packet(CONNACK, 0, b"")

@@ -9,6 +9,7 @@ import pytest
 
 from broker.conformance.client import V5, Client, Encoder
 from broker.conformance.launch import Judged
+from broker.conformance.websocket import WebSocket
 
 statement = pytest.mark.statement
 """The statements that a test is about: `MQTT-` those of 3.1.1, `MQTT5-` those of 5.
@@ -21,8 +22,8 @@ _numbers = itertools.count(1)
 class Mqtt:
     """Connections of one test, which has client identifiers and topics of its own."""
 
-    def __init__(self, broker: Judged, version: int) -> None:
-        self.broker, self.version = broker, version
+    def __init__(self, broker: Judged, version: int, prefix: str = "") -> None:
+        self.broker, self.version, self.prefix = broker, version, prefix
         self.encode = Encoder(version)
         self._number = next(_numbers)
         self._names = itertools.count(1)
@@ -34,14 +35,12 @@ class Mqtt:
 
     def topic(self, rest: str = "a") -> str:
         """A topic of this test."""
-        return f"t{self._number}/{rest}"
+        return f"{self.prefix}t{self._number}/{rest}"
 
-    def raw(self, client_id: str | None = None, version: int | None = None) -> Client:
-        """A connection on which nothing has been said."""
-        version = self.version if version is None else version
-        client = Client(
-            self.broker.address, version, self.name() if client_id is None else client_id
-        )
+    def raw(self, client_id: str | None = None, carrier: WebSocket | None = None) -> Client:
+        """A connection on which nothing has been said, over TCP or a WebSocket."""
+        name = self.name() if client_id is None else client_id
+        client = Client(self.broker.address, self.version, name, carrier)
         self._clients.append(client)
         return client
 

@@ -10,7 +10,7 @@ import pytest
 from broker.conformance import client
 from broker.conformance.client import V3, V5
 from broker.conformance.connections import Mqtt
-from broker.conformance.launch import Judged, NotInstalledError, launch
+from broker.conformance.launch import ALLOWED, Judged, NotInstalledError, launch
 from broker.conformance.statements import deviations, names
 
 STANDARDS = {V3: "MQTT-", V5: "MQTT5-"}
@@ -36,7 +36,7 @@ def statements_of(function: Any) -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each version of MQTT that it has a statement of."""
-    if "mqtt" in metafunc.fixturenames:
+    for fixture in {"mqtt", "guarded"} & set(metafunc.fixturenames):
         numbers = statements_of(metafunc.function)
         versions = [
             version
@@ -45,14 +45,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ]
         assert versions, f"{metafunc.definition.nodeid} names no statement"
         ids = [VERSION_NAMES[version] for version in versions]
-        metafunc.parametrize("mqtt", versions, ids=ids, indirect=True, scope="function")
+        metafunc.parametrize(fixture, versions, ids=ids, indirect=True, scope="function")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
             continue
-        version = item.callspec.params.get("mqtt")
+        version = item.callspec.params.get("mqtt", item.callspec.params.get("guarded"))
         if isinstance(version, int):
             numbers = [
                 number
@@ -62,27 +62,47 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.user_properties.append(("statements", numbers))
 
 
+class Brokers:
+    """The brokers under test, each started when it is first needed, or after it has ended."""
+
+    def __init__(self, config: pytest.Config, factory: pytest.TempPathFactory) -> None:
+        self._config, self._factory = config, factory
+        self._brokers: dict[bool, Judged] = {}
+
+    def get(self, *, guarded: bool) -> Judged:
+        """The one with or without an access list; skips where it cannot be had."""
+        if guarded not in self._brokers:
+            try:
+                self._brokers[guarded] = launch(
+                    self._factory.mktemp("broker"),
+                    self._config.getoption("broker"),
+                    self._config.getoption("address"),
+                    guarded=guarded,
+                )
+            except NotInstalledError as error:
+                pytest.skip(f"nothing was judged: {error}")
+        broker = self._brokers[guarded]
+        if not broker.alive():
+            broker.start()
+        return broker
+
+    def stop(self) -> None:
+        """End all of them."""
+        for broker in self._brokers.values():
+            broker.stop()
+
+
 @pytest.fixture(scope="session")
-def judged(
+def brokers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Judged]:
-    """The broker, started once."""
-    config = request.config
-    try:
-        broker = launch(
-            tmp_path_factory.mktemp("broker"),
-            config.getoption("broker"),
-            config.getoption("address"),
-        )
-    except NotInstalledError as error:
-        pytest.skip(f"nothing was judged: {error}")
-    yield broker
-    broker.stop()
+) -> Iterator[Brokers]:
+    brokers = Brokers(request.config, tmp_path_factory)
+    yield brokers
+    brokers.stop()
 
 
-@pytest.fixture
-def mqtt(judged: Judged, request: pytest.FixtureRequest) -> Iterator[Mqtt]:
-    """Connections to the broker in one version; it has to live through the test."""
+def connections(request: pytest.FixtureRequest, judged: Judged, prefix: str = "") -> Iterator[Mqtt]:
+    """Connections of one test to a broker, which has to live through it."""
     name = request.node.name
     for each in deviations():
         if each.broker == judged.name and names(name) & set(each.tests):
@@ -91,7 +111,19 @@ def mqtt(judged: Judged, request: pytest.FixtureRequest) -> Iterator[Mqtt]:
                 pytest.mark.xfail(reason=each.does, strict=each.version == judged.version)
             )
     request.node.user_properties.append(("broker", f"{judged.name} {judged.version}"))
-    connections = Mqtt(judged, request.param)
-    yield connections
-    connections.close()
+    made = Mqtt(judged, request.param, prefix)
+    yield made
+    made.close()
     assert judged.alive(), "the broker ended"
+
+
+@pytest.fixture
+def mqtt(brokers: Brokers, request: pytest.FixtureRequest) -> Iterator[Mqtt]:
+    """A broker that is open to everybody."""
+    yield from connections(request, brokers.get(guarded=False))
+
+
+@pytest.fixture
+def guarded(brokers: Brokers, request: pytest.FixtureRequest) -> Iterator[Mqtt]:
+    """A broker with an access list, and topics that are open to its one user."""
+    yield from connections(request, brokers.get(guarded=True), ALLOWED)
