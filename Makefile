@@ -8,11 +8,13 @@ PYTHON_BIN := .venv/bin/python
 PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
-FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py)))
+FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
+  broker/conformance/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie chrony-lines fleet residence
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
+BROKER_UNDER_TEST ?= mosquitto
 FIRST ?= 0
 
 # Two set-ups at once would write to one .venv.
@@ -56,7 +58,7 @@ lint-rtl: setup-rtl ## Verilator's opinion of the hardware broker's RTL
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-fresh test-arm64 \
-  test-adversary test-rtl test-rtl-long test-broker fuzz
+  test-adversary test-conformance test-rtl test-rtl-long test-broker fuzz
 check: lint lint-ansible mypy imports docs ## style, types, imports between rooms, commands in the documents
 
 lint: setup-check
@@ -83,7 +85,7 @@ imports: setup-check
 docs: setup-check
 	$(PYTEST) -q tests/test_docs.py
 
-FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet and not rtl'
+FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock and not fleet and not rtl and not broker'
 
 test: setup-test ## all tests that take less than a second each
 	$(FAST_TESTS)
@@ -99,7 +101,7 @@ test-busy: setup-test ## the same, while a loop keeps each core busy: none may d
 # things. Those that judge delays follow one by one. The test that steers this machine's clock runs
 # last and alone: a step upsets every other one.
 test-slow: setup-slow setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
-	MQTICK_DRIVERS=required $(PYTEST) -n 3 --dist loadfile -m 'slow and not alone and not steers_clock and not fleet'
+	MQTICK_DRIVERS=required $(PYTEST) -n 3 --dist loadfile -m 'slow and not alone and not steers_clock and not fleet and not broker'
 	MQTICK_DRIVERS=required $(PYTEST) -m 'alone and not steers_clock and not fleet'
 	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock; \
 	  else echo 'not run: the test that steers the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
@@ -112,6 +114,9 @@ test-arm64: setup-check ## the suites of protocol and client on an emulated Debi
 
 test-adversary: setup-test ## a hostile broker: SCENARIOS (100000) random ones in virtual time, FIRST=0
 	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
+
+test-conformance: setup-test ## the statements of MQTT 3.1.1 and 5: BROKER_UNDER_TEST=mosquitto, or mqtick=PATH
+	$(PYTEST) -n 4 broker/conformance --broker $(BROKER_UNDER_TEST)
 
 test-rtl: setup-rtl ## the hardware broker: lint, proofs, and in simulation vectors, random traffic
 	$(PYTHON_BIN) -m broker.rtl.formal.prove
@@ -141,12 +146,12 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 .PHONY: broker-programs
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release --bins
-test-broker: setup-test setup-broker ## the broker: style, unit tests, and MQTT's statements one by one
-	cd broker/server && cargo fmt --check && cargo clippy --locked --all-targets -- -D warnings
+test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's statements one by one, hostile clients
+	cd broker/server && cargo fmt --check && cargo clippy --locked -- -D warnings
 	cd broker/server && cargo test --locked --quiet
 	cd broker/server && cargo build --locked --bins
 	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker
-	$(PYTEST) -q -m broker tests
+	$(PYTEST) -q -n 4 --dist loadfile -m broker tests
 
 # ---- the hardware broker ------------------------------------------------------------------------
 .PHONY: synth formal-rtl test-board model-rtl model-rtl-32 test-model

@@ -26,38 +26,25 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, options, progress, quantile
-from demo.local_broker import Mosquitto, Nats, program, running
+from demo.local_broker import Mosquitto, MqtickBroker, Nats, program, running
 
 _BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _DESCRIPTORS = 150_000
 OURS, OURS_2, PEER, FLOOR = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto", "floor"
 
 
-class Ours(Mosquitto):
+class Ours(MqtickBroker):
     """Our broker, with limits that no measurement reaches."""
 
     name = OURS
-    missing = "mqtick-broker is not built: make bench-brokers builds it"
     threads = 1
 
     def _configuration(self, anonymous: bool) -> str:
         return (
-            f'threads = {self.threads}\n[[listener]]\naddress = "127.0.0.1:{self.port}"\n'
-            f"[access]\nanonymous = {'true' if anonymous else 'false'}\n"
+            f"threads = {self.threads}\n{super()._configuration(anonymous)}"
             "[limits]\nconnections = 100000\nconnections_a_second = 0\n"
             "publishes_a_second_a_client = 0\nqueue_messages = 100000\n"
         )
-
-    def _program(self) -> str | None:
-        found = _BUILT / "mqtick-broker"
-        return str(found) if found.exists() else None
-
-    def start(self) -> None:
-        """Start and wait until it listens."""
-        found = self._program()
-        if found is None:
-            raise FileNotFoundError(self.missing)
-        self._run([found, "--config", str(self.config)])
 
 
 class Ours2(Ours):

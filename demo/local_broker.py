@@ -143,6 +143,32 @@ class Nats(Mosquitto):
         return program("nats-server")
 
 
+class MqtickBroker(Mosquitto):
+    """Our broker, as `make broker-programs` or `make test-broker` built it, the newer one."""
+
+    name = "mqtick-broker"
+    missing = "mqtick-broker is not built: run make broker-programs"
+
+    def _configuration(self, anonymous: bool) -> str:
+        return (
+            f'[[listener]]\naddress = "127.0.0.1:{self.port}"\n'
+            f"[access]\nanonymous = {'true' if anonymous else 'false'}\n"
+        )
+
+    def _program(self) -> str | None:
+        built = Path(__file__).resolve().parent.parent / "broker/server/target"
+        found = [built / kind / "mqtick-broker" for kind in ("release", "debug")]
+        there = [path for path in found if path.exists()]
+        return str(max(there, key=lambda path: path.stat().st_mtime)) if there else None
+
+    def start(self) -> None:
+        """Start and wait until it listens."""
+        found = self._program()
+        if found is None:
+            raise FileNotFoundError(self.missing)
+        self._run([found, "--config", str(self.config)])
+
+
 class UdpReference(Mosquitto):
     """What a broker of ours does over UDP: its reference in plain Python, as a program."""
 

@@ -251,7 +251,10 @@ impl Worker {
         let shared = Arc::clone(&self.desk.shared);
         self.desk.courier.now_s = now_s;
         let limits = &shared.settings.limits;
-        self.to_accept = (limits.connections_a_second as usize).div_ceil(shared.callers.len());
+        self.to_accept = match limits.connections_a_second {
+            0 => usize::MAX,
+            most => (most as usize).div_ceil(shared.callers.len()),
+        };
         self.listen(true);
         for connection in self.connections.values_mut() {
             connection.published = 0;

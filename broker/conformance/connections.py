@@ -1,0 +1,69 @@
+"""What a test makes its connections with, and how it says what it is about."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from broker.conformance.client import V5, Client, Encoder
+from broker.conformance.launch import Judged
+from broker.conformance.websocket import WebSocket
+
+statement = pytest.mark.statement
+"""The statements that a test is about: `MQTT-` those of 3.1.1, `MQTT5-` those of 5.
+
+A test runs in each version that it names a statement of.
+"""
+_numbers = itertools.count(1)
+
+
+class Mqtt:
+    """Connections of one test, which has client identifiers and topics of its own."""
+
+    def __init__(self, broker: Judged, version: int, prefix: str = "") -> None:
+        self.broker, self.version, self.prefix = broker, version, prefix
+        self.encode = Encoder(version)
+        self._number = next(_numbers)
+        self._names = itertools.count(1)
+        self._clients: list[Client] = []
+
+    def name(self) -> str:
+        """A client identifier that nobody else has."""
+        return f"t{self._number}c{next(self._names)}"
+
+    def topic(self, rest: str = "a") -> str:
+        """A topic of this test."""
+        return f"{self.prefix}t{self._number}/{rest}"
+
+    def raw(self, client_id: str | None = None, carrier: WebSocket | None = None) -> Client:
+        """A connection on which nothing has been said, over TCP or a WebSocket."""
+        name = self.name() if client_id is None else client_id
+        client = Client(self.broker.address, self.version, name, carrier)
+        self._clients.append(client)
+        return client
+
+    def connect(self, client_id: str | None = None, **options: Any) -> Client:
+        """A connection that the broker has accepted."""
+        client = self.raw(client_id)
+        assert client.connect(**options).reason == 0
+        return client
+
+    def keep(self, client_id: str | None = None, *, clean: bool = False, **options: Any) -> Client:
+        """A connection whose session outlives it, in either version."""
+        if self.version == V5:
+            options["properties"] = [("session_expiry", 3600), *options.get("properties", ())]
+        return self.connect(client_id, clean=clean, **options)
+
+    def subscriber(self, *filters: str | tuple[str, int], **options: Any) -> Client:
+        """A connection that has subscribed."""
+        client = self.connect(**options)
+        answer = client.subscribe(*filters)
+        assert max(answer.reasons) < 0x80, answer
+        return client
+
+    def close(self) -> None:
+        """End all of them."""
+        for client in self._clients:
+            client.close()

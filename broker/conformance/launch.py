@@ -1,0 +1,181 @@
+"""Starts the broker that is to be judged, and says which one it is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+from demo.local_broker import Mosquitto, free_port, program, wait_for_port
+
+USER, PASSWORD, ALLOWED = "limited", b"secret", "allowed/"
+"""The one user of a guarded broker, and the beginning of the only topics that are open to it."""
+
+
+class Judged(Protocol):
+    """A broker under test."""
+
+    name: str
+    version: str
+    address: tuple[str, int]
+    websocket: tuple[str, int] | None
+    """Where it speaks WebSocket, if it does."""
+
+    def alive(self) -> bool:
+        """Whether it still runs, as far as can be known."""
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+
+    def stop(self) -> None:
+        """End it, if it was started here."""
+
+
+class NotInstalledError(Exception):
+    """There is no such broker on this machine."""
+
+
+def write_rules(folder: Path) -> tuple[Path, Path]:
+    """A password file and an access list in Mosquitto's formats, for a guarded broker."""
+    salt = b"conformance!"
+    digest = hashlib.pbkdf2_hmac("sha512", PASSWORD, salt, 101)
+    passwords, rules = folder / "passwd", folder / "acl"
+    encoded = [base64.b64encode(each).decode() for each in (salt, digest)]
+    passwords.write_text(f"{USER}:$7$101${'$'.join(encoded)}\n")
+    rules.write_text(f"user {USER}\ntopic readwrite {ALLOWED}#\n")
+    for file in (passwords, rules):
+        file.chmod(0o600)
+    return passwords, rules
+
+
+class LaunchedMosquitto:
+    """Mosquitto as it is installed, with little more than listeners configured."""
+
+    name = "mosquitto"
+
+    def __init__(self, folder: Path, *, guarded: bool) -> None:
+        binary = program("mosquitto")
+        if binary is None:
+            raise NotInstalledError(Mosquitto.missing)
+        said = subprocess.run([binary, "-h"], capture_output=True, text=True, check=False).stdout
+        found = re.search(r"version (\S+)", said)
+        self.version = found[1] if found else "unknown"
+        self.websocket = None if guarded else ("127.0.0.1", free_port())
+        if self.websocket:
+            lines = f"listener {self.websocket[1]} 127.0.0.1\nprotocol websockets"
+        else:
+            passwords, rules = write_rules(folder)
+            lines = f"password_file {passwords}\nacl_file {rules}"
+        self._broker = Mosquitto(folder, lines, anonymous=not guarded)
+        self.address = ("127.0.0.1", self._broker.port)
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._broker.process is not None and self._broker.process.poll() is None
+
+    def start(self) -> None:
+        """Start the process and wait until it listens."""
+        self._broker.start()
+        if self.websocket and self._broker.process:
+            wait_for_port(self.websocket[1], self._broker.process)
+
+    def stop(self) -> None:
+        """End the process."""
+        self._broker.stop()
+
+
+class LaunchedMqtick:
+    """`mqtick-broker` from a path, with little more than listeners configured."""
+
+    name = "mqtick"
+
+    def __init__(self, folder: Path, path: str, *, guarded: bool) -> None:
+        self.address = ("127.0.0.1", free_port())
+        self.websocket = None if guarded else ("127.0.0.1", free_port())
+        lines = ["[[listener]]", f'address = "127.0.0.1:{self.address[1]}"']
+        if self.websocket:
+            lines += ["[[listener]]", f'address = "127.0.0.1:{self.websocket[1]}"']
+            lines += ['transport = "websocket"', "[access]", "anonymous = true"]
+        else:
+            passwords, rules = write_rules(folder)
+            lines += ["[access]", "anonymous = false"]
+            lines += [f'password_file = "{passwords}"', f'acl_file = "{rules}"']
+        config = folder / "broker.toml"
+        config.write_text("\n".join(lines) + "\n")
+        self._command = [*shlex.split(path), "--config", str(config)]
+        self._log = folder / "log"
+        try:
+            said = subprocess.run(
+                [*shlex.split(path), "--version"], capture_output=True, text=True, check=False
+            ).stdout.split()
+        except OSError as error:
+            raise NotInstalledError(f"{path}: {error}") from None
+        self.version = said[-1] if said else "unknown"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process and wait until it listens."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        for _, port in filter(None, (self.address, self.websocket)):
+            wait_for_port(port, self._process)
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Running:
+    """A broker that somebody else runs, whichever it is."""
+
+    name, version = "running", "unknown"
+    websocket: tuple[str, int] | None = None
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.address = (host.strip("[]"), int(port))
+
+    def alive(self) -> bool:
+        """Not known."""
+        return True
+
+    def start(self) -> None:
+        """It runs."""
+
+    def stop(self) -> None:
+        """Not ours."""
+
+
+def launch(folder: Path, broker: str, address: str | None, *, guarded: bool = False) -> Judged:
+    """Prepare what the command line names; NotInstalledError where it is missing.
+
+    A guarded broker has one user, who may use some topics only.
+    """
+    kind, _, path = broker.partition("=")
+    judged: Judged
+    if address:
+        if guarded:
+            raise NotInstalledError("a broker that runs elsewhere has no access list of ours")
+        judged = Running(address)
+    elif kind == "mosquitto" and not path:
+        judged = LaunchedMosquitto(folder, guarded=guarded)
+    elif kind == "mqtick" and path:
+        judged = LaunchedMqtick(folder, path, guarded=guarded)
+    else:
+        raise ValueError(f"--broker {broker}: expected mosquitto or mqtick=PATH")
+    return judged
