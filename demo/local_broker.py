@@ -155,6 +155,13 @@ class MqtickBroker(Mosquitto):
             f"[access]\nanonymous = {'true' if anonymous else 'false'}\n"
         )
 
+    def built(self) -> str:
+        """Where it is; FileNotFoundError where it is not."""
+        found = self._program()
+        if found is None:
+            raise FileNotFoundError(self.missing)
+        return found
+
     def _program(self) -> str | None:
         built = Path(__file__).resolve().parent.parent / "broker/server/target"
         found = [built / kind / "mqtick-broker" for kind in ("release", "debug")]
@@ -163,10 +170,7 @@ class MqtickBroker(Mosquitto):
 
     def start(self) -> None:
         """Start and wait until it listens."""
-        found = self._program()
-        if found is None:
-            raise FileNotFoundError(self.missing)
-        self._run([found, "--config", str(self.config)])
+        self._run([self.built(), "--config", str(self.config)])
 
 
 class UdpReference(Mosquitto):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from rig import FLEET, Client, Rig, Server, client_lines, fleet_lines
 
-from demo.local_broker import free_port, wait_for_port
+from demo.local_broker import MqtickBroker, free_port, wait_for_port
 from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
 from mqtick.protocol.clocks import VirtualClock, read_kernel_time
 from mqtick.protocol.precise import Loop, Time, without_trailer
@@ -36,25 +36,46 @@ def trailer_of(payload: bytes) -> tuple[int, int, int, int]:
 class Filling:
     """The broker as a process, which can be replaced by one that fills nothing."""
 
-    def __init__(self) -> None:
-        self.port = free_port()
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
         self.url = f"mqtt://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *flags: str) -> None:
+    def start(self, *, fills: bool = True) -> None:
         self.stop()
-        self.process = subprocess.Popen([sys.executable, BROKER, str(self.port), *flags])
+        self.process = subprocess.Popen(self._command(fills))
         wait_for_port(self.port, self.process)
+
+    def _command(self, fills: bool) -> list[str]:
+        return [sys.executable, str(BROKER), str(self.port), *([] if fills else ["--silent"])]
 
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait(10)
 
+    def other(self) -> Filling:
+        """Another one of its kind."""
+        return type(self)(self.folder)
 
-@pytest.fixture
-def filling() -> Iterator[Filling]:
-    broker = Filling()
+
+class OurBroker(Filling):
+    """`mqtick-broker`, which does the same in Rust."""
+
+    def _command(self, fills: bool) -> list[str]:
+        config = self.folder / f"{self.port}.toml"
+        rule = f'filter = "mqtick/#"\nmode = "ordered"\nresidence = {str(fills).lower()}'
+        listener = f'[[listener]]\naddress = "127.0.0.1:{self.port}"'
+        config.write_text(f"{listener}\n[[delivery.topic]]\n{rule}\n")
+        return [MqtickBroker(self.folder).built(), "--config", str(config)]
+
+
+@pytest.fixture(
+    params=[Filling, pytest.param(OurBroker, marks=pytest.mark.broker)],
+    ids=["page", "mqtick-broker"],
+)
+def filling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filling]:
+    broker: Filling = request.param(tmp_path)
     broker.start()
     yield broker
     broker.stop()
@@ -116,7 +137,7 @@ def test_each_copy_says_how_long_it_was_there_and_how_wrong_the_one_before_was(
 def test_what_one_broker_did_not_state_no_other_one_states(filling: Filling) -> None:
     """A retained copy goes through a bridge to another broker: nobody knows how long it waited."""
     payload = Loop(3, b"12345678").payload()
-    other = Filling()
+    other = filling.other()
     other.start()
     try:
         Node(filling.port).say("mqtick/c/a", payload, retain=True)
@@ -266,7 +287,7 @@ def test_brokers_that_say_it_and_that_do_not_are_replaced_by_each_other(
 ) -> None:
     server, client, _ = programs(rig, filling, "prefer_better_s = 2.0")
     uses(client, "residence")
-    filling.start("--silent")
+    filling.start(fills=False)
     client.wait_for(lambda values: values["connects"] > 1, "it connects again", 90.0)
     server.wait_for(
         lambda values: values["connected"] and not values["broker_fills"], "it notices", 90.0

@@ -8,7 +8,7 @@ use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::transport::Transport;
 use nix::sys::epoll::EpollFlags;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Worker {
     poller: Arc<Poller>,
     listeners: Vec<Listener>,
     connections: HashMap<u64, Connection>,
-    waiting: Vec<u64>,
+    waiting: HashSet<u64>,
     next_token: u64,
     buffer: Vec<u8>,
     spare: Vec<u8>,
@@ -42,7 +42,7 @@ impl Worker {
             poller,
             listeners,
             connections: HashMap::new(),
-            waiting: Vec::new(),
+            waiting: HashSet::new(),
             next_token: FIRST_TOKEN,
             buffer: vec![0; READ],
             spare: Vec::new(),
@@ -105,13 +105,11 @@ impl Worker {
             return;
         }
         let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
-        if connection.is_waiting(rate) && !flags.contains(EpollFlags::EPOLLHUP) {
-            self.poller.quiet(&connection.socket, token);
-            self.waiting.push(token);
-            return;
-        }
         if flags.contains(EpollFlags::EPOLLERR) {
             connection.take_departures();
+        }
+        if connection.is_waiting(rate) && !flags.contains(EpollFlags::EPOLLHUP) {
+            return self.pause(token);
         }
         let read = if self.states_residence {
             connection.socket.read_stamped(&mut self.buffer)
@@ -132,9 +130,20 @@ impl Worker {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(_) => Err(End::Gone),
         };
+        let waits = connection.is_waiting(rate);
         self.desk.flush();
-        if let Err(end) = end {
-            self.end(token, &end);
+        match end {
+            Err(end) => self.end(token, &end),
+            Ok(()) if waits => self.pause(token),
+            Ok(()) => {}
+        }
+    }
+
+    /// Leave what comes in the socket until the next second, or until a password was checked.
+    fn pause(&mut self, token: u64) {
+        if let Some(connection) = self.connections.get(&token) {
+            self.poller.quiet(&connection.socket, token);
+            self.waiting.insert(token);
         }
     }
 
@@ -264,8 +273,12 @@ impl Worker {
                 continue;
             };
             self.poller.readable(&connection.socket, token);
-            if let Err(end) = connection.go_on(&mut self.desk) {
-                self.end(token, &end);
+            match connection.go_on(&mut self.desk) {
+                Err(end) => self.end(token, &end),
+                Ok(()) if connection.is_waiting(limits.publishes_a_second_a_client) => {
+                    self.pause(token);
+                }
+                Ok(()) => {}
             }
         }
         let late = self.connections.values().filter(|one| one.is_late(now_s));

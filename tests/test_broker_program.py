@@ -1,0 +1,376 @@
+"""`mqtick-broker` as a program: what its settings promise, and what hostile clients get.
+
+What MQTT itself demands is in `broker/conformance`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.conformance.client import (
+    CONNACK,
+    DISCONNECT,
+    PING,
+    PINGRESP,
+    PUBACK,
+    V5,
+    Client,
+    ClosedError,
+)
+from broker.conformance.launch import PASSWORD, USER, write_rules
+from demo.local_broker import MqtickBroker, running
+
+pytestmark = pytest.mark.broker
+_numbers = itertools.count(1)
+
+
+class Broker(MqtickBroker):
+    """The broker with more lines of configuration, and clients for it."""
+
+    def __init__(self, folder: Path, lines: str = "", *, first: str = "") -> None:
+        super().__init__(folder, lines)
+        self.config.write_text(f"{first}\n{self.config.read_text()}")
+
+    def client(self, **options: object) -> Client:
+        """A connected client of MQTT 5."""
+        client = self.raw()
+        assert client.connect(**options).reason == 0
+        return client
+
+    def raw(self) -> Client:
+        """A connection on which nothing was said."""
+        return Client(("127.0.0.1", self.port), V5, f"c{next(_numbers)}")
+
+    def log(self) -> str:
+        """What it said."""
+        return (self.folder / "broker.log").read_text()
+
+    def report(self, what: str) -> int:
+        """A number of `$SYS`, the next time that it is said."""
+        watcher = self.client()
+        watcher.subscribe(f"$SYS/broker/{what}")
+        found = watcher.message()
+        while found.retain:
+            found = watcher.message()
+        return int(found.payload)
+
+
+Launch = Callable[..., Broker]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start a broker with these lines of configuration."""
+    open_ones = []
+
+    def start(lines: str = "", *, first: str = "") -> Broker:
+        context = running(Broker(tmp_path, lines, first=first))
+        broker = context.__enter__()
+        open_ones.append(context)
+        assert isinstance(broker, Broker)
+        return broker
+
+    yield start
+    for context in open_ones:
+        context.__exit__(None, None, None)
+    log = tmp_path / "broker.log"
+    assert "panicked" not in (log.read_text() if log.exists() else "")
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def test_exact_filters_are_served_first_then_plus_then_hash(launch: Launch) -> None:
+    """mqtick's echoes depend on this order, which is Mosquitto's."""
+    client = launch().client()
+    for pattern, identifier in (("#", 1), ("a/+", 2), ("a/b", 3)):
+        client.subscribe(pattern, properties=[("subscription_id", identifier)])
+    client.send(client.encode.publish("a/b", b"x"))
+    assert [client.message().get("subscription_id") for _ in range(3)] == [3, 2, 1]
+
+
+@pytest.mark.parametrize("mode", ["ordered", "alternating", "parallel", "batched"])
+def test_each_subscriber_gets_each_message_once_and_in_order(launch: Launch, mode: str) -> None:
+    broker = launch(f'[[delivery.topic]]\nfilter = "a/#"\nmode = "{mode}"', first="threads = 3")
+    clients = [broker.client() for _ in range(20)]
+    for client in clients:
+        client.subscribe("a/b")
+    sender = broker.client()
+    wanted = [b"%d" % number for number in range(200)]
+    sender.send(*(sender.encode.publish("a/b", payload) for payload in wanted))
+    for client in clients:
+        assert [client.message().payload for _ in wanted] == wanted
+
+
+def test_alternating_serves_the_last_one_first_every_other_time(launch: Launch) -> None:
+    """One connection with two subscriptions shows the order in which they are served."""
+    client = launch('[[delivery.topic]]\nfilter = "a"\nmode = "alternating"').client()
+    client.subscribe("a", properties=[("subscription_id", 1)])
+    client.subscribe("+", properties=[("subscription_id", 2)])
+    orders = set()
+    for _ in range(4):
+        client.send(client.encode.publish("a", b"x"))
+        orders.add(tuple(client.message().get("subscription_id") for _ in range(2)))
+    assert orders == {(1, 2), (2, 1)}
+
+
+def test_mosquittos_password_and_access_files_are_taken_as_they_are(
+    launch: Launch, tmp_path: Path
+) -> None:
+    passwords, rules = write_rules(tmp_path)
+    lines = f'password_file = "{passwords}"\nacl_file = "{rules}"'
+    broker = launch(lines)
+    assert broker.raw().connect(username=USER, password=b"wrong").reason == 0x86
+    client = broker.client(username=USER, password=PASSWORD)
+    client.subscribe("#")
+    client.send(client.encode.publish("forbidden", b"no"), client.encode.publish("allowed/a", b"x"))
+    assert client.message().payload == b"x"
+
+
+def test_what_changed_in_the_files_counts_after_sighup(launch: Launch, tmp_path: Path) -> None:
+    passwords, rules = write_rules(tmp_path)
+    broker = launch(f'password_file = "{passwords}"\nacl_file = "{rules}"')
+    client = broker.client(username=USER, password=PASSWORD)
+    client.subscribe("#")
+    assert broker.process is not None
+    rules.write_text("nonsense\n")
+    broker.process.send_signal(signal.SIGHUP)
+    wait(lambda: "what was read before stays" in broker.log())
+    client.send(client.encode.publish("forbidden", b"no"), client.encode.publish("allowed/a", b"x"))
+    assert client.message().payload == b"x"
+    rules.write_text(f"user {USER}\ntopic readwrite forbidden\n")
+    broker.process.send_signal(signal.SIGHUP)
+    wait(lambda: "were read again" in broker.log())
+    client.send(client.encode.publish("allowed/a", b"no"), client.encode.publish("forbidden", b"y"))
+    assert client.message().payload == b"y"
+
+
+def test_tls_with_a_certificate_that_is_replaced_while_it_runs(
+    launch: Launch, tmp_path: Path
+) -> None:
+    def certificate(name: str) -> None:
+        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+        files = ["-subj", f"/CN={name}", "-keyout", "key.pem", "-out", "new.pem"]
+        more = ["-addext", "subjectAltName=IP:127.0.0.1"]
+        subprocess.run(
+            command.split() + files + more, cwd=tmp_path, check=True, capture_output=True
+        )
+        (tmp_path / "new.pem").rename(tmp_path / "certificate.pem")
+
+    certificate("first")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    tls = f'certificate = "{tmp_path}/certificate.pem", key = "{tmp_path}/key.pem"'
+    broker = launch(first=f'[[listener]]\naddress = "127.0.0.1:{port}"\ntls = {{ {tls} }}')
+    plain = broker.client()
+    plain.subscribe("a")
+    for name in ("first", "second"):
+        context = ssl.create_default_context(cafile=str(tmp_path / "certificate.pem"))
+        client = Client(("127.0.0.1", port), V5, name)
+        client.socket = context.wrap_socket(client.socket, server_hostname="127.0.0.1")
+        subject = dict(pair[0] for pair in client.socket.getpeercert()["subject"])
+        assert subject["commonName"] == name
+        assert client.connect().reason == 0
+        client.send(client.encode.publish("a", name.encode() * 10_000))
+        assert plain.message().payload == name.encode() * 10_000
+        certificate("second")
+        assert broker.process is not None
+        broker.process.send_signal(signal.SIGHUP)
+        wait(lambda: "were read again" in broker.log())
+
+
+def test_a_unix_socket_is_a_listener_as_any_other(launch: Launch, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    broker = launch(first=f'[[listener]]\npath = "{path}"')
+    client = broker.raw()
+    client.socket.close()
+    client.socket = socket.socket(socket.AF_UNIX)
+    client.socket.connect(str(path))
+    assert client.connect().reason == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ("[limits]\npacket = 1", "packet"),
+        ("[limits]\nunknown = 1", "unknown"),
+        ("[[listener]]\naddress = 'nowhere'", "address"),
+        ("[access]\npassword_file = '/no/such/file'\nanonymous = false", "/no/such/file"),
+    ],
+)
+def test_wrong_settings_are_a_sentence_and_an_exit_code(
+    tmp_path: Path, lines: str, why: str
+) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text(lines)
+    command = [MqtickBroker(tmp_path).built(), "--check-config", "--config", config]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert why in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+# -- systemd ---------------------------------------------------------------------------------------
+
+
+def test_systemd_is_told_when_clients_can_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "notify"))
+        told.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with running(Broker(tmp_path)):
+            assert told.recv(100) == b"READY=1"
+        assert told.recv(100) == b"STOPPING=1"
+
+
+def test_at_its_end_it_tells_its_clients(launch: Launch) -> None:
+    broker = launch()
+    client = broker.client()
+    assert broker.process is not None
+    broker.process.terminate()
+    assert client.expect(DISCONNECT).reason == 0x8B
+    assert broker.process.wait(30) == 0
+
+
+# -- hostile clients -------------------------------------------------------------------------------
+
+
+def test_a_client_that_reads_nothing_holds_up_nobody(launch: Launch) -> None:
+    broker = launch("[limits]\npacket = 100000\nqueue = 100000")
+    deaf, other, sender = broker.client(), broker.client(), broker.client()
+    deaf.subscribe("a")
+    other.subscribe("a")
+    payload = bytes(50_000)
+    for _ in range(400):  # 20 MB: more than the sockets take
+        sender.send(sender.encode.publish("a", payload))
+        assert other.message().payload == payload
+    wait(lambda: broker.report("publish/messages/dropped") > 0)
+
+
+def test_a_connect_that_dribbles_ends_in_time(launch: Launch) -> None:
+    broker = launch("[limits]\nconnect_timeout_s = 2")
+    slow = broker.raw()
+    octets = iter(slow.encode.connect(slow.id))
+    with pytest.raises(ClosedError):
+        while True:
+            slow.send(bytes([next(octets)]))
+            slow.socket.settimeout(0.5)
+            try:
+                if not slow.socket.recv(1):
+                    raise ClosedError
+            except TimeoutError:
+                pass
+            except ConnectionResetError:
+                raise ClosedError from None
+
+
+def test_half_a_packet_takes_no_memory_before_it_comes(launch: Launch) -> None:
+    broker = launch()
+    client = broker.client()
+    assert client.refused(b"\x30\xff\xff\xff\x7f") == 0x95  # 256 MiB
+    assert broker.client().settle() == []
+
+
+def test_one_client_cannot_take_all_subscriptions(launch: Launch) -> None:
+    client = launch("[limits]\nsubscriptions_a_client = 100").client()
+    filters = [(f"a/{number}", 0) for number in range(150)]
+    assert client.subscribe(*filters).reasons == [0] * 100 + [0x97] * 50
+    client.unsubscribe("a/0")
+    assert client.subscribe("b").reasons == [2]
+
+
+def test_more_clients_than_allowed_are_refused_and_come_in_when_others_leave(
+    launch: Launch,
+) -> None:
+    broker = launch("[limits]\nconnections = 3")
+    clients = [broker.client() for _ in range(3)]
+    assert broker.raw().connect().reason == 0x97
+    clients[0].disconnect()
+    wait(lambda: broker.raw().connect().reason == 0)
+
+
+def test_who_publishes_too_fast_is_read_more_slowly_and_loses_nothing(launch: Launch) -> None:
+    broker = launch("[limits]\npublishes_a_second_a_client = 50")
+    fast, other, hearer = broker.client(), broker.client(), broker.client()
+    hearer.subscribe("a", "b")
+    fast.send(*(fast.encode.publish("a", b"%d" % number) for number in range(120)))
+    first = time.monotonic()
+    other.send(other.encode.publish("b", b"x", qos=1, packet_id=1))
+    other.expect(PUBACK)
+    found = [hearer.message() for _ in range(121)]
+    assert [one.payload for one in found if one.topic == b"a"] == [b"%d" % n for n in range(120)]
+    assert time.monotonic() - first > 1, "two whole seconds' ends lie between"
+
+
+def test_deep_and_wild_filters_are_refused_or_served_like_others(launch: Launch) -> None:
+    broker = launch()
+    client = broker.client()
+    assert client.subscribe("/".join("+" * 30_000)).reasons[0] in (0x8F, 0x97)
+    for number in range(200):
+        client.subscribe(("/".join("+" * (number % 20 + 1)) + f"/{number}", 0))
+    topic = "/".join("a" * 30_000)
+    client.send(client.encode.publish(topic, b"x"))
+    assert broker.client().settle() == []
+
+
+def test_a_storm_of_connections_leaves_those_that_are_there_alone(launch: Launch) -> None:
+    broker = launch("[limits]\nconnections_a_second = 200")
+    client = broker.client()
+    client.subscribe("a")
+    storm = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(1000)]
+    for number, sock in enumerate(storm):
+        sock.sendall((b"\x16\x03\x01", b"GET / HTTP/1.1\r\n", b"\x10\xff\xff\xff", b"")[number % 4])
+    client.send(client.encode.publish("a", b"x"))
+    assert client.message().payload == b"x"
+    for sock in storm:
+        sock.close()
+    wait(lambda: broker.raw().connect().reason == 0)
+
+
+def test_the_log_stays_short_whatever_comes(launch: Launch) -> None:
+    broker = launch()
+    for _ in range(300):
+        client = broker.raw()
+        client.send(b"\x10\x02\x00")
+        client.send(b"\xff")
+        client.close()
+    assert broker.client().settle() == []
+    seconds = int(broker.report("clients/total") >= 0) * 30
+    assert len(re.findall(r"refused", broker.log())) <= 10 * seconds
+
+
+def test_passwords_are_checked_beside_the_threads_that_deliver(
+    launch: Launch, tmp_path: Path
+) -> None:
+    """Each check takes milliseconds on purpose; a flood of wrong ones must not hold up messages."""
+    passwords, _ = write_rules(tmp_path)
+    broker = launch(f'password_file = "{passwords}"')
+    client = broker.client(username=USER, password=PASSWORD)
+    client.subscribe("a")
+    flood = [broker.raw() for _ in range(600)]
+    for one in flood:
+        one.send(one.encode.connect(one.id, username=USER, password=b"wrong"))
+    client.send(client.encode.publish("a", b"x"), PING)
+    assert client.message().payload == b"x"
+    client.expect(PINGRESP)
+    assert {one.expect(CONNACK).reason for one in flood} <= {0x86, 0x89}
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it does not become true"
+        time.sleep(0.05)
