@@ -26,7 +26,7 @@ help: ## list the targets
 	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
 
 # ---- see it work --------------------------------------------------------------------------------
-.PHONY: demo demo-sync demo-bench demo-hardware
+.PHONY: demo demo-sync demo-bench demo-hardware demo-broker
 demo: demo-sync demo-bench ## watch clients find the time, then measure them on a simulated bench
 demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
@@ -34,6 +34,8 @@ demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: up to 6
 	@$(PYTHON_BIN) -m demo.simulated_bench $(if $(filter 1,$(FULL)),--full) $(if $(filter 1,$(HOLD)),--hold)
 demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time through its RTL, then 2 to 600 subscribers
 	@$(PYTHON_BIN) -m demo.hardware
+demo-broker: setup-demo broker-programs ## our broker beside Mosquitto: the time through it, then 2 to 100 subscribers
+	@$(PYTHON_BIN) -m demo.broker
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \

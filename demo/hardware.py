@@ -99,9 +99,8 @@ def find_the_time(folder: Path, seconds: float) -> int:
     return code
 
 
-def measure_mosquitto(folder: Path, out: Path) -> int:
+def measure(broker: Mosquitto, folder: Path, out: Path) -> int:
     """Measure the published experiment through a software broker; return the exit code."""
-    broker = Mosquitto(folder) if program("mosquitto") is not None else Amqtt(folder)
     print(f"\nThe published experiment through {broker.name}; pins and oscilloscope simulated.")
     experiment = folder / "experiment.toml"
     with running(broker), bench(folder, broker) as resource:
@@ -122,18 +121,22 @@ def tool(name: str, *arguments: str, quiet: bool = False) -> int:
 def experiment(folder: Path, out: Path) -> int:
     """Measure through Mosquitto, simulate on the RTL, and report both; return the exit code."""
     software, hardware = out / "software", out / "hardware"
-    if code := measure_mosquitto(folder, software):
+    broker = Mosquitto(folder) if program("mosquitto") is not None else Amqtt(folder)
+    if code := measure(broker, folder, software):
         return code
     print("\nThe same on the RTL, in simulated time.")
     numbers = ",".join(map(str, SIMULATED))
     if code := tool("mqtick-lab", "hardware", "--out", str(hardware), "--subscribers", numbers):
         return code
+    return compare(software, hardware, out=out)
+
+
+def compare(*runs: Path, out: Path) -> int:
+    """Report some runs beside each other; return the exit code."""
     print()
     page = str(out / "report")
-    # Limits are for a fleet: two shared CPUs beside a simulation are shown, not judged.
-    return tool(
-        *("mqtick-report", "compare", str(software), str(hardware), "--no-limits", "--out", page)
-    )
+    # Limits are for a fleet: two shared CPUs are shown, not judged.
+    return tool("mqtick-report", "compare", *map(str, runs), "--no-limits", "--out", page)
 
 
 def main() -> int:
