@@ -5,9 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use mqtick_packet::{
-    MAXIMUM_LENGTH, Outgoing, Packet, Properties, Publish, Version, decode, frame, publish,
-};
+use mqtick_packet::{MAXIMUM_LENGTH, Outgoing, Packet, Publish, Version, decode, frame, publish};
 use mqtt_protocol_core::mqtt::common::Arc;
 use mqtt_protocol_core::mqtt::packet::{DecodeResult, VariableByteInteger, v3_1_1, v5_0};
 
@@ -59,9 +57,7 @@ fn ours(octets: &[u8], version: Version) -> [f64; 3] {
         cost(|| {
             let message = decoded(black_box(octets), version);
             forwarded.clear();
-            if message.properties != Properties::default() {
-                message.properties.forwarded(&mut forwarded);
-            }
+            message.properties.forwarded(&mut forwarded);
             out.clear();
             publish(&mut out, version, &outgoing(&message, &forwarded));
             black_box(&out);

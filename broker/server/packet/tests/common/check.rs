@@ -395,7 +395,7 @@ fn same_property((ours, theirs): (&Property<'_>, &Theirs)) -> bool {
     use Property as O;
     use Theirs as T;
     match (ours, theirs) {
-        (O::PayloadFormat(a), T::PayloadFormatIndicator(b)) => u8::from(*a) == b.val() as u8,
+        (O::PayloadFormat(a), T::PayloadFormatIndicator(b)) => u8::from(*a) == b.val(),
         (O::MessageExpiry(a), T::MessageExpiryInterval(b)) => *a == b.val(),
         (O::ContentType(a), T::ContentType(b)) => *a == b.val(),
         (O::ResponseTopic(a), T::ResponseTopic(b)) => *a == b.val(),
