@@ -1,4 +1,5 @@
 //! Whatever we and mqtt-protocol-core both accept means the same to both.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod common;
 

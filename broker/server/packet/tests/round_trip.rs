@@ -1,4 +1,5 @@
 //! What we encode, we decode to the same, in both versions.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod common;
 
