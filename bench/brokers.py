@@ -30,7 +30,8 @@ from demo.local_broker import Mosquitto, Nats, program, running
 
 _BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _DESCRIPTORS = 150_000
-OURS, OURS_2, PEER, FLOOR = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto", "floor"
+OURS, OURS_2, PEER = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto"
+FLOOR, FLOOR_2 = "floor", "floor, 2 threads"
 
 
 class Peer(Mosquitto):
@@ -182,7 +183,8 @@ class Figures:
             if row["who"] == "ratio":
                 self.floors[scenario.name, key, who] += row["repeats"]
             else:
-                name = who if row["who"] == "broker" else FLOOR
+                floor = FLOOR_2 if who == OURS_2 else FLOOR
+                name = who if row["who"] == "broker" else floor
                 self.values[scenario.name, key, name] += row["repeats"]
 
     def median(self, scenario: str, key: str, who: str) -> float | None:
@@ -245,9 +247,10 @@ def _goals(figures: Figures, crowd: int) -> Iterator[tuple[str, float | None, fl
             ("cost_ns", "cost a copy", 1.2),
             *((key, text, 1.15) for key, text, _ in _SKEW),
         ):
-            turns = figures.floors.get((name, key, OURS))
-            ratio = quantile(sorted(turns), 0.5) if turns else None
-            yield f"{name}: {text} / floor's, in turn", ratio, 1.0, goal
+            for who, threads in ((OURS, ""), (OURS_2, ", 2 threads")):
+                turns = figures.floors.get((name, key, who))
+                ratio = quantile(sorted(turns), 0.5) if turns else None
+                yield f"{name}{threads}: {text} / floor's, in turn", ratio, 1.0, goal
         for key, text, goal in (
             ("cost_ns", "cost a copy", 1.0),
             ("skew_p99_us", "first to last, p99", 0.5),
@@ -271,7 +274,7 @@ def tell(figures: Figures, plan: Sequence[Scenario], crowd: int) -> Report:
     report = Report("brokers")
     for scenario in plan:
         for key, text, unit in scenario.takes:
-            for who in (*_KINDS, FLOOR):
+            for who in (*_KINDS, FLOOR, FLOOR_2):
                 if values := figures.values.get((scenario.name, key, who)):
                     report.add(f"{scenario.name}: {text}", unit, who, values, digits=1)
     for quantity, ours, peer, goal in _goals(figures, crowd):
@@ -282,7 +285,7 @@ def tell(figures: Figures, plan: Sequence[Scenario], crowd: int) -> Report:
 
 def markdown(report: Report, figures: Figures) -> str:
     """Return the medians, broker beside broker, and the goals."""
-    whos = [who for who in (*_KINDS, FLOOR) if any(row.who == who for row in report.rows)]
+    whos = [who for who in (*_KINDS, FLOOR, FLOOR_2) if any(row.who == who for row in report.rows)]
     cells: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for row in report.rows:
         cells[row.quantity, row.unit][row.who] = f"{row.median:,.1f}"
@@ -300,7 +303,7 @@ def markdown(report: Report, figures: Figures) -> str:
 
 def main() -> None:
     """Run the benchmark."""
-    short = {"rounds": 1, "seconds": 1.0, "messages": 60, "crowd": 2000, "idle": 1000}
+    short = {"rounds": 1, "seconds": 0.5, "messages": 60, "crowd": 2000, "idle": 1000}
     args = options(
         __doc__,
         short,
