@@ -30,7 +30,16 @@ from demo.local_broker import Mosquitto, MqtickBroker, Nats, program, running
 
 _BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _DESCRIPTORS = 150_000
-OURS, OURS_2, PEER, FLOOR = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto", "floor"
+OURS, OURS_2, PEER = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto"
+FLOOR, FLOOR_2 = "floor", "floor, 2 threads"
+
+
+class Peer(Mosquitto):
+    """Mosquitto, with sessions on disk and limits that no measurement reaches."""
+
+    def _configuration(self, anonymous: bool) -> str:
+        keeps = f"persistence true\npersistence_location {self.folder}/\n"
+        return super()._configuration(anonymous) + keeps
 
 
 class Ours(MqtickBroker):
@@ -44,6 +53,7 @@ class Ours(MqtickBroker):
             f"threads = {self.threads}\n{super()._configuration(anonymous)}"
             "[limits]\nconnections = 100000\nconnections_a_second = 0\n"
             "publishes_a_second_a_client = 0\nqueue_messages = 100000\n"
+            f'[store]\npath = "{self.folder / "store"}"\n'
         )
 
 
@@ -74,7 +84,7 @@ class Rumqttd(Mosquitto):
 
 
 _KINDS: dict[str, type[Mosquitto]] = {
-    kind.name: kind for kind in (Ours, Ours2, Mosquitto, Rumqttd, Nats)
+    kind.name: kind for kind in (Ours, Ours2, Peer, Rumqttd, Nats)
 }
 
 
@@ -84,14 +94,12 @@ class Scenario:
 
     Attributes:
         takes: Key of a figure of mqtick-load, what we call it, and its unit.
-        only: The brokers that it is for; all if none is named.
     """
 
     name: str
     arguments: tuple[str, ...]
     takes: tuple[tuple[str, str, str], ...]
     floor: bool = True
-    only: tuple[str, ...] = ()
 
 
 _COST = ("cost_ns", "processor time a message delivered", "ns")
@@ -107,6 +115,7 @@ _BATCHED, _SINGLE, _ACKED = (
     f"4 pairs, 64 octets, QoS {qos}, window 4,096, burst {burst}"
     for qos, burst in ((0, 32), (0, 1), (1, 32))
 )
+_KEPT = f"{_ACKED}, sessions kept"
 
 
 def _fan_out(subscribers: int) -> str:
@@ -116,10 +125,10 @@ def _fan_out(subscribers: int) -> str:
 def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scenario]:
     """Return what is measured of each broker, the memory of a fresh one first."""
 
-    def pairs(name: str, qos: int, burst: int) -> Scenario:
+    def pairs(name: str, qos: int, burst: int, *more: str) -> Scenario:
         flags = ("pairs", "--pairs", "4", "--window", "4096", "--burst", str(burst))
         time = ("--qos", str(qos), "--seconds", str(seconds), "--repeats", "2")
-        return Scenario(name, (*flags, *time), (_COST, _RATE, _LOST))
+        return Scenario(name, (*flags, *time, *more), (_COST, _RATE, _LOST))
 
     def fan_out(subscribers: int, count: int, repeats: int, *, floor: bool = True) -> Scenario:
         flags = ("fanout", "--subscribers", str(subscribers), "--messages", str(count))
@@ -133,6 +142,7 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         pairs(_BATCHED, 0, 32),
         pairs(_SINGLE, 0, 1),
         pairs(_ACKED, 1, 32),
+        pairs(_KEPT, 1, 32, "--persistent"),
         fan_out(100, messages, 2),
         fan_out(600, max(10, messages // 4), 2),
         fan_out(crowd, 10, 1, floor=False),
@@ -160,7 +170,8 @@ class Figures:
             if row["who"] == "ratio":
                 self.floors[scenario.name, key, who] += row["repeats"]
             else:
-                name = who if row["who"] == "broker" else FLOOR
+                floor = FLOOR_2 if who == OURS_2 else FLOOR
+                name = who if row["who"] == "broker" else floor
                 self.values[scenario.name, key, name] += row["repeats"]
 
     def median(self, scenario: str, key: str, who: str) -> float | None:
@@ -215,15 +226,18 @@ def _goals(figures: Figures, crowd: int) -> Iterator[tuple[str, float | None, fl
     for scenario, goal in ((_BATCHED, 0.05), (_SINGLE, 0.1), (_ACKED, 0.2)):
         yield f"{scenario}: cost / Mosquitto's", cost(scenario, OURS), cost(scenario, PEER), goal
     yield f"{_BATCHED}: cost, 2 threads / 1", cost(_BATCHED, OURS_2), cost(_BATCHED, OURS), 1.1
+    acked, kept = (figures.median(name, "rate", OURS) for name in (_ACKED, _KEPT))
+    yield f"{_ACKED}: messages a second / with sessions kept", acked, kept, 2.0
     for subscribers in (100, 600):
         name = _fan_out(subscribers)
         for key, text, goal in (
             ("cost_ns", "cost a copy", 1.2),
             *((key, text, 1.15) for key, text, _ in _SKEW),
         ):
-            turns = figures.floors.get((name, key, OURS))
-            ratio = quantile(sorted(turns), 0.5) if turns else None
-            yield f"{name}: {text} / floor's, in turn", ratio, 1.0, goal
+            for who, threads in ((OURS, ""), (OURS_2, ", 2 threads")):
+                turns = figures.floors.get((name, key, who))
+                ratio = quantile(sorted(turns), 0.5) if turns else None
+                yield f"{name}{threads}: {text} / floor's, in turn", ratio, 1.0, goal
         for key, text, goal in (
             ("cost_ns", "cost a copy", 1.0),
             ("skew_p99_us", "first to last, p99", 0.5),
@@ -247,7 +261,7 @@ def tell(figures: Figures, plan: Sequence[Scenario], crowd: int) -> Report:
     report = Report("brokers")
     for scenario in plan:
         for key, text, unit in scenario.takes:
-            for who in (*_KINDS, FLOOR):
+            for who in (*_KINDS, FLOOR, FLOOR_2):
                 if values := figures.values.get((scenario.name, key, who)):
                     report.add(f"{scenario.name}: {text}", unit, who, values, digits=1)
     for quantity, ours, peer, goal in _goals(figures, crowd):
@@ -258,7 +272,7 @@ def tell(figures: Figures, plan: Sequence[Scenario], crowd: int) -> Report:
 
 def markdown(report: Report, figures: Figures) -> str:
     """Return the medians, broker beside broker, and the goals."""
-    whos = [who for who in (*_KINDS, FLOOR) if any(row.who == who for row in report.rows)]
+    whos = [who for who in (*_KINDS, FLOOR, FLOOR_2) if any(row.who == who for row in report.rows)]
     cells: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for row in report.rows:
         cells[row.quantity, row.unit][row.who] = f"{row.median:,.1f}"
@@ -276,7 +290,7 @@ def markdown(report: Report, figures: Figures) -> str:
 
 def main() -> None:
     """Run the benchmark."""
-    short = {"rounds": 1, "seconds": 1.0, "messages": 60, "crowd": 2000, "idle": 1000}
+    short = {"rounds": 1, "seconds": 0.5, "messages": 60, "crowd": 2000, "idle": 1000}
     args = options(
         __doc__,
         short,

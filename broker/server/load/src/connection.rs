@@ -8,7 +8,7 @@ use nix::sys::time::TimeVal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mqtick_packet::{
     AckKind, ConnectOut, Packet, Property, Publish, Qos, Version, connect as connect_packet,
@@ -57,6 +57,7 @@ pub struct Connection {
     /// Which MQTT it speaks.
     pub version: Version,
     name: String,
+    patience: Duration,
     /// Which session the broker keeps, and where.
     kept: Option<(Target, String)>,
 }
@@ -87,6 +88,7 @@ impl Connection {
             receive_maximum: u16::MAX,
             version: target.version,
             name: format!("{} of the {}", name, target.who),
+            patience: target.patience,
             kept: None,
         };
         let expiry = [Property::SessionExpiry(KEPT_S)];
@@ -242,6 +244,7 @@ impl Connection {
             .write_all(octets)
             .map_err(|error| self.broken(wanted, &error))?;
         let mut piece = [0; 4096];
+        let asked = Instant::now();
         loop {
             let found =
                 wire::packet(&self.rest, self.version).map_err(|error| self.named(error))?;
@@ -254,6 +257,10 @@ impl Connection {
                 })?;
                 self.rest.drain(..length);
                 return Ok(answer);
+            }
+            // Octets that come one by one would hold us up for ever.
+            if asked.elapsed() > self.patience {
+                return Err(self.broken(wanted, &ErrorKind::TimedOut.into()));
             }
             match self.stream.read(&mut piece) {
                 Ok(0) => {

@@ -70,6 +70,8 @@ impl Run<'_> {
     pub fn memory(&mut self, contestants: &[(&'static str, Option<Process>)]) -> Outcome<()> {
         for (who, process) in contestants {
             if let Some(process) = process {
+                let threads = process.threads();
+                self.report.note(format!("{who}: threads: {threads}."));
                 self.report
                     .add(MEMORY, who, process.memory()?.pss as f64 / 1024.0);
             }

@@ -17,12 +17,14 @@ use crate::contest::{COST, Meter, Run, contestants};
 use crate::options::Options;
 use crate::places::Places;
 use crate::process::Process;
-use crate::stamps::{Reader, enable, now_ns};
+use crate::stamps::{Reader, ahead_ns, enable, now_ns};
 use crate::wire::{self, Template};
 use crate::{Failure, Outcome, system};
 
 const WARM_UP_MESSAGES: usize = 20;
 const PUBLISHER: u64 = u64::MAX;
+/// What a clock that is only steered does not gain in a block.
+const STEP_NS: u64 = 10_000_000;
 /// How long the generator sleeps at least, in ns, before it looks for copies again.
 const NAP_NS: u64 = 100_000;
 /// A publisher and all who listen to it, through one broker.
@@ -145,11 +147,18 @@ impl Audience {
         let options = run.options;
         let mut arrivals = Arrivals::new(self.next, self.subscribers.len(), messages);
         let meter = Meter::start(self.process)?;
+        let ahead = ahead_ns();
         match options.rate {
             None => self.one_at_a_time(run, messages, &mut arrivals)?,
             Some(rate) => self.at_rate(run, messages, rate, &mut arrivals)?,
         }
         let (cost, own) = meter.read()?;
+        let step = ahead_ns() - ahead;
+        if step.unsigned_abs() > STEP_NS {
+            let ms = step / 1_000_000;
+            let text = format!("the clock was stepped by {ms} ms: the delays around it are wrong.");
+            run.report.note(text);
+        }
         self.next += arrivals.due.len() as u64;
         if arrivals.copies == 0 {
             return Err(if run.stop.asked() {

@@ -45,6 +45,11 @@ fn measure(options: &Options) -> Outcome<()> {
         _ => idle::run(&mut run),
     };
     run.progress("");
+    // Ctrl-C may have ended the broker, too: then that is why it failed.
+    let result = match result {
+        Err(Failure::Failed(_)) if stop.asked() => Err(Failure::Stopped),
+        other => other,
+    };
     if !report.is_empty() {
         print(&if options.json {
             report.json(result.is_ok())
@@ -56,7 +61,8 @@ fn measure(options: &Options) -> Outcome<()> {
 }
 
 fn serve(options: &Options) -> Outcome<()> {
-    mqtick_load::limits::descriptors(0)?;
+    // Whoever started us decides when it is over: a Ctrl-C that was meant for them ends us by and by.
+    let _deaf = options.until_eof.then(Stop::new).transpose()?;
     let port = floor::serve(options.port, options.threads)?;
     print(&format!("127.0.0.1:{port}\n"))?;
     if !options.until_eof && std::io::stdin().is_terminal() {

@@ -15,6 +15,14 @@ pub fn now_ns() -> u64 {
     })
 }
 
+/// Returns by how much, in ns, a clock that is never stepped is behind: a change is a step.
+#[must_use]
+pub fn ahead_ns() -> i64 {
+    let boot = clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |now| now.tv_sec() * 1_000_000_000 + now.tv_nsec());
+    now_ns().cast_signed() - boot
+}
+
 /// Asks the kernel for receive stamps; says whether it will give them.
 pub fn enable(stream: &TcpStream) -> bool {
     setsockopt(stream, sockopt::ReceiveTimestampns, &true).is_ok()

@@ -5,6 +5,7 @@
 mod peer;
 
 use peer::{Peer, SOME, Trick, start};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 fn program(line: &str) -> Command {
@@ -105,7 +106,7 @@ fn a_fan_out_is_measured_beside_the_floor_in_both_versions_and_qualities() {
 
 #[test]
 fn copies_that_are_lost_doubled_or_late_are_counted() {
-    // 10 messages to warm up, then two blocks of 20: two tenth messages each.
+    // Blocks of 20, the first of which does not count: two tenth messages each.
     let line = "fanout --subscribers 3 --messages 20 --repeats 2 --rate 500 --patience 0.5";
     for (trick, place) in [(Trick::Lose, 0), (Trick::Twice, 1), (Trick::Late, 2)] {
         let output = measure(&start(trick), line);
@@ -206,6 +207,11 @@ fn what_a_broker_does_wrong_is_told_in_a_sentence() {
         (
             Trick::Silence,
             "--patience 0.2",
+            "waiting for CONNACK: the broker did not send it in time.",
+        ),
+        (
+            Trick::Dribble,
+            "--patience 0.3",
             "waiting for CONNACK: the broker did not send it in time.",
         ),
         (Trick::Garbage, "", "the broker sent what is no MQTT"),
@@ -320,18 +326,20 @@ fn the_memory_of_idle_connections_is_that_of_the_process() {
 fn ctrl_c_prints_what_was_measured() {
     let peer = start(Trick::None);
     let line = format!(
-        "fanout --subscribers 2 --messages 5 --repeats 10000 --json --broker {}",
+        "fanout --subscribers 2 --messages 5 --repeats 10000 --floor --json --broker {}",
         peer.address
     );
     let child = program(&line)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
         .unwrap();
     // Messages are numbered from 0: by now several blocks have been measured.
     peer.messages.iter().find(|number| *number == SOME).unwrap();
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    // A terminal tells all of the group, the floor, too.
+    nix::sys::signal::killpg(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert!(row(&output, "skew_p50_us", "broker").len() >= 10);

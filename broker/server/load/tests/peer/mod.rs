@@ -24,6 +24,8 @@ pub enum Trick {
     Silence,
     /// Answers CONNECT with octets that are no MQTT.
     Garbage,
+    /// Answers CONNECT with a packet that never ends, an octet at a time.
+    Dribble,
     /// Grants no subscription.
     NoSubscription,
     /// The last subscriber does not get each tenth message.
@@ -113,6 +115,13 @@ impl Shared {
                         match self.trick {
                             Trick::Close => return None,
                             Trick::Silence => {}
+                            Trick::Dribble => {
+                                stream.write_all(&[0x20, 0xff, 0x7f]).ok()?;
+                                loop {
+                                    thread::sleep(Duration::from_millis(20));
+                                    stream.write_all(&[0]).ok()?;
+                                }
+                            }
                             Trick::Garbage => answer.extend([0x20, 0xff, 0xff, 0xff, 0xff]),
                             Trick::Refuse(reason) => {
                                 connack(&mut answer, version, false, reason, &none)
