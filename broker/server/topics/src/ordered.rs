@@ -388,6 +388,7 @@ mod tests {
                 }
             }
             checked(&map.root, true);
+            prop_assert!(map.index.as_ref().is_none_or(|index| index.size() == list.len()));
             for (rank, one) in list.iter().enumerate() {
                 prop_assert_eq!(map.nth(rank), Some((&one.0, &one.1)));
             }
@@ -416,6 +417,20 @@ mod tests {
         }
         assert_eq!((map.len(), checked(&map.root, true)), (0, 1));
         assert!(map.index.is_none());
+    }
+
+    #[test]
+    fn a_leaf_without_entries_is_gone_where_its_neighbours_are_full() {
+        let mut map = Ordered::default();
+        for key in 0..3 * 64 {
+            map.insert(key, 0);
+        }
+        assert_eq!(checked(&map.root, true), 4);
+        for key in 64..128 {
+            map.remove(&key);
+        }
+        assert_eq!(checked(&map.root, true), 3);
+        assert!(map.nth(64).is_some_and(|(key, _)| *key == 128));
     }
 
     #[test]

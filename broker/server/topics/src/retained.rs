@@ -287,4 +287,13 @@ mod tests {
             steps(&retained, "+/+/+/+")
         );
     }
+
+    #[test]
+    fn a_topic_whose_message_is_removed_leaves_nothing_behind() {
+        let mut retained = Retained::new();
+        retained.set("a/b", 1);
+        retained.remove("a/b");
+        retained.remove("a");
+        assert!(retained.topics.is_empty() && retained.messages.is_empty());
+    }
 }
