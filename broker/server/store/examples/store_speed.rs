@@ -1,6 +1,6 @@
 //! What durability costs: group commits against bare write and fdatasync of the same octets.
 //!
-//! `cargo run --release -p mqtick-store --example store_speed -- [DIRECTORY] [SECONDS]`
+//! `cargo run --release -p mqtick-store --example store_speed -- [DIRECTORY] [SECONDS] [OUTSTANDING]...`
 
 #![allow(clippy::unwrap_used)]
 
@@ -108,7 +108,7 @@ fn run(directory: &Path, outstanding: u64, behind: Option<u64>, time: Duration) 
                 changes,
                 Some(Box::new(move |result| {
                     result.unwrap();
-                    sender.send(Instant::now()).unwrap();
+                    let _ = sender.send(Instant::now());
                 })),
             );
             number += 1;
@@ -220,7 +220,11 @@ fn main() {
     let directory = directory.join("mqtick-store-speed");
     let seconds = arguments.next().map_or(4.0, |text| text.parse().unwrap());
     let time = Duration::from_secs_f64(seconds);
-    for outstanding in [1, 32, 1000, 10_000] {
+    let mut many: Vec<u64> = arguments.map(|text| text.parse().unwrap()).collect();
+    if many.is_empty() {
+        many = vec![1, 32, 1000, 10_000];
+    }
+    for outstanding in many {
         for behind in [Some(0), Some(outstanding + 1), None] {
             run(&directory, outstanding, behind, time);
         }

@@ -1,6 +1,6 @@
 //! The tables in the file: open, read all, write a commit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::fcntl::posix_fallocate;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition};
 
 use crate::backend::Backend;
 use crate::index::{Client, Held, Index, Row, Rows};
@@ -249,21 +249,16 @@ impl Tables {
         let mut octets = Vec::new();
         if !rows.log.is_empty() {
             let mut log = write.open_table(LOG)?;
+            remove(&mut log, &rows.log)?;
             for (key, row) in &rows.log {
-                match row {
-                    Row::Remove => {
-                        log.remove(key)?;
+                if let Row::Sent(id, state) = row {
+                    let old = log.get(key)?.and_then(|old| Record::read(old.value()));
+                    if let Some(Record::Entry(mut entry)) = old {
+                        entry.in_flight = Some((*id, *state));
+                        octets.clear();
+                        Record::Entry(entry).write(&mut octets);
+                        log.insert(key, &*octets)?;
                     }
-                    Row::Sent(id, state) => {
-                        let old = log.get(key)?.and_then(|old| Record::read(old.value()));
-                        if let Some(Record::Entry(mut entry)) = old {
-                            entry.in_flight = Some((*id, *state));
-                            octets.clear();
-                            Record::Entry(entry).write(&mut octets);
-                            log.insert(key, &*octets)?;
-                        }
-                    }
-                    Row::Put(_) => break,
                 }
             }
             let mut end = log.upper_bound_mut(Bound::<u64>::Unbounded)?;
@@ -349,6 +344,30 @@ impl Tables {
     pub(crate) fn give_up(self) {
         self.backend.kill();
     }
+}
+
+/// Take the removed rows out of the log. What came together mostly goes together, and one pass over
+/// neighbours is cheaper than to look each of them up.
+fn remove(log: &mut Table<'_, u64, &[u8]>, rows: &BTreeMap<u64, Row>) -> Result<(), redb::Error> {
+    const NEAR: u64 = 16;
+    let removed = rows.iter().filter(|(_, row)| matches!(row, Row::Remove));
+    let removed: Vec<u64> = removed.map(|(key, _)| *key).collect();
+    for run in removed.chunk_by(|one, next| next - one <= NEAR) {
+        match run {
+            [key] => {
+                log.remove(key)?;
+            }
+            [first, .., last] => {
+                let mut left = run.iter().peekable();
+                log.retain_in(*first..=*last, |key, _| {
+                    while left.next_if(|next| **next < key).is_some() {}
+                    left.peek() != Some(&&key)
+                })?;
+            }
+            [] => {}
+        }
+    }
+    Ok(())
 }
 
 type Contents = (Index, Kept, Vec<u64>);

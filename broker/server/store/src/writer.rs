@@ -73,7 +73,10 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn run(mut self, inbox: &Arc<Inbox>) -> Result<(), Error> {
         while let Some(submissions) = inbox.take() {
-            self.batch(submissions);
+            // A thread that ended would leave all others waiting; the file tells what is true.
+            if catch_unwind(AssertUnwindSafe(|| self.batch(submissions))).is_err() {
+                self.tables = None;
+            }
         }
         let path = self.place.directory.display().to_string();
         match self.tables.take() {
@@ -93,7 +96,8 @@ impl Writer {
         if let Some(refusal) = &refused {
             if !std::mem::replace(&mut self.failing, true) {
                 let place = self.place.directory.display();
-                (self.failed)(&format!("nothing can be kept in {place}: {refusal}"));
+                let text = format!("nothing can be kept in {place}: {refusal}");
+                let _ = catch_unwind(AssertUnwindSafe(|| (self.failed)(&text)));
             }
         } else if !submissions.iter().all(|(changes, _)| facts(changes)) {
             self.failing = false;

@@ -61,8 +61,7 @@ fn flipped_bits_are_found_or_harmless() {
     }));
     let (good, state) = good();
     let mut random = Story::new(5);
-    let rounds: u64 =
-        std::env::var("MQTICK_STORE_ROUNDS").map_or(150, |text| text.parse().unwrap());
+    let rounds: u64 = std::env::var("MQTICK_STORE_ROUNDS").map_or(80, |text| text.parse().unwrap());
     let mut found = 0;
     for round in 0..rounds {
         let mut octets = good.clone();
