@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ statement = pytest.mark.statement
 
 A test runs in each version that it names a statement of.
 """
+_RUN = secrets.token_hex(3)
 _numbers = itertools.count(1)
 
 
@@ -26,17 +28,17 @@ class Mqtt:
     def __init__(self, broker: Judged, version: int, prefix: str = "") -> None:
         self.broker, self.version, self.prefix = broker, version, prefix
         self.encode = Encoder(version)
-        self._number = next(_numbers)
+        self._own = f"t{_RUN}n{next(_numbers)}"
         self._names = itertools.count(1)
         self._clients: list[Client] = []
 
     def name(self) -> str:
         """A client identifier that nobody else has."""
-        return f"t{self._number}c{next(self._names)}"
+        return f"{self._own}c{next(self._names)}"
 
     def topic(self, rest: str = "a") -> str:
         """A topic of this test."""
-        return f"{self.prefix}t{self._number}/{rest}"
+        return f"{self.prefix}{self._own}/{rest}"
 
     def raw(self, client_id: str | None = None, carrier: Carrier | None = None) -> Client:
         """A connection on which nothing has been said, over TCP, a WebSocket or UDP."""
