@@ -12,9 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from broker.conformance.websocket import WebSocket
+from typing import Any, Protocol
 
 PATIENCE_S = 30.0
 """How long an event may take before it counts as missing (`--patience`)."""
@@ -441,6 +439,16 @@ def _judge(five: bool, found: Packet) -> None:
 # ---- the connection -----------------------------------------------------------------------------
 
 
+class Carrier(Protocol):
+    """As much of a socket as a connection needs."""
+
+    def sendall(self, octets: bytes, /) -> None: ...  # noqa: D102
+    def recv(self, size: int, /) -> bytes: ...  # noqa: D102
+    def settimeout(self, seconds: float, /) -> None: ...  # noqa: D102
+    def shutdown(self, how: int, /) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
 def connect_tcp(address: tuple[str, int]) -> socket.socket:
     """A TCP connection that sends at once."""
     made = socket.create_connection(address, PATIENCE_S)
@@ -456,11 +464,11 @@ class Client:
         address: tuple[str, int],
         version: int,
         client_id: str = "",
-        carrier: WebSocket | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self.version, self.id = version, client_id
         self.encode = Encoder(version)
-        self.socket = carrier or connect_tcp(address)
+        self.socket: Carrier = carrier or connect_tcp(address)
         self.received: deque[Packet] = deque()
         self.octets = b""
         self.connack = Packet(CONNACK, 0, b"")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from typing import Any
 
 import pytest
 
-from broker.conformance.client import V5, Client, Encoder
-from broker.conformance.launch import Judged
-from broker.conformance.websocket import WebSocket
+from broker.conformance import client
+from broker.conformance.client import V5, Carrier, Client, Encoder
+from broker.conformance.datagrams import Datagrams
+from broker.conformance.launch import Judged, Udp
 
 statement = pytest.mark.statement
 """The statements that a test is about: `MQTT-` those of 3.1.1, `MQTT5-` those of 5.
 
 A test runs in each version that it names a statement of.
 """
+_RUN = secrets.token_hex(3)
 _numbers = itertools.count(1)
 
 
@@ -25,30 +28,32 @@ class Mqtt:
     def __init__(self, broker: Judged, version: int, prefix: str = "") -> None:
         self.broker, self.version, self.prefix = broker, version, prefix
         self.encode = Encoder(version)
-        self._number = next(_numbers)
+        self._own = f"t{_RUN}n{next(_numbers)}"
         self._names = itertools.count(1)
         self._clients: list[Client] = []
 
     def name(self) -> str:
         """A client identifier that nobody else has."""
-        return f"t{self._number}c{next(self._names)}"
+        return f"{self._own}c{next(self._names)}"
 
     def topic(self, rest: str = "a") -> str:
         """A topic of this test."""
-        return f"{self.prefix}t{self._number}/{rest}"
+        return f"{self.prefix}{self._own}/{rest}"
 
-    def raw(self, client_id: str | None = None, carrier: WebSocket | None = None) -> Client:
-        """A connection on which nothing has been said, over TCP or a WebSocket."""
+    def raw(self, client_id: str | None = None, carrier: Carrier | None = None) -> Client:
+        """A connection on which nothing has been said, over TCP, a WebSocket or UDP."""
         name = self.name() if client_id is None else client_id
-        client = Client(self.broker.address, self.version, name, carrier)
-        self._clients.append(client)
-        return client
+        if isinstance(self.broker, Udp):
+            carrier = Datagrams(self.broker.address, client.PATIENCE_S)
+        made = Client(self.broker.address, self.version, name, carrier)
+        self._clients.append(made)
+        return made
 
     def connect(self, client_id: str | None = None, **options: Any) -> Client:
         """A connection that the broker has accepted."""
-        client = self.raw(client_id)
-        assert client.connect(**options).reason == 0
-        return client
+        made = self.raw(client_id)
+        assert made.connect(**options).reason == 0
+        return made
 
     def keep(self, client_id: str | None = None, *, clean: bool = False, **options: Any) -> Client:
         """A connection whose session outlives it, in either version."""
@@ -58,12 +63,12 @@ class Mqtt:
 
     def subscriber(self, *filters: str | tuple[str, int], **options: Any) -> Client:
         """A connection that has subscribed."""
-        client = self.connect(**options)
-        answer = client.subscribe(*filters)
+        made = self.connect(**options)
+        answer = made.subscribe(*filters)
         assert max(answer.reasons) < 0x80, answer
-        return client
+        return made
 
     def close(self) -> None:
         """End all of them."""
-        for client in self._clients:
-            client.close()
+        for each in self._clients:
+            each.close()

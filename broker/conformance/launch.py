@@ -7,10 +7,14 @@ import hashlib
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Protocol
 
+from demo.hardware import free_udp_port
 from demo.local_broker import Mosquitto, free_port, program, wait_for_port
+from demo.local_programs import wait_until
+from mqtick.lab.hardware.program import ModelError, find_model
 
 USER, PASSWORD, ALLOWED = "limited", b"secret", "allowed/"
 """The one user of a guarded broker, and the beginning of the only topics that are open to it."""
@@ -159,6 +163,60 @@ class Running:
 
     def stop(self) -> None:
         """Not ours."""
+
+
+class Udp:
+    """A broker on UDP: the reference, the RTL in simulation, or one that runs."""
+
+    name = "mqtt-udp"
+    websocket: tuple[str, int] | None = None
+
+    def __init__(self, folder: Path, which: str) -> None:
+        self._folder, self._which = folder, which
+        self._process: subprocess.Popen[str] | None = None
+        self._call: list[str] | None = None
+        self.address = ("127.0.0.1", 0)
+        if which == "reference":
+            self.version = "reference"
+            self._call = [sys.executable, "-u", "-m", "broker.rtl.sim.udp_door"]
+        elif which == "model":
+            self.version = "RTL, simulated"
+            try:
+                model = str(find_model())
+            except ModelError as error:
+                raise NotInstalledError(str(error)) from None
+            self.address = ("127.0.0.1", free_udp_port())
+            self._status = folder / "model.json"
+            self._call = [model, "live", "--listen", f"127.0.0.1:{self.address[1]}"]
+            self._call += ["--status", str(self._status)]
+        else:
+            running = Running(which)
+            self.version, self.address = running.version, running.address
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._call is None or (self._process is not None and self._process.poll() is None)
+
+    def start(self) -> None:
+        """Start the process and wait until it listens."""
+        if self._call is None:
+            return
+        self._process = subprocess.Popen(self._call, stdout=subprocess.PIPE, text=True)
+        if self._which == "reference":
+            assert self._process.stdout is not None
+            said = self._process.stdout.readline()
+            self.address = ("127.0.0.1", int(said.rpartition(":")[2]))
+        else:
+            process = self._process
+            wait_until(
+                lambda: process.poll() is not None or self._status.exists(), "the model serves"
+            )
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate()
 
 
 def launch(folder: Path, broker: str, address: str | None, *, guarded: bool = False) -> Judged:

@@ -11,7 +11,9 @@ import argparse
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,25 +57,17 @@ EARLIER = {"4.8": "errors"}
 
 
 class Outcomes:
-    """Notes for each statement what became of its tests."""
+    """What became of the tests of each statement, with one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
         self.of: defaultdict[str, set[str]] = defaultdict(set)
         self.does: defaultdict[str, set[str]] = defaultdict(set)
-        self.broker = ""
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Called by pytest for each phase of each test."""
-        said = dict(report.user_properties)
-        self.broker = str(said.get("broker", self.broker))
-        if report.when == "call" or report.failed or report.skipped:
-            for statement in said.get("statements", ()):  # type: ignore[attr-defined]
-                self._note(statement, report, said)
-
-    def _note(self, statement: str, report: pytest.TestReport, said: dict[str, object]) -> None:
-        if hasattr(report, "wasxfail"):
-            # The other statements of that test are not judged by it.
-            if statement in said["deviates"] and report.skipped:  # type: ignore[operator]
+    def note(self, statement: str, report: pytest.TestReport, deviates: Sequence[str]) -> None:
+        """Count a test; of one that fails as expected, only the statements that are broken."""
+        if hasattr(report, "wasxfail") and report.skipped:
+            if statement in deviates:
                 self.of[statement].add("deviates")
                 self.does[statement].add(report.wasxfail.removeprefix("reason: "))
         else:
@@ -86,6 +80,21 @@ class Outcomes:
             if worst in found:
                 return worst
         return "not tested"
+
+
+class Collector:
+    """Collects the outcomes of every broker that the tests judge."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[str, Outcomes] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Called by pytest for each phase of each test."""
+        said: dict[str, Any] = dict(report.user_properties)
+        if "broker" in said and (report.when == "call" or report.failed or report.skipped):
+            outcomes = self.brokers.setdefault(said["broker"], Outcomes(said["broker"]))
+            for statement in said["statements"]:
+                outcomes.note(statement, report, said.get("deviates", ()))
 
 
 def section(statement: str) -> tuple[str, str]:
@@ -126,7 +135,8 @@ def table(brokers: list[Outcomes]) -> str:
         for row in dict.fromkeys(section(each)[1] for each in numbers):
             here = [each for each in numbers if section(each)[1] == row]
             cells = " | ".join(cell(each, here) for each in brokers)
-            lines.append(f"| {row} {SECTIONS[row]} | {len(here)} | {len(tested(here))} | {cells} |")
+            title = EARLIER.get(row, SECTIONS[row]) if standard == "MQTT" else SECTIONS[row]
+            lines.append(f"| {row} {title} | {len(here)} | {len(tested(here))} | {cells} |")
         sums = [
             str(sum(each.verdict(number) == "passed" for number in numbers)) for each in brokers
         ]
@@ -179,16 +189,13 @@ def main() -> int:
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into that file")
     parser.add_argument("--all", action="store_true", help="list every statement, too")
     chosen, rest = parser.parse_known_args()
-    brokers, code = [], 0
+    collector, code = Collector(), 0
     for broker in chosen.broker or ["mosquitto"]:
-        outcomes = Outcomes()
         arguments = ["-q", "--no-header", "--tb=short", "-n", "4", "--broker", broker, *rest]
-        code |= int(pytest.main([str(HERE / "tests"), *arguments], [outcomes]))
-        if outcomes.broker:
-            brokers.append(outcomes)
-        else:
-            print(f"{broker} was not judged.", file=sys.stderr)
+        code |= int(pytest.main([str(HERE / "tests"), *arguments], [collector]))
+    brokers = list(collector.brokers.values())
     if not brokers:
+        print("No broker was judged.", file=sys.stderr)
         return 1
     if chosen.all:
         print("\n".join(map(listing, brokers)))

@@ -10,10 +10,11 @@ import pytest
 from broker.conformance import client
 from broker.conformance.client import V3, V5
 from broker.conformance.connections import Mqtt
-from broker.conformance.launch import ALLOWED, Judged, NotInstalledError, launch
+from broker.conformance.launch import ALLOWED, Judged, NotInstalledError, Udp, launch
 from broker.conformance.statements import deviations, names
 
 STANDARDS = {V3: "MQTT-", V5: "MQTT5-"}
+FIXTURES = {"mqtt", "guarded", "udp"}
 VERSION_NAMES = {V3: "3.1.1", V5: "5"}
 
 
@@ -22,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--broker", default="mosquitto", help="mosquitto or mqtick=PATH")
     group.addoption("--patience", type=float, default=30, help="seconds an event may take (30)")
     group.addoption("--address", help="HOST:PORT of a broker that runs, instead of --broker")
+    group.addoption("--udp", default="reference", help="reference, model (the RTL) or HOST:PORT")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,7 +38,7 @@ def statements_of(function: Any) -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each version of MQTT that it has a statement of."""
-    for fixture in {"mqtt", "guarded"} & set(metafunc.fixturenames):
+    for fixture in FIXTURES & set(metafunc.fixturenames):
         numbers = statements_of(metafunc.function)
         versions = [
             version
@@ -52,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
             continue
-        version = item.callspec.params.get("mqtt", item.callspec.params.get("guarded"))
+        version = next((v for k, v in item.callspec.params.items() if k in FIXTURES), None)
         if isinstance(version, int):
             numbers = [
                 number
@@ -127,3 +129,23 @@ def mqtt(brokers: Brokers, request: pytest.FixtureRequest) -> Iterator[Mqtt]:
 def guarded(brokers: Brokers, request: pytest.FixtureRequest) -> Iterator[Mqtt]:
     """A broker with an access list, and topics that are open to its one user."""
     yield from connections(request, brokers.get(guarded=True), ALLOWED)
+
+
+@pytest.fixture(scope="session")
+def on_udp(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Udp]:
+    """The broker that is judged over UDP."""
+    try:
+        broker = Udp(tmp_path_factory.mktemp("udp"), request.config.getoption("--udp"))
+    except NotInstalledError as error:
+        pytest.skip(f"nothing was judged over UDP: {error}")
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def udp(on_udp: Udp, request: pytest.FixtureRequest) -> Iterator[Mqtt]:
+    """A broker that speaks MQTT over UDP."""
+    yield from connections(request, on_udp)

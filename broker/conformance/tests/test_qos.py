@@ -208,10 +208,10 @@ def test_an_error_acknowledges_too(mqtt: Mqtt, qos: int) -> None:
 def test_a_publish_that_was_sent_does_not_expire(mqtt: Mqtt) -> None:
     client = mqtt.keep()
     client.subscribe((mqtt.topic(), 2))
-    expiry = [("message_expiry", 1)]
+    expiry = [("message_expiry", 2)]
     mqtt.connect().publish(mqtt.topic(), b"x", qos=2, properties=expiry)
     first = client.expect(PUBLISH)
-    time.sleep(3)
+    time.sleep(4)
     client.vanish()
     connection = mqtt.keep(client.id)
     mqtt.connect().publish(mqtt.topic(), b"marker", qos=2)

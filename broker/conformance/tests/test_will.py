@@ -96,20 +96,20 @@ def test_a_will_with_retain_is_kept(mqtt: Mqtt) -> None:
 @statement("MQTT5-3.1.3-9")
 def test_a_delayed_will_is_dropped_when_the_client_comes_back(mqtt: Mqtt) -> None:
     watcher = mqtt.subscriber(mqtt.topic())
-    delayed = Will(mqtt.topic(), b"delayed", properties=[("will_delay", 2)])
+    delayed = Will(mqtt.topic(), b"delayed", properties=[("will_delay", 4)])
     client = mqtt.keep(will=delayed)
     client.vanish()
     again = mqtt.keep(client.id)
     assert again.connack.session_present
     # A will that is delayed longer comes later than the first would have.
-    mqtt.keep(will=Will(mqtt.topic(), b"marker", properties=[("will_delay", 4)])).vanish()
+    mqtt.keep(will=Will(mqtt.topic(), b"marker", properties=[("will_delay", 6)])).vanish()
     assert watcher.until(b"marker") == []
 
 
 @statement("MQTT5-3.1.2-8")
 def test_a_delayed_will_comes_after_its_delay(mqtt: Mqtt) -> None:
     watcher = mqtt.subscriber(mqtt.topic())
-    mqtt.keep(will=Will(mqtt.topic(), b"second", properties=[("will_delay", 3)])).vanish()
+    mqtt.keep(will=Will(mqtt.topic(), b"second", properties=[("will_delay", 5)])).vanish()
     mqtt.keep(will=Will(mqtt.topic(), b"first", properties=[("will_delay", 1)])).vanish()
     assert [watcher.message().payload for _ in range(2)] == [b"first", b"second"]
 
