@@ -2,7 +2,7 @@
 
 use crate::listener::{Certificate, Listener};
 use crate::log;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Place, Settings};
 use crate::shared::{Access, Call, Check, Shared};
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
@@ -87,6 +87,9 @@ fn arguments() -> Result<Asked, String> {
         Some(path) => settings::load(&path).map_err(|error| error.to_string())?,
         None => Settings::default(),
     };
+    if let Some(what) = not_built(&settings) {
+        return Err(format!("{what}: this version does not have that yet"));
+    }
     if check {
         read_access(&settings)?;
         for tls in settings
@@ -100,6 +103,19 @@ fn arguments() -> Result<Asked, String> {
         return Ok(Asked::Said);
     }
     Ok(Asked::Run(Box::new(settings)))
+}
+
+/// A setting that asks for what is not there yet: better no broker than one that promises it.
+fn not_built(settings: &Settings) -> Option<&'static str> {
+    let by_systemd = |one: &settings::Listener| matches!(one.place, Place::Systemd(_));
+    [
+        (settings.store.path.is_some(), "store.path"),
+        (settings.metrics.address.is_some(), "metrics.address"),
+        (settings.udp.address.is_some(), "udp.address"),
+        (settings.listeners.iter().any(by_systemd), "listener.systemd"),
+    ]
+    .into_iter()
+    .find_map(|(is_asked, what)| is_asked.then_some(what))
 }
 
 fn read(path: &Path) -> Result<String, String> {

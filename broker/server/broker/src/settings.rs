@@ -115,8 +115,6 @@ pub struct Limits {
     pub queue_messages: usize,
     /// Messages under way to one client without an acknowledgement.
     pub inflight: u16,
-    /// Octets of all messages that wait or are retained.
-    pub memory: usize,
     /// Subscriptions of one client.
     pub subscriptions_a_client: usize,
     /// Seconds from a connection to its whole CONNECT.
@@ -266,7 +264,6 @@ impl Default for Limits {
             queue: 32 << 20,
             queue_messages: 1000,
             inflight: 20,
-            memory: 1 << 30,
             subscriptions_a_client: 10_000,
             connect_timeout_s: 10,
             connections_a_second: 1000,
@@ -436,7 +433,6 @@ impl Limits {
         between("limits.queue", self.queue, 128..=MOST_OCTETS)?;
         between("limits.queue_messages", self.queue_messages, 1..=10_000_000)?;
         between("limits.inflight", self.inflight, 1..=u16::MAX)?;
-        between("limits.memory", self.memory, 128..=MOST_OCTETS)?;
         between(
             "limits.subscriptions_a_client",
             self.subscriptions_a_client,
@@ -462,10 +458,6 @@ impl Limits {
             );
             return refuse("limits.queue", what);
         }
-        if self.memory < self.queue {
-            let what = format!("limits.queue, {} octets, must fit in it", self.queue);
-            return refuse("limits.memory", what);
-        }
         Ok(())
     }
 }
@@ -475,7 +467,7 @@ impl Delivery {
         for (at, one) in self.topic.iter().enumerate() {
             let key = format!("delivery.topic[{at}].filter");
             let filter = &one.filter;
-            if !is_filter(filter) {
+            if !mqtick_topics::valid_filter(filter) {
                 let what = format!(
                     "{filter:?} is no topic filter: `+` must be a whole level, `#` the whole last one"
                 );
@@ -659,16 +651,6 @@ impl<'de> Deserialize<'de> for Subnet {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
-}
-
-fn is_filter(text: &str) -> bool {
-    let (before, last) = text
-        .rsplit_once('/')
-        .map_or((None, text), |(all, last)| (Some(all), last));
-    let plain = |level: &str| level == "+" || !level.contains(['+', '#']);
-    let levels_fit =
-        before.is_none_or(|all| all.split('/').all(plain)) && (last == "#" || plain(last));
-    levels_fit && !text.is_empty() && !text.contains('\0') && text.len() <= usize::from(u16::MAX)
 }
 
 fn refuse(key: impl Into<String>, what: impl Into<String>) -> Result<(), Error> {

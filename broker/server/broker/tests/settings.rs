@@ -239,14 +239,6 @@ fn what_is_wrong_is_said_with_its_line_the_setting_and_what_would_be_right() {
             "line 3: limits.queue: a packet of limits.packet, 2000 octets",
         ),
         (
-            "[limits]\npacket = 2000000\nqueue = 2000000\nmemory = 1999999",
-            "line 4: limits.memory: limits.queue, 2000000 octets",
-        ),
-        (
-            "[limits]\nmemory = 16777216",
-            "line 2: limits.memory: limits.queue, 33554432",
-        ),
-        (
             "[limits]\npacket = 100000000",
             "line 1: limits.queue: a packet of",
         ),
