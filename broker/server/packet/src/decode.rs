@@ -595,5 +595,9 @@ fn disconnect<'a>(from: &mut Reader<'a>, version: Version) -> Result<Disconnect<
 
 fn auth<'a>(from: &mut Reader<'a>) -> Result<Auth<'a>, Error> {
     let (reason, properties) = reason(from, Version::V5, AUTH_CODES, property::AUTH)?;
+    let is_bare = reason == 0 && properties == Properties::default();
+    if !is_bare && properties.authentication_method().is_none() {
+        return Err(Error::Protocol("AUTH without a method")); // 3.15.2.2.2
+    }
     Ok(Auth { reason, properties })
 }

@@ -85,7 +85,7 @@ fn properties<'a>(
     if version == Version::V5 {
         let mut octets = Vec::new();
         all.into_iter()
-            .for_each(|property| property.write(&mut octets));
+            .for_each(|property| property.encode(&mut octets));
         write::variable(out, octets.len() as u32);
         out.extend_from_slice(&octets);
     }
@@ -183,14 +183,14 @@ pub fn publish(out: &mut Vec<u8>, version: Version, message: &Outgoing<'_>) -> O
                 .expiry
                 .map(Property::MessageExpiry)
                 .iter()
-                .for_each(|one| one.write(out));
+                .for_each(|one| one.encode(out));
             message
                 .alias
                 .map(Property::TopicAlias)
                 .iter()
-                .for_each(|one| one.write(out));
+                .for_each(|one| one.encode(out));
             let ids = message.subscription_ids.iter();
-            ids.for_each(|id| Property::SubscriptionId(*id).write(out));
+            ids.for_each(|id| Property::SubscriptionId(*id).encode(out));
             out.extend_from_slice(message.forwarded);
         }
     }

@@ -7,7 +7,6 @@
 //! ([MQTT-3.3.4-6]).
 //!
 //! Clause numbers are those of MQTT 5; where 3.1.1 differs, the text says so.
-#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 mod decode;
 mod encode;

@@ -40,7 +40,8 @@ macro_rules! properties {
                 }
             }
 
-            pub(crate) fn write(&self, out: &mut Vec<u8>) {
+            /// Appends it, identifier first, as `Outgoing::forwarded` wants user properties.
+            pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Self::$variant(value) => {
                         out.push($id);
@@ -61,7 +62,11 @@ macro_rules! properties {
             $(
                 $(#[$doc])+
                 #[must_use]
+                #[inline]
                 pub fn $name(&self) -> Option<$type> {
+                    if self.seen & 1 << $id == 0 {
+                        return None;
+                    }
                     self.iter().find_map(|property| match property {
                         Property::$variant(value) => Some(value),
                         _ => None,
@@ -142,24 +147,19 @@ impl Property<'_> {
             _ => Ok(()),
         }
     }
-
-    /// Whether a server sends it on with the message, as it is.
-    fn is_forwarded(&self) -> bool {
-        matches!(
-            self,
-            Self::PayloadFormat(_)
-                | Self::ContentType(_)
-                | Self::ResponseTopic(_)
-                | Self::CorrelationData(_)
-                | Self::UserProperty(_)
-        )
-    }
 }
+
+/// Which properties a server sends on with a message: bit n for identifier n.
+const FORWARDED: u64 = 1 << 0x01 | 1 << 0x03 | 1 << 0x08 | 1 << 0x09 | 1 << 0x26;
 
 /// The properties of a packet or of a will, checked: each is allowed there, comes once unless the
 /// standard allows more, and its value is in range. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Properties<'a>(Reader<'a>);
+pub struct Properties<'a> {
+    octets: Reader<'a>,
+    /// Which there are: bit n for identifier n.
+    seen: u64,
+}
 
 impl<'a> Properties<'a> {
     /// Reads the properties of a packet with their length in front.
@@ -170,28 +170,32 @@ impl<'a> Properties<'a> {
             return Ok(Self::default());
         }
         let octets = Reader(from.take(length as usize)?);
-        check(octets, place)?;
-        Ok(Self(octets))
+        let seen = check(octets, place)?;
+        Ok(Self { octets, seen })
     }
 
     /// All of them, in the order in which they came.
     #[inline]
     #[must_use]
     pub fn iter(&self) -> PropertyIter<'a> {
-        PropertyIter(self.0)
+        PropertyIter(self.octets)
     }
 
     /// Appends, as they came, those that a server must send on with a message: payload format,
     /// content type, response topic, correlation data, user properties in their order
     /// ([MQTT-3.3.2-4], -15, -16, -17, -18, -20).
     pub fn forwarded(&self, out: &mut Vec<u8>) {
-        let mut rest = self.0;
+        if self.seen & !FORWARDED == 0 {
+            return out.extend_from_slice(self.octets.0);
+        }
+        let mut rest = self.octets;
         loop {
             let before = rest.0;
             let Ok(property) = Property::read(&mut rest) else {
                 return;
             };
-            if property.is_forwarded() {
+            let (id, _) = property.row();
+            if FORWARDED & 1 << id != 0 {
                 let length = before.len() - rest.0.len();
                 out.extend_from_slice(before.get(..length).unwrap_or_default());
             }
@@ -199,8 +203,9 @@ impl<'a> Properties<'a> {
     }
 }
 
-fn check(mut rest: Reader<'_>, place: Places) -> Result<(), Error> {
-    let (mut seen, mut method, mut data) = (0_u64, false, false);
+/// Checks properties; gives which there are.
+fn check(mut rest: Reader<'_>, place: Places) -> Result<u64, Error> {
+    let mut seen = 0_u64;
     while !rest.is_empty() {
         let property = Property::read(&mut rest)?;
         let (id, places) = property.row();
@@ -219,14 +224,16 @@ fn check(mut rest: Reader<'_>, place: Places) -> Result<(), Error> {
         }
         seen |= 1 << id;
         property.check()?;
-        method |= matches!(property, Property::AuthenticationMethod(_));
-        data |= matches!(property, Property::AuthenticationData(_));
     }
-    if data && !method {
+    if place == CONNECT && seen & (METHOD | DATA) == DATA {
+        // 3.1.2.11.10; of CONNACK the standard does not say so.
         return Err(Error::Protocol("authentication data without a method"));
     }
-    Ok(())
+    Ok(seen)
 }
+
+const METHOD: u64 = 1 << 0x15;
+const DATA: u64 = 1 << 0x16;
 
 impl<'a> IntoIterator for Properties<'a> {
     type Item = Property<'a>;
