@@ -164,6 +164,25 @@ fn the_mean_place_shows_who_is_always_served_first() {
 }
 
 #[test]
+fn the_result_says_whose_stamps_they_are() {
+    for (stamps, text) in [
+        (
+            "kernel",
+            "broker: stamps: the kernel's, at receipt (SO_TIMESTAMPNS)",
+        ),
+        ("clock", "broker: stamps: the clock after each receive"),
+    ] {
+        let line = format!("fanout --subscribers 3 --messages 5 --repeats 1 --stamps {stamps}");
+        let output = measure(&start(Trick::None), &line);
+        assert_eq!(row(&output, "lost", "broker"), [0.0]);
+        assert!(
+            String::from_utf8(output.stdout).unwrap().contains(text),
+            "{stamps}"
+        );
+    }
+}
+
+#[test]
 fn a_copy_in_other_octets_is_still_known() {
     for command in [
         "fanout --subscribers 2 --messages 10",
