@@ -65,6 +65,11 @@ const STRICTER: &[(&str, &[u8], &str)] = &[
         "3.8.2.1.2: one subscription identifier in a SUBSCRIBE",
     ),
     (
+        "authentication data without a method",
+        &[1],
+        "3.1.2.11.10",
+    ),
+    (
         "a variable byte integer longer than it needs to be",
         &[],
         "MQTT-1.5.5-1",
