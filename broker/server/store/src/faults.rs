@@ -109,6 +109,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_taken_away_is_not_replaced_by_an_empty_one() {
+        let folder = Folder::new();
+        let (place, faults) = place(&folder.0);
+        let (store, mut story) = begun(place);
+        std::fs::rename(folder.file(), folder.0.join("away")).unwrap();
+        faults.writes.store(0, Ordering::SeqCst);
+        assert_eq!(kept(&store, story.clone().next()), Err(Refused::Full));
+        faults.writes.store(u64::MAX, Ordering::SeqCst);
+        assert!(matches!(
+            kept(&store, story.clone().next()),
+            Err(Refused::Failed(_))
+        ));
+        assert!(!folder.file().exists());
+        std::fs::rename(folder.0.join("away"), folder.file()).unwrap();
+        assert_eq!(kept(&store, story.next()), Ok(()));
+        drop(store);
+        assert!(State::from(&open(&folder.0).1) == story.state);
+    }
+
+    #[test]
     fn the_operator_is_told_once_until_it_works_again() {
         let folder = Folder::new();
         let (place, faults) = place(&folder.0);

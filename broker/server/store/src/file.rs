@@ -75,11 +75,12 @@ impl Place {
         self.directory.join("store.redb")
     }
 
-    /// Open the file, or make it. With `bodies` all that is kept is returned, too.
-    pub(crate) fn open(&self, bodies: bool) -> Result<(Tables, Index, Kept), Error> {
-        match self.open_once(bodies) {
+    /// Open the file. At the `start` one that is missing is made, and what is kept is returned in
+    /// full; later only the index is of use.
+    pub(crate) fn open(&self, start: bool) -> Result<(Tables, Index, Kept), Error> {
+        match self.open_once(start) {
             // To repair a file needs some room.
-            Err(Error::Full(_)) if self.drop_spare() => self.open_once(bodies),
+            Err(Error::Full(_)) if self.drop_spare() => self.open_once(start),
             result => result,
         }
     }
@@ -106,10 +107,10 @@ impl Place {
         self.directory.join("store.spare")
     }
 
-    fn open_once(&self, bodies: bool) -> Result<(Tables, Index, Kept), Error> {
+    fn open_once(&self, start: bool) -> Result<(Tables, Index, Kept), Error> {
         let path = self.path();
         match path.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => self.make()?,
+            Err(error) if error.kind() == ErrorKind::NotFound && start => self.make()?,
             Ok(data) if !data.is_file() => return Err(io(&path, "cannot open", "it is no file")),
             _ => {}
         }
@@ -127,7 +128,7 @@ impl Place {
                 .set_cache_size(CACHE_OCTETS)
                 .set_check_integrity_on_open(true)
                 .create_with_backend(backend.clone())?;
-            let (index, kept, leaked) = read(&database, bodies)?;
+            let (index, kept, leaked) = read(&database, start)?;
             Ok((database, index, kept, leaked))
         }));
         let (database, mut index, kept, leaked) = read

@@ -1,4 +1,13 @@
 //! What must survive kill -9: sessions, queued messages and retained messages, in one redb file.
+//!
+//! What a broker changes with every message (queued messages, their octets, received identifiers)
+//! is in one table whose key rises with time: neighbours in time are neighbours on the disk, so that
+//! a commit touches few pages however many sessions it is about. Only what is left of the changes
+//! since the last commit is written: a message that was delivered meanwhile never gets there. For
+//! this the writer remembers the place of every queued message, some 70 octets each.
+//!
+//! Beside `store.redb` there is `store.spare`: up to 1 MiB that is set free when the disk is full, so
+//! that deliveries can still be written, which make room in the file.
 
 #![forbid(unsafe_code)]
 

@@ -98,6 +98,35 @@ fn answers_come_in_the_order_of_submission() {
 }
 
 #[test]
+fn threads_share_a_store() {
+    let folder = Folder::new();
+    let (store, _) = open(&folder.0);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (store, client) = (&store, format!("client {thread}"));
+            scope.spawn(move || {
+                store.submit(vec![session(&client)], None);
+                for number in (0..400).map(|count| count * 4 + thread) {
+                    store.submit(
+                        vec![message(number, 9), queue(&client, number, number)],
+                        None,
+                    );
+                }
+            });
+        }
+    });
+    store.close().unwrap();
+    let (_, there) = open(&folder.0);
+    assert_eq!(there.sessions.len(), 4);
+    assert!(
+        there
+            .sessions
+            .iter()
+            .all(|session| session.queue.len() == 400)
+    );
+}
+
+#[test]
 fn an_answer_that_panics_harms_nobody_else() {
     let folder = Folder::new();
     let (store, _) = open(&folder.0);
