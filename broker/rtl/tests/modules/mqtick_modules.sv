@@ -10,7 +10,7 @@ module mqtick_modules (
   mqtick_hash #(.SHAPES(4), .BITS(42)) u_hash (.clk);
   mqtick_lookup #(.TOPICS(64), .SHAPES(4), .KEY_POOL(4), .TAG(4)) u_lookup (.clk);
   mqtick_parser #(.SLOTS(4)) u_parser (.clk);
-  mqtick_retained #(.SLOTS(4), .PLACES(6), .OCTETS(64), .PLACE_WORDS(17), .POOL_AW(7)) u_retained (.clk);
+  mqtick_retained #(.SLOTS(4), .PLACES(4), .OCTETS(64), .PLACE_WORDS(17), .POOL_AW(7)) u_retained (.clk);
   mqtick_siphash u_siphash (.clk);
   mqtick_sweep #(.CW(3)) u_sweep (.clk);
   mqtick_tables #(.TW(4), .SW(5), .CW(4)) u_tables (.clk);

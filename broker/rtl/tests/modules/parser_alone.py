@@ -224,7 +224,8 @@ def random_message(random: Random) -> bytes:
         payload = bytes([0x20 | random.randrange(16)]) + payload[1:]
     if len(payload) >= 17 and random.random() < 0.8:
         filled = random.randbytes(15) + bytes([random.randrange(5)])
-        kept = random.choice((bytes(16), filled, b"\xff" * 6 + filled[6:], bytes(15) + b"\x01"))
+        far = b"\xff" + random.choice((b"\xff", b"\xfe")) + filled[2:]
+        kept = random.choice((bytes(16), filled, far, bytes(15) + b"\x01"))
         payload = payload[:-16] + kept
     topic = random.choice(topics) if random.random() < 0.7 else PREFIX
     return publish(topic, payload, retain=random.random() < 0.3)
