@@ -8,7 +8,7 @@ module mqtick_modules (
   mqtick_departure u_departure (.clk);
   mqtick_generate #(.TW(4), .SW(7), .CW(6)) u_generate (.clk);
   mqtick_hash #(.SHAPES(4), .BITS(42)) u_hash (.clk);
-  mqtick_lookup #(.TOPICS(64), .SHAPES(4), .KEY_POOL(4), .TAG(4)) u_lookup (.clk);
+  mqtick_lookup #(.TOPICS(64), .SHAPES(4), .KEY_POOL(2), .TAG(4)) u_lookup (.clk);
   mqtick_parser #(.SLOTS(4)) u_parser (.clk);
   mqtick_retained #(.SLOTS(4), .PLACES(4), .OCTETS(64), .PLACE_WORDS(17), .POOL_AW(7)) u_retained (.clk);
   mqtick_siphash u_siphash (.clk);

@@ -216,6 +216,15 @@ class Around:
         return Message(self.keeps, record["length"], record["arrival"], *flags, record["source"])
 
 
+GOOD = publish(PREFIX, b"\x20" + bytes(47))
+EACH = (
+    *(Came(GOOD), Came(GOOD, network=127), Came(GOOD, port=0), Came(bytes(1473)), Came(GOOD[:-1])),
+    *(Came(b"\xf0\0"), Came(b"\xc1\0"), Came(b"\x32\0"), Came(GOOD, publishes=False)),
+    *(Came(b"\xc0\0", subscribes=False), Came(b"\x30\3\0\5a"), Came(publish(b"a/+", b""))),
+    *(Came(publish(b"$a", b"")), Came(GOOD, damaged=True), Came(publish(b"$proof", bytes(8)))),
+)
+
+
 def random_message(random: Random) -> bytes:
     topics = (PREFIX, PREFIX + b"/a", b"a", b"mqticks", b"a/b", b"$SYS/a", b"a/#", b"", b"x" * 64)
     topics += (b"abcdef", b"$proof", b"$prooF", b"a" * 65, b"a/" * 16, b"a\0", PREFIX + b"/" * 9)
@@ -267,7 +276,7 @@ async def parser_judges_in_the_order_of_the_specification(dut: Any, busy: float)
     """Each datagram, good or not, while its words come and everybody else is slow."""
     unit, random = await begin(dut, "parser"), dice()
     around = Around(dut, unit, random, busy)
-    around.queue = [random_datagram(random) for _ in range(500)]
+    around.queue = [*EACH, *(random_datagram(random) for _ in range(300))]
     due = [judged(came) for came in around.queue]
     for _ in range(HANGS_CYCLES * 10):
         if len(around.messages) + len(around.others) == len(due):
@@ -277,8 +286,6 @@ async def parser_judges_in_the_order_of_the_specification(dut: Any, busy: float)
     assert around.messages == [one for one in due if isinstance(one, Message)]
     assert around.others == [one for one in due if not isinstance(one, Message)]
     assert around.passed == len(due)
-    reasons = {one.reason for one in due if isinstance(one, Refused)}
-    assert len(reasons) == 11, reasons
 
 
 @cocotb.test()
