@@ -2,16 +2,18 @@
 
 use crate::message::{Kept, Message};
 use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
-use crate::session::{Courier, Session, Subscription};
+use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
-use crate::shared::{Call, Counters, Shared, Subscriptions, Way};
+use crate::shared::{Counters, Shared, Subscriptions, Way};
 use mqtick_access::Action;
+use mqtick_packet::Qos;
 use mqtick_topics::Match;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 const REMEMBERED: usize = 1 << 16; // topics
+const LONGEST: usize = 256; // octets of a topic that is remembered
 
 /// Who gets what is published to one topic.
 #[derive(Clone, Default)]
@@ -23,8 +25,6 @@ pub struct Fanout {
 /// A part of a fan-out that another core takes over.
 pub struct Part {
     subscriptions: Arc<[Subscription]>,
-    from: usize,
-    to: usize,
     message: Arc<Kept>,
     arrived: Option<Arrived>,
     publisher: u64,
@@ -114,21 +114,38 @@ impl Desk {
             .zip(self.came_ns)
             .map(|(trailer, at_ns)| Arrived { at_ns, trailer });
         let mut kept = None;
-        let mut rest = all.len();
-        match way.mode {
-            Mode::Parallel => rest = self.share_out(all, message, from, &mut kept),
-            Mode::Alternating => self.turn = !self.turn,
-            Mode::Batched | Mode::Ordered => {}
+        // A part that finds no room is dropped, so only what may be lost is shared out.
+        let is_shared = way.mode == Mode::Parallel
+            && message.qos == Qos::AtMostOnce
+            && self.shared.callers.len() > 1;
+        if is_shared {
+            self.share_out(all, message, from, &mut kept);
         }
+        self.turn = !self.turn;
         let backwards = way.mode == Mode::Alternating && self.turn;
-        for at in 0..rest {
-            let at = if backwards { rest - 1 - at } else { at };
-            if let Some(one) = all.get(at) {
+        for at in 0..all.len() {
+            let at = if backwards { all.len() - 1 - at } else { at };
+            if let Some(one) = all.get(at).filter(|one| !is_shared || self.is_mine(one)) {
                 self.copy(one, message, from, &mut kept);
             }
         }
         self.courier.arrived = None;
         shared || !all.is_empty()
+    }
+
+    /// Publish a client's will: its life begins now.
+    pub fn publish_will(&mut self, client: &Session, will: &Will) {
+        let lives = |s: u32| self.courier.now_s + u64::from(s);
+        let message = will.message.message();
+        let expires_s = will.lifetime_s.map(lives);
+        self.publish(
+            Some(client),
+            &Message {
+                expires_s,
+                ..message
+            },
+            false,
+        );
     }
 
     /// Deliver what another worker handed over.
@@ -137,12 +154,10 @@ impl Desk {
         self.courier.at_once = true;
         self.courier.arrived = part.arrived;
         let mut kept = Some(Arc::clone(&part.message));
-        for one in part
-            .subscriptions
-            .get(part.from..part.to)
-            .unwrap_or_default()
-        {
-            self.copy(one, &part.message.message(), part.publisher, &mut kept);
+        for one in part.subscriptions.iter() {
+            if self.is_mine(one) {
+                self.copy(one, &part.message.message(), part.publisher, &mut kept);
+            }
         }
         self.courier.arrived = None;
     }
@@ -222,7 +237,9 @@ impl Desk {
             if self.fanouts.len() >= REMEMBERED {
                 self.fanouts.clear();
             }
-            self.fanouts.insert(message.topic.into(), fanout.clone());
+            if message.topic.len() <= LONGEST {
+                self.fanouts.insert(message.topic.into(), fanout.clone());
+            }
         } else {
             self.courier.encoder.begin();
             self.courier.at_once = false;
@@ -234,38 +251,32 @@ impl Desk {
         (fanout, !chosen.is_empty())
     }
 
-    /// Hand parts of a fan-out to the other workers; what is left for this one are the first ones.
+    /// Whether a subscriber's copies are this worker's part of a fan-out that the cores share. It is
+    /// the same one each time, so that messages keep their order.
+    fn is_mine(&self, one: &Subscription) -> bool {
+        one.session.number % self.shared.callers.len() as u64 == self.worker as u64
+    }
+
+    /// Have the other workers deliver their parts of a fan-out.
     fn share_out(
-        &self,
+        &mut self,
         all: &Arc<[Subscription]>,
         message: &Message,
         publisher: u64,
         kept: &mut Option<Arc<Kept>>,
-    ) -> usize {
-        let workers = self.shared.callers.len();
-        let size = all.len().div_ceil(workers);
+    ) {
         let message = kept.get_or_insert_with(|| Kept::new(message));
-        let mut from = size.min(all.len());
-        let rest = from;
-        for step in 1..workers {
-            let to = (from + size).min(all.len());
-            if from == to {
-                break;
-            }
-            let subscriptions = Arc::clone(all);
+        for worker in (0..self.shared.callers.len()).filter(|one| *one != self.worker) {
             let part = Part {
-                subscriptions,
-                from,
-                to,
+                subscriptions: Arc::clone(all),
                 message: Arc::clone(message),
                 arrived: self.courier.arrived,
                 publisher,
             };
-            self.shared
-                .call((self.worker + step) % workers, Call::Deliver(part));
-            from = to;
+            if !self.shared.hand_over(worker, part) {
+                self.courier.dropped += 1;
+            }
         }
-        rest
     }
 }
 

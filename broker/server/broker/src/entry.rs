@@ -191,7 +191,7 @@ impl Connection {
         shared.counters.connected.fetch_add(1, Relaxed);
         self.stage = Stage::Up(session);
         if let Some((session, will)) = ended {
-            desk.publish(Some(&session), &will.message.message(), false);
+            desk.publish_will(&session, &will);
         }
         Ok(())
     }
@@ -234,6 +234,7 @@ impl Connection {
         let delay_s = will.properties.will_delay().unwrap_or(0);
         Ok(Some(Will {
             message: Kept::new(&message),
+            lifetime_s: will.properties.message_expiry(),
             delay_s,
         }))
     }
@@ -297,7 +298,11 @@ impl Connection {
             };
             shared.counters.connected.fetch_sub(1, Relaxed);
             if let End::Because(code, why) = end {
-                let who = format!("{} ({})", session.client, link.socket().peer());
+                let who = format!(
+                    "{} ({})",
+                    session.client.escape_debug(),
+                    link.socket().peer()
+                );
                 shared.complain(&format!("{who}: ended: {why}"));
                 shared.counters.malformed.fetch_add(1, Relaxed);
                 if link.version == Version::V5 {
@@ -314,7 +319,7 @@ impl Connection {
             state.will.take_if(|will| over || will.delay_s == 0)
         };
         if let Some(will) = will {
-            desk.publish(Some(session), &will.message.message(), false);
+            desk.publish_will(session, &will);
         }
     }
 }

@@ -64,6 +64,7 @@ impl Connection {
             };
             anybody = desk.publish(Some(&session), &message, alone);
         }
+        forwarded.shrink_to(1 << 16);
         desk.spare = forwarded;
         let code = match (may, anybody) {
             (true, true) => 0,

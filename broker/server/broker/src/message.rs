@@ -82,6 +82,7 @@ pub struct Octets {
     pub id_at: Option<usize>,
 }
 
+const KEEP_ROOM: usize = 1 << 16; // octets
 const KINDS: usize = 12; // versions, levels of service, retained or not
 
 /// Encodes a message once for each kind of copy.
@@ -108,6 +109,8 @@ impl Encoder {
     pub fn begin(&mut self) {
         for kind in &mut self.kinds {
             kind.0 = false;
+            kind.1.packet.clear();
+            kind.1.packet.shrink_to(KEEP_ROOM);
         }
     }
 

@@ -112,7 +112,10 @@ fn not_built(settings: &Settings) -> Option<&'static str> {
         (settings.store.path.is_some(), "store.path"),
         (settings.metrics.address.is_some(), "metrics.address"),
         (settings.udp.address.is_some(), "udp.address"),
-        (settings.listeners.iter().any(by_systemd), "listener.systemd"),
+        (
+            settings.listeners.iter().any(by_systemd),
+            "listener.systemd",
+        ),
     ]
     .into_iter()
     .find_map(|(is_asked, what)| is_asked.then_some(what))

@@ -37,6 +37,8 @@ pub struct Subscription {
 pub struct Will {
     /// What.
     pub message: Arc<Kept>,
+    /// How long it may be delivered after that, in seconds.
+    pub lifetime_s: Option<u32>,
     /// How long after the end of the connection, in seconds.
     pub delay_s: u32,
 }

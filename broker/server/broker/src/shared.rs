@@ -16,6 +16,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 const COMPLAINTS: u64 = 10; // lines a second
 const SYS_S: u64 = 10;
+const PARTS: usize = 4096; // of fan-outs that may wait for a worker
 
 /// All subscriptions.
 pub type Subscriptions = Tree<u64, Subscription>;
@@ -245,6 +246,18 @@ impl Shared {
                 caller.poller.call();
             }
         }
+    }
+
+    /// Have a worker deliver its part of a fan-out; whether there is room for that.
+    pub fn hand_over(&self, worker: usize, part: Part) -> bool {
+        let Some(caller) = self.callers.get(worker) else {
+            return false;
+        };
+        let is_full = lock(&caller.calls).len() >= PARTS;
+        if !is_full {
+            self.call(worker, Call::Deliver(part));
+        }
+        !is_full
     }
 
     /// What a worker was asked to do.

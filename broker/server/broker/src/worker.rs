@@ -307,15 +307,15 @@ impl Worker {
             let delay_over =
                 |will: &mut crate::session::Will| now_s >= left_s + u64::from(will.delay_s);
             if let Some(will) = state.will.take_if(|will| over || delay_over(will)) {
-                wills.push(will);
+                wills.push((Arc::clone(session), will));
             }
             if over {
                 shared.remove_subscriptions(session, &mut state);
             }
             !over
         });
-        for will in wills {
-            self.desk.publish(None, &will.message.message(), false);
+        for (session, will) in wills {
+            self.desk.publish_will(&session, &will);
         }
         for (topic, text) in shared.report() {
             let message = crate::message::Message {
