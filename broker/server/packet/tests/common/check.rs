@@ -64,11 +64,7 @@ const STRICTER: &[(&str, &[u8], &str)] = &[
         &[8],
         "3.8.2.1.2: one subscription identifier in a SUBSCRIBE",
     ),
-    (
-        "authentication data without a method",
-        &[1],
-        "3.1.2.11.10",
-    ),
+    ("authentication data without a method", &[1], "3.1.2.11.10"),
     (
         "a variable byte integer longer than it needs to be",
         &[],
