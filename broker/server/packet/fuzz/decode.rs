@@ -1,4 +1,5 @@
-//! Any octets, as a packet of either version, to both decoders.
+//! Any octets, as a packet of either version, to both decoders. In `packet`:
+//! `cargo +nightly fuzz run decode fuzz/seeds`. `tests/hostile.rs` runs the seeds without a fuzzer.
 #![no_main]
 
 #[path = "../tests/common/check.rs"]
