@@ -1,8 +1,8 @@
 """Prints who passes what: `python -m broker.conformance.table --broker mosquitto`.
 
 `--broker` and `--udp` may come several times, for a column each; other arguments go to pytest
-(`--address HOST:PORT`, `--patience SECONDS`). `--write FILE` puts the table between the two marks in
-that file, `--all` lists every statement.
+(`--address HOST:PORT`, `--patience SECONDS`). `--write FILE` puts the table between the two marks
+in that file, `--all` lists every statement.
 """
 
 from __future__ import annotations
