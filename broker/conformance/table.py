@@ -1,8 +1,8 @@
 """Prints who passes what: `python -m broker.conformance.table --broker mosquitto`.
 
-`--broker` may come several times, for a column each; other arguments go to pytest (`--address
-HOST:PORT`, `--patience SECONDS`). `--write FILE` puts the table between the two marks in that file,
-`--all` lists every statement.
+`--broker` and `--udp` may come several times, for a column each; other arguments go to pytest
+(`--address HOST:PORT`, `--patience SECONDS`). `--write FILE` puts the table between the two marks
+in that file, `--all` lists every statement.
 """
 
 from __future__ import annotations
@@ -121,11 +121,12 @@ def tested(numbers: list[str]) -> list[str]:
     return [each for each in numbers if each not in not_tested()]
 
 
-def table(brokers: list[Outcomes]) -> str:
+def table(every_broker: list[Outcomes]) -> str:
     """The results as markdown, a column for each broker."""
     lines = []
     for standard, version in STANDARDS.items():
         numbers = [each for each in every_statement() if section(each)[0] == standard]
+        brokers = [each for each in every_broker if cell(each, numbers) != "-"]
         lines += [
             f"MQTT {version}: {len(tested(numbers))} of {len(numbers)} statements are tested.",
             "",
@@ -143,7 +144,7 @@ def table(brokers: list[Outcomes]) -> str:
         total = f"| all | {len(numbers)} | {len(tested(numbers))} | {' | '.join(sums)} |"
         lines += [total, ""]
     wrong: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for outcomes in brokers:
+    for outcomes in every_broker:
         for statement in every_statement():
             if outcomes.verdict(statement) == "failed":
                 wrong[outcomes.broker, "fails; not looked into yet"].append(statement)
@@ -186,13 +187,20 @@ def main() -> int:
         prog="python -m broker.conformance.table", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--broker", action="append", help="mosquitto (default) or mqtick=PATH")
+    parser.add_argument("--udp", action="append", help="reference (default), model or HOST:PORT")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into that file")
     parser.add_argument("--all", action="store_true", help="list every statement, too")
     chosen, rest = parser.parse_known_args()
     collector, code = Collector(), 0
-    for broker in chosen.broker or ["mosquitto"]:
-        arguments = ["-q", "--no-header", "--tb=short", "-n", "4", "--broker", broker, *rest]
-        code |= int(pytest.main([str(HERE / "tests"), *arguments], [collector]))
+    common = ["-q", "--no-header", "--tb=short", *rest]
+    tests, over_udp = str(HERE / "tests"), str(HERE / "tests/test_udp.py")
+    runs = [
+        [tests, "--ignore", over_udp, "-n", "4", "--broker", broker]
+        for broker in chosen.broker or ["mosquitto"]
+    ]
+    runs += [[over_udp, "--udp", which] for which in chosen.udp or ["reference"]]
+    for arguments in runs:
+        code |= int(pytest.main([*arguments, *common], [collector]))
     brokers = list(collector.brokers.values())
     if not brokers:
         print("No broker was judged.", file=sys.stderr)
