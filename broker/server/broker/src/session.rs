@@ -224,8 +224,8 @@ impl State {
         let octets = courier
             .encoder
             .octets(&message.message(), &copy, courier.now_s);
-        if octets.packet.len() > link.largest {
-            return false; // [MQTT-3.1.2-24]
+        if octets.packet.is_empty() || octets.packet.len() > link.largest {
+            return false; // none: too long for MQTT; [MQTT-3.1.2-24]
         }
         // At most `window` of 65,535 identifiers are in use.
         loop {
