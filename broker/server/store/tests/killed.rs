@@ -37,7 +37,10 @@ fn fills_a_store() {
     for count in state.count() + 1.. {
         let done = move |result: Result<(), _>| {
             result.unwrap();
-            writeln!(stdout(), "acknowledged {count}").unwrap();
+            if writeln!(stdout(), "acknowledged {count}").is_err() {
+                // Nobody is left to kill this process.
+                std::process::exit(1);
+            }
         };
         store.submit(story.next(), Some(Box::new(done)));
         if count % 64 == 0 {
