@@ -222,6 +222,7 @@ EACH = (
     *(Came(b"\xf0\0"), Came(b"\xc1\0"), Came(b"\x32\0"), Came(GOOD, publishes=False)),
     *(Came(b"\xc0\0", subscribes=False), Came(b"\x30\3\0\5a"), Came(publish(b"a/+", b""))),
     *(Came(publish(b"$a", b"")), Came(GOOD, damaged=True), Came(publish(b"$proof", bytes(8)))),
+    *(Came(b"\xc0\0", damaged=True), Came(b"\xc0\0"), Came(b"\xf0\0", damaged=True)),
 )
 
 
