@@ -38,7 +38,7 @@ from migen import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "colorlight_5a_75b"))
-from board import PORT, Neighbours, Padding  # noqa: E402
+from board import PORT, Neighbours, Padding
 
 NAME = "mqtick_xgmii"
 WIDTH = 64
@@ -127,7 +127,18 @@ class MAC(LiteXModule):
         self.strip = receive(LiteEthMACPreambleChecker(WIDTH))
         self.crossing = stream.ClockDomainCrossing(words, "eth_rx", "sys", 32, buffered=True)
         self.checker = LiteEthMACCRC32Checker(words)
-        self.rx = stream.Pipeline(self.phy, self.strip, self.crossing, self.checker)
+        begins = Signal(reset=1)
+        self.sync.eth_rx += If(self.strip.source.valid, begins.eq(self.strip.source.last))
+        # LiteEth's checker misses the end of a frame of one word, and takes the next for its rest.
+        self.comb += [
+            self.phy.source.connect(self.strip.sink),
+            self.strip.source.connect(self.crossing.sink, omit={"valid", "ready"}),
+            self.crossing.sink.valid.eq(
+                self.strip.source.valid & ~(begins & self.strip.source.last)
+            ),
+            self.strip.source.ready.eq(1),
+            self.crossing.source.connect(self.checker.sink),
+        ]
         self.depacketizer = LiteEthMACDepacketizer(WIDTH)
         self.comb += [
             self.crossbar.master.source.connect(self.packetizer.sink),
@@ -153,7 +164,11 @@ class Core(LiteXModule):
         self.udp = LiteEthUDP(self.ip, address, dw=WIDTH)
         port = self.udp.crossbar.get_port(PORT, dw=WIDTH)
 
-        frames, way, arrived = self.mac.checker.source, self.mac.depacketizer.sink, self.ip.rx.source
+        frames, way, arrived = (
+            self.mac.checker.source,
+            self.mac.depacketizer.sink,
+            self.ip.rx.source,
+        )
         number, frame, bad = Signal(4), Signal(4), Signal(16)
         first = Signal(reset=1)
         # A datagram's first word comes before its frame's last, whose number is then still there;

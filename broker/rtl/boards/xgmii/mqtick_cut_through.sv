@@ -6,7 +6,8 @@
 `default_nettype none
 
 module mqtick_cut_through #(
-    parameter int unsigned WORDS_LOG2 = 6
+    parameter int unsigned WORDS_LOG2 = 6,
+    parameter int unsigned FRAME_WORDS = 8  // of a frame of 60 octets
 ) (
     input  wire logic        clk,
     input  wire logic        rst,
@@ -29,7 +30,7 @@ module mqtick_cut_through #(
     output logic [15:0] done,     // of each frame: its end was seen
     output logic [15:0] bad
 );
-  localparam logic [3:0] Words = 4'd8;  // of a frame of 60 octets
+  localparam logic [3:0] Words = 4'(FRAME_WORDS);
   typedef logic [WORDS_LOG2:0] place_t;
 
   logic [72:0] words[2**WORDS_LOG2];
