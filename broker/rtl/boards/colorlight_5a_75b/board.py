@@ -73,14 +73,16 @@ class Padding(LiteXModule):
         last, end = divmod(eth_min_frame_length - eth_fcs_length - 1, width // 8)
         word = Signal(max=last + 2)  # of this frame; stays behind the last that is filled
         filling = Signal()
-        longer = sink.last & (sink.last_be[end + 1 :] != 0) if end + 1 < width // 8 else 0
+        short = word == last
+        if end + 1 < width // 8:  # the frame itself may end behind, in the same word
+            short &= filling | ~sink.last | (sink.last_be[end + 1 :] == 0)
         self.comb += [
             source.valid.eq(sink.valid | filling),
             sink.ready.eq(source.ready & ~filling),
             source.last.eq((sink.last | filling) & (word >= last)),
             If(
                 source.last,
-                source.last_be.eq(Mux((word == last) & ~longer, 1 << end, sink.last_be)),
+                source.last_be.eq(Mux(short, 1 << end, sink.last_be)),
             ),
         ]
         for octet in range(width // 8):
