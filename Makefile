@@ -141,6 +141,7 @@ bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
 bench-brokers: broker-programs
+bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
@@ -159,8 +160,9 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 .PHONY: synth formal-rtl test-board model-rtl model-rtl-32 test-model
 synth: setup-rtl ## the hardware broker on the published part, and a bitstream for a Colorlight 5A-75B
 	$(PYTHON_BIN) -m bench.synth $(ARGS)
-test-board: setup-rtl ## the Colorlight 5A-75B in simulation, with an echo in place of the broker
+test-board: setup-rtl ## frames through LiteEth in simulation: the Colorlight 5A-75B with an echo, 10 Gb/s with the broker
 	.venv-rtl/bin/python broker/rtl/boards/colorlight_5a_75b/tests/run.py
+	.venv-rtl/bin/python broker/rtl/boards/xgmii/tests/run.py
 formal-rtl: setup-rtl ## proofs about the hardware broker: PROOFS="control fifo" for some of them
 	$(PYTHON_BIN) -m broker.rtl.formal.prove $(PROOFS)
 model-rtl: setup-rtl ## the broker's RTL as a program: build/rtl/model/mqtick-broker-model

@@ -35,13 +35,14 @@ module liteeth_rx (
   logic [5:0] in = 0, out = 0;
   logic ends = 0;  // the last word that came was a datagram's last
   logic [3:0] keep;
+  wire [3:0] own = s_octets[1:0] == 0 ? 4'hf : (4'd1 << s_octets[1:0]) - 4'd1;
   always_ff @(posedge clk) if (!rst) begin
     assume (s_tdata == 32'(in));
     assume (s_tend == 1 || s_tend == 2 || s_tend == 4 || s_tend == 8);
     if (s_tvalid && s_tready) begin
       in   <= in + 1'b1;
       ends <= s_tlast;
-      keep <= s_tlast ? s_tend | (s_tend - 4'd1) : 4'hf;
+      keep <= s_tlast ? (s_tend | (s_tend - 4'd1)) & own : 4'hf;
     end
     assert (!rx_tvalid || out < in);
     if (rx_tvalid) begin

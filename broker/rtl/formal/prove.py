@@ -23,6 +23,7 @@ BUILD = Path("build/formal")  # from ROOT: the tools do not see an absolute path
 FORMAL = Path("broker/rtl/formal")
 SOURCES = Path("broker/rtl/src")
 BOARD = Path("broker/rtl/boards/colorlight_5a_75b")
+XGMII = Path("broker/rtl/boards/xgmii")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Proof:
 PROOFS = (
     Proof("liteeth_rx", (BOARD / "mqtick_liteeth_rx.sv",), 10),
     Proof("liteeth_tx", (BOARD / "mqtick_liteeth_tx.sv",), 12),
+    Proof("liteeth_rx64", (XGMII / "mqtick_liteeth_rx64.sv",), 7),
+    Proof("cut_through", (XGMII / "mqtick_cut_through.sv",), 8),
     Proof("frame_gate", (BOARD / "mqtick_frame_gate.sv",), 8),
     Proof("fifo", (SOURCES / "mqtick_fifo.sv",), 12),
     Proof("receive", (SOURCES / "mqtick_receive.sv",), 7),

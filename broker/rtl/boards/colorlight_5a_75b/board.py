@@ -66,23 +66,26 @@ class Padding(LiteXModule):
     57 to 59 octets it does not fill the next.
     """
 
-    def __init__(self) -> None:
-        words = eth_phy_description(WIDTH)
+    def __init__(self, width: int) -> None:
+        words = eth_phy_description(width)
         self.sink = sink = stream.Endpoint(words)
         self.source = source = stream.Endpoint(words)
-        last = (eth_min_frame_length - eth_fcs_length) * 8 // WIDTH - 1
+        last, end = divmod(eth_min_frame_length - eth_fcs_length - 1, width // 8)
         word = Signal(max=last + 2)  # of this frame; stays behind the last that is filled
         filling = Signal()
+        short = word == last
+        if end + 1 < width // 8:  # the frame itself may end behind, in the same word
+            short &= filling | ~sink.last | (sink.last_be[end + 1 :] == 0)
         self.comb += [
             source.valid.eq(sink.valid | filling),
             sink.ready.eq(source.ready & ~filling),
             source.last.eq((sink.last | filling) & (word >= last)),
             If(
                 source.last,
-                source.last_be.eq(Mux(word == last, 1 << (WIDTH // 8 - 1), sink.last_be)),
+                source.last_be.eq(Mux(short, 1 << end, sink.last_be)),
             ),
         ]
-        for octet in range(WIDTH // 8):
+        for octet in range(width // 8):
             place = slice(8 * octet, 8 * octet + 8)
             ended = sink.last & (sink.last_be[:octet] != 0) if octet else 0
             self.comb += source.data[place].eq(Mux(filling | ended, 0, sink.data[place]))
@@ -109,7 +112,7 @@ class CheckedMAC(LiteXModule):
         self.stamp = Signal(64)
         self.dropped = Signal()
 
-        self.padding = Padding()
+        self.padding = Padding(WIDTH)
         self.padded = stream.Buffer(words)
         self.inserter = LiteEthMACCRC32Inserter(words)
         self.tx_crossing = stream.ClockDomainCrossing(words, "sys", "eth_tx", 32, buffered=True)

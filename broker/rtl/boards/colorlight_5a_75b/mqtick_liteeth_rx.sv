@@ -1,6 +1,8 @@
 // From LiteEth's UDP port, 32 bits with the header beside each word, to the broker's boundary.
 //
 // The last word says "drop it" where the source ends in .255: LiteEth would broadcast every answer.
+// Where a frame is padded within a datagram's last word, LiteEth gives the frame's end: the length in
+// the header says which octets are the datagram's.
 `default_nettype none
 
 module mqtick_liteeth_rx (
@@ -33,7 +35,8 @@ module mqtick_liteeth_rx (
   logic going, odd;  // within a datagram; the lower half of a word waits
   logic [31:0] half;
 
-  wire [3:0] keep = !s_tlast ? 4'hf : {s_tend[3], |s_tend[3:2], |s_tend[3:1], |s_tend};
+  wire [3:0] own = s_octets[1:0] == 2'd0 ? 4'hf : ~(4'hf << s_octets[1:0]);
+  wire [3:0] keep = !s_tlast ? 4'hf : own & {s_tend[3], |s_tend[3:2], |s_tend[3:1], |s_tend};
   wire [7:0] host = going ? rx_src_ip[7:0] : s_ip[7:0];
 
   // A header waits in its register until the broker has taken the one before.

@@ -1,4 +1,4 @@
-// In place of the broker: sends each datagram back, if it is not to be dropped.
+// In place of the broker: sends each datagram back, if it is not to be dropped and as long as it says.
 module mqtick_broker_boundary #(
     parameter int TOPICS = 0,
     parameter int SUBSCRIPTIONS = 0,
@@ -62,6 +62,8 @@ module mqtick_broker_boundary #(
   logic [72:0] words[256];
   logic [7:0] got, sent;
   logic [111:0] header;
+  logic [15:0] octets;  // of the words before this one
+  wire [15:0] length = octets + 16'($countones(rx_tkeep));
   enum {REST, TAKE, HEADER, SEND} state;
 
   assign rx_hdr_ready = state == REST && seed_valid;
@@ -81,13 +83,15 @@ module mqtick_broker_boundary #(
         REST: if (rx_hdr_valid && rx_hdr_ready) begin
           header <= {48'd0, rx_src_ip, rx_src_port, rx_length};
           got <= 0;
+          octets <= 0;
           sent <= 0;
           state <= TAKE;
         end
         TAKE: if (rx_tvalid) begin
           words[got] <= {rx_tlast, rx_tkeep, rx_tdata};
           got <= got + 1'b1;
-          if (rx_tlast) state <= rx_tuser ? REST : HEADER;
+          octets <= length;
+          if (rx_tlast) state <= rx_tuser || length != header[15:0] ? REST : HEADER;
         end
         HEADER: if (tx_hdr_ready) state <= SEND;
         default: if (tx_tready) begin
