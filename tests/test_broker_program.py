@@ -25,6 +25,7 @@ from broker.conformance.client import (
     PUBACK,
     V5,
     Client,
+    Will,
 )
 from broker.conformance.launch import PASSWORD, USER, write_rules
 from demo.local_broker import MqtickBroker, running
@@ -217,6 +218,33 @@ def test_wrong_settings_are_a_sentence_and_an_exit_code(
     assert (ended.returncode, ended.stdout) == (2, "")
     assert why in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+# -- residence -------------------------------------------------------------------------------------
+
+NOT_STATED = bytes.fromhex("0000000000000000 80000000 000000 00")
+TIMED = bytes([0x27]) + bytes(31)
+"""A message with a trailer; its shape is all that counts here."""
+
+
+def test_what_waited_in_the_broker_states_no_residence(launch: Launch) -> None:
+    """A will, what was queued, retained, or read more slowly: nobody knows how long it was here."""
+    broker = launch("[limits]\npublishes_a_second_a_client = 1")
+    hearer, sender = broker.client(), broker.client()
+    hearer.subscribe(("mqtick/#", 1))
+    timed = sender.encode.publish("mqtick/a", TIMED, retain=True)
+    sender.send(timed, timed)
+    assert hearer.message().payload[-16:] != NOT_STATED, "at once"
+    assert hearer.message().payload[-16:] == NOT_STATED, "a second later"
+    other = broker.client()
+    other.send(other.encode.publish("mqtick/a", TIMED, qos=1, packet_id=1))
+    assert hearer.message().payload[-16:] == NOT_STATED, "QoS 1"
+    late = broker.client()
+    late.subscribe("mqtick/#")
+    assert late.message().payload[-16:] == NOT_STATED, "retained"
+    dying = broker.client(will=Will("mqtick/will", TIMED))
+    dying.vanish()
+    assert hearer.message().payload[-16:] == NOT_STATED, "a will"
 
 
 # -- systemd ---------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ pub struct Desk {
     pub worker: usize,
     tree: Arc<Subscriptions>,
     fanouts: HashMap<Box<str>, Fanout>,
-    /// When what is being read came, ns of the system's clock.
+    /// When what was just read came, ns of the system's clock; none: not known.
     pub came_ns: Option<i64>,
     /// Messages that came.
     pub received: u64,
@@ -135,6 +135,7 @@ impl Desk {
 
     /// Publish a client's will: its life begins now.
     pub fn publish_will(&mut self, client: &Session, will: &Will) {
+        self.came_ns = None; // it came long ago
         let lives = |s: u32| self.courier.now_s + u64::from(s);
         let message = will.message.message();
         let expires_s = will.lifetime_s.map(lives);

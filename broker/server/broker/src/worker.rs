@@ -43,7 +43,7 @@ impl Worker {
             listeners,
             connections: HashMap::new(),
             waiting: HashSet::new(),
-            next_token: FIRST_TOKEN,
+            next_token: FIRST_TOKEN + number as u64,
             buffer: vec![0; READ],
             spare: Vec::new(),
             states_residence: shared.states_residence(),
@@ -192,7 +192,7 @@ impl Worker {
             worker: self.desk.worker,
             token: self.next_token,
         };
-        self.next_token += 1;
+        self.next_token += self.desk.shared.callers.len() as u64; // no other worker's
         if self.poller.add(&socket, place.token).is_err() {
             return;
         }
@@ -224,6 +224,7 @@ impl Worker {
     }
 
     fn called(&mut self) -> bool {
+        self.desk.came_ns = None;
         let shared = Arc::clone(&self.desk.shared);
         for call in shared.calls(self.desk.worker) {
             match call {
@@ -258,6 +259,7 @@ impl Worker {
     /// Once a second.
     fn tick(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
+        self.desk.came_ns = None; // when that came which waited is not known any more
         self.desk.courier.now_s = now_s;
         let limits = &shared.settings.limits;
         self.to_accept = match limits.connections_a_second {
