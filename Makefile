@@ -35,7 +35,7 @@ demo-bench: setup-demo ## the second part: 2 to 100 subscribers; FULL=1: up to 6
 demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time through its RTL, then 2 to 600 subscribers
 	@$(PYTHON_BIN) -m demo.hardware
 demo-broker: setup-demo broker-programs ## our broker beside Mosquitto: the time through it, then 2 to 100 subscribers
-	@$(PYTHON_BIN) -m demo.broker
+	@$(PYTHON_BIN) -m demo.software_broker
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
