@@ -2,8 +2,10 @@
 
 use crate::desk::Desk;
 use crate::link::Link;
+use crate::residence::Arrivals;
 use crate::session::{Session, State};
 use crate::socket::Socket;
+use crate::transport::Failure;
 use mqtick_packet::{Error, Packet, Version, decode, frame, pingresp};
 use std::sync::Arc;
 
@@ -47,6 +49,8 @@ pub mod reason {
     pub const CLIENT: u8 = 0x85;
 }
 
+const LARGEST_CONNECT: usize = 1 << 20; // octets: a stranger's
+
 /// Why a connection ends.
 pub enum End {
     /// The other side closed it, or it broke.
@@ -86,14 +90,18 @@ pub struct Connection {
     pub token: u64,
     /// The broker's clock when it was last heard, or accepted, in seconds.
     pub heard_s: u64,
-    /// How many messages it published in the present second.
+    /// How many messages it published, and packets that change subscriptions, in the present second.
     pub published: u32,
+    /// How many retained messages it was sent in the present second.
+    pub looked: usize,
     pub(crate) stage: Stage,
     pub(crate) version: Version,
     pub(crate) greeted: bool,
     pub(crate) by_certificate: bool,
     pub(crate) silent_s: u64,
     pub(crate) user: Option<Box<str>>,
+    /// Whether stamps can be believed.
+    pub arrivals: Arrivals,
     partial: Vec<u8>,
     pub(crate) aliases: Vec<Box<str>>,
 }
@@ -112,12 +120,14 @@ impl Connection {
             token: link.place.token,
             heard_s: now_s,
             published: 0,
+            looked: 0,
             stage: Stage::New(Box::new(link)),
             version: Version::V3,
             greeted: false,
             by_certificate,
             silent_s: connect_timeout_s,
             user: None,
+            arrivals: Arrivals::default(),
             partial: Vec::new(),
             aliases: Vec::new(),
         }
@@ -155,6 +165,11 @@ impl Connection {
         self.link(Link::unblock);
     }
 
+    /// Leave what comes in the socket, or take it again.
+    pub fn pause(&mut self, on: bool) {
+        self.link(|link| link.pause(on));
+    }
+
     /// The kernel has stamps of what left.
     pub fn take_departures(&mut self) {
         self.link(Link::take_departures);
@@ -169,7 +184,11 @@ impl Connection {
     ) -> Result<(), End> {
         spare.clear();
         desk.octets += octets.len() as u64;
+        let most = desk.shared.bounds.octets.saturating_mul(2);
         let received = self.link(|link| {
+            if link.waiting() > most {
+                return (true, Err(Failure::new("it asks and does not read")));
+            }
             if link.is_plain() {
                 return (true, Ok(()));
             }
@@ -180,7 +199,9 @@ impl Connection {
         let Some((is_plain, received)) = received else {
             return Err(End::TakenOver);
         };
-        self.plain(desk, if is_plain { octets } else { spare })?;
+        if !is_plain || received.is_ok() {
+            self.plain(desk, if is_plain { octets } else { spare })?;
+        }
         received.map_err(|failure| match failure.orderly() {
             true => End::Gone,
             false => End::Because(reason::PROTOCOL, failure.to_string()),
@@ -211,10 +232,16 @@ impl Connection {
 
     fn packets(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<usize, End> {
         let limits = &desk.shared.settings.limits;
-        let (largest, rate) = (limits.packet, limits.publishes_a_second_a_client);
+        let (most, rate) = (limits.packet, limits.publishes_a_second_a_client);
         let mut used = 0;
         while !self.is_waiting(rate) {
             let rest = octets.get(used..).unwrap_or_default();
+            let is_stranger = matches!(self.stage, Stage::New(_));
+            let largest = if is_stranger {
+                most.min(LARGEST_CONNECT)
+            } else {
+                most
+            };
             let Some(frame) = frame(rest, largest)? else {
                 break;
             };
@@ -223,7 +250,7 @@ impl Connection {
             let packet = decode(&frame, self.version)?;
             match packet {
                 Packet::Publish(publish) => {
-                    self.publish(desk, &publish, frame.length == octets.len())?
+                    self.publish(desk, &publish, frame.length == octets.len())?;
                 }
                 Packet::Connect(connect) => {
                     let whole = rest.get(..frame.length).unwrap_or_default();

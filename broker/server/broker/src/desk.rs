@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-const REMEMBERED: usize = 1 << 16; // topics
+const REMEMBERED: usize = 1 << 20; // topics and subscriptions to them
 const LONGEST: usize = 256; // octets of a topic that is remembered
 
 /// Who gets what is published to one topic.
@@ -20,6 +20,7 @@ const LONGEST: usize = 256; // octets of a topic that is remembered
 pub struct Fanout {
     subscriptions: Arc<[Subscription]>,
     way: Way,
+    is_turned: bool,
 }
 
 /// A part of a fan-out that another core takes over.
@@ -40,8 +41,9 @@ pub struct Desk {
     pub worker: usize,
     tree: Arc<Subscriptions>,
     fanouts: HashMap<Box<str>, Fanout>,
-    /// When what was just read came, ns of the system's clock; none: not known.
-    pub came_ns: Option<i64>,
+    remembered: usize,
+    /// When what was just read came, and how far the clock was ahead before: see `Arrivals`.
+    pub came: Option<(i64, i64)>,
     /// Messages that came.
     pub received: u64,
     /// Octets that came.
@@ -69,7 +71,8 @@ impl Desk {
             worker,
             tree: shared.tree.load_full(),
             fanouts: HashMap::new(),
-            came_ns: None,
+            remembered: 0,
+            came: None,
             received: 0,
             octets: 0,
             spare: Vec::new(),
@@ -81,13 +84,8 @@ impl Desk {
     /// with it, so that there is nothing to gather copies for.
     pub fn publish(&mut self, publisher: Option<&Session>, message: &Message, alone: bool) -> bool {
         let from = publisher.map_or(0, |session| session.number);
-        let tree = self.shared.tree.load();
-        if !Arc::ptr_eq(&tree, &self.tree) {
-            self.tree = Arc::clone(&tree);
-            self.fanouts.clear();
-        }
-        drop(tree);
-        let cached = self.fanouts.get(message.topic).cloned();
+        self.refresh();
+        let mut cached = self.fanouts.get(message.topic).cloned();
         let way = cached
             .as_ref()
             .map_or_else(|| self.shared.way(message.topic), |one| one.way);
@@ -99,6 +97,9 @@ impl Desk {
         let message = &message;
         if message.retain {
             self.shared.retain(message);
+            // Who subscribed before that may have got the message that was retained before.
+            self.refresh();
+            cached = self.fanouts.get(message.topic).cloned();
         }
         let (fanout, shared) = match cached {
             Some(fanout) => (fanout, false),
@@ -111,8 +112,12 @@ impl Desk {
             self.flush(); // what came before leaves before
         }
         self.courier.arrived = trailer
-            .zip(self.came_ns)
-            .map(|(trailer, at_ns)| Arrived { at_ns, trailer });
+            .zip(self.came)
+            .map(|(trailer, (at_ns, ahead_ns))| Arrived {
+                at_ns,
+                ahead_ns,
+                trailer,
+            });
         let mut kept = None;
         // A part that finds no room is dropped, so only what may be lost is shared out.
         let is_shared = way.mode == Mode::Parallel
@@ -121,8 +126,7 @@ impl Desk {
         if is_shared {
             self.share_out(all, message, from, &mut kept);
         }
-        self.turn = !self.turn;
-        let backwards = way.mode == Mode::Alternating && self.turn;
+        let backwards = way.mode == Mode::Alternating && self.is_turned(message.topic);
         for at in 0..all.len() {
             let at = if backwards { all.len() - 1 - at } else { at };
             if let Some(one) = all.get(at).filter(|one| !is_shared || self.is_mine(one)) {
@@ -133,9 +137,33 @@ impl Desk {
         shared || !all.is_empty()
     }
 
+    /// See who is subscribed now.
+    pub fn refresh(&mut self) {
+        let tree = self.shared.tree.load();
+        if !Arc::ptr_eq(&tree, &self.tree) {
+            self.tree = Arc::clone(&tree);
+            self.forget_fanouts();
+        }
+    }
+
+    /// Whether it is the other way round this time.
+    fn is_turned(&mut self, topic: &str) -> bool {
+        let turn = match self.fanouts.get_mut(topic) {
+            Some(fanout) => &mut fanout.is_turned,
+            None => &mut self.turn,
+        };
+        *turn = !*turn;
+        *turn
+    }
+
+    fn forget_fanouts(&mut self) {
+        self.fanouts.clear();
+        self.remembered = 0;
+    }
+
     /// Publish a client's will: its life begins now.
     pub fn publish_will(&mut self, client: &Session, will: &Will) {
-        self.came_ns = None; // it came long ago
+        self.came = None; // it came long ago
         let lives = |s: u32| self.courier.now_s + u64::from(s);
         let message = will.message.message();
         let expires_s = will.lifetime_s.map(lives);
@@ -233,12 +261,14 @@ impl Desk {
         let fanout = Fanout {
             subscriptions: found.into(),
             way,
+            is_turned: false,
         };
         if chosen.is_empty() {
-            if self.fanouts.len() >= REMEMBERED {
-                self.fanouts.clear();
-            }
             if message.topic.len() <= LONGEST {
+                self.remembered += fanout.subscriptions.len() + 1;
+                if self.remembered > REMEMBERED {
+                    self.forget_fanouts();
+                }
                 self.fanouts.insert(message.topic.into(), fanout.clone());
             }
         } else {

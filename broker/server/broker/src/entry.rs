@@ -45,6 +45,7 @@ impl Connection {
         }
         if self.by_certificate {
             let name = self.link(|link| link.common_name()).flatten();
+            let name = name.filter(|name| !name.is_empty());
             let Some(name) = name else {
                 return Err(End::because(
                     reason::NOT_RIGHT,
@@ -100,10 +101,18 @@ impl Connection {
     fn enter(&mut self, desk: &mut Desk, connect: &Connect, user: Option<&str>) -> Result<(), End> {
         let shared = Arc::clone(&desk.shared);
         let limits = &shared.settings.limits;
-        if shared.counters.connected.load(Relaxed) >= limits.connections {
+        let is_new = !shared.sessions().contains_key(connect.client_id);
+        if is_new && shared.counters.connected.load(Relaxed) >= limits.connections {
             return Err(End::because(
                 reason::QUOTA,
                 "as many clients as the configuration allows",
+            ));
+        }
+        let most = limits.connections.saturating_mul(2);
+        if is_new && shared.sessions().len() >= most {
+            return Err(End::because(
+                reason::QUOTA,
+                "too many sessions of clients that are gone",
             ));
         }
         let will = self.will(desk, connect, user)?;
@@ -127,10 +136,10 @@ impl Connection {
         let largest = connect.properties.maximum_packet_size();
         link.largest = largest.map_or(usize::MAX, |octets| octets as usize);
         let keep_alive = connect.keep_alive;
-        self.silent_s = u64::from(keep_alive) * 3 / 2;
+        self.silent_s = (u64::from(keep_alive) * 3).div_ceil(2);
         self.user = user.map(Into::into);
         let mut ended = None;
-        let session = {
+        {
             let mut sessions = shared.sessions();
             let known = sessions.get(client).cloned();
             let mut present = known.is_some();
@@ -143,7 +152,9 @@ impl Connection {
                     old.close();
                     shared.counters.connected.fetch_sub(1, Relaxed);
                 }
-                let over = connect.clean_start || state.expiry_s == 0;
+                // What waits for one user is nothing for another one.
+                let is_other = state.user.as_deref() != user;
+                let over = connect.clean_start || state.expiry_s == 0 || is_other;
                 if state
                     .will
                     .as_ref()
@@ -162,9 +173,6 @@ impl Connection {
             };
             sessions.insert(client.into(), Arc::clone(&session));
             let mut state = session.lock();
-            if present && state.user.as_deref() != user {
-                shared.change(|_| ()); // who may read what is remembered with the tree
-            }
             state.user = user.map(Into::into);
             state.expiry_s = expiry_s;
             state.left_s = None;
@@ -181,15 +189,13 @@ impl Connection {
             };
             connack(link.out(), connect.version, present, 0, &given);
             state.link = Some(*link);
+            shared.counters.connected.fetch_add(1, Relaxed);
+            self.stage = Stage::Up(Arc::clone(&session));
             desk.courier.at_once = false;
-            state.resume(&mut desk.courier);
+            state.resume();
             state.fill(&mut desk.courier);
             session.written(&mut state, &mut desk.courier);
-            drop(state);
-            session
-        };
-        shared.counters.connected.fetch_add(1, Relaxed);
-        self.stage = Stage::Up(session);
+        }
         if let Some((session, will)) = ended {
             desk.publish_will(&session, &will);
         }
@@ -298,11 +304,7 @@ impl Connection {
             };
             shared.counters.connected.fetch_sub(1, Relaxed);
             if let End::Because(code, why) = end {
-                let who = format!(
-                    "{} ({})",
-                    session.client.escape_debug(),
-                    link.socket().peer()
-                );
+                let who = format!("{} ({})", short(&session.client), link.socket().peer());
                 shared.complain(&format!("{who}: ended: {why}"));
                 shared.counters.malformed.fetch_add(1, Relaxed);
                 if link.version == Version::V5 {
@@ -322,4 +324,13 @@ impl Connection {
             desk.publish_will(session, &will);
         }
     }
+}
+
+/// A client's identifier for the log: without control characters, and not longer than a line.
+fn short(client: &str) -> String {
+    client
+        .chars()
+        .take(64)
+        .flat_map(char::escape_debug)
+        .collect()
 }

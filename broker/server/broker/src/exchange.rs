@@ -11,6 +11,8 @@ use mqtick_packet::{
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
 
+const MOST_RETAINED: usize = 1 << 20; // a second
+
 impl Connection {
     pub(crate) fn publish(
         &mut self,
@@ -62,6 +64,9 @@ impl Connection {
                     .message_expiry()
                     .map(|s| now_s + u64::from(s)),
             };
+            if publish.dup {
+                desk.came = None; // it may have come before
+            }
             anybody = desk.publish(Some(&session), &message, alone);
         }
         forwarded.shrink_to(1 << 16);
@@ -139,6 +144,7 @@ impl Connection {
 
     pub(crate) fn subscribe(&mut self, desk: &mut Desk, subscribe: &Subscribe) -> Result<(), End> {
         let session = self.session()?;
+        self.published = self.published.saturating_add(1);
         let identifier = subscribe.properties.subscription_id().unwrap_or(0);
         let access = desk.shared.access.load_full();
         let most = desk.shared.settings.limits.subscriptions_a_client;
@@ -149,53 +155,43 @@ impl Connection {
                 "a filter that is not well formed",
             ));
         }
-        let mut codes = Vec::new();
+        let version = self.version;
         let mut granted: Vec<(Filter, bool)> = Vec::new();
-        self.with_state(desk, |state, _| {
+        // What the session knows and what the tree knows change together: somebody may take the
+        // session over meanwhile.
+        self.with_state(desk, |state, desk| {
+            let mut codes = Vec::new();
             for one in subscribe.filters() {
-                let allowed = || {
-                    access.rules.may(
-                        state.user.as_deref(),
-                        &session.client,
-                        Action::Subscribe,
-                        one.filter,
-                    )
-                };
-                if !valid_filter(one.filter) {
+                let is_more = state.filters.len() >= most && !state.filters.contains(one.filter);
+                let (user, filter) = (state.user.as_deref(), one.filter);
+                if !valid_filter(filter) {
                     codes.push(reason::FILTER);
-                } else if !allowed() {
+                } else if !access
+                    .rules
+                    .may(user, &session.client, Action::Subscribe, filter)
+                {
                     codes.push(reason::NOT_AUTHORIZED);
-                } else if state.filters.len() >= most && !state.filters.contains(one.filter) {
+                } else if is_more || granted.len() >= most {
                     codes.push(reason::QUOTA);
                 } else {
                     codes.push(one.qos as u8);
-                    granted.push((one, state.filters.insert(one.filter.into())));
+                    granted.push((one, state.filters.insert(filter.into())));
                 }
             }
-        })?;
-        let local = |one: &(Filter, bool)| one.0.no_local && one.0.filter.starts_with("$share/");
-        if granted.iter().any(local) {
-            return Err(End::because(
-                reason::PROTOCOL,
-                "a shared subscription with No Local",
-            ));
-        }
-        if !granted.is_empty() {
-            desk.shared.change(|tree| {
-                for (one, _) in &granted {
-                    let subscription = Subscription {
-                        session: Arc::clone(&session),
-                        qos: one.qos,
-                        no_local: one.no_local,
-                        retain_as_published: one.retain_as_published,
-                        identifier,
-                    };
-                    tree.subscribe(one.filter, session.number, subscription);
-                }
-            });
-        }
-        let version = self.version;
-        self.with_state(desk, |state, _| {
+            if !granted.is_empty() {
+                desk.shared.change(|tree| {
+                    for (one, _) in &granted {
+                        let subscription = Subscription {
+                            session: Arc::clone(&session),
+                            qos: one.qos,
+                            no_local: one.no_local,
+                            retain_as_published: one.retain_as_published,
+                            identifier,
+                        };
+                        tree.subscribe(one.filter, session.number, subscription);
+                    }
+                });
+            }
             if let Some(link) = &mut state.link {
                 suback(link.out(), version, subscribe.id, &codes);
             }
@@ -212,7 +208,15 @@ impl Connection {
                 retain_as_published: true,
                 identifier,
             };
-            for kept in desk.shared.retained(one.filter) {
+            let found = desk.shared.retained(one.filter);
+            self.looked += found.len();
+            if self.looked > MOST_RETAINED {
+                return Err(End::because(
+                    reason::QUOTA,
+                    "too many retained messages in one second",
+                ));
+            }
+            for kept in found {
                 let message = kept.message();
                 let topic = message.topic;
                 let user = self.user.as_deref();
@@ -225,8 +229,12 @@ impl Connection {
                 }
                 desk.courier.encoder.begin();
                 desk.courier.at_once = false;
-                let mut again = Some(Arc::clone(&kept));
-                session.deliver(&mut desk.courier, &message, &mut again, &subscription, true);
+                desk.courier.arrived = None;
+                let shared = Arc::clone(&desk.shared);
+                shared.if_retained(&kept, || {
+                    let mut again = Some(Arc::clone(&kept));
+                    session.deliver(&mut desk.courier, &message, &mut again, &subscription, true);
+                });
             }
         }
         Ok(())
@@ -238,20 +246,16 @@ impl Connection {
         unsubscribe: &Unsubscribe,
     ) -> Result<(), End> {
         let session = self.session()?;
-        let mut codes = Vec::new();
-        self.with_state(desk, |state, _| {
-            for filter in unsubscribe.filters() {
-                let known = state.filters.remove(filter);
-                codes.push(if known { 0 } else { reason::NO_SUBSCRIPTION });
-            }
-        })?;
-        desk.shared.change(|tree| {
-            for filter in unsubscribe.filters() {
-                tree.unsubscribe(filter, &session.number);
-            }
-        });
         let version = self.version;
-        self.with_state(desk, |state, _| {
+        self.with_state(desk, |state, desk| {
+            let known = |filter| state.filters.remove(filter);
+            let code = |known| if known { 0 } else { reason::NO_SUBSCRIPTION };
+            let codes: Vec<u8> = unsubscribe.filters().map(known).map(code).collect();
+            desk.shared.change(|tree| {
+                for filter in unsubscribe.filters() {
+                    tree.unsubscribe(filter, &session.number);
+                }
+            });
             if let Some(link) = &mut state.link {
                 unsuback(link.out(), version, unsubscribe.id, &codes);
             }

@@ -1,13 +1,12 @@
 //! The way to one connected client: what waits to be written, and the socket.
 
 use crate::poller::Poller;
-use crate::residence::{Account, Arrived, TRAILER};
+use crate::residence::{Account, Arrived, Clock, TRAILER};
 use crate::socket::Socket;
 use crate::transport::{Failure, Transport};
 use mqtick_packet::Version;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const KEEP_ROOM: usize = 1 << 18; // octets; what a burst needed more is given back
 
@@ -37,6 +36,7 @@ pub struct Link {
     wire: Vec<u8>,
     written: usize,
     blocked: bool,
+    paused: bool,
     counted: u32, // octets written in all, modulo 2^32
     account: Option<Box<Account>>,
 }
@@ -61,6 +61,7 @@ impl Link {
             wire: Vec::new(),
             written: 0,
             blocked: false,
+            paused: false,
             counted: 0,
             account: None,
         }
@@ -131,9 +132,10 @@ impl Link {
             self.socket
                 .departures(|last, left_ns| account.left(last, left_ns));
         }
+        let sent_again = self.socket.troubles().map(|(again, _)| again);
         self.out.extend_from_slice(packet);
-        let now_ns = system_ns();
-        let (trailer, is_counted) = account.state(arrived, now_ns);
+        let now = Clock::read();
+        let (trailer, is_counted) = account.state(arrived, now, sent_again);
         if let Some(place) = self.out.get_mut(start..) {
             place.copy_from_slice(&trailer);
         }
@@ -143,7 +145,7 @@ impl Link {
                 .counted
                 .wrapping_add(self.waiting() as u32)
                 .wrapping_sub(1);
-            account.written(last_octet, now_ns);
+            account.written(last_octet, now, sent_again);
         }
         self.account = Some(account);
     }
@@ -168,6 +170,7 @@ impl Link {
                 self.socket.shut_down();
             }
             self.out.clear();
+            self.out.shrink_to(KEEP_ROOM);
         }
         let buffer = if self.is_plain() {
             &mut self.out
@@ -184,7 +187,8 @@ impl Link {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.blocked = true;
-                    self.poller.until_writable(&self.socket, self.place.token);
+                    self.poller
+                        .expect(&self.socket, self.place.token, !self.paused, true);
                 }
                 Err(_) => {
                     // The reading half finds the same and ends the connection.
@@ -197,7 +201,7 @@ impl Link {
             buffer.clear();
             buffer.shrink_to(KEEP_ROOM);
             self.written = 0;
-        } else if self.written > KEEP_ROOM {
+        } else if self.written > KEEP_ROOM && self.written * 2 > buffer.len() {
             buffer.drain(..self.written);
             self.written = 0;
         }
@@ -206,8 +210,21 @@ impl Link {
     /// The socket takes more.
     pub fn unblock(&mut self) {
         self.blocked = false;
-        self.poller.readable(&self.socket, self.place.token);
+        self.expect();
         self.flush();
+    }
+
+    /// Leave what the client sends in the socket, or take it again.
+    pub fn pause(&mut self, on: bool) {
+        self.paused = on;
+        self.expect();
+    }
+
+    /// Only here and in `flush` is it said what the poller waits for: under the lock.
+    fn expect(&self) {
+        let token = self.place.token;
+        self.poller
+            .expect(&self.socket, token, !self.paused, self.blocked);
     }
 
     /// End the connection after what waits was offered to the socket once.
@@ -222,12 +239,4 @@ impl Link {
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
-}
-
-fn system_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since
-        .ok()
-        .and_then(|since| i64::try_from(since.as_nanos()).ok())
-        .unwrap_or(0)
 }

@@ -51,22 +51,11 @@ impl Poller {
             .add(file, EpollEvent::new(EpollFlags::EPOLLIN, token))
     }
 
-    /// Wait for its end only.
-    pub fn quiet(&self, file: impl AsFd, token: u64) {
-        self.change(file, EpollFlags::empty(), token);
-    }
-
-    /// Wait for what it brings.
-    pub fn readable(&self, file: impl AsFd, token: u64) {
-        self.change(file, EpollFlags::EPOLLIN, token);
-    }
-
-    /// Wait for that, and for room to write.
-    pub fn until_writable(&self, file: impl AsFd, token: u64) {
-        self.change(file, EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, token);
-    }
-
-    fn change(&self, file: impl AsFd, flags: EpollFlags, token: u64) {
+    /// Wait for what it brings, for room to write, for both or for its end only.
+    pub fn expect(&self, file: impl AsFd, token: u64, read: bool, write: bool) {
+        let mut flags = EpollFlags::empty();
+        flags.set(EpollFlags::EPOLLIN, read);
+        flags.set(EpollFlags::EPOLLOUT, write);
         // It fails where the worker has just forgotten the connection.
         let _ = self.epoll.modify(file, &mut EpollEvent::new(flags, token));
     }

@@ -14,8 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 const USAGE: &str = "\
@@ -175,13 +175,9 @@ fn run(settings: Settings) -> Result<(), String> {
         let worker = Worker::new(&shared, number, listeners).ok_or("no such worker")?;
         threads.push(start(&format!("worker-{number}"), move || worker.run_on())?);
     }
-    let to_check = Arc::new(Mutex::new(to_check));
-    for number in 0..workers {
-        let (shared, to_check) = (Arc::clone(&shared), Arc::clone(&to_check));
-        start(&format!("check-{number}"), move || {
-            check_passwords(&shared, &to_check)
-        })?;
-    }
+    // One thread: a flood of passwords takes one core at most.
+    let checker = Arc::clone(&shared);
+    start("passwords", move || check_passwords(&checker, &to_check))?;
     for listener in &shared.settings.listeners {
         log::notice(&format!("listens on {}", listener.place));
     }
@@ -225,24 +221,13 @@ fn start(
         .map_err(|error| format!("a thread could not be started: {error}"))
 }
 
-fn check_passwords(shared: &Shared, checks: &Mutex<Receiver<Check>>) {
-    loop {
-        let next = checks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Check {
-            user,
-            password,
-            worker,
-            token,
-        }) = next
-        else {
-            return;
-        };
+fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
+    for check in checks {
         let access = shared.access.load_full();
-        let right = access
-            .passwords
-            .as_ref()
-            .is_some_and(|known| known.check(&user, &password));
-        shared.call(worker, Call::Checked { token, right });
+        let fits = |known: &Passwords| known.check(&check.user, &check.password);
+        let right = access.passwords.as_ref().is_some_and(fits);
+        let token = check.token;
+        shared.call(check.worker, Call::Checked { token, right });
     }
 }
 

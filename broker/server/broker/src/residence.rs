@@ -1,10 +1,14 @@
 //! How long each copy was in the broker: the trailer of `broker/spec/residence.md`.
 
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
+
 /// Octets of the trailer, at the end of the payload.
 pub const TRAILER: usize = 16;
 /// What says that it is not known how long the message was here.
 pub const NOT_STATED: [u8; TRAILER] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
 
+const STEP_NS: i64 = 1_000;
 const LAST_COPY: u32 = (1 << 24) - 1;
 const UNKNOWN: i32 = i32::MIN;
 const PROGRAM: u32 = 1;
@@ -14,11 +18,62 @@ pub fn has_trailer(payload: &[u8]) -> bool {
     (TRAILER + 1..=64).contains(&payload.len()) && payload.first().is_some_and(|one| one >> 4 == 2)
 }
 
+/// The system's clock, and how far it is ahead of the one that nobody steps: ns.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// `CLOCK_REALTIME`.
+    pub now_ns: i64,
+    /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`; both are slewed alike.
+    pub ahead_ns: i64,
+}
+
+impl Clock {
+    /// Read it. Whoever is interrupted between the two reads finds a step that was none, and states
+    /// nothing.
+    pub fn read() -> Self {
+        let ns = |id| clock_gettime(id).map_or(0, |time| time.num_nanoseconds());
+        let steady_ns = ns(ClockId::CLOCK_MONOTONIC);
+        let now_ns = ns(ClockId::CLOCK_REALTIME);
+        Self {
+            now_ns,
+            ahead_ns: now_ns - steady_ns,
+        }
+    }
+
+    fn was_stepped_since(&self, ahead_ns: i64) -> bool {
+        (self.ahead_ns - ahead_ns).abs() > STEP_NS
+    }
+}
+
+/// Whether the stamp of what is read can be believed. The kernel's stamp is that of the last segment
+/// of what is read; where an earlier one was lost on its way and came later, what was read has waited
+/// for less than the stamp says.
+#[derive(Default)]
+pub struct Arrivals {
+    before: Option<(u32, Clock)>, // segments that came out of order, until when
+}
+
+impl Arrivals {
+    /// What was just read: its stamp, and how many segments have come out of order. Returns when it
+    /// came, and how far the clock was ahead before that.
+    pub fn take(&mut self, stamp_ns: Option<i64>, out_of_order: Option<u32>) -> Option<(i64, i64)> {
+        let before = std::mem::replace(
+            &mut self.before,
+            out_of_order.map(|count| (count, Clock::read())),
+        );
+        let (count, since) = before?;
+        let stamp_ns = stamp_ns.filter(|ns| Some(count) == out_of_order && *ns >= since.now_ns)?;
+        Some((stamp_ns, since.ahead_ns))
+    }
+}
+
 /// What the copies of one message state.
 #[derive(Clone, Copy)]
 pub struct Arrived {
     /// When it came: ns of the system's clock.
     pub at_ns: i64,
+    /// How far that clock was ahead before that: ns.
+    pub ahead_ns: i64,
     /// What its trailer said.
     pub trailer: [u8; TRAILER],
 }
@@ -32,7 +87,8 @@ pub struct Account {
 
 struct Departure {
     last_octet: u32,
-    stated_ns: i64,
+    stated: Clock,
+    sent_again: Option<u32>,
     left_ns: Option<i64>,
 }
 
@@ -46,50 +102,53 @@ impl Account {
 
     /// The kernel says when an octet left.
     pub fn left(&mut self, last_octet: u32, at_ns: i64) {
-        if let Some(before) = self
-            .before
-            .as_mut()
-            .filter(|one| one.last_octet == last_octet)
-        {
+        // The first stamp counts: there is another one if the segment is sent again.
+        let is_it = |one: &&mut Departure| one.last_octet == last_octet && one.left_ns.is_none();
+        if let Some(before) = self.before.as_mut().filter(is_it) {
             before.left_ns = Some(at_ns);
         }
     }
 
-    /// The trailer of a copy that leaves now; whether it is counted.
-    pub fn state(&mut self, arrived: &Arrived, now_ns: i64) -> ([u8; TRAILER], bool) {
+    /// The trailer of a copy that leaves now; whether it is counted. `sent_again`: how many segments
+    /// of this connection were, so far.
+    pub fn state(
+        &self,
+        arrived: &Arrived,
+        now: Clock,
+        sent_again: Option<u32>,
+    ) -> ([u8; TRAILER], bool) {
         let stood = u64::from_be_bytes(std::array::from_fn(|at| arrived.trailer[at]));
-        let here = now_ns
-            .checked_sub(arrived.at_ns)
-            .and_then(|ns| u64::try_from(ns).ok());
-        let here = here.filter(|ns| *ns < 1 << 48).map(|ns| ns << 16);
-        let Some(stated) = here.and_then(|here| stood.checked_add(here)) else {
+        let here = now.now_ns.checked_sub(arrived.at_ns);
+        let here = here.and_then(|ns| u64::try_from(ns).ok());
+        let here = here.filter(|ns| *ns < 1 << 48 && !now.was_stepped_since(arrived.ahead_ns));
+        let Some(stated) = here.and_then(|ns| stood.checked_add(ns << 16)) else {
             return (NOT_STATED, false);
         };
         if arrived.trailer != [0; TRAILER] {
-            let stamped = (1..=3).contains(&arrived.trailer[TRAILER - 1]);
-            return (
-                if stamped {
-                    trailer(stated, UNKNOWN, 0)
-                } else {
-                    NOT_STATED
-                },
-                false,
-            );
+            let is_stamped = (1..=3).contains(&arrived.trailer[TRAILER - 1]);
+            let chained = trailer(stated, UNKNOWN, 0);
+            return (if is_stamped { chained } else { NOT_STATED }, false);
         }
-        let off = self
-            .before
-            .as_ref()
-            .and_then(|one| Some(one.left_ns? - one.stated_ns));
-        let correction = off.and_then(|ns| i32::try_from(ns).ok()).unwrap_or(UNKNOWN);
-        self.copy = self.copy % LAST_COPY + 1;
-        (trailer(stated, correction, self.copy), true)
+        let off = self.before.as_ref().and_then(|before| {
+            // A segment that was sent again may have the stamp of the second time.
+            let is_first = before.sent_again.is_some() && before.sent_again == sent_again;
+            let off_ns = before.left_ns?.checked_sub(before.stated.now_ns)?;
+            let is_sure = is_first && !now.was_stepped_since(before.stated.ahead_ns);
+            i32::try_from(off_ns).ok().filter(|ns| is_sure && *ns >= 0)
+        });
+        (
+            trailer(stated, off.unwrap_or(UNKNOWN), self.copy % LAST_COPY + 1),
+            true,
+        )
     }
 
     /// The counted copy was written: its last octet, and when it was said to leave.
-    pub fn written(&mut self, last_octet: u32, stated_ns: i64) {
+    pub fn written(&mut self, last_octet: u32, stated: Clock, sent_again: Option<u32>) {
+        self.copy = self.copy % LAST_COPY + 1;
         self.before = Some(Departure {
             last_octet,
-            stated_ns,
+            stated,
+            sent_again,
             left_ns: None,
         });
     }
@@ -103,4 +162,117 @@ fn trailer(residence: u64, correction: i32, copy: u32) -> [u8; TRAILER] {
     second.copy_from_slice(&correction.to_be_bytes());
     counts.copy_from_slice(&(copy << 8 | PROGRAM).to_be_bytes());
     octets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    fn at(now_ns: i64) -> Clock {
+        Clock {
+            now_ns,
+            ahead_ns: 7,
+        }
+    }
+
+    fn arrived(at_ns: i64) -> Arrived {
+        Arrived {
+            at_ns,
+            ahead_ns: 7,
+            trailer: [0; TRAILER],
+        }
+    }
+
+    fn correction(trailer: &[u8; TRAILER]) -> i32 {
+        i32::from_be_bytes(std::array::from_fn(|at| trailer[8 + at]))
+    }
+
+    /// An account whose copy before was stated at 1 ms and left at 3 ms.
+    fn account(sent_again: Option<u32>) -> Account {
+        let mut account = Account::default();
+        account.written(99, at(MS), sent_again);
+        account.left(98, 2 * MS);
+        account.left(99, 3 * MS);
+        account
+    }
+
+    #[test]
+    fn the_next_copy_says_by_how_much_the_last_one_was_off() {
+        let (trailer, is_counted) = account(Some(4)).state(&arrived(5 * MS), at(6 * MS), Some(4));
+        assert_eq!(
+            u64::from_be_bytes(std::array::from_fn(|at| trailer[at])) >> 16,
+            1_000_000
+        );
+        assert_eq!(
+            (correction(&trailer), &trailer[12..], is_counted),
+            (2_000_000, &[0, 0, 2, 1][..], true)
+        );
+    }
+
+    #[test]
+    fn a_stamp_of_the_second_time_is_no_correction() {
+        let mut twice = account(Some(4));
+        twice.left(99, 300 * MS);
+        assert_eq!(
+            correction(&twice.state(&arrived(5 * MS), at(6 * MS), Some(4)).0),
+            2_000_000
+        );
+        for (before, now) in [(Some(4), Some(5)), (None, None), (None, Some(4))] {
+            let (trailer, _) = account(before).state(&arrived(5 * MS), at(6 * MS), now);
+            assert_eq!(correction(&trailer), UNKNOWN);
+        }
+    }
+
+    #[test]
+    fn what_a_step_of_the_clock_spoils_is_not_stated() {
+        let stepped = Clock {
+            now_ns: 6 * MS,
+            ahead_ns: 2 * MS,
+        };
+        let of_now = Arrived {
+            ahead_ns: 2 * MS,
+            ..arrived(5 * MS)
+        };
+        assert_eq!(
+            account(Some(4)).state(&arrived(5 * MS), stepped, Some(4)),
+            (NOT_STATED, false)
+        );
+        let (trailer, _) = account(Some(4)).state(&of_now, stepped, Some(4));
+        assert_eq!(correction(&trailer), UNKNOWN);
+        assert_eq!(
+            account(Some(4))
+                .state(&arrived(7 * MS), at(6 * MS), Some(4))
+                .0,
+            NOT_STATED
+        );
+    }
+
+    #[test]
+    fn a_stamp_is_believed_only_where_nothing_came_out_of_order() {
+        let soon = Clock::read().now_ns + 3_600_000 * MS;
+        let mut arrivals = Arrivals::default();
+        assert_eq!(
+            arrivals.take(Some(soon), Some(1)),
+            None,
+            "nothing is known of before"
+        );
+        assert_eq!(
+            arrivals.take(Some(soon), Some(1)).map(|one| one.0),
+            Some(soon)
+        );
+        assert_eq!(arrivals.take(Some(soon), Some(2)), None, "out of order");
+        assert_eq!(
+            arrivals.take(Some(soon), Some(2)).map(|one| one.0),
+            Some(soon)
+        );
+        assert_eq!(
+            arrivals.take(Some(1), Some(2)),
+            None,
+            "before the last look"
+        );
+        assert_eq!(arrivals.take(None, Some(2)), None);
+        assert_eq!(arrivals.take(Some(soon), None), None);
+    }
 }

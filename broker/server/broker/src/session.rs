@@ -84,6 +84,7 @@ pub struct State {
     /// The most messages that may be under way to it.
     pub window: u16,
     flights: VecDeque<Flight>,
+    due: usize, // the last ones of them, which this connection has not got yet
     queue: VecDeque<(Arc<Kept>, Copy)>,
     queued: usize,
     last_id: u16,
@@ -125,6 +126,7 @@ impl Session {
                 received: HashSet::new(),
                 window: 0,
                 flights: VecDeque::new(),
+                due: 0,
                 queue: VecDeque::new(),
                 queued: 0,
                 last_id: 0,
@@ -201,7 +203,7 @@ impl Session {
 impl State {
     /// Send a copy of QoS 1 or 2, or queue it; whether something was appended to the link.
     fn queue_or_send(&mut self, courier: &mut Courier, kept: &Arc<Kept>, copy: Copy) -> bool {
-        if self.link.is_some() && self.flights.len() < usize::from(self.window) {
+        if self.due == 0 && self.queue.is_empty() && self.has_room(courier) {
             return self.send(courier, Arc::clone(kept), copy);
         }
         let octets = kept.octets();
@@ -246,10 +248,10 @@ impl State {
         true
     }
 
-    /// Fill the window from the queue; whether something was appended to the link.
-    pub fn fill(&mut self, courier: &mut Courier) -> bool {
-        let mut appended = false;
-        while self.flights.len() < usize::from(self.window) {
+    /// Fill the window with what has to be sent again, then from the queue.
+    pub fn fill(&mut self, courier: &mut Courier) {
+        self.send_again(courier);
+        while self.due == 0 && self.has_room(courier) {
             let Some((message, copy)) = self.queue.pop_front() else {
                 break;
             };
@@ -262,26 +264,48 @@ impl State {
                 continue;
             }
             courier.encoder.begin();
-            appended |= self.send(courier, message, copy);
+            self.send(courier, message, copy);
         }
-        appended
     }
 
-    /// Send again what was under way when the last connection ended ([MQTT-4.4.0-1]).
-    pub fn resume(&mut self, courier: &mut Courier) {
-        let Some(link) = &mut self.link else { return };
-        let version = link.version;
-        for flight in &mut self.flights {
+    /// A new connection: what was under way when the last one ended is sent again by `fill`
+    /// ([MQTT-4.4.0-1]).
+    pub fn resume(&mut self) {
+        self.due = self.flights.len();
+    }
+
+    /// Whether the window, and the bound of what waits in the link, let another message go. A link
+    /// with nothing under way has to take one, or no acknowledgement would ever bring it back here.
+    fn has_room(&self, courier: &Courier) -> bool {
+        let under_way = self.flights.len() - self.due;
+        self.link.as_ref().is_some_and(|link| {
+            under_way < usize::from(self.window)
+                && (under_way == 0 || link.waiting() <= courier.bounds.octets)
+        })
+    }
+
+    fn send_again(&mut self, courier: &mut Courier) {
+        while self.due > 0 && self.has_room(courier) {
+            let at = self.flights.len() - self.due;
+            self.due -= 1;
+            let (Some(link), Some(flight)) = (&mut self.link, self.flights.get_mut(at)) else {
+                return;
+            };
             if flight.step == Step::Released {
+                let version = link.version;
                 ack(link.out(), version, AckKind::Pubrel, flight.id, 0);
                 continue;
             }
-            flight.copy.version = version;
+            flight.copy.version = link.version;
             courier.encoder.begin();
             let octets =
                 courier
                     .encoder
                     .octets(&flight.message.message(), &flight.copy, courier.now_s);
+            if octets.packet.len() > link.largest {
+                self.flights.remove(at); // [MQTT-3.1.2-24]
+                continue;
+            }
             let start = link.out().len();
             append(link.out(), &octets.packet, octets.id_at, flight.id);
             if let Some(first) = link.out().get_mut(start) {
@@ -293,6 +317,7 @@ impl State {
     /// Forget what is under way and what waits.
     pub fn clear(&mut self) {
         self.flights.clear();
+        self.due = 0;
         self.queue.clear();
         self.queued = 0;
         self.received.clear();
@@ -300,7 +325,9 @@ impl State {
 
     /// An acknowledgement came. Whether it was expected.
     pub fn acknowledged(&mut self, kind: AckKind, id: u16, reason: u8) -> bool {
-        let Some(at) = self.flights.iter().position(|flight| flight.id == id) else {
+        let sent = self.flights.len() - self.due;
+        let mut flights = self.flights.iter().take(sent);
+        let Some(at) = flights.position(|flight| flight.id == id) else {
             if kind == AckKind::Pubrec && reason < 0x80 {
                 self.answer(AckKind::Pubrel, id, 0x92);
             }

@@ -9,10 +9,11 @@ use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 const COMPLAINTS: u64 = 10; // lines a second
 const SYS_S: u64 = 10;
@@ -20,6 +21,9 @@ const PARTS: usize = 4096; // of fan-outs that may wait for a worker
 
 /// All subscriptions.
 pub type Subscriptions = Tree<u64, Subscription>;
+
+/// Sessions by the client's identifier.
+pub type Sessions = HashMap<Box<str>, Arc<Session>>;
 
 /// Who may do what.
 pub struct Access {
@@ -112,14 +116,13 @@ pub struct Shared {
     /// The workers.
     pub callers: Vec<Caller>,
     /// Sessions by the client's identifier.
-    sessions: Mutex<HashMap<Box<str>, Arc<Session>>>,
+    sessions: Mutex<Sessions>,
     retained: Mutex<Retained<Arc<Kept>>>,
     changing: Mutex<()>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
     ways: Tree<usize, Way>,
     told: Mutex<(u64, u64)>,
-    run: u64,
     start: Instant,
 }
 
@@ -144,13 +147,9 @@ impl Shared {
                 },
             );
         }
-        let run = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
         Ok(Self {
             ways,
             told: Mutex::default(),
-            run,
             bounds: Bounds {
                 octets: settings.limits.queue,
                 messages: settings.limits.queue_messages,
@@ -176,7 +175,7 @@ impl Shared {
     }
 
     /// All sessions. Who locks a session, too, locks it after this.
-    pub fn sessions(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Session>>> {
+    pub fn sessions(&self) -> MutexGuard<'_, Sessions> {
         lock(&self.sessions)
     }
 
@@ -205,6 +204,33 @@ impl Shared {
             retained.set(message.topic, Kept::new(message));
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Do something while a message is still the one that is retained for its topic.
+    pub fn if_retained(&self, kept: &Arc<Kept>, what: impl FnOnce()) {
+        let retained = lock(&self.retained);
+        let present = retained.get(kept.message().topic);
+        if present.is_some_and(|present| Arc::ptr_eq(present, kept)) {
+            what();
+        }
+    }
+
+    /// Forget retained messages whose time is over.
+    pub fn forget_expired(&self, now_s: u64) {
+        let mut retained = lock(&self.retained);
+        let over = |(_, kept): &(&str, &Arc<Kept>)| {
+            kept.message()
+                .expires_s
+                .is_some_and(|expires_s| expires_s <= now_s)
+        };
+        let topics: Vec<String> = retained
+            .iter()
+            .filter(over)
+            .map(|(topic, _)| topic.into())
+            .collect();
+        for topic in topics {
+            retained.remove(&topic);
         }
     }
 
@@ -283,8 +309,8 @@ impl Shared {
 
     /// An identifier for a client that brought none.
     pub fn assign_client(&self) -> String {
-        let number = self.next_session.fetch_add(1, Relaxed);
-        format!("mqtick-{:x}-{number}", self.run)
+        let secret = RandomState::new().build_hasher().finish(); // nobody can guess it
+        format!("mqtick-{secret:016x}")
     }
 
     /// A line for the log about one client; of many such lines in one second most are left out.

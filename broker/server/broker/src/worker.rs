@@ -57,6 +57,7 @@ impl Worker {
     pub fn run_on(mut self) {
         while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
             self.desk.shared.counters.restarts.fetch_add(1, Relaxed);
+            self.desk.courier.arrived = None;
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
@@ -97,7 +98,7 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        self.desk.came_ns = None;
+        self.desk.came = None;
         if flags.contains(EpollFlags::EPOLLOUT) {
             connection.unblock();
         }
@@ -122,7 +123,13 @@ impl Worker {
         let end = match read {
             Ok((0, _)) => Err(End::Gone),
             Ok((count, came_ns)) => {
-                self.desk.came_ns = came_ns;
+                let troubles = connection
+                    .socket
+                    .troubles()
+                    .filter(|_| self.states_residence);
+                self.desk.came = connection
+                    .arrivals
+                    .take(came_ns, troubles.map(|(_, order)| order));
                 let octets = self.buffer.get(..count).unwrap_or_default();
                 connection.input(&mut self.desk, octets, &mut self.spare)
             }
@@ -141,8 +148,8 @@ impl Worker {
 
     /// Leave what comes in the socket until the next second, or until a password was checked.
     fn pause(&mut self, token: u64) {
-        if let Some(connection) = self.connections.get(&token) {
-            self.poller.quiet(&connection.socket, token);
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.pause(true);
             self.waiting.insert(token);
         }
     }
@@ -224,7 +231,7 @@ impl Worker {
     }
 
     fn called(&mut self) -> bool {
-        self.desk.came_ns = None;
+        self.desk.came = None;
         let shared = Arc::clone(&self.desk.shared);
         for call in shared.calls(self.desk.worker) {
             match call {
@@ -233,7 +240,7 @@ impl Worker {
                     let Some(connection) = self.connections.get_mut(&token) else {
                         continue;
                     };
-                    self.poller.readable(&connection.socket, token);
+                    connection.pause(false);
                     if let Err(end) = connection.checked(&mut self.desk, right) {
                         self.end(token, &end);
                     }
@@ -259,7 +266,7 @@ impl Worker {
     /// Once a second.
     fn tick(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
-        self.desk.came_ns = None; // when that came which waited is not known any more
+        self.desk.came = None; // when that came which waited is not known any more
         self.desk.courier.now_s = now_s;
         let limits = &shared.settings.limits;
         self.to_accept = match limits.connections_a_second {
@@ -269,12 +276,13 @@ impl Worker {
         self.listen(true);
         for connection in self.connections.values_mut() {
             connection.published = 0;
+            connection.looked = 0;
         }
         for token in std::mem::take(&mut self.waiting) {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
-            self.poller.readable(&connection.socket, token);
+            connection.pause(false);
             match connection.go_on(&mut self.desk) {
                 Err(end) => self.end(token, &end),
                 Ok(()) if connection.is_waiting(limits.publishes_a_second_a_client) => {
@@ -288,8 +296,12 @@ impl Worker {
             let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
             self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
         }
+        self.desk.refresh(); // or sessions that ended stay in what is remembered
         if self.desk.worker == 0 {
             self.keep_house(now_s);
+            if now_s.is_multiple_of(60) {
+                shared.forget_expired(now_s);
+            }
         }
         self.desk.flush();
         self.desk.count();
