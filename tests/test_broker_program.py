@@ -23,6 +23,7 @@ from broker.conformance.client import (
     PING,
     PINGRESP,
     PUBACK,
+    SUBACK,
     V5,
     Client,
     Will,
@@ -135,6 +136,60 @@ def test_mosquittos_password_and_access_files_are_taken_as_they_are(
     client.subscribe("#")
     client.send(client.encode.publish("forbidden", b"no"), client.encode.publish("allowed/a", b"x"))
     assert client.message().payload == b"x"
+
+
+def test_who_waited_for_a_password_gets_all_that_is_retained(
+    launch: Launch, tmp_path: Path
+) -> None:
+    """More than the socket takes at once: the rest follows when the client reads."""
+    passwords, _ = write_rules(tmp_path)
+    broker = launch(f'password_file = "{passwords}"')
+    sender = broker.client()
+    for number in range(40):
+        sender.send(sender.encode.publish(f"a/{number}", bytes(500_000), retain=True))
+    sender.settle()
+    client = broker.client(username=USER, password=PASSWORD)
+    client.send(client.encode.subscribe(1, ("a/#", 0)))
+    time.sleep(2.5)  # long enough for the fault: each second the broker looks at those that wait
+    client.expect(SUBACK)
+    assert len([client.message() for _ in range(40)]) == 40
+
+
+def test_what_waits_for_one_user_is_not_for_another_one(launch: Launch, tmp_path: Path) -> None:
+    passwords, _ = write_rules(tmp_path)
+    broker = launch(f'password_file = "{passwords}"')
+    kept = [("session_expiry", 3600)]
+    mine = broker.client(username=USER, password=PASSWORD, clean=False, properties=kept)
+    mine.subscribe("secret")
+    mine.vanish()
+    sender = broker.client()
+    sender.send(sender.encode.publish("secret", b"x", qos=1, packet_id=1))
+    sender.expect(PUBACK)
+    other = Client(("127.0.0.1", broker.port), V5, mine.id)
+    assert not other.connect(clean=False, properties=kept).session_present
+    assert other.settle() == []
+
+
+def test_who_comes_back_with_a_smaller_window_gets_no_more_than_that(launch: Launch) -> None:
+    broker = launch()
+    kept = [("session_expiry", 3600)]
+    first = broker.client(clean=False, properties=kept)
+    first.subscribe(("a", 1))
+    sender = broker.client()
+    payloads = [b"%d" % number for number in range(10)]
+    for number, payload in enumerate(payloads, 1):
+        sender.send(sender.encode.publish("a", payload, qos=1, packet_id=number))
+        sender.expect(PUBACK)
+    assert len(first.settle()) == 10
+    first.vanish()
+    again = Client(("127.0.0.1", broker.port), V5, first.id)
+    answer = again.connect(clean=False, properties=[*kept, ("receive_maximum", 2)])
+    assert answer.session_present
+    under_way = again.settle()
+    assert [one.payload for one in under_way] == payloads[:2]
+    for one in under_way:
+        again.send(again.encode.ack(PUBACK, one.packet_id))
+    assert [again.message().payload for _ in range(8)] == payloads[2:]
 
 
 def test_what_changed_in_the_files_counts_after_sighup(launch: Launch, tmp_path: Path) -> None:
