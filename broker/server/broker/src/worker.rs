@@ -123,13 +123,10 @@ impl Worker {
         let end = match read {
             Ok((0, _)) => Err(End::Gone),
             Ok((count, came_ns)) => {
-                let troubles = connection
-                    .socket
-                    .troubles()
-                    .filter(|_| self.states_residence);
-                self.desk.came = connection
-                    .arrivals
-                    .take(came_ns, troubles.map(|(_, order)| order));
+                if self.states_residence {
+                    let out_of_order = connection.socket.troubles().map(|(_, count)| count);
+                    self.desk.came = connection.arrivals.take(came_ns, out_of_order);
+                }
                 let octets = self.buffer.get(..count).unwrap_or_default();
                 connection.input(&mut self.desk, octets, &mut self.spare)
             }
