@@ -1,7 +1,7 @@
 //! From one message to its copies.
 
 use crate::message::{Kept, Message};
-use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
+use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
 use crate::shared::{Counters, Shared, Subscriptions, Way};
@@ -42,8 +42,8 @@ pub struct Desk {
     tree: Arc<Subscriptions>,
     fanouts: HashMap<Box<str>, Fanout>,
     remembered: usize,
-    /// When what was just read came, and how far the clock was ahead before: see `Arrivals`.
-    pub came: Option<(i64, i64)>,
+    /// When what was just read came, and the clock before: see `Arrivals`.
+    pub came: Option<(i64, Clock)>,
     /// Messages that came.
     pub received: u64,
     /// Octets that came.
@@ -113,9 +113,9 @@ impl Desk {
         }
         self.courier.arrived = trailer
             .zip(self.came)
-            .map(|(trailer, (at_ns, ahead_ns))| Arrived {
+            .map(|(trailer, (at_ns, before))| Arrived {
                 at_ns,
-                ahead_ns,
+                before,
                 trailer,
             });
         let mut kept = None;

@@ -9,6 +9,9 @@ pub const TRAILER: usize = 16;
 pub const NOT_STATED: [u8; TRAILER] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
 
 const STEP_NS: i64 = 1_000;
+const SURE_NS: i64 = 2_000;
+const MOST_UNSURE_NS: i64 = 100_000;
+const TRIES: usize = 4;
 const LAST_COPY: u32 = (1 << 24) - 1;
 const UNKNOWN: i32 = i32::MIN;
 const PROGRAM: u32 = 1;
@@ -19,29 +22,46 @@ pub fn has_trailer(payload: &[u8]) -> bool {
 }
 
 /// The system's clock, and how far it is ahead of the one that nobody steps: ns.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// `CLOCK_REALTIME`.
     pub now_ns: i64,
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`; both are slewed alike.
     pub ahead_ns: i64,
+    /// By how much that may be wrong.
+    pub unsure_ns: i64,
 }
 
 impl Clock {
-    /// Read it. Whoever is interrupted between the two reads finds a step that was none, and states
-    /// nothing.
+    /// Read it, again if something came between the reads.
     pub fn read() -> Self {
         let ns = |id| clock_gettime(id).map_or(0, |time| time.num_nanoseconds());
-        let steady_ns = ns(ClockId::CLOCK_MONOTONIC);
-        let now_ns = ns(ClockId::CLOCK_REALTIME);
-        Self {
-            now_ns,
-            ahead_ns: now_ns - steady_ns,
+        let once = || {
+            let before_ns = ns(ClockId::CLOCK_MONOTONIC);
+            let now_ns = ns(ClockId::CLOCK_REALTIME);
+            let unsure_ns = ns(ClockId::CLOCK_MONOTONIC) - before_ns;
+            Self {
+                now_ns,
+                ahead_ns: now_ns - before_ns,
+                unsure_ns,
+            }
+        };
+        let mut best = once();
+        for _ in 0..TRIES {
+            if best.unsure_ns <= SURE_NS {
+                break;
+            }
+            let again = once();
+            if again.unsure_ns < best.unsure_ns {
+                best = again;
+            }
         }
+        best
     }
 
-    fn was_stepped_since(&self, ahead_ns: i64) -> bool {
-        (self.ahead_ns - ahead_ns).abs() > STEP_NS
+    fn was_stepped_since(&self, before: &Self) -> bool {
+        let unsure_ns = self.unsure_ns + before.unsure_ns;
+        unsure_ns > MOST_UNSURE_NS || (self.ahead_ns - before.ahead_ns).abs() > STEP_NS + unsure_ns
     }
 }
 
@@ -55,15 +75,19 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// What was just read: its stamp, and how many segments have come out of order. Returns when it
-    /// came, and how far the clock was ahead before that.
-    pub fn take(&mut self, stamp_ns: Option<i64>, out_of_order: Option<u32>) -> Option<(i64, i64)> {
+    /// came, and the clock before that.
+    pub fn take(
+        &mut self,
+        stamp_ns: Option<i64>,
+        out_of_order: Option<u32>,
+    ) -> Option<(i64, Clock)> {
         let before = std::mem::replace(
             &mut self.before,
             out_of_order.map(|count| (count, Clock::read())),
         );
         let (count, since) = before?;
         let stamp_ns = stamp_ns.filter(|ns| Some(count) == out_of_order && *ns >= since.now_ns)?;
-        Some((stamp_ns, since.ahead_ns))
+        Some((stamp_ns, since))
     }
 }
 
@@ -72,8 +96,8 @@ impl Arrivals {
 pub struct Arrived {
     /// When it came: ns of the system's clock.
     pub at_ns: i64,
-    /// How far that clock was ahead before that: ns.
-    pub ahead_ns: i64,
+    /// The clock before that.
+    pub before: Clock,
     /// What its trailer said.
     pub trailer: [u8; TRAILER],
 }
@@ -120,7 +144,7 @@ impl Account {
         let stood = u64::from_be_bytes(std::array::from_fn(|at| arrived.trailer[at]));
         let here = now.now_ns.checked_sub(arrived.at_ns);
         let here = here.and_then(|ns| u64::try_from(ns).ok());
-        let here = here.filter(|ns| *ns < 1 << 48 && !now.was_stepped_since(arrived.ahead_ns));
+        let here = here.filter(|ns| *ns < 1 << 48 && !now.was_stepped_since(&arrived.before));
         let Some(stated) = here.and_then(|ns| stood.checked_add(ns << 16)) else {
             return (NOT_STATED, false);
         };
@@ -133,7 +157,7 @@ impl Account {
             // A segment that was sent again may have the stamp of the second time.
             let is_first = before.sent_again.is_some() && before.sent_again == sent_again;
             let off_ns = before.left_ns?.checked_sub(before.stated.now_ns)?;
-            let is_sure = is_first && !now.was_stepped_since(before.stated.ahead_ns);
+            let is_sure = is_first && !now.was_stepped_since(&before.stated);
             i32::try_from(off_ns).ok().filter(|ns| is_sure && *ns >= 0)
         });
         (
@@ -174,13 +198,14 @@ mod tests {
         Clock {
             now_ns,
             ahead_ns: 7,
+            unsure_ns: 0,
         }
     }
 
     fn arrived(at_ns: i64) -> Arrived {
         Arrived {
             at_ns,
-            ahead_ns: 7,
+            before: at(0),
             trailer: [0; TRAILER],
         }
     }
@@ -230,9 +255,10 @@ mod tests {
         let stepped = Clock {
             now_ns: 6 * MS,
             ahead_ns: 2 * MS,
+            unsure_ns: 0,
         };
         let of_now = Arrived {
-            ahead_ns: 2 * MS,
+            before: stepped,
             ..arrived(5 * MS)
         };
         assert_eq!(
