@@ -28,6 +28,7 @@ if ! is_ready; then
   fi
   scripts/debian.sh install cargo-web build-essential
   hash -r
-  is_ready || die 1 "no Rust $wanted or newer could be installed: $(cargo --version 2>&1)"
+  is_ready || die 1 "apt has no Rust $wanted or newer, only $(cargo --version 2>&1): Debian's comes with" \
+    "its security updates, which this system does not take; or use rustup."
 fi
 python3 broker/server/crates.py
