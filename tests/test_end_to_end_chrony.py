@@ -69,7 +69,8 @@ def test_chronyd_selects_the_server_and_says_by_how_much_the_clock_is_off(
     chronyd.wait_until(lambda: is_told(chronyd, -ahead_ns), 20)
     assert chronyd.source("MQT0").state == "*"
     assert chronyd.tracking().stratum == 2  # behind a server of stratum 1
-    chronyd.wait_until(lambda: chronyd.source("MQT0").reach == 0o377, 25)
+    # Eight polls in a row; on a busy machine one may come before enough samples.
+    chronyd.wait_until(lambda: chronyd.source("MQT0").reach == 0o377, 120)
     said = client.wait_for(
         lambda values: (
             feed if "takes the samples" in (feed := values["chrony"]["0"])["says"] else None
