@@ -11,7 +11,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
   broker/conformance/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed mtie chrony-lines fleet residence
+  report-speed mtie chrony-lines fleet
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
@@ -140,7 +140,7 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers: broker-programs
+bench-brokers bench-residence: broker-programs
 bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
