@@ -1,5 +1,6 @@
 //! The program: configuration, listeners, connections, sessions, delivery.
 
+mod activation;
 mod connection;
 mod desk;
 mod entry;

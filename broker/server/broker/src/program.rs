@@ -1,8 +1,9 @@
 //! Command line, threads and signals.
 
+use crate::activation::Passed;
 use crate::listener::{Certificate, Listener};
 use crate::log;
-use crate::settings::{self, Place, Settings};
+use crate::settings::{self, Settings};
 use crate::shared::{Access, Call, Check, Shared};
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
@@ -107,15 +108,10 @@ fn arguments() -> Result<Asked, String> {
 
 /// A setting that asks for what is not there yet: better no broker than one that promises it.
 fn not_built(settings: &Settings) -> Option<&'static str> {
-    let by_systemd = |one: &settings::Listener| matches!(one.place, Place::Systemd(_));
     [
         (settings.store.path.is_some(), "store.path"),
         (settings.metrics.address.is_some(), "metrics.address"),
         (settings.udp.address.is_some(), "udp.address"),
-        (
-            settings.listeners.iter().any(by_systemd),
-            "listener.systemd",
-        ),
     ]
     .into_iter()
     .find_map(|(is_asked, what)| is_asked.then_some(what))
@@ -141,6 +137,7 @@ fn read_access(settings: &Settings) -> Result<Access, String> {
 }
 
 fn run(settings: Settings) -> Result<(), String> {
+    let mut passed = Passed::take()?;
     let access = read_access(&settings)?;
     for warning in settings.warnings() {
         log::warning(&warning);
@@ -157,16 +154,18 @@ fn run(settings: Settings) -> Result<(), String> {
 
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut certificates = Vec::new();
+    let (mut certificates, mut places) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
         let certificate = listener.tls.as_ref().map(Certificate::load).transpose()?;
-        let opened = Listener::open(listener, certificate.as_ref(), workers)
+        let opened = Listener::open(listener, certificate.as_ref(), workers, &mut passed)
             .map_err(|error| format!("{}: {error}", listener.place))?;
+        places.extend(opened.first().into_iter().flatten().map(Listener::address));
         for (door, one) in doors.iter_mut().zip(opened) {
-            door.push(one);
+            door.extend(one);
         }
         certificates.extend(certificate);
     }
+    passed.finish()?;
     let (checks, to_check) = sync_channel(CHECKS);
     let shared = Shared::new(settings, access, checks).map_err(|error| error.to_string())?;
     let shared = Arc::new(shared);
@@ -178,8 +177,8 @@ fn run(settings: Settings) -> Result<(), String> {
     // One thread: a flood of passwords takes one core at most.
     let checker = Arc::clone(&shared);
     start("passwords", move || check_passwords(&checker, &to_check))?;
-    for listener in &shared.settings.listeners {
-        log::notice(&format!("listens on {}", listener.place));
+    for place in places {
+        log::notice(&format!("listens on {place}"));
     }
     notify("READY=1");
     loop {
