@@ -4,6 +4,7 @@ use crate::listener::{Certificate, Listener};
 use crate::log;
 use crate::settings::{self, Place, Settings};
 use crate::shared::{Access, Call, Check, Shared};
+use crate::udp::Outlet;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -111,7 +112,6 @@ fn not_built(settings: &Settings) -> Option<&'static str> {
     [
         (settings.store.path.is_some(), "store.path"),
         (settings.metrics.address.is_some(), "metrics.address"),
-        (settings.udp.address.is_some(), "udp.address"),
         (
             settings.listeners.iter().any(by_systemd),
             "listener.systemd",
@@ -168,7 +168,13 @@ fn run(settings: Settings) -> Result<(), String> {
         certificates.extend(certificate);
     }
     let (checks, to_check) = sync_channel(CHECKS);
-    let shared = Shared::new(settings, access, checks).map_err(|error| error.to_string())?;
+    let outlet = settings.udp.address.map(|address| {
+        let opened = Outlet::open(address).map(Arc::new);
+        opened.map_err(|error| format!("udp {address}: {error}"))
+    });
+    let outlet = outlet.transpose()?;
+    let shared =
+        Shared::new(settings, access, checks, outlet).map_err(|error| error.to_string())?;
     let shared = Arc::new(shared);
     let mut threads = Vec::new();
     for (number, listeners) in doors.into_iter().enumerate() {
@@ -180,6 +186,9 @@ fn run(settings: Settings) -> Result<(), String> {
     start("passwords", move || check_passwords(&checker, &to_check))?;
     for listener in &shared.settings.listeners {
         log::notice(&format!("listens on {}", listener.place));
+    }
+    if let Some(address) = shared.settings.udp.address {
+        log::notice(&format!("listens on UDP {address}"));
     }
     notify("READY=1");
     loop {
