@@ -17,4 +17,5 @@ pub mod settings;
 mod shared;
 mod socket;
 pub mod transport;
+mod udp;
 mod worker;

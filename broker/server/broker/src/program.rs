@@ -5,6 +5,7 @@ use crate::listener::{Certificate, Listener};
 use crate::log;
 use crate::settings::{self, Settings};
 use crate::shared::{Access, Call, Check, Shared};
+use crate::udp::Outlet;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -111,7 +112,6 @@ fn not_built(settings: &Settings) -> Option<&'static str> {
     [
         (settings.store.path.is_some(), "store.path"),
         (settings.metrics.address.is_some(), "metrics.address"),
-        (settings.udp.address.is_some(), "udp.address"),
     ]
     .into_iter()
     .find_map(|(is_asked, what)| is_asked.then_some(what))
@@ -167,7 +167,13 @@ fn run(settings: Settings) -> Result<(), String> {
     }
     passed.finish()?;
     let (checks, to_check) = sync_channel(CHECKS);
-    let shared = Shared::new(settings, access, checks).map_err(|error| error.to_string())?;
+    let outlet = settings.udp.address.map(|address| {
+        let opened = Outlet::open(address).map(Arc::new);
+        opened.map_err(|error| format!("udp {address}: {error}"))
+    });
+    let outlet = outlet.transpose()?;
+    let shared =
+        Shared::new(settings, access, checks, outlet).map_err(|error| error.to_string())?;
     let shared = Arc::new(shared);
     let mut threads = Vec::new();
     for (number, listeners) in doors.into_iter().enumerate() {
@@ -179,6 +185,9 @@ fn run(settings: Settings) -> Result<(), String> {
     start("passwords", move || check_passwords(&checker, &to_check))?;
     for place in places {
         log::notice(&format!("listens on {place}"));
+    }
+    if let Some(address) = shared.settings.udp.address {
+        log::notice(&format!("listens on UDP {address}"));
     }
     notify("READY=1");
     loop {

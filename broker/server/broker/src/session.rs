@@ -3,7 +3,9 @@
 use crate::link::Link;
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
+use crate::udp::{Batch, Peer};
 use mqtick_packet::{AckKind, Qos, ack};
+use mqtick_udp::DATAGRAM;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -62,6 +64,8 @@ pub struct Session {
     pub client: Box<str>,
     /// The key of its subscriptions; never used twice.
     pub number: u64,
+    /// Where it is reached if it subscribed over UDP; it has no link then.
+    pub peer: Option<Arc<Peer>>,
     state: Mutex<State>,
 }
 
@@ -100,6 +104,8 @@ pub struct Courier {
     pub arrived: Option<Arrived>,
     /// Sessions whose links have something to flush.
     pub dirty: Vec<Arc<Session>>,
+    /// Datagrams to send.
+    pub batch: Batch,
     /// The broker's clock, seconds.
     pub now_s: u64,
     /// Copies that went to a link.
@@ -112,10 +118,11 @@ pub struct Courier {
 
 impl Session {
     /// A session that nobody is connected to.
-    pub fn new(client: &str, number: u64) -> Arc<Self> {
+    pub fn new(client: &str, number: u64, peer: Option<Arc<Peer>>) -> Arc<Self> {
         Arc::new(Self {
             client: client.into(),
             number,
+            peer,
             state: Mutex::new(State {
                 link: None,
                 user: None,
@@ -148,6 +155,9 @@ impl Session {
         subscription: &Subscription,
         retain: bool,
     ) {
+        if let Some(peer) = &self.peer {
+            return courier.send_datagram(message, peer);
+        }
         let mut state = self.lock();
         let version = match &state.link {
             Some(link) => link.version,
@@ -196,6 +206,24 @@ impl Session {
         } else if !link.listed {
             link.listed = true;
             courier.dirty.push(Arc::clone(self));
+        }
+    }
+}
+
+impl Courier {
+    fn send_datagram(&mut self, message: &Message, peer: &Arc<Peer>) {
+        let copy = Copy {
+            version: mqtick_packet::Version::V3,
+            qos: Qos::AtMostOnce,
+            retain: false,
+            subscription: 0,
+        };
+        let packet = &self.encoder.octets(message, &copy, self.now_s).packet;
+        if packet.len() <= DATAGRAM {
+            self.sent += 1;
+            self.batch.copy(peer, packet, self.arrived);
+        } else {
+            self.dropped += 1;
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::message::{Kept, Message};
 use crate::poller::Poller;
 use crate::session::{Bounds, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
+use crate::udp::{Outlet, Peer};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_topics::{Match, Retained, Tree};
@@ -115,6 +116,8 @@ pub struct Shared {
     pub counters: Counters,
     /// The workers.
     pub callers: Vec<Caller>,
+    /// Where datagrams leave, if MQTT over UDP is on.
+    pub outlet: Option<Arc<Outlet>>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
     retained: Mutex<Retained<Arc<Kept>>>,
@@ -128,7 +131,12 @@ pub struct Shared {
 
 impl Shared {
     /// A broker without sessions; `checks` leads to whoever checks passwords.
-    pub fn new(settings: Settings, access: Access, checks: SyncSender<Check>) -> nix::Result<Self> {
+    pub fn new(
+        settings: Settings,
+        access: Access,
+        checks: SyncSender<Check>,
+        outlet: Option<Arc<Outlet>>,
+    ) -> nix::Result<Self> {
         let threads = settings.threads();
         let caller = |_| {
             Poller::new().map(|poller| Caller {
@@ -165,6 +173,7 @@ impl Shared {
             changing: Mutex::default(),
             next_session: AtomicU64::new(1),
             checks,
+            outlet,
             start: Instant::now(),
         })
     }
@@ -181,7 +190,12 @@ impl Shared {
 
     /// A session for a client that has none.
     pub fn new_session(&self, client: &str) -> Arc<Session> {
-        Session::new(client, self.next_session.fetch_add(1, Relaxed))
+        Session::new(client, self.next_session.fetch_add(1, Relaxed), None)
+    }
+
+    /// What stands for a subscriber over UDP in the tree.
+    pub fn new_peer(&self, client: &str, peer: Arc<Peer>) -> Arc<Session> {
+        Session::new(client, self.next_session.fetch_add(1, Relaxed), Some(peer))
     }
 
     /// Change the subscriptions; readers see all of the change or nothing.
@@ -205,6 +219,14 @@ impl Shared {
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Whether a retained message would be kept for a topic, or removed.
+    pub fn has_room_for(&self, topic: &str, payload: &[u8]) -> bool {
+        let retained = lock(&self.retained);
+        payload.is_empty()
+            || retained.len() < self.settings.limits.retained_messages
+            || retained.get(topic).is_some()
     }
 
     /// Do something while a message is still the one that is retained for its topic.
@@ -330,7 +352,7 @@ impl Shared {
     }
 
     /// What `$SYS` says, where it is time to say it again.
-    pub fn report(&self) -> Vec<(&'static str, String)> {
+    pub fn report(&self) -> Vec<(String, String)> {
         let now_s = self.now_s();
         if now_s % SYS_S != 1 {
             return Vec::new();
@@ -344,7 +366,7 @@ impl Shared {
             connected,
             ..
         } = &self.counters;
-        vec![
+        let said = [
             (
                 "$SYS/broker/version",
                 concat!("mqtick-broker ", env!("CARGO_PKG_VERSION")).into(),
@@ -370,7 +392,8 @@ impl Shared {
                 "$SYS/broker/retained messages/count",
                 lock(&self.retained).len().to_string(),
             ),
-        ]
+        ];
+        said.map(|(topic, text)| (topic.into(), text)).into()
     }
 
     /// Have a password checked; whether there is room for that.
