@@ -1,5 +1,6 @@
 //! The program: configuration, listeners, connections, sessions, delivery.
 
+mod calls;
 mod connection;
 mod desk;
 mod entry;
@@ -15,5 +16,6 @@ mod session;
 pub mod settings;
 mod shared;
 mod socket;
+mod sync;
 pub mod transport;
 mod worker;
