@@ -60,7 +60,7 @@ lint-rtl: setup-rtl ## Verilator's opinion of the hardware broker's RTL
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-alone test-fresh test-arm64 \
-  test-adversary test-conformance test-rtl test-rtl-long test-broker fuzz
+  test-adversary test-conformance test-rtl test-rtl-long test-broker test-broker-loom test-broker-miri fuzz
 check: lint lint-ansible mypy imports docs ## style, types, imports between rooms, commands in the documents
 
 lint: setup-check
@@ -149,12 +149,26 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 .PHONY: broker-programs
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release --bins
-test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's statements one by one, hostile clients
+# What MQTT.js needs, a client of other authors: package.json says which version of each.
+build/clients/node_modules: tests/clients/package.json
+	rm -rf build/clients && mkdir -p build/clients && cp $< build/clients/
+	cd build/clients && npm install --no-audit --no-fund --ignore-scripts --loglevel=error \
+	  || echo 'npm could not install MQTT.js: the tests with it are left out'
+	if [ -d $@ ]; then touch $@; fi
+test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's statements one by one, others' clients, hostile ones
 	cd broker/server && cargo fmt --check && cargo clippy --locked -- -D warnings
 	cd broker/server && cargo test --locked --quiet
-	cd broker/server && cargo build --locked --bins
+	cd broker/server && cargo build --locked --bins && cargo build --locked -p mqtick-clients
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory build/clients/node_modules; \
+	  else echo 'not run: the tests with MQTT.js, since npm is not installed'; fi
 	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker
 	$(PYTEST) -q -n 4 --dist loadfile -m broker tests
+test-broker-loom: setup-broker ## what the broker's threads hand each other, in every order that loom can think of
+	cd broker/server && cargo test --locked --quiet -p mqtick-threads
+test-broker-miri: setup-broker ## the broker's crates that parse, in Miri, which finds undefined behaviour (nightly Rust)
+	@if cargo +nightly miri --version >/dev/null 2>&1; then set -x; cd broker/server && \
+	  MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --locked --lib -p mqtick-packet -p mqtick-topics -p mqtick-access; \
+	  else echo 'not run: there is no Miri here (rustup toolchain install nightly --component miri)'; fi
 
 # ---- the hardware broker ------------------------------------------------------------------------
 .PHONY: synth formal-rtl test-board model-rtl model-rtl-32 test-model

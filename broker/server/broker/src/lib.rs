@@ -1,6 +1,7 @@
 //! The program: configuration, listeners, connections, sessions, delivery.
 
 mod activation;
+mod calls;
 mod connection;
 mod desk;
 mod entry;
@@ -16,6 +17,7 @@ mod session;
 pub mod settings;
 mod shared;
 mod socket;
+mod sync;
 pub mod transport;
 mod udp;
 mod worker;

@@ -1,5 +1,6 @@
 //! What all workers share.
 
+use crate::calls::Calls;
 use crate::desk::Part;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
@@ -76,7 +77,7 @@ pub struct Check {
 pub struct Caller {
     /// What it waits with.
     pub poller: Arc<Poller>,
-    calls: Mutex<Vec<Call>>,
+    calls: Calls<Call>,
 }
 
 /// What happened since the start.
@@ -141,7 +142,7 @@ impl Shared {
         let caller = |_| {
             Poller::new().map(|poller| Caller {
                 poller: Arc::new(poller),
-                calls: Mutex::default(),
+                calls: Calls::new(),
             })
         };
         let mut ways = Tree::new();
@@ -288,11 +289,7 @@ impl Shared {
     /// Ask a worker to do something.
     pub fn call(&self, worker: usize, call: Call) {
         if let Some(caller) = self.callers.get(worker) {
-            let mut calls = lock(&caller.calls);
-            calls.push(call);
-            if calls.len() == 1 {
-                caller.poller.call();
-            }
+            caller.calls.add(call, || caller.poller.call());
         }
     }
 
@@ -301,18 +298,18 @@ impl Shared {
         let Some(caller) = self.callers.get(worker) else {
             return false;
         };
-        let is_full = lock(&caller.calls).len() >= PARTS;
+        let is_full = caller.calls.len() >= PARTS;
         if !is_full {
             self.call(worker, Call::Deliver(part));
         }
         !is_full
     }
 
-    /// What a worker was asked to do.
+    /// What a worker was asked to do, now that it was woken.
     pub fn calls(&self, worker: usize) -> Vec<Call> {
         self.callers
             .get(worker)
-            .map(|caller| std::mem::take(&mut *lock(&caller.calls)))
+            .map(|caller| caller.calls.take(|| caller.poller.heard()))
             .unwrap_or_default()
     }
 

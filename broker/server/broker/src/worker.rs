@@ -93,7 +93,6 @@ impl Worker {
             self.desk.courier.now_s = self.desk.shared.now_s();
             for &(token, flags) in &events {
                 if token == CALLED {
-                    self.poller.heard();
                     if !self.called() {
                         return;
                     }
