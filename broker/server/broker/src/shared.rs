@@ -5,6 +5,7 @@ use crate::message::{Kept, Message};
 use crate::poller::Poller;
 use crate::session::{Bounds, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
+use crate::tally::Tally;
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_topics::{Match, Retained, Tree};
@@ -113,6 +114,8 @@ pub struct Shared {
     pub access: ArcSwap<Access>,
     /// What happened.
     pub counters: Counters,
+    /// What else happened, by reason and transport.
+    pub tally: Arc<Tally>,
     /// The workers.
     pub callers: Vec<Caller>,
     /// Sessions by the client's identifier.
@@ -159,6 +162,7 @@ impl Shared {
             tree: ArcSwap::from_pointee(Tree::new()),
             access: ArcSwap::from_pointee(access),
             counters: Counters::default(),
+            tally: Arc::default(),
             callers: (0..threads).map(caller).collect::<nix::Result<_>>()?,
             sessions: Mutex::default(),
             retained: Mutex::new(Retained::new()),
@@ -205,6 +209,11 @@ impl Shared {
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// How many retained messages there are.
+    pub fn count_retained(&self) -> usize {
+        lock(&self.retained).len()
     }
 
     /// Do something while a message is still the one that is retained for its topic.
@@ -368,7 +377,7 @@ impl Shared {
             ),
             (
                 "$SYS/broker/retained messages/count",
-                lock(&self.retained).len().to_string(),
+                self.count_retained().to_string(),
             ),
         ]
     }
