@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import socket
@@ -124,6 +125,139 @@ def test_a_second_broker_does_not_take_half_of_the_clients_of_the_first(program:
     program.start(lines)
     wait(lambda: "listens on" in program.log())
     assert "Address already in use" in program.refused(lines)
+
+
+# -- metrics ---------------------------------------------------------------------------------------
+
+METRICS = "[metrics]\naddress = '127.0.0.1:0'\n"
+
+
+class Watched:
+    """A broker with metrics."""
+
+    def __init__(self, program: Program, lines: str = "", *, first: str = "") -> None:
+        self.port = free_port()
+        listener = f'[[listener]]\naddress = "127.0.0.1:{self.port}"\n'
+        self.process = program.start(f"{first}{listener}{ANYBODY}{METRICS}{lines}")
+        at = r"metrics are at http://127\.0\.0\.1:(\d+)/metrics"
+        self.metrics = int(wait(lambda: re.search(at, program.log()))[1])
+        wait(lambda: "listens on" in program.log())
+
+    def ask(self, request: bytes) -> bytes:
+        """Send a request, and return all that is answered."""
+        with socket.create_connection(("127.0.0.1", self.metrics)) as asking:
+            asking.settimeout(60)
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                asking.sendall(request)
+                while octets := asking.recv(65536):
+                    answer += octets
+            return answer
+
+    def page(self) -> str:
+        """The metrics."""
+        answer = self.ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        head, _, body = answer.decode().partition("\r\n\r\n")
+        assert head.startswith("HTTP/1.1 200 OK\r\n")
+        assert "Content-Type: text/plain; version=0.0.4; charset=utf-8" in head.split("\r\n")
+        assert f"Content-Length: {len(body)}" in head.split("\r\n")
+        return body
+
+    def values(self) -> dict[str, int]:
+        """The metrics' values by name and labels, without what all names begin with."""
+        lines = [one for one in self.page().splitlines() if not one.startswith("#")]
+        pairs = (line.removeprefix("mqtick_broker_").rsplit(" ", 1) for line in lines)
+        return {name: int(value) for name, value in pairs}
+
+
+def test_the_metrics_say_what_clients_did(program: Program) -> None:
+    watched = Watched(program, "[limits]\nqueue = 128\npacket = 128")
+    one, other = client(watched.port, "one"), client(watched.port, "other")
+    one.subscribe("a", "b/+")
+    other.subscribe("a")
+    other.send(*(other.encode.publish("a", b"x", retain=True) for _ in range(5)))
+    assert [one.message().payload for _ in range(5)] == [b"x"] * 5
+    dumb, wrong = (Client(("127.0.0.1", watched.port), V5, name) for name in ("dumb", "wrong"))
+    wrong.send(b"\x30\x03\x00\x01a")
+    other.refused(b"\x30\xff\xff\x7f")
+    wanted = {
+        "clients": 1,
+        'connections{transport="mqtt"}': 2,
+        'connections{transport="tls"}': 0,
+        "sessions": 1,
+        "subscriptions": 2,
+        "connections_accepted_total": 4,
+        'connections_refused_total{reason="protocol"}': 1,
+        'connections_ended_total{reason="too_large"}': 1,
+        "messages_received_total": 5,
+        "messages_sent_total": 10,
+        "messages_dropped_total": 0,
+        "worker_restarts_total": 0,
+    }
+    wait(lambda: wanted.items() <= watched.values().items())
+    dumb.close()
+    assert watched.values()["retained_messages"] >= 1
+
+
+def test_the_metrics_keep_to_prometheus_rules(program: Program) -> None:
+    lines = Watched(program).page().splitlines()
+    kinds = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE "))
+    helped = {line.split()[2] for line in lines if line.startswith("# HELP ")}
+    series = [re.split(r"[{ ]", line)[0] for line in lines if not line.startswith("#")]
+    assert set(kinds) == helped == set(series)
+    for name, kind in kinds.items():
+        assert re.fullmatch(r"mqtick_broker_[a-z_]+", name)
+        assert name.endswith("_total") == (kind == "counter")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /metrics?x=y HTTP/1.0\n\n", b"200"),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"200"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /metrics/../x HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\n", b"405"),
+        (b"\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n\n", b"400"),
+        (b"GET /metrics\r\n\r\n", b"400"),
+        (b"GET " + b"/" * 8192 + b"\n\n", b"431"),
+        (b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 1400, b"431"),
+    ],
+)
+def test_requests_that_are_odd_get_their_status(
+    watched_once: Watched, request_: bytes, status: bytes
+) -> None:
+    answer = watched_once.ask(request_)
+    assert answer.split(b" ")[1] == status
+    assert answer.count(b"mqtick_broker_") == 0 or request_.startswith(b"GET /metrics?")
+
+
+@pytest.fixture(scope="module")
+def watched_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    program = Program(tmp_path_factory.mktemp("watched"))
+    yield Watched(program)
+    program.stop()
+
+
+def test_a_crowd_that_says_nothing_keeps_nobody_from_the_metrics(watched_once: Watched) -> None:
+    """Without end, without a newline, without a word; and those that stay are closed in time."""
+    crowd = []
+    for number in range(1000):
+        one = socket.create_connection(("127.0.0.1", watched_once.metrics))
+        crowd.append(one)
+        with contextlib.suppress(ConnectionError):
+            one.sendall((b"", b"GET /metrics HTTP/1.1\r\n", b"x" * 20_000)[number % 3])
+        if number % 100 == 0:
+            assert watched_once.values()["uptime_seconds"] >= 0
+    for one in crowd:
+        one.settimeout(60)
+        with contextlib.suppress(ConnectionError):
+            while one.recv(4096):
+                pass
+        one.close()
+    assert watched_once.values()["uptime_seconds"] >= 0
+    client(watched_once.port)
 
 
 # -- sockets of systemd ----------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 use crate::activation::Passed;
 use crate::listener::{Certificate, Listener};
 use crate::log;
+use crate::metrics;
+use crate::scrape;
 use crate::settings::{self, Settings};
 use crate::shared::{Access, Call, Check, Shared};
 use crate::udp::Outlet;
@@ -11,9 +13,10 @@ use mqtick_access::{Passwords, Rules};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::{self as local, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -111,7 +114,6 @@ fn arguments() -> Result<Asked, String> {
 fn not_built(settings: &Settings) -> Option<&'static str> {
     [
         (settings.store.path.is_some(), "store.path"),
-        (settings.metrics.address.is_some(), "metrics.address"),
     ]
     .into_iter()
     .find_map(|(is_asked, what)| is_asked.then_some(what))
@@ -166,6 +168,11 @@ fn run(settings: Settings) -> Result<(), String> {
         certificates.extend(certificate);
     }
     passed.finish()?;
+    let metrics = settings
+        .metrics
+        .address
+        .map(listen_for_metrics)
+        .transpose()?;
     let (checks, to_check) = sync_channel(CHECKS);
     let outlet = settings.udp.address.map(|address| {
         let opened = Outlet::open(address).map(Arc::new);
@@ -183,6 +190,12 @@ fn run(settings: Settings) -> Result<(), String> {
     // One thread: a flood of passwords takes one core at most.
     let checker = Arc::clone(&shared);
     start("passwords", move || check_passwords(&checker, &to_check))?;
+    if let Some((listener, address)) = metrics {
+        let shared = Arc::clone(&shared);
+        let page = move || metrics::page(&shared);
+        start("metrics", move || scrape::serve(&listener, page))?;
+        log::notice(&format!("metrics are at http://{address}/metrics"));
+    }
     for place in places {
         log::notice(&format!("listens on {place}"));
     }
@@ -239,6 +252,16 @@ fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
     }
 }
 
+fn listen_for_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
+    TcpListener::bind(address)
+        .and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            let chosen = listener.local_addr()?; // where it was port 0
+            Ok((listener, chosen))
+        })
+        .map_err(|error| format!("metrics.address, {address}: {error}"))
+}
+
 /// Each client needs a descriptor; the soft limit is often 1,024.
 fn raise_descriptors() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
@@ -255,8 +278,8 @@ fn notify(what: &str) {
         return;
     };
     let address = match path.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&path),
+        Some(name) => local::SocketAddr::from_abstract_name(name),
+        None => local::SocketAddr::from_pathname(&path),
     };
     let sent = address
         .and_then(|address| UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address));

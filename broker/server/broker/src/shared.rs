@@ -6,6 +6,7 @@ use crate::message::{Kept, Message};
 use crate::poller::Poller;
 use crate::session::{Bounds, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
+use crate::tally::Tally;
 use crate::udp::{Outlet, Peer};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
@@ -115,6 +116,8 @@ pub struct Shared {
     pub access: ArcSwap<Access>,
     /// What happened.
     pub counters: Counters,
+    /// What else happened, by reason and transport.
+    pub tally: Arc<Tally>,
     /// The workers.
     pub callers: Vec<Caller>,
     /// Where datagrams leave, if MQTT over UDP is on.
@@ -168,6 +171,7 @@ impl Shared {
             tree: ArcSwap::from_pointee(Tree::new()),
             access: ArcSwap::from_pointee(access),
             counters: Counters::default(),
+            tally: Arc::default(),
             callers: (0..threads).map(caller).collect::<nix::Result<_>>()?,
             sessions: Mutex::default(),
             retained: Mutex::new(Retained::new()),
@@ -228,6 +232,11 @@ impl Shared {
         payload.is_empty()
             || retained.len() < self.settings.limits.retained_messages
             || retained.get(topic).is_some()
+    }
+
+    /// How many retained messages there are.
+    pub fn count_retained(&self) -> usize {
+        lock(&self.retained).len()
     }
 
     /// Do something while a message is still the one that is retained for its topic.
@@ -387,7 +396,7 @@ impl Shared {
             ),
             (
                 "$SYS/broker/retained messages/count",
-                lock(&self.retained).len().to_string(),
+                self.count_retained().to_string(),
             ),
         ];
         said.map(|(topic, text)| (topic.into(), text)).into()

@@ -215,6 +215,7 @@ impl Worker {
         if self.poller.add(&socket, place.token).is_err() {
             return;
         }
+        let seat = self.desk.shared.tally.seat(&transport);
         let link = Link::new(
             place,
             Arc::clone(&self.poller),
@@ -223,7 +224,7 @@ impl Worker {
         );
         let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
         let now_s = self.desk.courier.now_s;
-        let connection = Connection::new(socket, link, by_certificate, now_s, timeout_s);
+        let connection = Connection::new(socket, link, seat, by_certificate, now_s, timeout_s);
         self.connections.insert(place.token, connection);
     }
 
