@@ -8,6 +8,7 @@ use crate::socket::Socket;
 use crate::tally::Seat;
 use crate::transport::Failure;
 use mqtick_packet::{Error, Packet, Version, decode, frame, pingresp};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Reason codes of MQTT 5 (clause 2.4).
@@ -50,6 +51,7 @@ pub mod reason {
     pub const CLIENT: u8 = 0x85;
 }
 
+const UNANSWERED: usize = 64; // reads
 const LARGEST_CONNECT: usize = 1 << 20; // octets: a stranger's
 
 /// Why a connection ends.
@@ -112,6 +114,8 @@ pub struct Connection {
     pub(crate) user: Option<Box<str>>,
     /// Whether stamps can be believed.
     pub arrivals: Arrivals,
+    /// For each read whose changes the store has not answered: their last batch.
+    pub unanswered: VecDeque<u64>,
     partial: Vec<u8>,
     _seat: Seat,
     pub(crate) aliases: Vec<Box<str>>,
@@ -140,6 +144,7 @@ impl Connection {
             silent_s: connect_timeout_s,
             user: None,
             arrivals: Arrivals::default(),
+            unanswered: VecDeque::new(),
             partial: Vec::new(),
             _seat: seat,
             aliases: Vec::new(),
@@ -150,6 +155,29 @@ impl Connection {
     pub fn is_waiting(&self, publishes_a_second: u32) -> bool {
         matches!(self.stage, Stage::Checking(..))
             || (publishes_a_second > 0 && self.published >= publishes_a_second)
+    }
+
+    /// Whether so much of what it brought is on its way to the disk that nothing may follow.
+    pub fn is_crowded(&mut self, desk: &mut Desk) -> bool {
+        let Some(ledger) = &desk.courier.ledger else {
+            return false;
+        };
+        let (answered, is_full) = (ledger.answered(), ledger.is_full());
+        while self
+            .unanswered
+            .pop_front_if(|batch| *batch <= answered)
+            .is_some()
+        {}
+        let Some(newest) = self.unanswered.back().copied() else {
+            return false;
+        };
+        let is_crowded = is_full || self.unanswered.len() >= UNANSWERED;
+        if is_crowded && let Stage::Up(session) = &self.stage {
+            desk.courier
+                .holding
+                .push_back((newest, Arc::clone(session))); // to be woken
+        }
+        is_crowded
     }
 
     /// Whether it was silent for too long.

@@ -6,6 +6,7 @@ mod connection;
 mod desk;
 mod entry;
 mod exchange;
+mod ledger;
 mod link;
 mod listener;
 mod log;

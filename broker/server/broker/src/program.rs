@@ -10,8 +10,10 @@ use crate::shared::{Access, Call, Check, Shared};
 use crate::udp::Outlet;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
+use mqtick_store::Store;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::unistd::{AccessFlags, access};
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
@@ -92,9 +94,6 @@ fn arguments() -> Result<Asked, String> {
         Some(path) => settings::load(&path).map_err(|error| error.to_string())?,
         None => Settings::default(),
     };
-    if let Some(what) = not_built(&settings) {
-        return Err(format!("{what}: this version does not have that yet"));
-    }
     if check {
         read_access(&settings)?;
         for tls in settings
@@ -104,19 +103,28 @@ fn arguments() -> Result<Asked, String> {
         {
             Certificate::load(tls)?;
         }
+        settings
+            .store
+            .path
+            .as_deref()
+            .map_or(Ok(()), check_folder)?;
         println!("the settings are good");
         return Ok(Asked::Said);
     }
     Ok(Asked::Run(Box::new(settings)))
 }
 
-/// A setting that asks for what is not there yet: better no broker than one that promises it.
-fn not_built(settings: &Settings) -> Option<&'static str> {
-    [
-        (settings.store.path.is_some(), "store.path"),
-    ]
-    .into_iter()
-    .find_map(|(is_asked, what)| is_asked.then_some(what))
+/// Whether a store could be in this folder, without making it: so far as it exists, it is a folder
+/// that can be written.
+fn check_folder(path: &Path) -> Result<(), String> {
+    let mut there = path.ancestors().filter(|one| one.exists());
+    let place = there.next().unwrap_or(Path::new("."));
+    let refuse = |why| Err(format!("{}: {why}", place.display()));
+    if !place.is_dir() {
+        return refuse("is not a folder, so no store can be in it".to_owned());
+    }
+    let all = AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK;
+    access(place, all).or_else(|error| refuse(format!("no store can be in it: {error}")))
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -181,6 +189,10 @@ fn run(settings: Settings) -> Result<(), String> {
     let outlet = outlet.transpose()?;
     let shared =
         Shared::new(settings, access, checks, outlet).map_err(|error| error.to_string())?;
+    if let Some(path) = &shared.settings.store.path {
+        let (store, kept) = Store::open(path, log::error).map_err(|error| error.to_string())?;
+        shared.restore(store, &kept);
+    }
     let shared = Arc::new(shared);
     let mut threads = Vec::new();
     for (number, listeners) in doors.into_iter().enumerate() {
@@ -221,7 +233,7 @@ fn run(settings: Settings) -> Result<(), String> {
         // A worker that panics is started again in its own thread; this cannot fail.
         let _ = thread.join();
     }
-    Ok(())
+    shared.ledger().map_or(Ok(()), |ledger| ledger.close())
 }
 
 fn reload(shared: &Shared, certificates: &[Certificate]) -> Result<(), String> {

@@ -2,21 +2,24 @@
 
 use crate::calls::Calls;
 use crate::desk::Part;
+use crate::ledger::{Ledger, from_store, session_change, to_store};
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
-use crate::session::{Bounds, Session, State, Subscription};
+use crate::session::{Bounds, Courier, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
 use crate::tally::Tally;
 use crate::udp::{Outlet, Peer};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
+use mqtick_packet::Qos;
+use mqtick_store::{Change, Store};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 const COMPLAINTS: u64 = 10; // lines a second
 const SYS_S: u64 = 10;
@@ -126,11 +129,13 @@ pub struct Shared {
     sessions: Mutex<Sessions>,
     retained: Mutex<Retained<Arc<Kept>>>,
     changing: Mutex<()>,
+    ledger: OnceLock<Arc<Ledger>>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
     ways: Tree<usize, Way>,
     told: Mutex<(u64, u64)>,
     start: Instant,
+    began_s: u64,
 }
 
 impl Shared {
@@ -176,16 +181,26 @@ impl Shared {
             sessions: Mutex::default(),
             retained: Mutex::new(Retained::new()),
             changing: Mutex::default(),
+            ledger: OnceLock::new(),
             next_session: AtomicU64::new(1),
             checks,
             outlet,
             start: Instant::now(),
+            began_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(1, |since| since.as_secs()),
         })
     }
 
-    /// The broker's clock: seconds since its start, beginning with 1.
+    /// The broker's clock: Unix seconds at its start and what has passed since, whatever becomes of
+    /// the system's clock. What is kept over a restart expires by it.
     pub fn now_s(&self) -> u64 {
-        self.start.elapsed().as_secs() + 1
+        self.began_s + self.start.elapsed().as_secs()
+    }
+
+    /// Where what must survive is written, if anything must.
+    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
+        self.ledger.get()
     }
 
     /// All sessions. Who locks a session, too, locks it after this.
@@ -203,6 +218,57 @@ impl Shared {
         Session::new(client, self.next_session.fetch_add(1, Relaxed), Some(peer))
     }
 
+    /// Take what the store holds, before any client comes, and keep what changes there.
+    pub fn restore(&self, store: Store, kept: &mqtick_store::Kept) {
+        let now_s = self.now_s();
+        let pollers = self.callers.iter().map(|one| Arc::clone(&one.poller));
+        let ledger = Ledger::new(store, kept.next_message, pollers.collect());
+        let mut subscriptions = Vec::new();
+        let mut waiting = 0;
+        for one in &kept.sessions {
+            let (number, client) = one.client.split_once('/').unwrap_or_default();
+            let number = number.parse().unwrap_or(0);
+            self.next_session.fetch_max(number + 1, Relaxed);
+            let session = Session::new(client, number, None);
+            let mut state = session.lock();
+            state.restore(one, now_s);
+            if one.session.disconnected_at == 0 {
+                ledger.append(session_change(&one.client, &state));
+            }
+            drop(state);
+            session.is_away.store(true, Relaxed);
+            waiting += one.queue.len();
+            subscriptions.extend(one.subscriptions.iter().map(|kept| (kept, session.clone())));
+            self.sessions().insert(client.into(), session);
+        }
+        ledger.submit();
+        subscriptions.sort_by_key(|(kept, _)| kept.order);
+        let count = subscriptions.len();
+        self.change(|tree| {
+            for (kept, session) in subscriptions {
+                let number = session.number;
+                let subscription = Subscription {
+                    session,
+                    qos: Qos::try_from(kept.options & 3).unwrap_or_default(),
+                    no_local: kept.options & 4 != 0,
+                    retain_as_published: kept.options & 8 != 0,
+                    identifier: kept.identifier,
+                };
+                tree.subscribe(&kept.filter, number, subscription);
+            }
+        });
+        for (topic, message) in &kept.retained {
+            lock(&self.retained).set(topic, from_store(message, true));
+        }
+        crate::log::notice(&format!(
+            "kept were {} sessions, {count} subscriptions, {waiting} messages for them and {} \
+             retained messages",
+            kept.sessions.len(),
+            kept.retained.len(),
+        ));
+        let _ = self.ledger.set(Arc::new(ledger)); // it is called once
+    }
+
     /// Change the subscriptions; readers see all of the change or nothing.
     pub fn change<T>(&self, change: impl FnOnce(&mut Subscriptions) -> T) -> T {
         let _alone = lock(&self.changing);
@@ -213,14 +279,27 @@ impl Shared {
     }
 
     /// Keep a retained message, or remove it where it is empty ([MQTT-3.3.1-6]).
-    pub fn retain(&self, message: &Message) {
+    pub fn retain(&self, message: &Message, courier: &mut Courier) {
         let mut retained = lock(&self.retained);
+        let topic = message.topic;
+        let mut note = |message| {
+            if let Some(ledger) = courier
+                .ledger
+                .as_ref()
+                .filter(|_| !topic.starts_with("$SYS/"))
+            {
+                let topic = topic.into();
+                courier.note(ledger.append(Change::Retain { topic, message }));
+            }
+        };
         if message.payload.is_empty() {
-            retained.remove(message.topic);
+            retained.remove(topic);
+            note(None);
         } else if retained.len() < self.settings.limits.retained_messages
             || retained.get(message.topic).is_some()
         {
-            retained.set(message.topic, Kept::new(message));
+            retained.set(topic, Kept::new(message));
+            note(Some(Arc::new(to_store(message))));
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
@@ -263,6 +342,10 @@ impl Shared {
             .collect();
         for topic in topics {
             retained.remove(&topic);
+            if let Some(ledger) = self.ledger() {
+                let (topic, message) = (topic.into(), None);
+                ledger.append(Change::Retain { topic, message });
+            }
         }
     }
 
@@ -322,9 +405,9 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// Take a session's subscriptions and all that waits for it away.
-    pub fn remove_subscriptions(&self, session: &Session, state: &mut State) {
-        state.clear();
+    /// End a session: its subscriptions and all that waits for it go.
+    pub fn end_session(&self, session: &Session, state: &mut State, courier: &mut Courier) {
+        state.end(courier);
         let filters = std::mem::take(&mut state.filters);
         if !filters.is_empty() {
             self.change(|tree| {
@@ -360,7 +443,8 @@ impl Shared {
     /// What `$SYS` says, where it is time to say it again.
     pub fn report(&self) -> Vec<(String, String)> {
         let now_s = self.now_s();
-        if now_s % SYS_S != 1 {
+        let up_s = now_s - self.began_s;
+        if !up_s.is_multiple_of(SYS_S) {
             return Vec::new();
         }
         let of = |counter: &AtomicU64| counter.load(Relaxed).to_string();
@@ -372,12 +456,12 @@ impl Shared {
             connected,
             ..
         } = &self.counters;
-        let said = [
+        let mut all = vec![
             (
                 "$SYS/broker/version",
                 concat!("mqtick-broker ", env!("CARGO_PKG_VERSION")).into(),
             ),
-            ("$SYS/broker/uptime", format!("{} seconds", now_s - 1)),
+            ("$SYS/broker/uptime", format!("{up_s} seconds")),
             (
                 "$SYS/broker/clients/connected",
                 connected.load(Relaxed).to_string(),
@@ -399,7 +483,12 @@ impl Shared {
                 self.count_retained().to_string(),
             ),
         ];
-        said.map(|(topic, text)| (topic.into(), text)).into()
+        if let Some(ledger) = self.ledger() {
+            let refusals = ledger.refusals().to_string();
+            all.push(("$SYS/broker/store/refusals", refusals));
+        }
+        let owned = |(topic, text): (&str, String)| (topic.into(), text);
+        all.into_iter().map(owned).collect()
     }
 
     /// Have a password checked; whether there is room for that.

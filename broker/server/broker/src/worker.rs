@@ -106,6 +106,45 @@ impl Worker {
                     self.ready(token, flags);
                 }
             }
+            self.settle();
+        }
+    }
+
+    /// Go on with what waited for the disk.
+    fn settle(&mut self) {
+        if self.desk.courier.ledger.is_none() {
+            return;
+        }
+        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
+        self.desk.settle();
+        let mut rested = Vec::new();
+        for token in &self.waiting {
+            if let Some(connection) = self.connections.get_mut(token)
+                && !connection.unanswered.is_empty()
+                && !connection.is_waiting(rate)
+                && !connection.is_crowded(&mut self.desk)
+            {
+                rested.push(*token);
+            }
+        }
+        for token in rested {
+            self.waiting.remove(&token);
+            self.resume(token);
+        }
+    }
+
+    fn resume(&mut self, token: u64) {
+        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        connection.pause(false);
+        match connection.go_on(&mut self.desk) {
+            Err(end) => self.end(token, &end),
+            Ok(()) if connection.is_waiting(rate) || connection.is_crowded(&mut self.desk) => {
+                self.pause(token);
+            }
+            Ok(()) => {}
         }
     }
 
@@ -135,6 +174,7 @@ impl Worker {
                 .read(&mut self.buffer)
                 .map(|count| (count, None))
         };
+        let submitted = self.desk.submitted;
         let end = match read {
             Ok((0, _)) => Err(End::Gone),
             Ok((count, came_ns)) => {
@@ -149,8 +189,11 @@ impl Worker {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(_) => Err(End::Gone),
         };
-        let waits = connection.is_waiting(rate);
         self.desk.flush();
+        if self.desk.submitted != submitted {
+            connection.unanswered.push_back(self.desk.submitted);
+        }
+        let waits = connection.is_waiting(rate) || connection.is_crowded(&mut self.desk);
         match end {
             Err(end) => self.end(token, &end),
             Ok(()) if waits => self.pause(token),
@@ -158,7 +201,8 @@ impl Worker {
         }
     }
 
-    /// Leave what comes in the socket until the next second, or until a password was checked.
+    /// Leave what comes in the socket until the next second, or until a password was checked or the
+    /// disk has what came.
     fn pause(&mut self, token: u64) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.pause(true);
@@ -292,17 +336,7 @@ impl Worker {
             connection.looked = 0;
         }
         for token in std::mem::take(&mut self.waiting) {
-            let Some(connection) = self.connections.get_mut(&token) else {
-                continue;
-            };
-            connection.pause(false);
-            match connection.go_on(&mut self.desk) {
-                Err(end) => self.end(token, &end),
-                Ok(()) if connection.is_waiting(limits.publishes_a_second_a_client) => {
-                    self.pause(token);
-                }
-                Ok(()) => {}
-            }
+            self.resume(token);
         }
         let late = self.connections.values().filter(|one| one.is_late(now_s));
         for token in late.map(|one| one.token).collect::<Vec<_>>() {
@@ -318,6 +352,9 @@ impl Worker {
             if now_s.is_multiple_of(60) {
                 shared.forget_expired(now_s);
             }
+            if let Some(ledger) = shared.ledger() {
+                ledger.submit();
+            }
         }
         self.desk.flush();
         self.desk.count();
@@ -328,19 +365,21 @@ impl Worker {
         let shared = Arc::clone(&self.desk.shared);
         let mut wills = Vec::new();
         shared.sessions().retain(|_, session| {
+            if !session.is_away.load(Relaxed) {
+                return true;
+            }
             let mut state = session.lock();
             let Some(left_s) = state.left_s.filter(|_| state.link.is_none()) else {
                 return true;
             };
-            let over = now_s >= left_s.saturating_add(u64::from(state.expiry_s))
-                && state.expiry_s != u32::MAX;
+            let over = state.is_over(now_s);
             let delay_over =
                 |will: &mut crate::session::Will| now_s >= left_s + u64::from(will.delay_s);
             if let Some(will) = state.will.take_if(|will| over || delay_over(will)) {
                 wills.push((Arc::clone(session), will));
             }
             if over {
-                shared.remove_subscriptions(session, &mut state);
+                shared.end_session(session, &mut state, &mut self.desk.courier);
             }
             !over
         });
