@@ -153,7 +153,8 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	cd broker/server && cargo fmt --check && cargo clippy --locked -- -D warnings
 	cd broker/server && cargo test --locked --quiet
 	cd broker/server && cargo build --locked --bins
-	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker
+	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker \
+	  --udp mqtick=broker/server/target/debug/mqtick-broker
 	$(PYTEST) -q -n 4 --dist loadfile -m broker tests
 
 # ---- the hardware broker ------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class Peer:
 
     def waiting(self) -> list[tuple[int, bytes]]:
         """What has come."""
-        return list(iter(lambda: self.stamped(0), None))  # type: ignore[arg-type]
+        return list(iter(lambda: self.stamped(0), None))
 
     def token(self) -> bytes:
         challenge = self.ask(CONNECT)

@@ -352,7 +352,7 @@ impl Shared {
     }
 
     /// What `$SYS` says, where it is time to say it again.
-    pub fn report(&self) -> Vec<(String, String)> {
+    pub fn report(&self) -> Vec<(&'static str, String)> {
         let now_s = self.now_s();
         if now_s % SYS_S != 1 {
             return Vec::new();
@@ -366,7 +366,7 @@ impl Shared {
             connected,
             ..
         } = &self.counters;
-        let said = [
+        vec![
             (
                 "$SYS/broker/version",
                 concat!("mqtick-broker ", env!("CARGO_PKG_VERSION")).into(),
@@ -392,8 +392,7 @@ impl Shared {
                 "$SYS/broker/retained messages/count",
                 lock(&self.retained).len().to_string(),
             ),
-        ];
-        said.map(|(topic, text)| (topic.into(), text)).into()
+        ]
     }
 
     /// Have a password checked; whether there is room for that.
