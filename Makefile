@@ -161,7 +161,8 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	cd broker/server && cargo build --locked --bins && cargo build --locked -p mqtick-clients
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory build/clients/node_modules; \
 	  else echo 'not run: the tests with MQTT.js, since npm is not installed'; fi
-	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker
+	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker \
+	  --udp mqtick=broker/server/target/debug/mqtick-broker
 	$(PYTEST) -q -n 4 --dist loadfile -m broker tests
 test-broker-loom: setup-broker ## what the broker's threads hand each other, in every order that loom can think of
 	cd broker/server && cargo test --locked --quiet -p mqtick-threads

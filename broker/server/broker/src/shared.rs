@@ -441,7 +441,7 @@ impl Shared {
     }
 
     /// What `$SYS` says, where it is time to say it again.
-    pub fn report(&self) -> Vec<(String, String)> {
+    pub fn report(&self) -> Vec<(&'static str, String)> {
         let now_s = self.now_s();
         let up_s = now_s - self.began_s;
         if !up_s.is_multiple_of(SYS_S) {
@@ -487,8 +487,7 @@ impl Shared {
             let refusals = ledger.refusals().to_string();
             all.push(("$SYS/broker/store/refusals", refusals));
         }
-        let owned = |(topic, text): (&str, String)| (topic.into(), text);
-        all.into_iter().map(owned).collect()
+        all
     }
 
     /// Have a password checked; whether there is room for that.

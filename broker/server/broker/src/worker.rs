@@ -9,6 +9,7 @@ use crate::shared::{Call, Shared};
 use crate::transport::Transport;
 use crate::udp::Door;
 use nix::sys::epoll::EpollFlags;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -386,9 +387,17 @@ impl Worker {
         for (session, will) in wills {
             self.desk.publish_will(&session, &will);
         }
-        let mut report = shared.report();
+        let mut report: Vec<(Cow<str>, String)> = Vec::new();
+        report.extend(
+            shared
+                .report()
+                .into_iter()
+                .map(|(topic, text)| (topic.into(), text)),
+        );
         if let Some(door) = self.door.as_ref().filter(|_| !report.is_empty()) {
-            let count = |(name, count)| (format!("$SYS/broker/udp/{name}"), u64::to_string(&count));
+            let count = |(name, count): (_, u64)| {
+                (format!("$SYS/broker/udp/{name}").into(), count.to_string())
+            };
             report.extend(door.counters().map(count));
         }
         for (topic, text) in report {
