@@ -154,6 +154,8 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	cd broker/server && cargo test --locked --quiet
 	cd broker/server && cargo build --locked --bins
 	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker
+	$(PYTEST) -q -n 4 --dist load $(addprefix broker/conformance/tests/test_,qos.py session.py will.py) \
+	  --broker mqtick=broker/server/target/debug/mqtick-broker --kept
 	$(PYTEST) -q -n 4 --dist loadfile -m broker tests
 
 # ---- the hardware broker ------------------------------------------------------------------------
