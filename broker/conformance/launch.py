@@ -97,7 +97,7 @@ class LaunchedMqtick:
 
     name = "mqtick"
 
-    def __init__(self, folder: Path, path: str, *, guarded: bool) -> None:
+    def __init__(self, folder: Path, path: str, *, guarded: bool, kept: bool) -> None:
         self.address = ("127.0.0.1", free_port())
         self.websocket = None if guarded else ("127.0.0.1", free_port())
         lines = ["[[listener]]", f'address = "127.0.0.1:{self.address[1]}"']
@@ -108,6 +108,8 @@ class LaunchedMqtick:
             passwords, rules = write_rules(folder)
             lines += ["[access]", "anonymous = false"]
             lines += [f'password_file = "{passwords}"', f'acl_file = "{rules}"']
+        if kept:
+            lines += ["[store]", f'path = "{folder / "store"}"']
         config = folder / "broker.toml"
         config.write_text("\n".join(lines) + "\n")
         self._command = [*shlex.split(path), "--config", str(config)]
@@ -229,10 +231,18 @@ class Udp:
             self._process.communicate()
 
 
-def launch(folder: Path, broker: str, address: str | None, *, guarded: bool = False) -> Judged:
+def launch(
+    folder: Path,
+    broker: str,
+    address: str | None,
+    *,
+    guarded: bool = False,
+    kept: bool = False,
+) -> Judged:
     """Prepare what the command line names; NotInstalledError where it is missing.
 
-    A guarded broker has one user, who may use some topics only.
+    A guarded broker has one user, who may use some topics only. Ours keeps sessions on disk where
+    that is asked for.
     """
     kind, _, path = broker.partition("=")
     judged: Judged
@@ -243,7 +253,7 @@ def launch(folder: Path, broker: str, address: str | None, *, guarded: bool = Fa
     elif kind == "mosquitto" and not path:
         judged = LaunchedMosquitto(folder, guarded=guarded)
     elif kind == "mqtick" and path:
-        judged = LaunchedMqtick(folder, path, guarded=guarded)
+        judged = LaunchedMqtick(folder, path, guarded=guarded, kept=kept)
     else:
         raise ValueError(f"--broker {broker}: expected mosquitto or mqtick=PATH")
     return judged
