@@ -170,7 +170,8 @@ test-broker-loom: setup-broker ## what the broker's threads hand each other, in 
 	cd broker/server && cargo test --locked --quiet -p mqtick-threads
 test-broker-miri: setup-broker ## the broker's crates that parse, in Miri, which finds undefined behaviour (nightly Rust)
 	@if cargo +nightly miri --version >/dev/null 2>&1; then set -x; cd broker/server && \
-	  MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --locked --lib -p mqtick-packet -p mqtick-topics -p mqtick-access; \
+	  cargo +nightly miri test --locked -p mqtick-packet -p mqtick-topics -p mqtick-access \
+	  --test refused --test names --test retained --test tree --test rules; \
 	  else echo 'not run: there is no Miri here (rustup toolchain install nightly --component miri)'; fi
 
 # ---- the hardware broker ------------------------------------------------------------------------
