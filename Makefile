@@ -146,9 +146,11 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the broker ---------------------------------------------------------------------------------
-.PHONY: broker-programs
+.PHONY: broker-programs broker-package
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release --bins
+broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
+	@scripts/broker-package.sh $(ARCH)
 # What MQTT.js needs, a client of other authors: package.json says which version of each.
 build/clients/node_modules: tests/clients/package.json
 	rm -rf build/clients && mkdir -p build/clients && cp $< build/clients/
