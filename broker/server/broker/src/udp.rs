@@ -4,6 +4,7 @@
 //! worker sends copies, a fan-out with one system call.
 
 use crate::desk::Desk;
+use crate::exchange::MOST_RETAINED;
 use crate::message::Message;
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use crate::session::{Session, Subscription};
@@ -25,7 +26,7 @@ use nix::{cmsg_space, libc};
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -324,40 +325,29 @@ impl Outlet {
         }
     }
 
-    /// Receive some datagrams: from whom, and when each came. How many there were.
-    fn receive(
-        &self,
-        room: &mut [u8],
-        mut each: impl FnMut(SocketAddrV4, &[u8], Option<i64>),
-    ) -> usize {
-        let mut parts: Vec<_> = room
-            .chunks_exact_mut(ROOM)
-            .map(|one| [IoSliceMut::new(one)])
-            .collect();
+    /// Receive some datagrams, each into `ROOM` octets: from whom, how many octets, and when it came.
+    fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddrV4, usize, Option<i64>)> {
+        let parts = room.chunks_exact_mut(ROOM);
+        let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
         let space = cmsg_space!([TimeSpec; 3]);
         let mut headers = MultiHeaders::<SockaddrIn>::preallocate(parts.len(), Some(space));
         let fd = self.socket.as_raw_fd();
-        let Ok(messages) = recvmmsg(fd, &mut headers, &mut parts, MsgFlags::MSG_DONTWAIT, None)
-        else {
-            return 0;
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let Ok(messages) = recvmmsg(fd, &mut headers, &mut parts, flags, None) else {
+            return Vec::new();
         };
-        let mut count = 0;
-        for message in messages {
-            count += 1;
-            let stamp = message
-                .cmsgs()
-                .ok()
-                .into_iter()
-                .flatten()
-                .find_map(stamp_of);
-            if let Some(from) = message.address {
-                let octets = message.iovs().next().unwrap_or_default();
-                each(from.into(), octets, stamp);
-            }
-        }
-        count
+        let came = messages.map(|message| {
+            let cmsgs = message.cmsgs().ok().into_iter().flatten();
+            let stamp = cmsgs.filter_map(stamp_of).next();
+            let from = message.address.map_or(NOWHERE, SocketAddrV4::from);
+            (from, message.bytes, stamp)
+        });
+        came.collect()
     }
 }
+
+/// Port 0, which the server refuses.
+const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
 /// How often a datagram was sent again.
 const NEVER_AGAIN: Option<u32> = Some(0);
@@ -377,7 +367,8 @@ pub struct Door {
     outlet: Arc<Outlet>,
     server: Server<Arc<Session>>,
     room: Vec<u8>,
-    since: Clock, // nothing that will be read came before
+    since: Clock,  // nothing that will be read came before
+    looked: usize, // how many retained messages were looked at in the present second
 }
 
 impl Door {
@@ -389,6 +380,7 @@ impl Door {
             outlet,
             room: vec![0; AT_ONCE * ROOM],
             since: Clock::read(),
+            looked: 0,
         })
     }
 
@@ -398,27 +390,24 @@ impl Door {
             self.outlet.take_departures(&mut lock(&self.outlet.sending));
         }
         for _ in 0..TURN / AT_ONCE {
-            let looked = Clock::read();
-            let mut came = Vec::with_capacity(AT_ONCE);
-            let mut octets = std::mem::take(&mut self.room);
-            let count = self.outlet.receive(&mut octets, |from, octets, stamp| {
-                came.push((from, octets.to_vec(), stamp));
-            });
-            self.room = octets;
-            for (from, octets, stamp) in &came {
+            let clock = Clock::read();
+            let came = self.outlet.receive(&mut self.room);
+            for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
+                let octets = octets.get(..*length).unwrap_or_default();
                 let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
                 desk.came = stamp_ns.map(|ns| (ns, self.since));
                 desk.octets += octets.len() as u64;
                 let mut hands = Hands {
                     desk,
-                    alone: count == 1,
+                    alone: came.len() == 1,
+                    looked: &mut self.looked,
                 };
                 let now_ns = self.outlet.now_ns();
                 self.server.datagram(now_ns, *from, octets, &mut hands);
             }
             desk.flush();
-            if count < AT_ONCE {
-                self.since = looked;
+            if came.len() < AT_ONCE {
+                self.since = clock;
                 break;
             }
         }
@@ -428,6 +417,7 @@ impl Door {
     /// Once a second: end leases.
     pub fn tick(&mut self, desk: &mut Desk) {
         let now_ns = self.outlet.now_ns();
+        self.looked = 0;
         self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
     }
 
@@ -446,7 +436,11 @@ impl Door {
         desk: &mut Desk,
         what: impl FnOnce(&mut Server<Arc<Session>>, &mut Hands),
     ) {
-        let mut hands = Hands { desk, alone: false };
+        let mut hands = Hands {
+            desk,
+            alone: false,
+            looked: &mut self.looked,
+        };
         what(&mut self.server, &mut hands);
     }
 }
@@ -455,6 +449,7 @@ impl Door {
 struct Hands<'a> {
     desk: &'a mut Desk,
     alone: bool,
+    looked: &'a mut usize,
 }
 
 impl Hands<'_> {
@@ -546,8 +541,12 @@ impl Engine for Hands<'_> {
     }
 
     fn retained(&mut self, filter: &str, most: usize, each: &mut dyn FnMut(&str, &[u8])) {
+        if *self.looked > MOST_RETAINED {
+            return;
+        }
         let now_s = self.desk.courier.now_s;
         let kept = self.desk.shared.retained(filter);
+        *self.looked += kept.len();
         let messages = kept.iter().map(|kept| kept.message());
         let lives = messages.filter(|one| one.expires_s.is_none_or(|expires_s| expires_s > now_s));
         for message in lives
