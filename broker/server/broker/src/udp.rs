@@ -576,3 +576,116 @@ fn settings(udp: &Udp, secret: [u8; 16]) -> Settings {
         ..Settings::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::getsockname;
+
+    fn peer(port: u16) -> Arc<Peer> {
+        Arc::new(Peer {
+            address: SocketAddrV4::new(Ipv4Addr::LOCALHOST, port),
+            end_ns: AtomicU64::new(u64::MAX),
+            account: Mutex::default(),
+        })
+    }
+
+    /// A socket on any port, and that port.
+    fn outlet() -> (Outlet, SocketAddrV4) {
+        let outlet = Outlet::open(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let name: SockaddrIn = getsockname(outlet.socket.as_raw_fd()).unwrap();
+        (outlet, name.into())
+    }
+
+    #[test]
+    fn copies_share_their_octets_unless_each_states_its_own_residence() {
+        let mut batch = Batch::default();
+        for port in 1..4 {
+            batch.copy(&peer(port), b"one message", None);
+        }
+        batch.answer(peer(4).address, b"another");
+        assert_eq!(batch.octets, b"one messageanother");
+        batch.clear();
+        let arrived = Arrived {
+            at_ns: 0,
+            before: Clock::read(),
+            trailer: [0; TRAILER],
+        };
+        for port in 1..4 {
+            batch.copy(&peer(port), b"one message", Some(arrived));
+        }
+        assert_eq!(batch.octets.len(), 3 * b"one message".len());
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_dropped_and_the_others_get_theirs() {
+        let (outlet, own) = outlet();
+        let mut batch = Batch::default();
+        batch.answer(own, b"before");
+        batch.answer(own, &[0; 70_000]); // no datagram is so long
+        batch.answer(own, b"behind");
+        assert_eq!(outlet.send(&mut batch), 1);
+        assert!(batch.is_empty());
+        let mut room = vec![0; 8 * ROOM];
+        let came = outlet.receive(&mut room);
+        let lengths: Vec<_> = came.iter().map(|one| one.1).collect();
+        assert_eq!(lengths, [6, 6]);
+        assert!(room.starts_with(b"before") && room[ROOM..].starts_with(b"behind"));
+    }
+
+    #[test]
+    fn no_copy_leaves_after_the_end_of_a_lease() {
+        let (outlet, own) = outlet();
+        let ended = Peer {
+            address: own,
+            end_ns: AtomicU64::new(0),
+            account: Mutex::default(),
+        };
+        let mut batch = Batch::default();
+        batch.copy(&Arc::new(ended), b"late", None);
+        assert_eq!(outlet.send(&mut batch), 0);
+        assert!(outlet.receive(&mut [0; ROOM]).is_empty());
+    }
+
+    #[test]
+    fn a_datagram_that_is_too_long_shows() {
+        let (outlet, own) = outlet();
+        let mut batch = Batch::default();
+        batch.answer(own, &[7; DATAGRAM + 9]);
+        outlet.send(&mut batch);
+        assert_eq!(outlet.receive(&mut vec![0; ROOM])[0].1, DATAGRAM + 1);
+    }
+
+    #[test]
+    fn corrections_are_those_of_the_same_copy_also_after_one_was_dropped() {
+        let (outlet, own) = outlet();
+        let peer = Arc::new(Peer {
+            address: own,
+            end_ns: AtomicU64::new(u64::MAX),
+            account: Mutex::default(),
+        });
+        let packet = [0x20; 32];
+        let mut corrections = Vec::new();
+        for round in 0..4 {
+            let arrived = Arrived {
+                at_ns: Clock::read().now_ns,
+                before: Clock::read(),
+                trailer: [0; TRAILER],
+            };
+            let mut batch = Batch::default();
+            batch.copy(&peer, &packet, Some(arrived));
+            if round == 1 {
+                batch.copy(&peer, &[0x20; 70_000], Some(arrived));
+            }
+            outlet.send(&mut batch);
+            let mut room = vec![0; ROOM];
+            assert_eq!(outlet.receive(&mut room)[0].1, packet.len());
+            let trailer: [u8; TRAILER] = room[16..32].try_into().unwrap();
+            corrections.push(i32::from_be_bytes(trailer[8..12].try_into().unwrap()));
+        }
+        assert_eq!(corrections[0], i32::MIN, "there was none before");
+        assert!(corrections[1] >= 0);
+        assert_eq!(corrections[2], i32::MIN, "one was lost in between");
+        assert!(corrections[3] >= 0);
+    }
+}
