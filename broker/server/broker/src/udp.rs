@@ -578,6 +578,7 @@ fn settings(udp: &Udp, secret: [u8; 16]) -> Settings {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use nix::sys::socket::getsockname;
