@@ -7,6 +7,7 @@ import itertools
 import random
 import select
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -499,6 +500,25 @@ def test_each_copy_says_how_wrong_the_one_before_was(broker: Broker, over_tcp: b
             assert copy == 1 or 0 <= correction_ns < 10**9, "it is said before it leaves"
             corrections.append(correction_ns)
         assert copy == 1 or corrections == sorted(corrections), "all say when the first one left"
+    for hearer in hearers:
+        hearer.say(GOOD_BYE)
+
+
+def test_what_a_copy_says_takes_out_when_it_left(broker: Broker) -> None:
+    hearers = [Peer(broker.port, "127.0.0.1", b"mqtick/t") for _ in range(30)]
+    sender = Peer(broker.port)
+    plain_ns, left_ns = [], []
+    came: list[int] = []
+    for _ in range(10):
+        sender.say(publish(b"mqtick/t", b"\x20" + bytes(31)))
+        found = [hearer.stamped(10) for hearer in hearers]
+        corrections = [trailer_of(one[1])[1] for one in found if one]
+        if came:
+            right = sorted(at - off for at, off in zip(came, corrections, strict=True))
+            plain_ns.append(max(came) - min(came))
+            left_ns.append(right[len(right) * 3 // 4] - right[len(right) // 4])
+        came = [one[0] for one in found if one]
+    assert statistics.median(left_ns) * 5 < statistics.median(plain_ns)
     for hearer in hearers:
         hearer.say(GOOD_BYE)
 
