@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 def program(name: str) -> str | None:
@@ -47,7 +48,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], limit_s: float = 10.0) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[Any], limit_s: float = 10.0) -> None:
     """Wait until the process listens; RuntimeError when it ends or takes too long."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:

@@ -155,7 +155,12 @@ impl Courier {
 
 impl Session {
     /// A session that nobody is connected to.
-    pub fn new(client: &str, number: u64, peer: Option<Arc<Peer>>) -> Arc<Self> {
+    pub fn new(client: &str, number: u64) -> Arc<Self> {
+        Self::with_peer(client, number, None)
+    }
+
+    /// What stands for a subscriber over UDP in the tree.
+    pub fn with_peer(client: &str, number: u64, peer: Option<Arc<Peer>>) -> Arc<Self> {
         Arc::new(Self {
             client: client.into(),
             number,
@@ -264,7 +269,7 @@ impl Courier {
             subscription: 0,
         };
         let packet = &self.encoder.octets(message, &copy, self.now_s).packet;
-        if packet.len() <= DATAGRAM {
+        if (1..=DATAGRAM).contains(&packet.len()) {
             self.sent += 1;
             self.batch.copy(peer, packet, self.arrived);
         } else {

@@ -210,12 +210,12 @@ impl Shared {
 
     /// A session for a client that has none.
     pub fn new_session(&self, client: &str) -> Arc<Session> {
-        Session::new(client, self.next_session.fetch_add(1, Relaxed), None)
+        Session::new(client, self.next_session.fetch_add(1, Relaxed))
     }
 
     /// What stands for a subscriber over UDP in the tree.
     pub fn new_peer(&self, client: &str, peer: Arc<Peer>) -> Arc<Session> {
-        Session::new(client, self.next_session.fetch_add(1, Relaxed), Some(peer))
+        Session::with_peer(client, self.next_session.fetch_add(1, Relaxed), Some(peer))
     }
 
     /// Take what the store holds, before any client comes, and keep what changes there.

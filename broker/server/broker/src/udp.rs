@@ -4,6 +4,7 @@
 //! worker sends copies, a fan-out with one system call.
 
 use crate::desk::Desk;
+use crate::exchange::MOST_RETAINED;
 use crate::message::Message;
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use crate::session::{Session, Subscription};
@@ -25,7 +26,7 @@ use nix::{cmsg_space, libc};
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -324,40 +325,29 @@ impl Outlet {
         }
     }
 
-    /// Receive some datagrams: from whom, and when each came. How many there were.
-    fn receive(
-        &self,
-        room: &mut [u8],
-        mut each: impl FnMut(SocketAddrV4, &[u8], Option<i64>),
-    ) -> usize {
-        let mut parts: Vec<_> = room
-            .chunks_exact_mut(ROOM)
-            .map(|one| [IoSliceMut::new(one)])
-            .collect();
+    /// Receive some datagrams, each into `ROOM` octets: from whom, how many octets, and when it came.
+    fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddrV4, usize, Option<i64>)> {
+        let parts = room.chunks_exact_mut(ROOM);
+        let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
         let space = cmsg_space!([TimeSpec; 3]);
         let mut headers = MultiHeaders::<SockaddrIn>::preallocate(parts.len(), Some(space));
         let fd = self.socket.as_raw_fd();
-        let Ok(messages) = recvmmsg(fd, &mut headers, &mut parts, MsgFlags::MSG_DONTWAIT, None)
-        else {
-            return 0;
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let Ok(messages) = recvmmsg(fd, &mut headers, &mut parts, flags, None) else {
+            return Vec::new();
         };
-        let mut count = 0;
-        for message in messages {
-            count += 1;
-            let stamp = message
-                .cmsgs()
-                .ok()
-                .into_iter()
-                .flatten()
-                .find_map(stamp_of);
-            if let Some(from) = message.address {
-                let octets = message.iovs().next().unwrap_or_default();
-                each(from.into(), octets, stamp);
-            }
-        }
-        count
+        let came = messages.map(|message| {
+            let cmsgs = message.cmsgs().ok().into_iter().flatten();
+            let stamp = cmsgs.filter_map(stamp_of).next();
+            let from = message.address.map_or(NOWHERE, SocketAddrV4::from);
+            (from, message.bytes, stamp)
+        });
+        came.collect()
     }
 }
+
+/// Port 0, which the server refuses.
+const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
 /// How often a datagram was sent again.
 const NEVER_AGAIN: Option<u32> = Some(0);
@@ -377,7 +367,8 @@ pub struct Door {
     outlet: Arc<Outlet>,
     server: Server<Arc<Session>>,
     room: Vec<u8>,
-    since: Clock, // nothing that will be read came before
+    since: Clock,  // nothing that will be read came before
+    looked: usize, // how many retained messages were looked at in the present second
 }
 
 impl Door {
@@ -389,6 +380,7 @@ impl Door {
             outlet,
             room: vec![0; AT_ONCE * ROOM],
             since: Clock::read(),
+            looked: 0,
         })
     }
 
@@ -398,27 +390,24 @@ impl Door {
             self.outlet.take_departures(&mut lock(&self.outlet.sending));
         }
         for _ in 0..TURN / AT_ONCE {
-            let looked = Clock::read();
-            let mut came = Vec::with_capacity(AT_ONCE);
-            let mut octets = std::mem::take(&mut self.room);
-            let count = self.outlet.receive(&mut octets, |from, octets, stamp| {
-                came.push((from, octets.to_vec(), stamp));
-            });
-            self.room = octets;
-            for (from, octets, stamp) in &came {
+            let clock = Clock::read();
+            let came = self.outlet.receive(&mut self.room);
+            for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
+                let octets = octets.get(..*length).unwrap_or_default();
                 let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
                 desk.came = stamp_ns.map(|ns| (ns, self.since));
                 desk.octets += octets.len() as u64;
                 let mut hands = Hands {
                     desk,
-                    alone: count == 1,
+                    alone: came.len() == 1,
+                    looked: &mut self.looked,
                 };
                 let now_ns = self.outlet.now_ns();
                 self.server.datagram(now_ns, *from, octets, &mut hands);
             }
             desk.flush();
-            if count < AT_ONCE {
-                self.since = looked;
+            if came.len() < AT_ONCE {
+                self.since = clock;
                 break;
             }
         }
@@ -428,6 +417,7 @@ impl Door {
     /// Once a second: end leases.
     pub fn tick(&mut self, desk: &mut Desk) {
         let now_ns = self.outlet.now_ns();
+        self.looked = 0;
         self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
     }
 
@@ -446,7 +436,11 @@ impl Door {
         desk: &mut Desk,
         what: impl FnOnce(&mut Server<Arc<Session>>, &mut Hands),
     ) {
-        let mut hands = Hands { desk, alone: false };
+        let mut hands = Hands {
+            desk,
+            alone: false,
+            looked: &mut self.looked,
+        };
         what(&mut self.server, &mut hands);
     }
 }
@@ -455,6 +449,7 @@ impl Door {
 struct Hands<'a> {
     desk: &'a mut Desk,
     alone: bool,
+    looked: &'a mut usize,
 }
 
 impl Hands<'_> {
@@ -546,8 +541,12 @@ impl Engine for Hands<'_> {
     }
 
     fn retained(&mut self, filter: &str, most: usize, each: &mut dyn FnMut(&str, &[u8])) {
+        if *self.looked > MOST_RETAINED {
+            return;
+        }
         let now_s = self.desk.courier.now_s;
         let kept = self.desk.shared.retained(filter);
+        *self.looked += kept.len();
         let messages = kept.iter().map(|kept| kept.message());
         let lives = messages.filter(|one| one.expires_s.is_none_or(|expires_s| expires_s > now_s));
         for message in lives
@@ -575,5 +574,119 @@ fn settings(udp: &Udp, secret: [u8; 16]) -> Settings {
         publishers: subnets.clone(),
         subscribers: subnets,
         ..Settings::default()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::getsockname;
+
+    fn peer(port: u16) -> Arc<Peer> {
+        Arc::new(Peer {
+            address: SocketAddrV4::new(Ipv4Addr::LOCALHOST, port),
+            end_ns: AtomicU64::new(u64::MAX),
+            account: Mutex::default(),
+        })
+    }
+
+    /// A socket on any port, and that port.
+    fn outlet() -> (Outlet, SocketAddrV4) {
+        let outlet = Outlet::open(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let name: SockaddrIn = getsockname(outlet.socket.as_raw_fd()).unwrap();
+        (outlet, name.into())
+    }
+
+    #[test]
+    fn copies_share_their_octets_unless_each_states_its_own_residence() {
+        let mut batch = Batch::default();
+        for port in 1..4 {
+            batch.copy(&peer(port), b"one message", None);
+        }
+        batch.answer(peer(4).address, b"another");
+        assert_eq!(batch.octets, b"one messageanother");
+        batch.clear();
+        let arrived = Arrived {
+            at_ns: 0,
+            before: Clock::read(),
+            trailer: [0; TRAILER],
+        };
+        for port in 1..4 {
+            batch.copy(&peer(port), b"one message", Some(arrived));
+        }
+        assert_eq!(batch.octets.len(), 3 * b"one message".len());
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_dropped_and_the_others_get_theirs() {
+        let (outlet, own) = outlet();
+        let mut batch = Batch::default();
+        batch.answer(own, b"before");
+        batch.answer(own, &[0; 70_000]); // no datagram is so long
+        batch.answer(own, b"behind");
+        assert_eq!(outlet.send(&mut batch), 1);
+        assert!(batch.is_empty());
+        let mut room = vec![0; 8 * ROOM];
+        let came = outlet.receive(&mut room);
+        let lengths: Vec<_> = came.iter().map(|one| one.1).collect();
+        assert_eq!(lengths, [6, 6]);
+        assert!(room.starts_with(b"before") && room[ROOM..].starts_with(b"behind"));
+    }
+
+    #[test]
+    fn no_copy_leaves_after_the_end_of_a_lease() {
+        let (outlet, own) = outlet();
+        let ended = Peer {
+            address: own,
+            end_ns: AtomicU64::new(0),
+            account: Mutex::default(),
+        };
+        let mut batch = Batch::default();
+        batch.copy(&Arc::new(ended), b"late", None);
+        assert_eq!(outlet.send(&mut batch), 0);
+        assert!(outlet.receive(&mut [0; ROOM]).is_empty());
+    }
+
+    #[test]
+    fn a_datagram_that_is_too_long_shows() {
+        let (outlet, own) = outlet();
+        let mut batch = Batch::default();
+        batch.answer(own, &[7; DATAGRAM + 9]);
+        outlet.send(&mut batch);
+        assert_eq!(outlet.receive(&mut vec![0; ROOM])[0].1, DATAGRAM + 1);
+    }
+
+    #[test]
+    fn corrections_are_those_of_the_same_copy_also_after_one_was_dropped() {
+        let (outlet, own) = outlet();
+        let peer = Arc::new(Peer {
+            address: own,
+            end_ns: AtomicU64::new(u64::MAX),
+            account: Mutex::default(),
+        });
+        let packet = [0x20; 32];
+        let mut corrections = Vec::new();
+        for round in 0..4 {
+            let arrived = Arrived {
+                at_ns: Clock::read().now_ns,
+                before: Clock::read(),
+                trailer: [0; TRAILER],
+            };
+            let mut batch = Batch::default();
+            batch.copy(&peer, &packet, Some(arrived));
+            if round == 1 {
+                batch.copy(&peer, &[0x20; 70_000], Some(arrived));
+            }
+            outlet.send(&mut batch);
+            let mut room = vec![0; ROOM];
+            assert_eq!(outlet.receive(&mut room)[0].1, packet.len());
+            let trailer: [u8; TRAILER] = room[16..32].try_into().unwrap();
+            corrections.push(i32::from_be_bytes(trailer[8..12].try_into().unwrap()));
+        }
+        assert_eq!(corrections[0], i32::MIN, "there was none before");
+        assert!(corrections[1] >= 0);
+        assert_eq!(corrections[2], i32::MIN, "one was lost in between");
+        assert!(corrections[3] >= 0);
     }
 }
