@@ -600,14 +600,13 @@ impl State {
                         self.release(courier, id); // it may come again
                     }
                 }
-                Promise::Connected { present } if refused => {
+                // Who comes back may take what waits, which makes room.
+                Promise::Connected { present: false } if refused => {
                     let none = ConnackProperties::default();
                     link.let_go();
                     connack(link.front(), version, false, reason::QUOTA, &none);
                     link.close();
-                    if !present {
-                        self.expiry_s = 0;
-                    }
+                    self.expiry_s = 0;
                     return;
                 }
                 Promise::Connected { .. } => {}
