@@ -305,7 +305,9 @@ impl State {
                     state,
                 }
             });
-            if let Some(span) = changed {
+            // One of QoS 1 may come again after a crash, one of QoS 2 may not, nor may another one
+            // have its identifier.
+            if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
                 link.hold(span, Promise::Nothing);
             }
             courier.encoder.octets(&message, &entry.copy, courier.now_s)
