@@ -359,6 +359,22 @@ def test_a_will_that_is_not_allowed_any_more_is_not_published(
     assert watcher.settle() == []
 
 
+def test_a_flood_is_taken_as_fast_as_the_disk_takes_it(launch: Launch) -> None:
+    """Whoever has too much on its way to the disk is not read from for a while, and then again."""
+    broker = launch("[limits]\nqueue_messages = 1000000")
+    client = broker.client("a")
+    client.subscribe(("t", 1))
+    client.vanish()
+    sender = broker.client("b", clean=True)
+    numbers = range(1, 20_001)
+    for number in numbers:
+        sender.send(sender.encode.publish("t", b"%d" % number, qos=1, packet_id=number))
+    assert [sender.expect(PUBACK).packet_id for _ in numbers] == list(numbers)
+    broker.again()
+    client = broker.client("a")
+    assert [int(client.message().payload) for _ in numbers] == list(numbers)
+
+
 # -- what goes wrong -------------------------------------------------------------------------------
 
 
