@@ -158,26 +158,24 @@ impl Connection {
     }
 
     /// Whether so much of what it brought is on its way to the disk that nothing may follow.
-    pub fn is_crowded(&mut self, desk: &mut Desk) -> bool {
+    pub fn is_crowded(&mut self, desk: &Desk) -> bool {
         let Some(ledger) = &desk.courier.ledger else {
             return false;
         };
-        let (answered, is_full) = (ledger.answered(), ledger.is_full());
+        let answered = ledger.answered();
         while self
             .unanswered
             .pop_front_if(|batch| *batch <= answered)
             .is_some()
         {}
-        let Some(newest) = self.unanswered.back().copied() else {
-            return false;
-        };
-        let is_crowded = is_full || self.unanswered.len() >= UNANSWERED;
-        if is_crowded && let Stage::Up(session) = &self.stage {
-            desk.courier
-                .holding
-                .push_back((newest, Arc::clone(session))); // to be woken
-        }
-        is_crowded
+        let count = self.unanswered.len();
+        count >= UNANSWERED || (count > 0 && ledger.is_full())
+    }
+
+    /// What a connection that rests waits for, if it waits for the disk.
+    pub fn awaited(&self) -> Option<(u64, Arc<Session>)> {
+        let first = *self.unanswered.front()?;
+        self.session().ok().map(|session| (first, session))
     }
 
     /// Whether it was silent for too long.

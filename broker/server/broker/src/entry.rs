@@ -139,6 +139,7 @@ impl Connection {
         self.silent_s = (u64::from(keep_alive) * 3).div_ceil(2);
         self.user = user.map(Into::into);
         let mut ended = None;
+        desk.courier.span = None;
         {
             let mut sessions = shared.sessions();
             let known = sessions.get(client).cloned();
@@ -195,7 +196,8 @@ impl Connection {
                 topic_alias_maximum: Some(limits.topic_alias),
                 ..ConnackProperties::default()
             };
-            if let Some(span) = state.keep(&mut desk.courier) {
+            state.keep(&mut desk.courier);
+            if let Some(span) = desk.courier.span.take() {
                 link.hold(span, Promise::Connected { present });
             }
             connack(link.out(), connect.version, present, 0, &given);

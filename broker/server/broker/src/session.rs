@@ -338,7 +338,9 @@ impl State {
                     state,
                 }
             });
-            if let Some(span) = changed {
+            // One of QoS 1 may come again after a crash, one of QoS 2 may not, nor may another one
+            // have its identifier.
+            if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
                 link.hold(span, Promise::Nothing);
             }
             courier.encoder.octets(&message, &entry.copy, courier.now_s)
@@ -633,14 +635,13 @@ impl State {
                         self.release(courier, id); // it may come again
                     }
                 }
-                Promise::Connected { present } if refused => {
+                // Who comes back may take what waits, which makes room.
+                Promise::Connected { present: false } if refused => {
                     let none = ConnackProperties::default();
                     link.let_go();
                     connack(link.front(), version, false, reason::QUOTA, &none);
                     link.close();
-                    if !present {
-                        self.expiry_s = 0;
-                    }
+                    self.expiry_s = 0;
                     return;
                 }
                 Promise::Connected { .. } => {}

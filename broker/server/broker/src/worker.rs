@@ -90,6 +90,7 @@ impl Worker {
                 second = now_s;
                 self.tick(now_s);
             }
+            self.settle();
             self.poller.wait(&mut events, 1000);
             self.desk.courier.now_s = self.desk.shared.now_s();
             for &(token, flags) in &events {
@@ -107,30 +108,32 @@ impl Worker {
                     self.ready(token, flags);
                 }
             }
-            self.settle();
         }
     }
 
-    /// Go on with what waited for the disk.
+    /// Go on with what waited for the disk; the worker is woken for what still does.
     fn settle(&mut self) {
         if self.desk.courier.ledger.is_none() {
             return;
         }
-        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
         self.desk.settle();
+        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
         let mut rested = Vec::new();
         for token in &self.waiting {
             if let Some(connection) = self.connections.get_mut(token)
-                && !connection.unanswered.is_empty()
                 && !connection.is_waiting(rate)
-                && !connection.is_crowded(&mut self.desk)
+                && !connection.is_crowded(&self.desk)
             {
                 rested.push(*token);
             }
         }
-        for token in rested {
-            self.waiting.remove(&token);
-            self.resume(token);
+        for token in &rested {
+            self.waiting.remove(token);
+            self.resume(*token);
+        }
+        if !self.waiting.is_empty() || !rested.is_empty() {
+            self.desk.flush();
+            self.desk.settle();
         }
     }
 
@@ -142,7 +145,7 @@ impl Worker {
         connection.pause(false);
         match connection.go_on(&mut self.desk) {
             Err(end) => self.end(token, &end),
-            Ok(()) if connection.is_waiting(rate) || connection.is_crowded(&mut self.desk) => {
+            Ok(()) if connection.is_waiting(rate) || connection.is_crowded(&self.desk) => {
                 self.pause(token);
             }
             Ok(()) => {}
@@ -194,7 +197,7 @@ impl Worker {
         if self.desk.submitted != submitted {
             connection.unanswered.push_back(self.desk.submitted);
         }
-        let waits = connection.is_waiting(rate) || connection.is_crowded(&mut self.desk);
+        let waits = connection.is_waiting(rate) || connection.is_crowded(&self.desk);
         match end {
             Err(end) => self.end(token, &end),
             Ok(()) if waits => self.pause(token),
@@ -207,6 +210,7 @@ impl Worker {
     fn pause(&mut self, token: u64) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.pause(true);
+            self.desk.courier.holding.extend(connection.awaited());
             self.waiting.insert(token);
         }
     }
