@@ -8,6 +8,7 @@ mod exchange;
 mod link;
 mod listener;
 mod log;
+mod memory;
 mod message;
 mod metrics;
 mod poller;

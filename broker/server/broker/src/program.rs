@@ -6,13 +6,14 @@ use crate::log;
 use crate::metrics;
 use crate::scrape;
 use crate::settings::{self, Settings};
-use crate::shared::{Access, Call, Check, Shared};
+use crate::shared::{Access, CHECKS, Call, Check, Shared};
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use std::collections::VecDeque;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{self as local, UnixDatagram};
@@ -39,7 +40,6 @@ Examples:
 SIGHUP reads passwords, access lists and certificates again. Exit code: 0 ended by a signal, 1 cannot start,
 2 wrong command line or settings.
 ";
-const CHECKS: usize = 256; // passwords that may wait
 
 enum Asked {
     Run(Box<Settings>),
@@ -233,13 +233,35 @@ fn start(
         .map_err(|error| format!("a thread could not be started: {error}"))
 }
 
+/// Check passwords, one of each address in turn: who waits behind a flood of others' does not wait
+/// for all of them.
 fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
-    for check in checks {
-        let access = shared.access.load_full();
-        let fits = |known: &Passwords| known.check(&check.user, &check.password);
-        let right = access.passwords.as_ref().is_some_and(fits);
-        let token = check.token;
-        shared.call(check.worker, Call::Checked { token, right });
+    let mut waiting: VecDeque<(Option<IpAddr>, VecDeque<Check>)> = VecDeque::new();
+    loop {
+        let first = match waiting.is_empty() {
+            true => checks.recv().ok(),
+            false => None,
+        };
+        for check in first.into_iter().chain(checks.try_iter()) {
+            match waiting.iter_mut().find(|(from, _)| *from == check.from) {
+                Some((_, queue)) => queue.push_back(check),
+                None => waiting.push_back((check.from, VecDeque::from([check]))),
+            }
+        }
+        let Some((from, mut queue)) = waiting.pop_front() else {
+            return; // nobody is left who could ask
+        };
+        if let Some(check) = queue.pop_front() {
+            let access = shared.access.load_full();
+            let fits = |known: &Passwords| known.check(&check.user, &check.password);
+            let right = access.passwords.as_ref().is_some_and(fits);
+            shared.checked(from);
+            let token = check.token;
+            shared.call(check.worker, Call::Checked { token, right });
+        }
+        if !queue.is_empty() {
+            waiting.push_back((from, queue));
+        }
     }
 }
 
