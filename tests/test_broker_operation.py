@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import os
 import re
 import resource
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -426,6 +428,112 @@ def test_what_waits_for_those_who_are_away_is_part_of_the_limit(program: Program
     first = Client(("127.0.0.1", watched.port), V5, "away0")
     assert first.connect(clean=False, properties=kept).session_present
     assert len(first.message().payload) == 100_000
+
+
+# -- the units -------------------------------------------------------------------------------------
+
+UNITS = Path(__file__).parent.parent / "broker/server/systemd"
+
+
+@pytest.fixture(scope="module")
+def _systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = tmp_path_factory.mktemp("unit") / "plain.service"
+    unit.write_text("[Service]\nExecStart=/bin/true\n")
+    if said := verify(unit):
+        pytest.skip(f"systemd-analyze does not work here: {said}")
+
+
+def verify(*units: Path) -> str:
+    """What systemd complains of."""
+    command = ["systemd-analyze", "verify", "--recursive-errors=no", *units]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.usefixtures("_systemd")
+def test_systemd_finds_nothing_to_complain_about(tmp_path: Path) -> None:
+    for unit in UNITS.iterdir():
+        # The programs need not be here.
+        text = re.sub(r"^(Exec\w+)=\S+", r"\1=/bin/true", unit.read_text(), flags=re.MULTILINE)
+        (tmp_path / unit.name).write_text(text)
+    assert verify(*tmp_path.iterdir()) == ""
+
+
+@pytest.mark.usefixtures("_systemd")
+def test_the_service_is_exposed_little_and_says_why_where_it_is() -> None:
+    unit = UNITS / "mqtick-broker.service"
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", unit]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    exposure = re.search(r"Overall exposure level for \S+: (\d+\.\d)", said)
+    assert exposure
+    assert float(exposure[1]) < 1.5
+    found = re.findall(r"^✗ ([^=]+=(?:~\S+)?)", said, re.MULTILINE)
+    reasons = re.findall(r"^# - ([^:]+):", unit.read_text(), re.MULTILINE)
+    named = {what for each in reasons for what in each.split(", ")}
+    assert named == {each.removesuffix("=") for each in found}
+
+
+def test_the_units_fit_the_program(program: Program, listening: socket.socket) -> None:
+    text = (UNITS / "mqtick-broker.socket").read_text()
+    name = re.search(r"^FileDescriptorName=(\w+)$", text, re.MULTILINE)
+    said = re.findall(r"^#   (.*)$", text, re.MULTILINE)
+    assert name
+    lines = "\n".join(said) + f"\n{ANYBODY}"
+    program.start(lines, [listening], name[1])
+    client(listening.getsockname()[1])
+    assert (
+        "--config FILE"
+        in subprocess.run(
+            [program.command("")[0], "--help"], capture_output=True, text=True, check=True
+        ).stdout
+    )
+
+
+# -- the watchdog ----------------------------------------------------------------------------------
+
+
+def test_systemd_hears_that_it_is_alive_only_while_its_workers_answer(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that wants to log while nobody reads the log is one that does not answer."""
+    port = free_port()
+    lines = f'threads = 1\n[[listener]]\naddress = "127.0.0.1:{port}"\n{ANYBODY}'
+    reading, writing = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "notify"))
+        told.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "1500000")
+        process = subprocess.Popen(program.command(lines), stderr=writing)
+        program.running.append(process)
+        assert told.recv(100) == b"READY=1"
+        for _ in range(3):
+            assert told.recv(100) == b"WATCHDOG=1"
+        os.set_blocking(writing, False)
+        for size in (4096, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(writing, b"x" * size)
+        os.set_blocking(writing, True)
+        Client(("127.0.0.1", port), V5, "wrong").send(b"\x30\x03\x00\x01a")
+        told.settimeout(3)
+        for _ in range(30):
+            try:
+                told.recv(100)
+            except TimeoutError:
+                break
+        else:
+            pytest.fail("it says that it is alive, and is not")
+        drain = threading.Thread(target=lambda: [*iter(lambda: os.read(reading, 65536), b"")])
+        drain.start()
+        told.settimeout(60)
+        assert told.recv(100) == b"WATCHDOG=1"
+        program.stop()
+        os.close(writing)
+        drain.join()
+        os.close(reading)
 
 
 # -- sockets of systemd ----------------------------------------------------------------------------

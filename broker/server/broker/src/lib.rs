@@ -19,6 +19,7 @@ mod session;
 pub mod settings;
 mod shared;
 mod socket;
+mod supervisor;
 mod tally;
 pub mod transport;
 mod worker;

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const COMPLAINTS: u64 = 10; // lines a second
 const SYS_S: u64 = 10;
@@ -83,6 +83,7 @@ pub struct Caller {
     /// What it waits with.
     pub poller: Arc<Poller>,
     calls: Mutex<Vec<Call>>,
+    alive_s: AtomicU64,
 }
 
 /// What happened since the start.
@@ -148,6 +149,7 @@ impl Shared {
             Poller::new().map(|poller| Caller {
                 poller: Arc::new(poller),
                 calls: Mutex::default(),
+                alive_s: AtomicU64::new(1),
             })
         };
         let mut ways = Tree::new();
@@ -188,6 +190,22 @@ impl Shared {
     /// The broker's clock: seconds since its start, beginning with 1.
     pub fn now_s(&self) -> u64 {
         self.start.elapsed().as_secs() + 1
+    }
+
+    /// A worker is alive: it says so once a second.
+    pub fn alive(&self, worker: usize) {
+        if let Some(caller) = self.callers.get(worker) {
+            caller.alive_s.store(self.now_s(), Relaxed);
+        }
+    }
+
+    /// Whether each worker said lately that it is alive: within this time and what is usual.
+    pub fn all_answer(&self, within: Duration) -> bool {
+        const USUAL_S: u64 = 2;
+        let from_s = self.now_s().saturating_sub(within.as_secs() + USUAL_S);
+        self.callers
+            .iter()
+            .all(|one| one.alive_s.load(Relaxed) >= from_s)
     }
 
     /// All sessions. Who locks a session, too, locks it after this.

@@ -281,6 +281,7 @@ impl Worker {
     /// Once a second.
     fn tick(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
+        shared.alive(self.desk.worker);
         self.desk.came = None; // when that came which waited is not known any more
         self.desk.courier.now_s = now_s;
         let limits = &shared.settings.limits;
