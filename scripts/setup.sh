@@ -94,6 +94,8 @@ missing_packages() {
   # a logic analyser's program with a demo device, and another make of broker
   command -v sigrok-cli >/dev/null || echo sigrok-cli
   command -v nats-server >/dev/null || echo nats-server
+  # clients of other authors, for our broker
+  command -v mosquitto_sub >/dev/null || echo mosquitto-clients
   # what looks at the PDF of reports
   command -v pdftotext >/dev/null || echo poppler-utils
   if [ "$level" = test ]; then return; fi

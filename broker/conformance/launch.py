@@ -168,7 +168,7 @@ class Running:
 
 
 class Udp:
-    """A broker on UDP: the reference, the RTL in simulation, or one that runs."""
+    """A broker on UDP: the reference, the RTL in simulation, `mqtick=PATH`, or one that runs."""
 
     name = "mqtt-udp"
     websocket: tuple[str, int] | None = None
@@ -191,6 +191,14 @@ class Udp:
             self._status = folder / "model.json"
             self._call = [model, "live", "--listen", f"127.0.0.1:{self.address[1]}"]
             self._call += ["--status", str(self._status)]
+        elif which.startswith("mqtick="):
+            port = free_port()
+            self.version, self.address = "mqtick-broker", ("127.0.0.1", port)
+            config = folder / "broker.toml"
+            place = f'address = "127.0.0.1:{port}"\n'
+            udp = f'[udp]\n{place}subnets = ["127.0.0.0/8"]\n'
+            config.write_text(f"[[listener]]\n{place}{udp}")
+            self._call = [*shlex.split(which.partition("=")[2]), "--config", str(config)]
         else:
             running = Running(which)
             self.version, self.address = running.version, running.address
@@ -208,6 +216,8 @@ class Udp:
             assert self._process.stdout is not None
             said = self._process.stdout.readline()
             self.address = ("127.0.0.1", int(said.rpartition(":")[2]))
+        elif self._which.startswith("mqtick="):
+            wait_for_port(self.address[1], self._process)  # it opens UDP before
         else:
             process = self._process
             wait_until(

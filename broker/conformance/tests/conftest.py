@@ -24,7 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kept", action="store_true", help="mqtick keeps sessions on disk")
     group.addoption("--patience", type=float, default=30, help="seconds an event may take (30)")
     group.addoption("--address", help="HOST:PORT of a broker that runs, instead of --broker")
-    group.addoption("--udp", default="reference", help="reference, model (the RTL) or HOST:PORT")
+    group.addoption(
+        "--udp", default="reference", help="reference, model (the RTL), mqtick=PATH or HOST:PORT"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

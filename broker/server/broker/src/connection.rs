@@ -5,6 +5,7 @@ use crate::link::Link;
 use crate::residence::Arrivals;
 use crate::session::{Session, State};
 use crate::socket::Socket;
+use crate::tally::Seat;
 use crate::transport::Failure;
 use mqtick_packet::{Error, Packet, Version, decode, frame, pingresp};
 use std::collections::VecDeque;
@@ -67,6 +68,15 @@ impl End {
     pub(crate) fn because(reason: u8, why: &str) -> Self {
         Self::Because(reason, why.into())
     }
+
+    /// The reason code of MQTT 5; 0: the other side went.
+    pub(crate) fn reason(&self) -> u8 {
+        match self {
+            Self::Gone => 0,
+            Self::TakenOver => reason::TAKEN_OVER,
+            Self::Because(code, _) => *code,
+        }
+    }
 }
 
 impl From<Error> for End {
@@ -107,6 +117,7 @@ pub struct Connection {
     /// For each read whose changes the store has not answered: their last batch.
     pub unanswered: VecDeque<u64>,
     partial: Vec<u8>,
+    _seat: Seat,
     pub(crate) aliases: Vec<Box<str>>,
 }
 
@@ -115,6 +126,7 @@ impl Connection {
     pub fn new(
         socket: Arc<Socket>,
         link: Link,
+        seat: Seat,
         by_certificate: bool,
         now_s: u64,
         connect_timeout_s: u64,
@@ -134,6 +146,7 @@ impl Connection {
             arrivals: Arrivals::default(),
             unanswered: VecDeque::new(),
             partial: Vec::new(),
+            _seat: seat,
             aliases: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
 use crate::shared::{Counters, Shared, Subscriptions, Way};
+use crate::udp::Batch;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_topics::Match;
@@ -65,6 +66,7 @@ impl Desk {
                 at_once: false,
                 arrived: None,
                 dirty: Vec::new(),
+                batch: Batch::default(),
                 now_s: shared.now_s(),
                 sent: 0,
                 dropped: 0,
@@ -142,6 +144,9 @@ impl Desk {
                 self.copy(one, message, from, &mut kept);
             }
         }
+        if self.courier.at_once {
+            self.send_batch();
+        }
         self.courier.arrived = None;
         shared || !all.is_empty()
     }
@@ -203,6 +208,7 @@ impl Desk {
 
     /// Deliver what another worker handed over.
     pub fn deliver(&mut self, part: &Part) {
+        self.send_batch(); // what came before leaves before
         self.courier.encoder.begin();
         self.courier.at_once = true;
         self.courier.arrived = part.arrived;
@@ -213,11 +219,13 @@ impl Desk {
                 self.copy(one, &part.message.message(), part.publisher, &mut kept);
             }
         }
+        self.send_batch();
         self.courier.arrived = None;
     }
 
     /// Write what waits in the links that were listed.
     pub fn flush(&mut self) {
+        self.send_batch();
         if let (Some(batch), Some(ledger)) = (self.courier.noted.take(), &self.courier.ledger) {
             self.submitted = batch;
             ledger.submit();
@@ -226,6 +234,13 @@ impl Desk {
             if let Some(link) = &mut session.lock().link {
                 link.flush();
             }
+        }
+    }
+
+    /// Send the datagrams that wait.
+    fn send_batch(&mut self) {
+        if let Some(outlet) = &self.shared.outlet {
+            self.courier.dropped += outlet.send(&mut self.courier.batch) as u64;
         }
     }
 
@@ -277,6 +292,10 @@ impl Desk {
     ) {
         if to.no_local && to.session.number == from {
             return;
+        }
+        // Copies that leave at once leave in their order, whatever carries them.
+        if self.courier.batch.is_full() || (self.courier.at_once && to.session.peer.is_none()) {
+            self.send_batch();
         }
         let retain = message.retain && to.retain_as_published;
         to.session

@@ -287,6 +287,7 @@ impl Connection {
 
     fn refuse(&self, desk: &Desk, mut link: Link, end: &End) {
         desk.shared.counters.refused.fetch_add(1, Relaxed);
+        desk.shared.tally.refused.count(end.reason());
         if let End::Because(code, why) = end {
             desk.shared
                 .complain(&format!("{}: refused: {why}", link.socket().peer()));
@@ -321,6 +322,7 @@ impl Connection {
                 let who = format!("{} ({})", short(&session.client), link.socket().peer());
                 complaint = Some(format!("{who}: ended: {why}"));
                 shared.counters.malformed.fetch_add(1, Relaxed);
+                shared.tally.ended.count(*code);
                 link.let_go();
                 if link.version == Version::V5 {
                     disconnect(link.out(), Version::V5, *code);

@@ -12,7 +12,8 @@ use mqtick_packet::{
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
 
-const MOST_RETAINED: usize = 1 << 20; // a second
+/// Retained messages that are looked at for one client in a second.
+pub(crate) const MOST_RETAINED: usize = 1 << 20;
 
 impl Connection {
     pub(crate) fn publish(

@@ -1,5 +1,7 @@
 //! The program: configuration, listeners, connections, sessions, delivery.
 
+mod activation;
+mod calls;
 mod connection;
 mod desk;
 mod entry;
@@ -9,12 +11,17 @@ mod link;
 mod listener;
 mod log;
 mod message;
+mod metrics;
 mod poller;
 pub mod program;
 mod residence;
+mod scrape;
 mod session;
 pub mod settings;
 mod shared;
 mod socket;
+mod sync;
+mod tally;
 pub mod transport;
+mod udp;
 mod worker;

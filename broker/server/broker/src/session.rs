@@ -5,8 +5,10 @@ use crate::ledger::{Entering, Ledger, Span, from_store, session_change, will_fro
 use crate::link::{Link, Promise};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
+use crate::udp::{Batch, Peer};
 use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect};
 use mqtick_store::{Change, KeptSession};
+use mqtick_udp::DATAGRAM;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,6 +76,8 @@ pub struct Session {
     pub client: Box<str>,
     /// The key of its subscriptions; never used twice.
     pub number: u64,
+    /// Where it is reached if it subscribed over UDP; it has no link then.
+    pub peer: Option<Arc<Peer>>,
     /// Whether nobody is connected to it, so that somebody has to look whether its time is over.
     pub is_away: AtomicBool,
     state: Mutex<State>,
@@ -119,6 +123,8 @@ pub struct Courier {
     pub arrived: Option<Arrived>,
     /// Sessions whose links have something to flush.
     pub dirty: Vec<Arc<Session>>,
+    /// Datagrams to send.
+    pub batch: Batch,
     /// The broker's clock, seconds.
     pub now_s: u64,
     /// Copies that went to a link.
@@ -150,9 +156,15 @@ impl Courier {
 impl Session {
     /// A session that nobody is connected to.
     pub fn new(client: &str, number: u64) -> Arc<Self> {
+        Self::with_peer(client, number, None)
+    }
+
+    /// What stands for a subscriber over UDP in the tree.
+    pub fn with_peer(client: &str, number: u64, peer: Option<Arc<Peer>>) -> Arc<Self> {
         Arc::new(Self {
             client: client.into(),
             number,
+            peer,
             is_away: AtomicBool::new(false),
             state: Mutex::new(State {
                 link: None,
@@ -189,6 +201,9 @@ impl Session {
         subscription: &Subscription,
         retain: bool,
     ) {
+        if let Some(peer) = &self.peer {
+            return courier.send_datagram(message, peer);
+        }
         let mut state = self.lock();
         let version = match &state.link {
             Some(link) => link.version,
@@ -241,6 +256,24 @@ impl Session {
         } else if !link.listed {
             link.listed = true;
             courier.dirty.push(Arc::clone(self));
+        }
+    }
+}
+
+impl Courier {
+    fn send_datagram(&mut self, message: &Message, peer: &Arc<Peer>) {
+        let copy = Copy {
+            version: mqtick_packet::Version::V3,
+            qos: Qos::AtMostOnce,
+            retain: false,
+            subscription: 0,
+        };
+        let packet = &self.encoder.octets(message, &copy, self.now_s).packet;
+        if (1..=DATAGRAM).contains(&packet.len()) {
+            self.sent += 1;
+            self.batch.copy(peer, packet, self.arrived);
+        } else {
+            self.dropped += 1;
         }
     }
 }

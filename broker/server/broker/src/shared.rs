@@ -1,11 +1,14 @@
 //! What all workers share.
 
+use crate::calls::Calls;
 use crate::desk::Part;
 use crate::ledger::{Ledger, from_store, session_change, to_store};
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
 use crate::session::{Bounds, Courier, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
+use crate::tally::Tally;
+use crate::udp::{Outlet, Peer};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_packet::Qos;
@@ -78,7 +81,7 @@ pub struct Check {
 pub struct Caller {
     /// What it waits with.
     pub poller: Arc<Poller>,
-    calls: Mutex<Vec<Call>>,
+    calls: Calls<Call>,
 }
 
 /// What happened since the start.
@@ -116,8 +119,12 @@ pub struct Shared {
     pub access: ArcSwap<Access>,
     /// What happened.
     pub counters: Counters,
+    /// What else happened, by reason and transport.
+    pub tally: Arc<Tally>,
     /// The workers.
     pub callers: Vec<Caller>,
+    /// Where datagrams leave, if MQTT over UDP is on.
+    pub outlet: Option<Arc<Outlet>>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
     retained: Mutex<Retained<Arc<Kept>>>,
@@ -133,12 +140,17 @@ pub struct Shared {
 
 impl Shared {
     /// A broker without sessions; `checks` leads to whoever checks passwords.
-    pub fn new(settings: Settings, access: Access, checks: SyncSender<Check>) -> nix::Result<Self> {
+    pub fn new(
+        settings: Settings,
+        access: Access,
+        checks: SyncSender<Check>,
+        outlet: Option<Arc<Outlet>>,
+    ) -> nix::Result<Self> {
         let threads = settings.threads();
         let caller = |_| {
             Poller::new().map(|poller| Caller {
                 poller: Arc::new(poller),
-                calls: Mutex::default(),
+                calls: Calls::new(),
             })
         };
         let mut ways = Tree::new();
@@ -164,6 +176,7 @@ impl Shared {
             tree: ArcSwap::from_pointee(Tree::new()),
             access: ArcSwap::from_pointee(access),
             counters: Counters::default(),
+            tally: Arc::default(),
             callers: (0..threads).map(caller).collect::<nix::Result<_>>()?,
             sessions: Mutex::default(),
             retained: Mutex::new(Retained::new()),
@@ -171,6 +184,7 @@ impl Shared {
             ledger: OnceLock::new(),
             next_session: AtomicU64::new(1),
             checks,
+            outlet,
             start: Instant::now(),
             began_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -181,7 +195,12 @@ impl Shared {
     /// The broker's clock: Unix seconds at its start and what has passed since, whatever becomes of
     /// the system's clock. What is kept over a restart expires by it.
     pub fn now_s(&self) -> u64 {
-        self.began_s + self.start.elapsed().as_secs()
+        self.began_s + self.up_s()
+    }
+
+    /// Seconds since the start.
+    pub fn up_s(&self) -> u64 {
+        self.start.elapsed().as_secs()
     }
 
     /// Where what must survive is written, if anything must.
@@ -197,6 +216,11 @@ impl Shared {
     /// A session for a client that has none.
     pub fn new_session(&self, client: &str) -> Arc<Session> {
         Session::new(client, self.next_session.fetch_add(1, Relaxed))
+    }
+
+    /// What stands for a subscriber over UDP in the tree.
+    pub fn new_peer(&self, client: &str, peer: Arc<Peer>) -> Arc<Session> {
+        Session::with_peer(client, self.next_session.fetch_add(1, Relaxed), Some(peer))
     }
 
     /// Take what the store holds, before any client comes, and keep what changes there.
@@ -286,6 +310,19 @@ impl Shared {
         }
     }
 
+    /// Whether a retained message would be kept for a topic, or removed.
+    pub fn has_room_for(&self, topic: &str, payload: &[u8]) -> bool {
+        let retained = lock(&self.retained);
+        payload.is_empty()
+            || retained.len() < self.settings.limits.retained_messages
+            || retained.get(topic).is_some()
+    }
+
+    /// How many retained messages there are.
+    pub fn count_retained(&self) -> usize {
+        lock(&self.retained).len()
+    }
+
     /// Do something while a message is still the one that is retained for its topic.
     pub fn if_retained(&self, kept: &Arc<Kept>, what: impl FnOnce()) {
         let retained = lock(&self.retained);
@@ -349,11 +386,7 @@ impl Shared {
     /// Ask a worker to do something.
     pub fn call(&self, worker: usize, call: Call) {
         if let Some(caller) = self.callers.get(worker) {
-            let mut calls = lock(&caller.calls);
-            calls.push(call);
-            if calls.len() == 1 {
-                caller.poller.call();
-            }
+            caller.calls.add(call, || caller.poller.call());
         }
     }
 
@@ -362,18 +395,18 @@ impl Shared {
         let Some(caller) = self.callers.get(worker) else {
             return false;
         };
-        let is_full = lock(&caller.calls).len() >= PARTS;
+        let is_full = caller.calls.len() >= PARTS;
         if !is_full {
             self.call(worker, Call::Deliver(part));
         }
         !is_full
     }
 
-    /// What a worker was asked to do.
+    /// What a worker was asked to do, now that it was woken.
     pub fn calls(&self, worker: usize) -> Vec<Call> {
         self.callers
             .get(worker)
-            .map(|caller| std::mem::take(&mut *lock(&caller.calls)))
+            .map(|caller| caller.calls.take(|| caller.poller.heard()))
             .unwrap_or_default()
     }
 
@@ -414,8 +447,7 @@ impl Shared {
 
     /// What `$SYS` says, where it is time to say it again.
     pub fn report(&self) -> Vec<(&'static str, String)> {
-        let now_s = self.now_s();
-        let up_s = now_s - self.began_s;
+        let up_s = self.up_s();
         if !up_s.is_multiple_of(SYS_S) {
             return Vec::new();
         }
@@ -452,7 +484,7 @@ impl Shared {
             ),
             (
                 "$SYS/broker/retained messages/count",
-                lock(&self.retained).len().to_string(),
+                self.count_retained().to_string(),
             ),
         ];
         if let Some(ledger) = self.ledger() {

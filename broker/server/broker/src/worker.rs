@@ -7,7 +7,9 @@ use crate::listener::Listener;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::transport::Transport;
+use crate::udp::Door;
 use nix::sys::epoll::EpollFlags;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,12 +19,14 @@ use std::sync::atomic::Ordering::Relaxed;
 const READ: usize = 1 << 17; // octets at a time
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
+const DATAGRAMS: u64 = FIRST_TOKEN - 1;
 
 /// A thread's connections and listeners.
 pub struct Worker {
     desk: Desk,
     poller: Arc<Poller>,
     listeners: Vec<Listener>,
+    door: Option<Door>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
     next_token: u64,
@@ -37,10 +41,16 @@ impl Worker {
     /// A worker without connections.
     pub fn new(shared: &Arc<Shared>, number: usize, listeners: Vec<Listener>) -> Option<Self> {
         let poller = Arc::clone(&shared.callers.get(number)?.poller);
+        let outlet = shared.outlet.as_ref().filter(|_| number == 0);
+        if let Some(outlet) = outlet {
+            poller.add(outlet, DATAGRAMS).ok()?;
+        }
+        let door = outlet.and_then(|_| Door::new(shared));
         Some(Self {
             desk: Desk::new(shared, number),
             poller,
             listeners,
+            door,
             connections: HashMap::new(),
             waiting: HashSet::new(),
             next_token: FIRST_TOKEN + number as u64,
@@ -65,6 +75,9 @@ impl Worker {
                 let end = || connection.end(&mut self.desk, &End::Gone);
                 let _ = catch_unwind(AssertUnwindSafe(end));
             }
+            if let Some(door) = &mut self.door {
+                let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
+            }
         }
     }
 
@@ -82,9 +95,12 @@ impl Worker {
             self.desk.courier.now_s = self.desk.shared.now_s();
             for &(token, flags) in &events {
                 if token == CALLED {
-                    self.poller.heard();
                     if !self.called() {
                         return;
+                    }
+                } else if token == DATAGRAMS {
+                    if let Some(door) = &mut self.door {
+                        door.ready(&mut self.desk, flags);
                     }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);
@@ -248,6 +264,7 @@ impl Worker {
         if self.poller.add(&socket, place.token).is_err() {
             return;
         }
+        let seat = self.desk.shared.tally.seat(&transport);
         let link = Link::new(
             place,
             Arc::clone(&self.poller),
@@ -256,7 +273,7 @@ impl Worker {
         );
         let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
         let now_s = self.desk.courier.now_s;
-        let connection = Connection::new(socket, link, by_certificate, now_s, timeout_s);
+        let connection = Connection::new(socket, link, seat, by_certificate, now_s, timeout_s);
         self.connections.insert(place.token, connection);
     }
 
@@ -331,6 +348,9 @@ impl Worker {
             let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
             self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
         }
+        if let Some(door) = &mut self.door {
+            door.tick(&mut self.desk);
+        }
         self.desk.refresh(); // or sessions that ended stay in what is remembered
         if self.desk.worker == 0 {
             self.keep_house(now_s);
@@ -371,9 +391,22 @@ impl Worker {
         for (session, will) in wills {
             self.desk.publish_will(&session, &will);
         }
-        for (topic, text) in shared.report() {
+        let mut report: Vec<(Cow<str>, String)> = Vec::new();
+        report.extend(
+            shared
+                .report()
+                .into_iter()
+                .map(|(topic, text)| (topic.into(), text)),
+        );
+        if let Some(door) = self.door.as_ref().filter(|_| !report.is_empty()) {
+            let count = |(name, count): (_, u64)| {
+                (format!("$SYS/broker/udp/{name}").into(), count.to_string())
+            };
+            report.extend(door.counters().map(count));
+        }
+        for (topic, text) in report {
             let message = crate::message::Message {
-                topic,
+                topic: &topic,
                 payload: text.as_bytes(),
                 qos: mqtick_packet::Qos::AtMostOnce,
                 retain: true,

@@ -1,0 +1,3 @@
+//! The locks that `threads` replaces by loom's.
+
+pub use std::sync::Mutex;
