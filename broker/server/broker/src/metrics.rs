@@ -115,5 +115,9 @@ pub fn page(shared: &Shared) -> String {
     );
     let help = "Threads that failed and were started again.";
     page.counter("worker_restarts_total", help, restarts);
+    if let Some(ledger) = shared.ledger() {
+        let help = "Batches of changes that the disk did not take.";
+        page.counter("store_refusals_total", help, &ledger.refusals().into());
+    }
     page.0
 }
