@@ -60,7 +60,7 @@ pub fn page(shared: &Shared) -> String {
         "version",
         [(env!("CARGO_PKG_VERSION"), 1)].into_iter(),
     );
-    let up_s = shared.now_s() - 1;
+    let up_s = shared.up_s();
     page.gauge("uptime_seconds", "Since the start.", up_s);
     page.gauge(
         "clients",
@@ -128,5 +128,9 @@ pub fn page(shared: &Shared) -> String {
     );
     let help = "Threads that failed and were started again.";
     page.counter("worker_restarts_total", help, restarts);
+    if let Some(ledger) = shared.ledger() {
+        let help = "Batches of changes that the disk did not take.";
+        page.counter("store_refusals_total", help, &ledger.refusals().into());
+    }
     page.0
 }

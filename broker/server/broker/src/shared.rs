@@ -209,7 +209,12 @@ impl Shared {
     /// The broker's clock: Unix seconds at its start and what has passed since, whatever becomes of
     /// the system's clock. What is kept over a restart expires by it.
     pub fn now_s(&self) -> u64 {
-        self.began_s + self.start.elapsed().as_secs()
+        self.began_s + self.up_s()
+    }
+
+    /// Seconds since the start.
+    pub fn up_s(&self) -> u64 {
+        self.start.elapsed().as_secs()
     }
 
     /// Where what must survive is written, if anything must.
@@ -479,8 +484,7 @@ impl Shared {
 
     /// What `$SYS` says, where it is time to say it again.
     pub fn report(&self) -> Vec<(&'static str, String)> {
-        let now_s = self.now_s();
-        let up_s = now_s - self.began_s;
+        let up_s = self.up_s();
         if !up_s.is_multiple_of(SYS_S) {
             return Vec::new();
         }
