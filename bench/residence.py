@@ -3,8 +3,7 @@
 A publisher and 100 subscribers on this machine, through the test broker that fills trailers
 (tests/filling_broker.py: Python, TCP), or through mqtick-broker, over TCP or UDP. From each copy's
 kernel receive stamp is taken what its trailer states, and then what the trailer of the next copy
-corrects. What is left is the kernel's way from the broker's socket to the subscriber's. Over UDP all
-copies leave with one system call and state the same instant: only the correction tells them apart.
+corrects. What is left is the kernel's way from the broker's socket to the subscriber's.
 
     python -m bench.residence              5 blocks of 200 messages, 50 ms apart on average
     python -m bench.residence --short      1 block of 50
