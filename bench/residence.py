@@ -1,13 +1,12 @@
 """residence: how far apart 100 subscribers hear one message, as it is and without the broker.
 
 A publisher and 100 subscribers on this machine, through the test broker that fills trailers
-(tests/filling_broker.py: Python, TCP), or through mqtick-broker, over TCP or UDP. From each copy's
-kernel receive stamp is taken what its trailer states, and then what the trailer of the next copy
-corrects. What is left is the kernel's way from the broker's socket to the subscriber's.
+(tests/filling_broker.py: Python, TCP). From each copy's kernel receive stamp is taken what its
+trailer states, and then what the trailer of the next copy corrects. What is left is the kernel's
+way from the broker's socket to the subscriber's.
 
     python -m bench.residence              5 blocks of 200 messages, 50 ms apart on average
     python -m bench.residence --short      1 block of 50
-    python -m bench.residence --ours --udp --subscribers 600
 """
 
 from __future__ import annotations
@@ -19,48 +18,34 @@ import select
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
 from bench.harness import Report, options, progress, quantile, spread_of_blocks
-from demo.local_broker import MqtickBroker, free_port, running, wait_for_port
+from demo.local_broker import free_port, wait_for_port
 from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
 from mqtick.mqtt.stamps import KernelSocket, StampSource
 from mqtick.protocol.precise import Loop
 from mqtick.protocol.residence import Copies, Residence
 
+_SUBSCRIBERS = 100
 _TOPIC = "mqtick/t/0"
 _BROKER = Path(__file__).resolve().parents[1] / "tests/filling_broker.py"
 _SPACING_S = 0.05
-_GOOD_BYE = b"\xe0\x00"
 _PLAIN, _STATED, _CORRECTED = "as they arrive", "residence taken out", "and corrected"
-
-
-def _connected(port: int, udp: bool) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
-    sock.settimeout(10)
-    sock.connect(("127.0.0.1", port))
-    return sock
 
 
 class Subscriber:
     """One connection; reads one copy at a time."""
 
-    def __init__(self, port: int, udp: bool) -> None:
-        sock = _connected(port, udp)
+    def __init__(self, port: int) -> None:
+        sock = socket.create_connection(("127.0.0.1", port), 10)
         self.kernel = KernelSocket(sock)
-        for packet, answer in (
-            (connect_packet(f"bench-{id(self)}"), 4),
-            (subscribe_packet([_TOPIC]), 5),
-        ):
+        for packet, answer in ((connect_packet("bench"), 4), (subscribe_packet([_TOPIC]), 5)):
             sock.sendall(packet)
-            if udp and answer == 4:
-                sock.sendall(sock.recv(64))  # the proof of the address
-                sock.sendall(packet)
-            sock.recv(answer, 0 if udp else socket.MSG_WAITALL)
+            sock.recv(answer, socket.MSG_WAITALL)
         self._copies = Copies()
 
     def read(self) -> tuple[int, Residence] | None:
@@ -72,12 +57,6 @@ class Subscriber:
         if stamp.source is not StampSource.KERNEL or residence is None:
             return None
         return stamp.realtime_ns, residence
-
-    def close(self, udp: bool) -> None:
-        """Leave; over UDP nothing else ends the lease."""
-        if udp:
-            self.kernel.sock.sendall(_GOOD_BYE)
-        self.kernel.close()
 
 
 Round = list[tuple[int, Residence]]
@@ -96,16 +75,15 @@ def spreads(rounds: list[Round]) -> Iterator[tuple[str, float]]:
             yield how, (max(instants) - min(instants)) / 1e3
 
 
-def block(messages: int, port: int, count: int, udp: bool) -> dict[str, list[float]]:
+def block(messages: int, port: int) -> dict[str, list[float]]:
     """Publish so many messages to new subscribers; return the distances, us."""
     with contextlib.ExitStack() as stack:
-        subscribers = [Subscriber(port, udp) for _ in range(count)]
+        subscribers = [Subscriber(port) for _ in range(_SUBSCRIBERS)]
         for one in subscribers:
-            stack.callback(one.close, udp)
-        publisher = stack.enter_context(_connected(port, udp))
-        if not udp:
-            publisher.sendall(connect_packet("publisher"))
-            publisher.recv(4, socket.MSG_WAITALL)
+            stack.callback(one.kernel.close)
+        publisher = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+        publisher.sendall(connect_packet("publisher"))
+        publisher.recv(4, socket.MSG_WAITALL)
         rounds: list[Round] = []
         for _ in range(messages + 1):
             payload = Loop(0, secrets.token_bytes(8)).payload()
@@ -117,43 +95,25 @@ def block(messages: int, port: int, count: int, udp: bool) -> dict[str, list[flo
                 heard.append(one.read())
             rounds.append([copy for copy in heard if copy is not None])
     found: dict[str, list[float]] = {_PLAIN: [], _STATED: [], _CORRECTED: []}
-    for how, distance_us in spreads([one for one in rounds if len(one) == count]):
+    for how, distance_us in spreads([one for one in rounds if len(one) == _SUBSCRIBERS]):
         found[how].append(distance_us)
     return found
 
 
-@contextlib.contextmanager
-def _filling() -> Iterator[int]:
-    port = free_port()
+def measure(blocks: int, messages: int) -> Report:
+    """Run all blocks."""
+    report, port = Report("residence"), free_port()
     broker = subprocess.Popen([sys.executable, _BROKER, str(port)])
     try:
         wait_for_port(port, broker)
-        yield port
-    finally:
-        broker.kill()
-        broker.wait()
-
-
-@contextlib.contextmanager
-def _ours() -> Iterator[int]:
-    with tempfile.TemporaryDirectory() as folder:
-        broker = MqtickBroker(Path(folder))
-        udp = f'[udp]\naddress = "127.0.0.1:{broker.port}"\nsubnets = ["127.0.0.0/8"]\n'
-        broker.config.write_text(broker.config.read_text() + udp)
-        with running(broker):
-            yield broker.port
-
-
-def measure(blocks: int, messages: int, subscribers: int, ours: bool, udp: bool) -> Report:
-    """Run all blocks."""
-    report = Report("residence")
-    with _ours() if ours else _filling() as port:
         found = []
         for number in range(blocks):
             progress(f"block {number + 1} of {blocks}")
-            found.append(block(messages, port, subscribers, udp))
-    through = f", mqtick-broker over {'UDP' if udp else 'TCP'}" if ours else ""
-    quantity = f"first to last of {subscribers} subscribers{through}"
+            found.append(block(messages, port))
+    finally:
+        broker.kill()
+        broker.wait()
+    quantity = f"first to last of {_SUBSCRIBERS} subscribers"
     for how in (_PLAIN, _STATED, _CORRECTED):
         values = [one[how] for one in found]
         spread_of_blocks(how, values)
@@ -168,18 +128,8 @@ def measure(blocks: int, messages: int, subscribers: int, ours: bool, udp: bool)
 
 def main() -> None:
     """Run the benchmark."""
-    args = options(
-        __doc__,
-        {"blocks": 1, "messages": 50},
-        blocks=5,
-        messages=200,
-        subscribers=100,
-        ours=False,
-        udp=False,
-    )
-    if args.udp and not args.ours:
-        sys.exit("--udp needs --ours: the test broker speaks TCP")
-    measure(args.blocks, args.messages, args.subscribers, args.ours, args.udp).finish()
+    args = options(__doc__, {"blocks": 1, "messages": 50}, blocks=5, messages=200)
+    measure(args.blocks, args.messages).finish()
 
 
 if __name__ == "__main__":
