@@ -508,16 +508,17 @@ def test_what_a_copy_says_takes_out_when_it_left(broker: Broker) -> None:
     hearers = [Peer(broker.port, "127.0.0.1", b"mqtick/t") for _ in range(30)]
     sender = Peer(broker.port)
     plain_ns, left_ns = [], []
-    came: list[int] = []
+    before: list[tuple[int, int]] = []  # when each copy came, and how long it says it was there
     for _ in range(10):
         sender.say(publish(b"mqtick/t", b"\x20" + bytes(31)))
-        found = [hearer.stamped(10) for hearer in hearers]
-        corrections = [trailer_of(one[1])[1] for one in found if one]
-        if came:
-            right = sorted(at - off for at, off in zip(came, corrections, strict=True))
-            plain_ns.append(max(came) - min(came))
+        found = [one for one in (hearer.stamped(10) for hearer in hearers) if one]
+        said = [trailer_of(octets) for _, octets in found]
+        if before:
+            pairs = zip(before, said, strict=True)
+            right = sorted(came - stated - off for (came, stated), (_, off, _, _) in pairs)
+            plain_ns.append(max(before)[0] - min(before)[0])
             left_ns.append(right[len(right) * 3 // 4] - right[len(right) // 4])
-        came = [one[0] for one in found if one]
+        before = [(came, one[0] >> 16) for (came, _), one in zip(found, said, strict=True)]
     assert statistics.median(left_ns) * 5 < statistics.median(plain_ns)
     for hearer in hearers:
         hearer.say(GOOD_BYE)

@@ -40,6 +40,7 @@ const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
 const PATIENCE_MS: u8 = 10;
 const UNDER_WAY: usize = 1 << 16; // departures that are waited for
 const FULL: usize = 1024; // copies that leave together; the kernel takes no more
+const STATED: usize = 8; // copies that state the same time of departure
 
 /// Somebody who has a lease.
 pub struct Peer {
@@ -175,44 +176,53 @@ impl Outlet {
         batch
             .copies
             .retain(|copy| copy.peer.as_ref().is_none_or(lives));
-        let arrived = batch.arrived;
-        if arrived.is_some() != sending.stamps {
-            sending.stamps = arrived.is_some();
-            let mut more = TimestampingFlag::SOF_TIMESTAMPING_OPT_ID;
-            more.set(
-                TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE,
-                sending.stamps,
-            );
-            self.stamp(more);
-        }
-        if let Some(arrived) = arrived {
-            self.state(&mut sending, batch, &arrived);
-        }
-        let dropped = self.write(batch);
-        if arrived.is_some() && dropped > 0 {
-            // Not every kernel gives a number to what it does not take: begin to count anew.
-            self.take_departures(&mut sending);
-            sending.under_way.clear();
-            sending.next = 0;
-            self.stamp(TimestampingFlag::empty());
-            self.stamp(TimestampingFlag::SOF_TIMESTAMPING_OPT_ID);
-            sending.stamps = false;
-        }
+        let Batch {
+            octets,
+            copies,
+            arrived,
+        } = batch;
+        let dropped = match arrived {
+            None => {
+                self.stamp_departures(&mut sending, false);
+                self.write(octets, copies)
+            }
+            Some(arrived) => {
+                if !sending.under_way.is_empty() {
+                    self.take_departures(&mut sending);
+                }
+                let some = copies.chunks(STATED);
+                some.map(|copies| self.write_stated(&mut sending, octets, copies, arrived))
+                    .sum()
+            }
+        };
         batch.clear();
         dropped
     }
 
-    /// Let each copy say how long it was here if it left now: none leaves sooner.
-    fn state(&self, sending: &mut Sending, batch: &mut Batch, arrived: &Arrived) {
-        if !sending.under_way.is_empty() {
-            self.take_departures(sending);
+    fn stamp_departures(&self, sending: &mut Sending, wanted: bool) {
+        if sending.stamps != wanted {
+            sending.stamps = wanted;
+            let mut more = TimestampingFlag::SOF_TIMESTAMPING_OPT_ID;
+            more.set(TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE, wanted);
+            self.stamp(more);
         }
+    }
+
+    /// Let each copy say how long it was here if it left now, and send them: none leaves sooner.
+    fn write_stated(
+        &self,
+        sending: &mut Sending,
+        octets: &mut [u8],
+        copies: &[Copy],
+        arrived: &Arrived,
+    ) -> usize {
+        self.stamp_departures(sending, true);
         let now = Clock::read();
-        for copy in &batch.copies {
+        for copy in copies {
             let number = sending.next;
             sending.next = sending.next.wrapping_add(1);
             let Some(peer) = &copy.peer else { continue };
-            let Some(place) = batch.octets.get_mut(copy.octets.clone()) else {
+            let Some(place) = octets.get_mut(copy.octets.clone()) else {
                 continue;
             };
             let mut account = lock(&peer.account);
@@ -228,10 +238,21 @@ impl Outlet {
                 sending.under_way.push_back((number, Arc::clone(peer)));
             }
         }
+        let dropped = self.write(octets, copies);
+        if dropped > 0 {
+            // Not every kernel gives a number to what it does not take: begin to count anew.
+            self.take_departures(sending);
+            sending.under_way.clear();
+            sending.next = 0;
+            self.stamp(TimestampingFlag::empty());
+            self.stamp(TimestampingFlag::SOF_TIMESTAMPING_OPT_ID);
+            sending.stamps = false;
+        }
+        dropped
     }
 
     #[allow(unsafe_code)]
-    fn write(&self, batch: &Batch) -> usize {
+    fn write(&self, octets: &[u8], copies: &[Copy]) -> usize {
         let address = |copy: &Copy| libc::sockaddr_in {
             sin_family: libc::AF_INET as libc::sa_family_t,
             sin_port: copy.to.port().to_be(),
@@ -241,14 +262,14 @@ impl Outlet {
             sin_zero: [0; 8],
         };
         let part = |copy: &Copy| {
-            let octets = batch.octets.get(copy.octets.clone()).unwrap_or_default();
+            let octets = octets.get(copy.octets.clone()).unwrap_or_default();
             libc::iovec {
                 iov_base: octets.as_ptr().cast_mut().cast(),
                 iov_len: octets.len(),
             }
         };
-        let mut addresses: Vec<_> = batch.copies.iter().map(address).collect();
-        let mut parts: Vec<_> = batch.copies.iter().map(part).collect();
+        let mut addresses: Vec<_> = copies.iter().map(address).collect();
+        let mut parts: Vec<_> = copies.iter().map(part).collect();
         let header = |(address, part): (&mut libc::sockaddr_in, &mut libc::iovec)| {
             // SAFETY: a structure of numbers and pointers, for which zero is a value.
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
@@ -262,7 +283,7 @@ impl Outlet {
         let (mut done, mut dropped) = (0, 0);
         while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
             // SAFETY: `rest` is as long as is said; each of its headers points to an address and to a
-            // part in the vectors above, and each part to octets of the batch, which the kernel only
+            // part in the vectors above, and each part to some of `octets`, which the kernel only
             // reads; all of them, and the descriptor, outlive the call.
             let sent = unsafe {
                 libc::sendmmsg(
