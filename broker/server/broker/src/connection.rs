@@ -2,9 +2,11 @@
 
 use crate::desk::Desk;
 use crate::link::Link;
+use crate::memory::{self, Of, Share};
 use crate::residence::Arrivals;
 use crate::session::{Session, State};
 use crate::socket::Socket;
+use crate::tally::Seat;
 use crate::transport::Failure;
 use mqtick_packet::{Error, Packet, Version, decode, frame, pingresp};
 use std::sync::Arc;
@@ -49,6 +51,9 @@ pub mod reason {
     pub const CLIENT: u8 = 0x85;
 }
 
+/// Why a client is refused where the limit of all memory is reached.
+pub(crate) const NO_MEMORY: &str = "as much memory is held as the configuration allows";
+
 const LARGEST_CONNECT: usize = 1 << 20; // octets: a stranger's
 
 /// Why a connection ends.
@@ -64,6 +69,15 @@ pub enum End {
 impl End {
     pub(crate) fn because(reason: u8, why: &str) -> Self {
         Self::Because(reason, why.into())
+    }
+
+    /// The reason code of MQTT 5; 0: the other side went.
+    pub(crate) fn reason(&self) -> u8 {
+        match self {
+            Self::Gone => 0,
+            Self::TakenOver => reason::TAKEN_OVER,
+            Self::Because(code, _) => *code,
+        }
     }
 }
 
@@ -103,6 +117,9 @@ pub struct Connection {
     /// Whether stamps can be believed.
     pub arrivals: Arrivals,
     partial: Vec<u8>,
+    clogged: bool, // it has to read before it is heard
+    share: Share,
+    _seat: Seat,
     pub(crate) aliases: Vec<Box<str>>,
 }
 
@@ -111,6 +128,7 @@ impl Connection {
     pub fn new(
         socket: Arc<Socket>,
         link: Link,
+        seat: Seat,
         by_certificate: bool,
         now_s: u64,
         connect_timeout_s: u64,
@@ -129,13 +147,17 @@ impl Connection {
             user: None,
             arrivals: Arrivals::default(),
             partial: Vec::new(),
+            clogged: false,
+            share: Share::new(Of::Packets, 0),
+            _seat: seat,
             aliases: Vec::new(),
         }
     }
 
     /// Whether what comes must wait.
     pub fn is_waiting(&self, publishes_a_second: u32) -> bool {
-        matches!(self.stage, Stage::Checking(..))
+        self.clogged
+            || matches!(self.stage, Stage::Checking(..))
             || (publishes_a_second > 0 && self.published >= publishes_a_second)
     }
 
@@ -170,6 +192,11 @@ impl Connection {
         self.link(|link| link.pause(on));
     }
 
+    /// Give room back that is not used.
+    pub fn give_back(&mut self) {
+        self.link(Link::give_back);
+    }
+
     /// The kernel has stamps of what left.
     pub fn take_departures(&mut self) {
         self.link(Link::take_departures);
@@ -186,19 +213,22 @@ impl Connection {
         desk.octets += octets.len() as u64;
         let most = desk.shared.bounds.octets.saturating_mul(2);
         let received = self.link(|link| {
+            let clogged = !memory::may_hold(link.waiting());
             if link.waiting() > most {
-                return (true, Err(Failure::new("it asks and does not read")));
+                let failure = Failure::new("it asks and does not read");
+                return (clogged, true, Err(failure));
             }
             if link.is_plain() {
-                return (true, Ok(()));
+                return (clogged, true, Ok(()));
             }
             let received = link.receive(octets, spare);
             link.flush();
-            (false, received)
+            (clogged, false, received)
         });
-        let Some((is_plain, received)) = received else {
+        let Some((clogged, is_plain, received)) = received else {
             return Err(End::TakenOver);
         };
+        self.clogged = clogged;
         if !is_plain || received.is_ok() {
             self.plain(desk, if is_plain { octets } else { spare })?;
         }
@@ -211,9 +241,11 @@ impl Connection {
     fn plain(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<(), End> {
         if self.partial.is_empty() {
             let used = self.packets(desk, octets)?;
-            self.partial
-                .extend_from_slice(octets.get(used..).unwrap_or_default());
+            let rest = octets.get(used..).unwrap_or_default();
+            self.hold(rest.len())?;
+            self.partial.extend_from_slice(rest);
         } else {
+            self.hold(octets.len())?;
             let mut all = std::mem::take(&mut self.partial);
             all.extend_from_slice(octets);
             let used = self.packets(desk, &all)?;
@@ -222,11 +254,27 @@ impl Connection {
                 self.partial = all;
             }
         }
+        self.hold(0)
+    }
+
+    /// Say how much it holds, and see whether it may hold so many octets more.
+    pub(crate) fn hold(&mut self, more: usize) -> Result<(), End> {
+        let waiting = match &self.stage {
+            Stage::Checking(_, whole) => whole.len(),
+            _ => 0,
+        };
+        let aliases: usize = self.aliases.iter().map(|one| one.len()).sum();
+        self.share.set(self.partial.capacity() + waiting + aliases);
+        if more > 0 && !memory::may_hold(self.partial.len() + waiting + aliases + more) {
+            return Err(End::because(reason::QUOTA, NO_MEMORY));
+        }
         Ok(())
     }
 
     /// Go on with what came while it had to wait.
     pub fn go_on(&mut self, desk: &mut Desk) -> Result<(), End> {
+        let clogged = self.link(|link| !memory::may_hold(link.waiting()));
+        self.clogged = clogged.unwrap_or(false);
         self.plain(desk, &[])
     }
 

@@ -1,5 +1,6 @@
 //! The program: configuration, listeners, connections, sessions, delivery.
 
+mod activation;
 mod connection;
 mod desk;
 mod entry;
@@ -7,13 +8,18 @@ mod exchange;
 mod link;
 mod listener;
 mod log;
+mod memory;
 mod message;
+mod metrics;
 mod poller;
 pub mod program;
 mod residence;
+mod scrape;
 mod session;
 pub mod settings;
 mod shared;
 mod socket;
+mod supervisor;
+mod tally;
 pub mod transport;
 mod worker;

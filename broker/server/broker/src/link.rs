@@ -1,5 +1,6 @@
 //! The way to one connected client: what waits to be written, and the socket.
 
+use crate::memory::{self, Of, Share};
 use crate::poller::Poller;
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use crate::socket::Socket;
@@ -39,6 +40,7 @@ pub struct Link {
     paused: bool,
     counted: u32, // octets written in all, modulo 2^32
     account: Option<Box<Account>>,
+    share: Share,
 }
 
 impl Link {
@@ -64,6 +66,7 @@ impl Link {
             paused: false,
             counted: 0,
             account: None,
+            share: Share::new(Of::Outboxes, 0),
         }
     }
 
@@ -75,6 +78,31 @@ impl Link {
     /// Where to append packets; `flush` writes them.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
+    }
+
+    /// Whether it may hold so many octets more than those that wait. Where `waits`, there is room
+    /// for them afterwards: they are to be appended to `out`.
+    pub fn may_take(&mut self, octets: usize, waits: bool) -> bool {
+        if self.out.capacity() - self.out.len() >= octets {
+            return true;
+        }
+        let may = memory::may_queue(self.waiting() + octets);
+        if may && waits {
+            self.out.reserve(octets);
+            self.hold();
+        }
+        may
+    }
+
+    /// Give room back that is not used.
+    pub fn give_back(&mut self) {
+        self.out.shrink_to(memory::ALWAYS);
+        self.wire.shrink_to(memory::ALWAYS);
+        self.hold();
+    }
+
+    fn hold(&mut self) {
+        self.share.set(self.out.capacity() + self.wire.capacity());
     }
 
     /// Take what the socket brought: MQTT's octets are appended to `plain`, also where it fails.
@@ -205,6 +233,7 @@ impl Link {
             buffer.drain(..self.written);
             self.written = 0;
         }
+        self.hold();
     }
 
     /// The socket takes more.

@@ -1,22 +1,30 @@
 //! Command line, threads and signals.
 
+use crate::activation::Passed;
 use crate::listener::{Certificate, Listener};
 use crate::log;
-use crate::settings::{self, Place, Settings};
-use crate::shared::{Access, Call, Check, Shared};
+use crate::metrics;
+use crate::scrape;
+use crate::settings::{self, Settings};
+use crate::shared::{Access, CHECKS, Call, Check, Shared};
+use crate::supervisor;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::collections::VecDeque;
 use std::fs;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
 Usage: mqtick-broker [--config FILE] [--check-config]
@@ -32,10 +40,10 @@ Examples:
   mqtick-broker
   mqtick-broker --config /etc/mqtick/broker.toml
 
-SIGHUP reads passwords, access lists and certificates again. Exit code: 0 ended by a signal, 1 cannot start,
-2 wrong command line or settings.
+SIGHUP reads passwords, access lists and certificates again. Sockets may come from systemd, which is
+told when clients can connect and, where it asks, that all workers are alive.
+Exit code: 0 ended by a signal, 1 cannot start, 2 wrong command line or settings.
 ";
-const CHECKS: usize = 256; // passwords that may wait
 
 enum Asked {
     Run(Box<Settings>),
@@ -107,15 +115,9 @@ fn arguments() -> Result<Asked, String> {
 
 /// A setting that asks for what is not there yet: better no broker than one that promises it.
 fn not_built(settings: &Settings) -> Option<&'static str> {
-    let by_systemd = |one: &settings::Listener| matches!(one.place, Place::Systemd(_));
     [
         (settings.store.path.is_some(), "store.path"),
-        (settings.metrics.address.is_some(), "metrics.address"),
         (settings.udp.address.is_some(), "udp.address"),
-        (
-            settings.listeners.iter().any(by_systemd),
-            "listener.systemd",
-        ),
     ]
     .into_iter()
     .find_map(|(is_asked, what)| is_asked.then_some(what))
@@ -141,6 +143,7 @@ fn read_access(settings: &Settings) -> Result<Access, String> {
 }
 
 fn run(settings: Settings) -> Result<(), String> {
+    let mut passed = Passed::take()?;
     let access = read_access(&settings)?;
     for warning in settings.warnings() {
         log::warning(&warning);
@@ -154,19 +157,28 @@ fn run(settings: Settings) -> Result<(), String> {
     signals
         .thread_swap_mask(SigmaskHow::SIG_BLOCK)
         .map_err(|error| error.to_string())?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
 
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut certificates = Vec::new();
+    let (mut certificates, mut places) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
         let certificate = listener.tls.as_ref().map(Certificate::load).transpose()?;
-        let opened = Listener::open(listener, certificate.as_ref(), workers)
+        let opened = Listener::open(listener, certificate.as_ref(), workers, &mut passed)
             .map_err(|error| format!("{}: {error}", listener.place))?;
+        places.extend(opened.first().into_iter().flatten().map(Listener::address));
         for (door, one) in doors.iter_mut().zip(opened) {
-            door.push(one);
+            door.extend(one);
         }
         certificates.extend(certificate);
     }
+    passed.finish()?;
+    let metrics = settings
+        .metrics
+        .address
+        .map(listen_for_metrics)
+        .transpose()?;
     let (checks, to_check) = sync_channel(CHECKS);
     let shared = Shared::new(settings, access, checks).map_err(|error| error.to_string())?;
     let shared = Arc::new(shared);
@@ -178,21 +190,31 @@ fn run(settings: Settings) -> Result<(), String> {
     // One thread: a flood of passwords takes one core at most.
     let checker = Arc::clone(&shared);
     start("passwords", move || check_passwords(&checker, &to_check))?;
-    for listener in &shared.settings.listeners {
-        log::notice(&format!("listens on {}", listener.place));
+    if let Some((listener, address)) = metrics {
+        let shared = Arc::clone(&shared);
+        let page = move || metrics::page(&shared);
+        start("metrics", move || scrape::serve(&listener, page))?;
+        log::notice(&format!("metrics are at http://{address}/metrics"));
     }
-    notify("READY=1");
+    for place in places {
+        log::notice(&format!("listens on {place}"));
+    }
+    supervisor::tell("READY=1");
+    let heartbeat = supervisor::heartbeat();
     loop {
-        match signals.wait() {
-            Ok(Signal::SIGHUP) => match reload(&shared, &certificates) {
+        match next_signal(&signals, heartbeat)? {
+            None if shared.all_answer(heartbeat.unwrap_or_default()) => {
+                supervisor::tell("WATCHDOG=1");
+            }
+            None => log::error("a worker does not answer"),
+            Some(Signal::SIGHUP) => match reload(&shared, &certificates) {
                 Ok(()) => log::notice("passwords, access lists and certificates were read again"),
                 Err(error) => log::error(&format!("{error}; what was read before stays")),
             },
-            Ok(_) => break,
-            Err(error) => return Err(error.to_string()),
+            Some(_) => break,
         }
     }
-    notify("STOPPING=1");
+    supervisor::tell("STOPPING=1");
     for worker in 0..workers {
         shared.call(worker, Call::Stop);
     }
@@ -201,6 +223,30 @@ fn run(settings: Settings) -> Result<(), String> {
         let _ = thread.join();
     }
     Ok(())
+}
+
+/// The next signal; none: so much time went by.
+fn next_signal(signals: &SignalFd, within: Option<Duration>) -> Result<Option<Signal>, String> {
+    let until = within.map(|within| Instant::now() + within);
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        });
+        let mut file = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut file, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        let found = signals.read_signal().map_err(|error| error.to_string())?;
+        let number = found.and_then(|found| i32::try_from(found.ssi_signo).ok());
+        if let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) {
+            return Ok(Some(signal));
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(None);
+        }
+    }
 }
 
 fn reload(shared: &Shared, certificates: &[Certificate]) -> Result<(), String> {
@@ -221,14 +267,46 @@ fn start(
         .map_err(|error| format!("a thread could not be started: {error}"))
 }
 
+/// Check passwords, one of each address in turn: who waits behind a flood of others' does not wait
+/// for all of them.
 fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
-    for check in checks {
-        let access = shared.access.load_full();
-        let fits = |known: &Passwords| known.check(&check.user, &check.password);
-        let right = access.passwords.as_ref().is_some_and(fits);
-        let token = check.token;
-        shared.call(check.worker, Call::Checked { token, right });
+    let mut waiting: VecDeque<(Option<IpAddr>, VecDeque<Check>)> = VecDeque::new();
+    loop {
+        let first = match waiting.is_empty() {
+            true => checks.recv().ok(),
+            false => None,
+        };
+        for check in first.into_iter().chain(checks.try_iter()) {
+            match waiting.iter_mut().find(|(from, _)| *from == check.from) {
+                Some((_, queue)) => queue.push_back(check),
+                None => waiting.push_back((check.from, VecDeque::from([check]))),
+            }
+        }
+        let Some((from, mut queue)) = waiting.pop_front() else {
+            return; // nobody is left who could ask
+        };
+        if let Some(check) = queue.pop_front() {
+            let access = shared.access.load_full();
+            let fits = |known: &Passwords| known.check(&check.user, &check.password);
+            let right = access.passwords.as_ref().is_some_and(fits);
+            shared.checked(from);
+            let token = check.token;
+            shared.call(check.worker, Call::Checked { token, right });
+        }
+        if !queue.is_empty() {
+            waiting.push_back((from, queue));
+        }
     }
+}
+
+fn listen_for_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
+    TcpListener::bind(address)
+        .and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            let chosen = listener.local_addr()?; // where it was port 0
+            Ok((listener, chosen))
+        })
+        .map_err(|error| format!("metrics.address, {address}: {error}"))
 }
 
 /// Each client needs a descriptor; the soft limit is often 1,024.
@@ -238,21 +316,5 @@ fn raise_descriptors() {
         && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
     {
         log::warning(&format!("no more than {soft} files can be open"));
-    }
-}
-
-/// Tell systemd, if it asked (`sd_notify(3)`).
-fn notify(what: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let address = match path.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&path),
-    };
-    let sent = address
-        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address));
-    if let Err(error) = sent {
-        log::warning(&format!("systemd was not told: {error}"));
     }
 }

@@ -1,22 +1,27 @@
 //! What all workers share.
 
 use crate::desk::Part;
+use crate::memory;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
 use crate::session::{Bounds, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
+use crate::tally::Tally;
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const COMPLAINTS: u64 = 10; // lines a second
 const SYS_S: u64 = 10;
+/// Passwords that may wait.
+pub const CHECKS: usize = 512;
 const PARTS: usize = 4096; // of fan-outs that may wait for a worker
 
 /// All subscriptions.
@@ -69,6 +74,8 @@ pub struct Check {
     pub worker: usize,
     /// Who waits for the answer.
     pub token: u64,
+    /// From where; none: this host.
+    pub from: Option<IpAddr>,
 }
 
 /// Where a worker is called.
@@ -76,6 +83,7 @@ pub struct Caller {
     /// What it waits with.
     pub poller: Arc<Poller>,
     calls: Mutex<Vec<Call>>,
+    alive_s: AtomicU64,
 }
 
 /// What happened since the start.
@@ -113,6 +121,8 @@ pub struct Shared {
     pub access: ArcSwap<Access>,
     /// What happened.
     pub counters: Counters,
+    /// What else happened, by reason and transport.
+    pub tally: Arc<Tally>,
     /// The workers.
     pub callers: Vec<Caller>,
     /// Sessions by the client's identifier.
@@ -121,6 +131,7 @@ pub struct Shared {
     changing: Mutex<()>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
+    waiting: Mutex<HashMap<Option<IpAddr>, usize>>,
     ways: Tree<usize, Way>,
     told: Mutex<(u64, u64)>,
     start: Instant,
@@ -129,11 +140,16 @@ pub struct Shared {
 impl Shared {
     /// A broker without sessions; `checks` leads to whoever checks passwords.
     pub fn new(settings: Settings, access: Access, checks: SyncSender<Check>) -> nix::Result<Self> {
+        memory::limit_to(match settings.limits.memory {
+            0 => memory::usual_limit(),
+            octets => octets,
+        });
         let threads = settings.threads();
         let caller = |_| {
             Poller::new().map(|poller| Caller {
                 poller: Arc::new(poller),
                 calls: Mutex::default(),
+                alive_s: AtomicU64::new(1),
             })
         };
         let mut ways = Tree::new();
@@ -159,12 +175,14 @@ impl Shared {
             tree: ArcSwap::from_pointee(Tree::new()),
             access: ArcSwap::from_pointee(access),
             counters: Counters::default(),
+            tally: Arc::default(),
             callers: (0..threads).map(caller).collect::<nix::Result<_>>()?,
             sessions: Mutex::default(),
             retained: Mutex::new(Retained::new()),
             changing: Mutex::default(),
             next_session: AtomicU64::new(1),
             checks,
+            waiting: Mutex::default(),
             start: Instant::now(),
         })
     }
@@ -172,6 +190,22 @@ impl Shared {
     /// The broker's clock: seconds since its start, beginning with 1.
     pub fn now_s(&self) -> u64 {
         self.start.elapsed().as_secs() + 1
+    }
+
+    /// A worker is alive: it says so once a second.
+    pub fn alive(&self, worker: usize) {
+        if let Some(caller) = self.callers.get(worker) {
+            caller.alive_s.store(self.now_s(), Relaxed);
+        }
+    }
+
+    /// Whether each worker said lately that it is alive: within this time and what is usual.
+    pub fn all_answer(&self, within: Duration) -> bool {
+        const USUAL_S: u64 = 2;
+        let from_s = self.now_s().saturating_sub(within.as_secs() + USUAL_S);
+        self.callers
+            .iter()
+            .all(|one| one.alive_s.load(Relaxed) >= from_s)
     }
 
     /// All sessions. Who locks a session, too, locks it after this.
@@ -198,13 +232,25 @@ impl Shared {
         let mut retained = lock(&self.retained);
         if message.payload.is_empty() {
             retained.remove(message.topic);
-        } else if retained.len() < self.settings.limits.retained_messages
-            || retained.get(message.topic).is_some()
-        {
+            return;
+        }
+        let octets = message.octets();
+        // Of all memory half is not for what is kept for good.
+        let has_memory = octets <= memory::free() && !memory::is_tight();
+        let has_room = match retained.get(message.topic) {
+            Some(before) => has_memory || octets <= before.octets(),
+            None => has_memory && retained.len() < self.settings.limits.retained_messages,
+        };
+        if has_room {
             retained.set(message.topic, Kept::new(message));
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// How many retained messages there are.
+    pub fn count_retained(&self) -> usize {
+        lock(&self.retained).len()
     }
 
     /// Do something while a message is still the one that is retained for its topic.
@@ -279,7 +325,7 @@ impl Shared {
         let Some(caller) = self.callers.get(worker) else {
             return false;
         };
-        let is_full = lock(&caller.calls).len() >= PARTS;
+        let is_full = lock(&caller.calls).len() >= PARTS || memory::is_tight();
         if !is_full {
             self.call(worker, Call::Deliver(part));
         }
@@ -297,7 +343,7 @@ impl Shared {
     /// Take a session's subscriptions and all that waits for it away.
     pub fn remove_subscriptions(&self, session: &Session, state: &mut State) {
         state.clear();
-        let filters = std::mem::take(&mut state.filters);
+        let filters = state.take_filters();
         if !filters.is_empty() {
             self.change(|tree| {
                 for filter in &filters {
@@ -368,14 +414,34 @@ impl Shared {
             ),
             (
                 "$SYS/broker/retained messages/count",
-                lock(&self.retained).len().to_string(),
+                self.count_retained().to_string(),
             ),
         ]
     }
 
-    /// Have a password checked; whether there is room for that.
+    /// Have a password checked; whether there is room for that: an address may wait in as many
+    /// places as it leaves free, so a flood from one does not keep the others out.
     pub fn check(&self, check: Check) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let all: usize = waiting.values().sum();
+        let ours = waiting.get(&check.from).copied().unwrap_or(0);
+        if ours >= CHECKS.saturating_sub(all) {
+            return false;
+        }
+        waiting.insert(check.from, ours + 1);
+        drop(waiting);
         self.checks.try_send(check).is_ok()
+    }
+
+    /// A password from this address was checked.
+    pub fn checked(&self, from: Option<IpAddr>) {
+        let mut waiting = lock(&self.waiting);
+        if let Some(ours) = waiting.get_mut(&from) {
+            *ours -= 1;
+            if *ours == 0 {
+                waiting.remove(&from);
+            }
+        }
     }
 }
 

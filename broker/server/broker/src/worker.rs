@@ -4,9 +4,11 @@ use crate::connection::{Connection, End, reason};
 use crate::desk::Desk;
 use crate::link::{Link, Place};
 use crate::listener::Listener;
+use crate::memory;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::transport::Transport;
+use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -17,6 +19,15 @@ use std::sync::atomic::Ordering::Relaxed;
 const READ: usize = 1 << 17; // octets at a time
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
+
+/// Whether the process or the machine ran out of descriptors or memory: trying again at once would
+/// find the same.
+fn is_scarce(error: &std::io::Error) -> bool {
+    let errors = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|code| errors.contains(&Errno::from_raw(code)))
+}
 
 /// A thread's connections and listeners.
 pub struct Worker {
@@ -31,6 +42,7 @@ pub struct Worker {
     states_residence: bool,
     to_accept: usize,
     deaf: bool,
+    starved: bool, // until a connection ends, or a second does
 }
 
 impl Worker {
@@ -49,6 +61,7 @@ impl Worker {
             states_residence: shared.states_residence(),
             to_accept: 0,
             deaf: true,
+            starved: false,
         })
     }
 
@@ -157,6 +170,9 @@ impl Worker {
             connection.end(&mut self.desk, end);
             self.desk.flush();
         }
+        if std::mem::take(&mut self.starved) {
+            self.listen(true);
+        }
     }
 
     fn accept(&mut self, token: u64) {
@@ -174,11 +190,12 @@ impl Worker {
             let (socket, transport) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    // Out of descriptors, most likely: others come when some are free again.
+                Err(error) if is_scarce(&error) => {
                     shared.complain(&format!("a connection could not be accepted: {error}"));
+                    self.starved = true;
                     return self.listen(false);
                 }
+                Err(_) => continue, // that one broke before: accept(2)
             };
             self.to_accept -= 1;
             shared.counters.accepted.fetch_add(1, Relaxed);
@@ -200,6 +217,7 @@ impl Worker {
         if self.poller.add(&socket, place.token).is_err() {
             return;
         }
+        let seat = self.desk.shared.tally.seat(&transport);
         let link = Link::new(
             place,
             Arc::clone(&self.poller),
@@ -208,7 +226,7 @@ impl Worker {
         );
         let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
         let now_s = self.desk.courier.now_s;
-        let connection = Connection::new(socket, link, by_certificate, now_s, timeout_s);
+        let connection = Connection::new(socket, link, seat, by_certificate, now_s, timeout_s);
         self.connections.insert(place.token, connection);
     }
 
@@ -263,6 +281,7 @@ impl Worker {
     /// Once a second.
     fn tick(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
+        shared.alive(self.desk.worker);
         self.desk.came = None; // when that came which waited is not known any more
         self.desk.courier.now_s = now_s;
         let limits = &shared.settings.limits;
@@ -271,9 +290,13 @@ impl Worker {
             most => (most as usize).div_ceil(shared.callers.len()),
         };
         self.listen(true);
+        let is_tight = memory::is_tight();
         for connection in self.connections.values_mut() {
             connection.published = 0;
             connection.looked = 0;
+            if is_tight {
+                connection.give_back();
+            }
         }
         for token in std::mem::take(&mut self.waiting) {
             let Some(connection) = self.connections.get_mut(&token) else {
