@@ -46,6 +46,7 @@ def main() -> None:
         client.will_set(given["will"], "gone", 1)
     client.on_connect = connected
     client.on_subscribe = lambda *_: say("subscribed")
+    client.on_publish = lambda *_: say("published")
     client.on_message = lambda _, __, one: say(
         "message", one.topic, one.qos, int(one.retain), one.payload.hex()
     )
@@ -62,9 +63,7 @@ def main() -> None:
             client.subscribe(rest[0], int(rest[1]))
         elif word == "publish":
             topic, qos, retain, payload = rest
-            sent = client.publish(topic, bytes.fromhex(payload), int(qos), retain == "1")
-            sent.wait_for_publish()
-            say("published")
+            client.publish(topic, bytes.fromhex(payload), int(qos), retain == "1")
         else:
             client.disconnect()
             client.loop_stop()
