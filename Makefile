@@ -11,7 +11,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
   broker/conformance/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed mtie chrony-lines fleet residence
+  report-speed mtie chrony-lines fleet
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
@@ -59,7 +59,7 @@ lint-rtl: setup-rtl ## Verilator's opinion of the hardware broker's RTL
 	@$(MAKE) --no-print-directory -C broker/rtl lint
 
 # ---- check and test -----------------------------------------------------------------------------
-.PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-fresh test-arm64 \
+.PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-alone test-fresh test-arm64 \
   test-adversary test-conformance test-rtl test-rtl-long test-broker test-broker-loom test-broker-miri fuzz
 check: lint lint-ansible mypy imports docs ## style, types, imports between rooms, commands in the documents
 
@@ -92,18 +92,18 @@ FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock a
 test: setup-test ## all tests that take less than a second each
 	$(FAST_TESTS)
 	@if [ -d broker/server/target ]; then set -x; cd broker/server && cargo test --locked --quiet --lib; fi
-	@echo 'not run: the slow tests (make test-slow), the hardware broker in simulation (make test-rtl),'
+	@echo 'not run: the slow tests (make test-slow test-alone), the hardware broker in simulation (make test-rtl),'
 	@echo 'the software broker (make test-broker; its unit tests are run once that was)'
 
 # The loops end with the shell that started them.
 test-busy: setup-test ## the same, while a loop keeps each core busy: none may depend on a quiet machine
 	for core in $$(seq $$(nproc)); do while kill -0 $$$$; do :; done 2>/dev/null & done; $(FAST_TESTS)
 
-# Most of the long ones wait, so three run at a time; a file's tests stay together, because they share
-# things. Those that judge delays follow one by one. The test that steers this machine's clock runs
-# last and alone: a step upsets every other one.
-test-slow: setup-slow setup-drivers ## the long ones; MQTICK_STEER_CLOCK=1 adds the one that moves this machine's clock
+# A file's tests stay together, because they share things. Those that judge delays follow one by one.
+# The test that steers this machine's clock runs last and alone: a step upsets every other one.
+test-slow: setup-slow setup-drivers ## the long ones that may share the machine; then make test-alone
 	MQTICK_DRIVERS=required $(PYTEST) -n 3 --dist loadfile -m 'slow and not alone and not steers_clock and not fleet and not broker'
+test-alone: setup-slow setup-drivers ## those that need it for themselves; MQTICK_STEER_CLOCK=1 adds the one that moves its clock
 	MQTICK_DRIVERS=required $(PYTEST) -m 'alone and not steers_clock and not fleet'
 	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock; \
 	  else echo 'not run: the test that steers the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
@@ -140,15 +140,17 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers: broker-programs
+bench-brokers bench-residence: broker-programs
 bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the broker ---------------------------------------------------------------------------------
-.PHONY: broker-programs
+.PHONY: broker-programs broker-package
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release --bins
+broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
+	@scripts/broker-package.sh $(ARCH)
 # What MQTT.js needs, a client of other authors: package.json says which version of each.
 build/clients/node_modules: tests/clients/package.json
 	rm -rf build/clients && mkdir -p build/clients && cp $< build/clients/
@@ -161,7 +163,10 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	cd broker/server && cargo build --locked --bins && cargo build --locked -p mqtick-clients
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory build/clients/node_modules; \
 	  else echo 'not run: the tests with MQTT.js, since npm is not installed'; fi
-	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker
+	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker \
+	  --udp mqtick=broker/server/target/debug/mqtick-broker
+	$(PYTEST) -q -n 4 --dist load $(addprefix broker/conformance/tests/test_,qos.py session.py will.py) \
+	  --broker mqtick=broker/server/target/debug/mqtick-broker --kept
 	$(PYTEST) -q -n 4 --dist loadfile -m broker tests
 test-broker-loom: setup-broker ## what the broker's threads hand each other, in every order that loom can think of
 	cd broker/server && cargo test --locked --quiet -p mqtick-threads

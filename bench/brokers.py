@@ -45,6 +45,7 @@ class Ours(MqtickBroker):
             f"threads = {self.threads}\n{super()._configuration(anonymous)}"
             "[limits]\nconnections = 100000\nconnections_a_second = 0\n"
             "publishes_a_second_a_client = 0\nqueue_messages = 100000\n"
+            f'[udp]\naddress = "127.0.0.1:{self.port}"\nsubnets = ["127.0.0.0/8"]\n'
         )
 
 
@@ -85,12 +86,15 @@ class Scenario:
 
     Attributes:
         takes: Key of a figure of mqtick-load, what we call it, and its unit.
+        floor: Whether bare system calls are measured in turn.
+        udp: Whether only our broker speaks it.
     """
 
     name: str
     arguments: tuple[str, ...]
     takes: tuple[tuple[str, str, str], ...]
     floor: bool = True
+    udp: bool = False
 
 
 _COST = ("cost_ns", "processor time a message delivered", "ns")
@@ -108,6 +112,9 @@ _BATCHED, _SINGLE, _ACKED = (
 )
 
 
+_OVER_UDP = "1:100 over UDP, one message at a time"
+
+
 def _fan_out(subscribers: int) -> str:
     return f"1:{subscribers:,}, one message at a time"
 
@@ -120,11 +127,14 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         time = ("--qos", str(qos), "--seconds", str(seconds), "--repeats", "2")
         return Scenario(name, (*flags, *time), (_COST, _RATE, _LOST))
 
-    def fan_out(subscribers: int, count: int, repeats: int, *, floor: bool = True) -> Scenario:
+    def fan_out(
+        subscribers: int, count: int, repeats: int, *, floor: bool = True, udp: bool = False
+    ) -> Scenario:
         flags = ("fanout", "--subscribers", str(subscribers), "--messages", str(count))
         takes = (_COST, *_SKEW, *_FIRST, _LOST)
-        name = _fan_out(subscribers)
-        return Scenario(name, (*flags, "--repeats", str(repeats)), takes, floor)
+        name = _OVER_UDP if udp else _fan_out(subscribers)
+        more = ("--repeats", str(repeats), *(["--udp"] if udp else []))
+        return Scenario(name, (*flags, *more), takes, floor, udp)
 
     memory = ("pss_all_octets", "memory a connection (PSS)", "octets")
     return [
@@ -134,6 +144,7 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         pairs(_ACKED, 1, 32),
         fan_out(100, messages, 2),
         fan_out(600, max(10, messages // 4), 2),
+        fan_out(100, messages, 2, udp=True),
         fan_out(crowd, 10, 1, floor=False),
     ]
 
@@ -192,6 +203,8 @@ def measure(kinds: Sequence[type[Mosquitto]], plan: Sequence[Scenario], rounds: 
         for kind in random.sample(kinds, len(kinds)):
             with tempfile.TemporaryDirectory() as folder, running(kind(Path(folder))) as broker:
                 for scenario in plan:
+                    if scenario.udp and not isinstance(broker, Ours):
+                        continue
                     progress(f"round {number + 1} of {rounds}: {kind.name}: {scenario.name}")
                     try:
                         figures.take(scenario, kind.name, load(scenario, broker))
@@ -238,6 +251,12 @@ def _goals(figures: Figures, crowd: int) -> Iterator[tuple[str, float | None, fl
         4096,
         1,
     )
+    turns = figures.floors.get((_OVER_UDP, "skew_p50_us", OURS))
+    ratio = quantile(sorted(turns), 0.5) if turns else None
+    yield f"{_OVER_UDP}: first to last, p50 / a bare sendmmsg's, in turn", ratio, 1.0, 1.1
+    ours = figures.median(_OVER_UDP, "skew_p50_us", OURS)
+    peer = figures.median(_fan_out(100), "skew_p50_us", PEER)
+    yield f"{_OVER_UDP}: first to last, p50 / Mosquitto's over TCP", ours, peer, 0.4
     name = _fan_out(crowd)
     ours, peer = (figures.median(name, "skew_p50_us", who) for who in (OURS, PEER))
     yield f"{name}: first to last, p50 / Mosquitto's", ours, peer, 0.5

@@ -1,9 +1,9 @@
-"""residence: how far apart 100 subscribers hear one message, as it is and without the broker.
+"""residence: how far apart subscribers hear one message, as it is and without the broker.
 
-A publisher and 100 subscribers on this machine, through the test broker that fills trailers
-(tests/filling_broker.py: Python, TCP). From each copy's kernel receive stamp is taken what its
-trailer states, and then what the trailer of the next copy corrects. What is left is the kernel's
-way from the broker's socket to the subscriber's.
+A publisher and 100 or 600 subscribers on this machine, through mqtick-broker, which fills trailers.
+From each copy's kernel receive stamp is taken what its trailer states, and then what the trailer of
+the next copy corrects. What is left is the kernel's way from the broker's socket to the
+subscriber's.
 
     python -m bench.residence              5 blocks of 200 messages, 50 ms apart on average
     python -m bench.residence --short      1 block of 50
@@ -16,23 +16,21 @@ import random
 import secrets
 import select
 import socket
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
-from bench.harness import Report, options, progress, quantile, spread_of_blocks
-from demo.local_broker import free_port, wait_for_port
+from bench.harness import Report, options, progress, spread_of_blocks
+from demo.local_broker import MqtickBroker, running
 from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
 from mqtick.mqtt.stamps import KernelSocket, StampSource
 from mqtick.protocol.precise import Loop
 from mqtick.protocol.residence import Copies, Residence
 
-_SUBSCRIBERS = 100
 _TOPIC = "mqtick/t/0"
-_BROKER = Path(__file__).resolve().parents[1] / "tests/filling_broker.py"
+_FILLS = f"[[delivery.topic]]\nfilter = '{_TOPIC}'\nmode = 'ordered'\nresidence = true"
 _SPACING_S = 0.05
 _PLAIN, _STATED, _CORRECTED = "as they arrive", "residence taken out", "and corrected"
 
@@ -40,10 +38,10 @@ _PLAIN, _STATED, _CORRECTED = "as they arrive", "residence taken out", "and corr
 class Subscriber:
     """One connection; reads one copy at a time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, number: int) -> None:
         sock = socket.create_connection(("127.0.0.1", port), 10)
         self.kernel = KernelSocket(sock)
-        for packet, answer in ((connect_packet("bench"), 4), (subscribe_packet([_TOPIC]), 5)):
+        for packet, answer in ((connect_packet(f"s{number}"), 4), (subscribe_packet([_TOPIC]), 5)):
             sock.sendall(packet)
             sock.recv(answer, socket.MSG_WAITALL)
         self._copies = Copies()
@@ -75,10 +73,10 @@ def spreads(rounds: list[Round]) -> Iterator[tuple[str, float]]:
             yield how, (max(instants) - min(instants)) / 1e3
 
 
-def block(messages: int, port: int) -> dict[str, list[float]]:
-    """Publish so many messages to new subscribers; return the distances, us."""
+def block(messages: int, count: int, port: int) -> dict[str, list[float]]:
+    """Publish so many messages to so many new subscribers; return the distances, us."""
     with contextlib.ExitStack() as stack:
-        subscribers = [Subscriber(port) for _ in range(_SUBSCRIBERS)]
+        subscribers = [Subscriber(port, number) for number in range(count)]
         for one in subscribers:
             stack.callback(one.kernel.close)
         publisher = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
@@ -95,41 +93,37 @@ def block(messages: int, port: int) -> dict[str, list[float]]:
                 heard.append(one.read())
             rounds.append([copy for copy in heard if copy is not None])
     found: dict[str, list[float]] = {_PLAIN: [], _STATED: [], _CORRECTED: []}
-    for how, distance_us in spreads([one for one in rounds if len(one) == _SUBSCRIBERS]):
+    for how, distance_us in spreads([one for one in rounds if len(one) == count]):
         found[how].append(distance_us)
     return found
 
 
-def measure(blocks: int, messages: int) -> Report:
-    """Run all blocks."""
-    report, port = Report("residence"), free_port()
-    broker = subprocess.Popen([sys.executable, _BROKER, str(port)])
-    try:
-        wait_for_port(port, broker)
+def measure(report: Report, blocks: int, messages: int, count: int) -> None:
+    """Run all blocks with so many subscribers."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(MqtickBroker(Path(folder), _FILLS)) as broker,
+    ):
         found = []
         for number in range(blocks):
-            progress(f"block {number + 1} of {blocks}")
-            found.append(block(messages, port))
-    finally:
-        broker.kill()
-        broker.wait()
-    quantity = f"first to last of {_SUBSCRIBERS} subscribers"
+            progress(f"{count} subscribers, block {number + 1} of {blocks}")
+            found.append(block(messages, count, broker.port))
+    quantity, medians = f"first to last of {count} subscribers", {}
     for how in (_PLAIN, _STATED, _CORRECTED):
         values = [one[how] for one in found]
         spread_of_blocks(how, values)
-        report.add(quantity, "us", how, list(chain(*values)))
-    plain_us, corrected_us = (
-        round(quantile(sorted(chain(*(one[how] for one in found))), 0.5), 2)
-        for how in (_PLAIN, _CORRECTED)
-    )
-    report.compare(f"{quantity}, p50: corrected / as they arrive", corrected_us, plain_us)
-    return report
+        medians[how] = report.add(quantity, "us", how, list(chain(*values))).median
+    what = f"{quantity}, p50: corrected / as they arrive"
+    report.compare(what, medians[_CORRECTED], medians[_PLAIN])
 
 
 def main() -> None:
     """Run the benchmark."""
     args = options(__doc__, {"blocks": 1, "messages": 50}, blocks=5, messages=200)
-    measure(args.blocks, args.messages).finish()
+    report = Report("residence")
+    for count in (100, 600):
+        measure(report, args.blocks, args.messages, count)
+    report.finish()
 
 
 if __name__ == "__main__":

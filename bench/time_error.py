@@ -1,12 +1,13 @@
 """time-error: |estimate - truth| of 2 to 600 clients with virtual clocks, by method.
 
-Real Mosquitto, real time server, real connections; the clients' clocks are virtual (labelled
-simulated), so that the truth is known to the nanosecond. Truth is the server's clock. The error is
-taken on a 1 s grid, not at samples.
+Real broker (Mosquitto), real time server, real connections; the clients' clocks are virtual
+(labelled simulated), so that the truth is known to the nanosecond. Truth is the server's clock. The
+error is taken on a 1 s grid, not at samples.
 
     python -m bench.time_error                       10 minutes each for 2, 10, 100, 600 clients
     python -m bench.time_error --short               2 minutes each for 2, 10, 100
     python -m bench.time_error --proxies             through proxies with unequal delays
+    python -m bench.time_error --residence           through mqtick-broker, which states residence
     python -m bench.time_error --clients 600 --add   keeps the results for other numbers of clients
 """
 
@@ -29,10 +30,12 @@ from typing import Any
 
 from bench.harness import RESULTS, Ratio, Report, Row, options, wait
 from bench.ntp_pair import errors_us, ntp_client
-from demo.local_broker import Mosquitto, running
+from demo.local_broker import Mosquitto, MqtickBroker, running
 from demo.local_programs import started, time_server
 
 _US = 1000.0
+_RESIDENCE = " through a broker that states residence"
+_STATES_RESIDENCE = '[[delivery.topic]]\nfilter = "mqtick/#"\nmode = "ordered"\nresidence = true'
 
 
 def _workers(clients: int) -> int:
@@ -75,7 +78,8 @@ def measure(clients: int, args: argparse.Namespace) -> tuple[list[dict[str, Any]
     """Run once; return the clients' records and the errors of NTP, us."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker = stack.enter_context(running(Mosquitto(folder)))
+        ours = args.residence and MqtickBroker(folder, _STATES_RESIDENCE)
+        broker = stack.enter_context(running(ours or Mosquitto(folder)))
         stack.enter_context(time_server(broker.url, folder, "--formats", "precise"))
         urls = [broker.url] * clients
         if args.proxies:
@@ -105,7 +109,7 @@ def _summarise(
         "best": "best combination",
     }
     what = f"{clients} clients{tag}"
-    medians: dict[str, float] = {}
+    found: dict[str, Row] = {}
     common = statistics.median(v for record in records for v in record["errors"]["one-way"])
     for method, who in names.items():
         shift = common if method == "one-way" else 0
@@ -113,7 +117,7 @@ def _summarise(
             [(value - shift) / _US for value in record["errors"][method]] for record in records
         ]
         pooled = [abs(value) for values in per_client for value in values]
-        medians[method] = report.add(f"{what}: |time error|", "us", who, pooled).median
+        found[method] = report.add(f"{what}: |time error|", "us", who, pooled)
         constants = [statistics.fmean(values) for values in per_client if values]
         worst = max(constants, key=abs)
         spread = [v - c for values, c in zip(per_client, constants, strict=True) for v in values]
@@ -132,14 +136,18 @@ def _summarise(
     if ntp_us:
         errors = [abs(value) for value in ntp_us]
         who = "NTP between two chronyd (floor)"
-        report.add(f"{what}: |time error|", "us", who, errors, simulated=False)
-    for kind in ("echo", "two-way", "one-way"):
+        ntp = report.add(f"{what}: |time error|", "us", who, errors, simulated=False)
+        if tag == _RESIDENCE:
+            best = found["best"]
+            report.compare(f"median time error, best / NTP, {what}", best.median, ntp.median, 2)
+            report.compare(f"p99 of the time error, best / NTP, {what}", best.p99, ntp.p99, 5)
+    for kind in ("residence", "echo", "two-way", "one-way"):
         values = [abs(v) / _US for record in records for v in record["samples"][kind]]
         if values:
             report.add(f"{what}: |error| of one sample", "us", kind, values)
     goal = 1 / 20 if clients >= 100 and not tag else None
     quantity = f"median time error, best / one-way, {what}"
-    report.compare(quantity, medians["best"], medians["one-way"], goal)
+    report.compare(quantity, found["best"].median, found["one-way"].median, goal)
 
 
 def _keep_others(report: Report, sizes: list[int]) -> None:
@@ -166,16 +174,21 @@ def main() -> None:
         exchange_interval_s=16.0,
         exchange_burst=4,
         proxies=False,
+        residence=False,
         add=False,
     )
-    name = "time-error-proxies" if args.proxies else "time-error"
+    name, tag = "time-error", ""
+    if args.proxies:
+        name, tag = "time-error-proxies", " through proxies"
+    elif args.residence:
+        name, tag = "time-error-residence", _RESIDENCE
     report = Report(name, simulated=True)
     sizes = [int(size) for size in args.clients.split(",")]
     if args.add:
         _keep_others(report, sizes)
     for clients in sizes:
         records, ntp_us = measure(clients, args)
-        _summarise(report, clients, records, ntp_us, " through proxies" if args.proxies else "")
+        _summarise(report, clients, records, ntp_us, tag)
     report.finish()
 
 

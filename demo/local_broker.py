@@ -11,8 +11,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 def program(name: str) -> str | None:
@@ -22,27 +24,31 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(map(str, places)))
 
 
-_given: set[int] = set()
+_claims: deque[socket.socket] = deque()
 
 
 def free_port() -> int:
     """Return a loopback TCP port that is unused and will not be handed out by the kernel.
 
-    It lies below those that the kernel gives to connections, and each worker of pytest-xdist has
-    its own range: until a broker listens on it, nothing else may take it.
+    It lies below those that the kernel gives to connections, and is claimed by an abstract socket:
+    until a broker listens on it, no other process gets it from here.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    first = 10_000 + 2_000 * (worker % 10)
     while True:
-        port = random.randrange(first, first + 2_000)
-        with contextlib.suppress(OSError), socket.socket() as sock:
-            if port not in _given:
+        port, claim = random.randrange(10_000, 30_000), socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0mqtick-port-{port}")
+            with socket.socket() as sock:
                 sock.bind(("127.0.0.1", port))
-                _given.add(port)
-                return port
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        if len(_claims) > 100:  # whoever wanted the oldest has it by now
+            _claims.popleft().close()
+        return port
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], limit_s: float = 10.0) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[Any], limit_s: float = 10.0) -> None:
     """Wait until the process listens; RuntimeError when it ends or takes too long."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:

@@ -91,7 +91,7 @@ class Process:
             try:
                 line = self.lines.get(timeout=PATIENCE_S)
             except queue.Empty:
-                raise AssertionError(f"no {word!r}, but {str(self.told)[:2000]}") from None
+                raise AssertionError(f"no {word!r}, but {str(self.told)[-2000:]}") from None
             if word in line:
                 return line
             self.told.append(line)
@@ -390,8 +390,9 @@ def test_a_session_loses_nothing_while_the_connection_breaks_again_and_again(
     agent = start(make, Call(wire.url, version, name, clean=False))
     agent.connect()
     agent.subscribe(f"{name}/to")
-    # After a break, rumqttc 0.25 ends the connection at each PUBREL of a message from before.
-    levels = (1, 1) if make == "rust" else (1, 2)
+    # After a break, rumqttc 0.25 ends the connection at each PUBREL of a message from before, and
+    # libmosquitto 2.0.11 where a repeated message of QoS 2 fills its Receive Maximum.
+    levels = (1, 2) if make in ("python", "javascript") else (1, 1)
     wanted = [(levels[number % 2], b"%d" % number) for number in range(60)]
     for number, (qos, payload) in enumerate(wanted):
         other.publish(f"{name}/to", payload, qos=qos)

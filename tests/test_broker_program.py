@@ -260,8 +260,6 @@ def test_a_unix_socket_is_a_listener_as_any_other(launch: Launch, tmp_path: Path
         ("[limits]\npacket = 1", "packet"),
         ("[limits]\nunknown = 1", "unknown"),
         ("[[listener]]\naddress = 'nowhere'", "address"),
-        ("[store]\npath = '/var/lib/x'", "does not have that yet"),
-        ("[metrics]\naddress = '127.0.0.1:9884'", "does not have that yet"),
         ("[access]\npassword_file = '/no/such/file'\nanonymous = false", "/no/such/file"),
     ],
 )

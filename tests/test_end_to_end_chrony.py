@@ -136,5 +136,7 @@ def test_each_server_is_a_reference_clock_and_chronyds_majority_decides(
     }
     chronyd.wait_until(lambda: states["MQ12"]() == "x", 30)  # two against one
     chronyd.wait_until(lambda: is_told(chronyd, 3 * MS), 20)
-    assert sorted((states["MQT0"](), states["MQT1"]())) in (["*", "+"], ["*", "-"])
+    chronyd.wait_until(
+        lambda: sorted((states["MQT0"](), states["MQT1"]())) in (["*", "+"], ["*", "-"]), 30
+    )
     wait_until(lambda: len(client.status()["chrony"]) == 3, "there are three feeds")

@@ -60,7 +60,7 @@ class Fleet:
                     "h2": {"timeserver_number": 0, "timeserver_upstream": [upstream]}
                 },
                 "mqtick_clients": {
-                    name: {**_wrong(clock), "client_wait_sync": name == "h1"}
+                    name: {**wrong_clock(clock), "client_wait_sync": name == "h1"}
                     for name, clock in CLOCKS.items()
                 },
             },
@@ -115,7 +115,8 @@ class Fleet:
         return {row["host"]: row for row in rows if row["role"] == "client"}
 
 
-def _wrong(clock: str) -> dict[str, Any]:
+def wrong_clock(clock: str) -> dict[str, Any]:
+    """Return the variables of a client whose clock is wrong by intention."""
     # So written, the socket is one of a chronyd that runs with -x to the client, which otherwise
     # refuses to give chronyd the measurements of a clock that is wrong by intention.
     socket = "/var/run/chrony.mqtick{server}.sock"

@@ -97,7 +97,7 @@ class LaunchedMqtick:
 
     name = "mqtick"
 
-    def __init__(self, folder: Path, path: str, *, guarded: bool) -> None:
+    def __init__(self, folder: Path, path: str, *, guarded: bool, kept: bool) -> None:
         self.address = ("127.0.0.1", free_port())
         self.websocket = None if guarded else ("127.0.0.1", free_port())
         lines = ["[[listener]]", f'address = "127.0.0.1:{self.address[1]}"']
@@ -108,6 +108,8 @@ class LaunchedMqtick:
             passwords, rules = write_rules(folder)
             lines += ["[access]", "anonymous = false"]
             lines += [f'password_file = "{passwords}"', f'acl_file = "{rules}"']
+        if kept:
+            lines += ["[store]", f'path = "{folder / "store"}"']
         config = folder / "broker.toml"
         config.write_text("\n".join(lines) + "\n")
         self._command = [*shlex.split(path), "--config", str(config)]
@@ -166,7 +168,7 @@ class Running:
 
 
 class Udp:
-    """A broker on UDP: the reference, the RTL in simulation, or one that runs."""
+    """A broker on UDP: the reference, the RTL in simulation, `mqtick=PATH`, or one that runs."""
 
     name = "mqtt-udp"
     websocket: tuple[str, int] | None = None
@@ -189,6 +191,14 @@ class Udp:
             self._status = folder / "model.json"
             self._call = [model, "live", "--listen", f"127.0.0.1:{self.address[1]}"]
             self._call += ["--status", str(self._status)]
+        elif which.startswith("mqtick="):
+            port = free_port()
+            self.version, self.address = "mqtick-broker", ("127.0.0.1", port)
+            config = folder / "broker.toml"
+            place = f'address = "127.0.0.1:{port}"\n'
+            udp = f'[udp]\n{place}subnets = ["127.0.0.0/8"]\n'
+            config.write_text(f"[[listener]]\n{place}{udp}")
+            self._call = [*shlex.split(which.partition("=")[2]), "--config", str(config)]
         else:
             running = Running(which)
             self.version, self.address = running.version, running.address
@@ -206,6 +216,8 @@ class Udp:
             assert self._process.stdout is not None
             said = self._process.stdout.readline()
             self.address = ("127.0.0.1", int(said.rpartition(":")[2]))
+        elif self._which.startswith("mqtick="):
+            wait_for_port(self.address[1], self._process)  # it opens UDP before
         else:
             process = self._process
             wait_until(
@@ -219,10 +231,18 @@ class Udp:
             self._process.communicate()
 
 
-def launch(folder: Path, broker: str, address: str | None, *, guarded: bool = False) -> Judged:
+def launch(
+    folder: Path,
+    broker: str,
+    address: str | None,
+    *,
+    guarded: bool = False,
+    kept: bool = False,
+) -> Judged:
     """Prepare what the command line names; NotInstalledError where it is missing.
 
-    A guarded broker has one user, who may use some topics only.
+    A guarded broker has one user, who may use some topics only. Ours keeps sessions on disk where
+    that is asked for.
     """
     kind, _, path = broker.partition("=")
     judged: Judged
@@ -233,7 +253,7 @@ def launch(folder: Path, broker: str, address: str | None, *, guarded: bool = Fa
     elif kind == "mosquitto" and not path:
         judged = LaunchedMosquitto(folder, guarded=guarded)
     elif kind == "mqtick" and path:
-        judged = LaunchedMqtick(folder, path, guarded=guarded)
+        judged = LaunchedMqtick(folder, path, guarded=guarded, kept=kept)
     else:
         raise ValueError(f"--broker {broker}: expected mosquitto or mqtick=PATH")
     return judged

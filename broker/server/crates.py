@@ -27,6 +27,12 @@ def wanted() -> set[tuple[str, str, str]]:
     return {(line[name], line[version], line[checksum]) for line in lines if line[0] != "#"}
 
 
+def is_whole() -> bool:
+    """Return whether Cargo.lock names all that our own crates use."""
+    asked = ["cargo", "metadata", "--quiet", "--locked", "--format-version", "1"]
+    return subprocess.run(asked, cwd=HERE, capture_output=True, check=False).returncode == 0
+
+
 def series(version: str) -> str:
     """Return what two versions share between which cargo chooses only one."""
     parts = version.split(".")
@@ -35,7 +41,7 @@ def series(version: str) -> str:
 
 def lock() -> None:
     """Make Cargo.lock; exit with the difference where it is not what crates.txt says."""
-    if (HERE / "Cargo.lock").exists() and locked() == wanted():
+    if (HERE / "Cargo.lock").exists() and locked() == wanted() and is_whole():
         return
     (HERE / "Cargo.lock").unlink(missing_ok=True)
     subprocess.run(["cargo", "generate-lockfile", "--quiet"], cwd=HERE, check=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from demo.local_broker import Amqtt, Mosquitto, Nats, program, running
+from demo.local_broker import Amqtt, Mosquitto, MqtickBroker, Nats, program, running
 from mqtick.lab.cli import main
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.connection import Connection
@@ -101,7 +101,8 @@ def as_a_time_server_finds(url: str, mqtt_version: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [(Mosquitto, "kept"), (Nats, "broken"), (Amqtt, "broken")]
+    ("kind", "says"),
+    [(Mosquitto, "kept"), (MqtickBroker, "kept"), (Nats, "broken"), (Amqtt, "broken")],
 )
 def test_of_the_order_of_subscribers_the_doctor_says_what_a_time_server_finds(
     tmp_path: Path, ask: Ask, kind: type[Mosquitto], says: str

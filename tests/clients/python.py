@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,9 +45,10 @@ def main() -> None:
         client.username_pw_set(given["user"], given["password"])
     if "will" in given:
         client.will_set(given["will"], "gone", 1)
+    published = threading.Event()
+    client.on_publish = lambda *_: published.set()
     client.on_connect = connected
     client.on_subscribe = lambda *_: say("subscribed")
-    client.on_publish = lambda *_: say("published")
     client.on_message = lambda _, __, one: say(
         "message", one.topic, one.qos, int(one.retain), one.payload.hex()
     )
@@ -63,7 +65,11 @@ def main() -> None:
             client.subscribe(rest[0], int(rest[1]))
         elif word == "publish":
             topic, qos, retain, payload = rest
+            # What publish() returns cannot be waited for where it has to connect again first.
+            published.clear()
             client.publish(topic, bytes.fromhex(payload), int(qos), retain == "1")
+            published.wait()
+            say("published")
         else:
             client.disconnect()
             client.loop_stop()

@@ -116,7 +116,7 @@ APT = [
 # A new host brings itself up to date first; apt itself waits for one of its three locks only.
 LOCK_S = 120
 # Accounts that a package makes and leaves behind when it is purged.
-ACCOUNTS = {"mosquitto": "mosquitto", "prometheus": "prometheus"}
+ACCOUNTS = {name: name for name in ("mosquitto", "mqtick-broker", "prometheus")}
 Plan = tuple[list[str], list[str]]
 """Which packages come, and which go."""
 

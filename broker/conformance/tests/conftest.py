@@ -21,9 +21,12 @@ VERSION_NAMES = {V3: "3.1.1", V5: "5"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption("--broker", default="mosquitto", help="mosquitto or mqtick=PATH")
+    group.addoption("--kept", action="store_true", help="mqtick keeps sessions on disk")
     group.addoption("--patience", type=float, default=30, help="seconds an event may take (30)")
     group.addoption("--address", help="HOST:PORT of a broker that runs, instead of --broker")
-    group.addoption("--udp", default="reference", help="reference, model (the RTL) or HOST:PORT")
+    group.addoption(
+        "--udp", default="reference", help="reference, model (the RTL), mqtick=PATH or HOST:PORT"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,6 +83,7 @@ class Brokers:
                     self._config.getoption("broker"),
                     self._config.getoption("address"),
                     guarded=guarded,
+                    kept=self._config.getoption("kept"),
                 )
             except NotInstalledError as error:
                 pytest.skip(f"nothing was judged: {error}")

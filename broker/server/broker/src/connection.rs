@@ -5,8 +5,10 @@ use crate::link::Link;
 use crate::residence::Arrivals;
 use crate::session::{Session, State};
 use crate::socket::Socket;
+use crate::tally::Seat;
 use crate::transport::Failure;
 use mqtick_packet::{Error, Packet, Version, decode, frame, pingresp};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Reason codes of MQTT 5 (clause 2.4).
@@ -49,6 +51,7 @@ pub mod reason {
     pub const CLIENT: u8 = 0x85;
 }
 
+const UNANSWERED: usize = 64; // reads
 const LARGEST_CONNECT: usize = 1 << 20; // octets: a stranger's
 
 /// Why a connection ends.
@@ -64,6 +67,15 @@ pub enum End {
 impl End {
     pub(crate) fn because(reason: u8, why: &str) -> Self {
         Self::Because(reason, why.into())
+    }
+
+    /// The reason code of MQTT 5; 0: the other side went.
+    pub(crate) fn reason(&self) -> u8 {
+        match self {
+            Self::Gone => 0,
+            Self::TakenOver => reason::TAKEN_OVER,
+            Self::Because(code, _) => *code,
+        }
     }
 }
 
@@ -102,7 +114,10 @@ pub struct Connection {
     pub(crate) user: Option<Box<str>>,
     /// Whether stamps can be believed.
     pub arrivals: Arrivals,
+    /// For each read whose changes the store has not answered: their last batch.
+    pub unanswered: VecDeque<u64>,
     partial: Vec<u8>,
+    _seat: Seat,
     pub(crate) aliases: Vec<Box<str>>,
 }
 
@@ -111,6 +126,7 @@ impl Connection {
     pub fn new(
         socket: Arc<Socket>,
         link: Link,
+        seat: Seat,
         by_certificate: bool,
         now_s: u64,
         connect_timeout_s: u64,
@@ -128,7 +144,9 @@ impl Connection {
             silent_s: connect_timeout_s,
             user: None,
             arrivals: Arrivals::default(),
+            unanswered: VecDeque::new(),
             partial: Vec::new(),
+            _seat: seat,
             aliases: Vec::new(),
         }
     }
@@ -137,6 +155,27 @@ impl Connection {
     pub fn is_waiting(&self, publishes_a_second: u32) -> bool {
         matches!(self.stage, Stage::Checking(..))
             || (publishes_a_second > 0 && self.published >= publishes_a_second)
+    }
+
+    /// Whether so much of what it brought is on its way to the disk that nothing may follow.
+    pub fn is_crowded(&mut self, desk: &Desk) -> bool {
+        let Some(ledger) = &desk.courier.ledger else {
+            return false;
+        };
+        let answered = ledger.answered();
+        while self
+            .unanswered
+            .pop_front_if(|batch| *batch <= answered)
+            .is_some()
+        {}
+        let count = self.unanswered.len();
+        count >= UNANSWERED || (count > 0 && ledger.is_full())
+    }
+
+    /// What a connection that rests waits for, if it waits for the disk.
+    pub fn awaited(&self) -> Option<(u64, Arc<Session>)> {
+        let first = *self.unanswered.front()?;
+        self.session().ok().map(|session| (first, session))
     }
 
     /// Whether it was silent for too long.

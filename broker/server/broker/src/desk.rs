@@ -5,10 +5,11 @@ use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
 use crate::shared::{Counters, Shared, Subscriptions, Way};
+use crate::udp::Batch;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_topics::Match;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -44,6 +45,8 @@ pub struct Desk {
     remembered: usize,
     /// When what was just read came, and the clock before: see `Arrivals`.
     pub came: Option<(i64, Clock)>,
+    /// The last batch of changes that it gave to the store.
+    pub submitted: u64,
     /// Messages that came.
     pub received: u64,
     /// Octets that came.
@@ -63,16 +66,23 @@ impl Desk {
                 at_once: false,
                 arrived: None,
                 dirty: Vec::new(),
+                batch: Batch::default(),
                 now_s: shared.now_s(),
                 sent: 0,
                 dropped: 0,
                 bounds: shared.bounds,
+                ledger: shared.ledger().cloned(),
+                span: None,
+                noted: None,
+                entering: None,
+                holding: VecDeque::new(),
             },
             worker,
             tree: shared.tree.load_full(),
             fanouts: HashMap::new(),
             remembered: 0,
             came: None,
+            submitted: 0,
             received: 0,
             octets: 0,
             spare: Vec::new(),
@@ -84,6 +94,7 @@ impl Desk {
     /// with it, so that there is nothing to gather copies for.
     pub fn publish(&mut self, publisher: Option<&Session>, message: &Message, alone: bool) -> bool {
         let from = publisher.map_or(0, |session| session.number);
+        self.courier.entering = None;
         self.refresh();
         let mut cached = self.fanouts.get(message.topic).cloned();
         let way = cached
@@ -96,7 +107,7 @@ impl Desk {
         };
         let message = &message;
         if message.retain {
-            self.shared.retain(message);
+            self.shared.retain(message, &mut self.courier);
             // Who subscribed before that may have got the message that was retained before.
             self.refresh();
             cached = self.fanouts.get(message.topic).cloned();
@@ -133,6 +144,9 @@ impl Desk {
                 self.copy(one, message, from, &mut kept);
             }
         }
+        if self.courier.at_once {
+            self.send_batch();
+        }
         self.courier.arrived = None;
         shared || !all.is_empty()
     }
@@ -164,6 +178,21 @@ impl Desk {
     /// Publish a client's will: its life begins now.
     pub fn publish_will(&mut self, client: &Session, will: &Will) {
         self.came = None; // it came long ago
+        let user = client.lock().user.clone();
+        let access = self.shared.access.load();
+        let topic = will.message.message().topic;
+        let may = access
+            .rules
+            .may(user.as_deref(), &client.client, Action::Write, topic);
+        drop(access);
+        if may {
+            self.publish_as(client, will);
+        }
+        // Not before: a will that is published twice is better than one that is lost.
+        client.lock().keep(&mut self.courier);
+    }
+
+    fn publish_as(&mut self, client: &Session, will: &Will) {
         let lives = |s: u32| self.courier.now_s + u64::from(s);
         let message = will.message.message();
         let expires_s = will.lifetime_s.map(lives);
@@ -179,24 +208,63 @@ impl Desk {
 
     /// Deliver what another worker handed over.
     pub fn deliver(&mut self, part: &Part) {
+        self.send_batch(); // what came before leaves before
         self.courier.encoder.begin();
         self.courier.at_once = true;
         self.courier.arrived = part.arrived;
+        self.courier.entering = None;
         let mut kept = Some(Arc::clone(&part.message));
         for one in part.subscriptions.iter() {
             if self.is_mine(one) {
                 self.copy(one, &part.message.message(), part.publisher, &mut kept);
             }
         }
+        self.send_batch();
         self.courier.arrived = None;
     }
 
     /// Write what waits in the links that were listed.
     pub fn flush(&mut self) {
+        self.send_batch();
+        if let (Some(batch), Some(ledger)) = (self.courier.noted.take(), &self.courier.ledger) {
+            self.submitted = batch;
+            ledger.submit();
+        }
         for session in self.courier.dirty.drain(..) {
             if let Some(link) = &mut session.lock().link {
                 link.flush();
             }
+        }
+    }
+
+    /// Send the datagrams that wait.
+    fn send_batch(&mut self) {
+        if let Some(outlet) = &self.shared.outlet {
+            self.courier.dropped += outlet.send(&mut self.courier.batch) as u64;
+        }
+    }
+
+    /// Go on with what was held back for changes that were answered.
+    pub fn settle(&mut self) {
+        let Some(ledger) = self.courier.ledger.clone() else {
+            return;
+        };
+        while let Some(&(batch, _)) = self.courier.holding.front() {
+            if batch > ledger.answered() {
+                ledger.wake(self.worker);
+                if batch > ledger.answered() {
+                    return; // whoever answers now wakes this worker
+                }
+            }
+            self.courier.at_once = false;
+            let answered = ledger.answered();
+            let is_answered = |one: &mut (u64, Arc<Session>)| one.0 <= answered;
+            while let Some((_, session)) = self.courier.holding.pop_front_if(is_answered) {
+                let mut state = session.lock();
+                state.settle(&mut self.courier, &ledger);
+                session.written(&mut state, &mut self.courier);
+            }
+            self.flush();
         }
     }
 
@@ -224,6 +292,10 @@ impl Desk {
     ) {
         if to.no_local && to.session.number == from {
             return;
+        }
+        // Copies that leave at once leave in their order, whatever carries them.
+        if self.courier.batch.is_full() || (self.courier.at_once && to.session.peer.is_none()) {
+            self.send_batch();
         }
         let retain = message.retain && to.retain_as_published;
         to.session

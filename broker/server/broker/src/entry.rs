@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, End, Stage, reason};
 use crate::desk::Desk;
-use crate::link::Link;
+use crate::link::{Link, Promise};
 use crate::message::{Kept, Message};
 use crate::session::{Session, Will};
 use crate::shared::Check;
@@ -139,6 +139,7 @@ impl Connection {
         self.silent_s = (u64::from(keep_alive) * 3).div_ceil(2);
         self.user = user.map(Into::into);
         let mut ended = None;
+        desk.courier.span = None;
         {
             let mut sessions = shared.sessions();
             let known = sessions.get(client).cloned();
@@ -146,6 +147,7 @@ impl Connection {
             if let Some(session) = &known {
                 let mut state = session.lock();
                 if let Some(mut old) = state.link.take() {
+                    old.let_go();
                     if old.version == Version::V5 {
                         disconnect(old.out(), Version::V5, reason::TAKEN_OVER);
                     }
@@ -154,7 +156,10 @@ impl Connection {
                 }
                 // What waits for one user is nothing for another one.
                 let is_other = state.user.as_deref() != user;
-                let over = connect.clean_start || state.expiry_s == 0 || is_other;
+                let over = connect.clean_start
+                    || state.expiry_s == 0
+                    || is_other
+                    || state.is_over(desk.courier.now_s);
                 if state
                     .will
                     .as_ref()
@@ -164,7 +169,7 @@ impl Connection {
                 }
                 if over {
                     present = false;
-                    shared.remove_subscriptions(session, &mut state);
+                    shared.end_session(session, &mut state, &mut desk.courier);
                 }
             }
             let session = match known.filter(|_| present) {
@@ -173,6 +178,10 @@ impl Connection {
             };
             sessions.insert(client.into(), Arc::clone(&session));
             let mut state = session.lock();
+            session.is_away.store(false, Relaxed);
+            if !present && expiry_s > 0 && desk.courier.ledger.is_some() {
+                state.key = Some(format!("{}/{client}", session.number).into());
+            }
             state.user = user.map(Into::into);
             state.expiry_s = expiry_s;
             state.left_s = None;
@@ -187,6 +196,10 @@ impl Connection {
                 topic_alias_maximum: Some(limits.topic_alias),
                 ..ConnackProperties::default()
             };
+            state.keep(&mut desk.courier);
+            if let Some(span) = desk.courier.span.take() {
+                link.hold(span, Promise::Connected { present });
+            }
             connack(link.out(), connect.version, present, 0, &given);
             state.link = Some(*link);
             shared.counters.connected.fetch_add(1, Relaxed);
@@ -274,6 +287,7 @@ impl Connection {
 
     fn refuse(&self, desk: &Desk, mut link: Link, end: &End) {
         desk.shared.counters.refused.fetch_add(1, Relaxed);
+        desk.shared.tally.refused.count(end.reason());
         if let End::Because(code, why) = end {
             desk.shared
                 .complain(&format!("{}: refused: {why}", link.socket().peer()));
@@ -293,6 +307,7 @@ impl Connection {
 
     fn leave(&self, desk: &mut Desk, session: &Arc<Session>, end: &End) {
         let shared = Arc::clone(&desk.shared);
+        let mut complaint = None;
         let will = {
             let mut sessions = shared.sessions();
             let mut state = session.lock();
@@ -305,21 +320,28 @@ impl Connection {
             shared.counters.connected.fetch_sub(1, Relaxed);
             if let End::Because(code, why) = end {
                 let who = format!("{} ({})", short(&session.client), link.socket().peer());
-                shared.complain(&format!("{who}: ended: {why}"));
+                complaint = Some(format!("{who}: ended: {why}"));
                 shared.counters.malformed.fetch_add(1, Relaxed);
+                shared.tally.ended.count(*code);
+                link.let_go();
                 if link.version == Version::V5 {
                     disconnect(link.out(), Version::V5, *code);
                 }
             }
             link.close();
             state.left_s = Some(desk.courier.now_s);
-            if state.expiry_s == 0 {
-                sessions.remove(&session.client);
-                shared.remove_subscriptions(session, &mut state);
-            }
             let over = state.expiry_s == 0;
+            if over {
+                sessions.remove(&session.client);
+                shared.end_session(session, &mut state, &mut desk.courier);
+            }
+            state.keep(&mut desk.courier);
+            session.is_away.store(true, Relaxed);
             state.will.take_if(|will| over || will.delay_s == 0)
         };
+        if let Some(complaint) = complaint {
+            shared.complain(&complaint);
+        }
         if let Some(will) = will {
             desk.publish_will(session, &will);
         }

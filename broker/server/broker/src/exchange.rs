@@ -2,6 +2,7 @@
 
 use crate::connection::{Connection, End, reason};
 use crate::desk::Desk;
+use crate::link::Promise;
 use crate::message::Message;
 use crate::session::Subscription;
 use mqtick_access::Action;
@@ -11,7 +12,8 @@ use mqtick_packet::{
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
 
-const MOST_RETAINED: usize = 1 << 20; // a second
+/// Retained messages that are looked at for one client in a second.
+pub(crate) const MOST_RETAINED: usize = 1 << 20;
 
 impl Connection {
     pub(crate) fn publish(
@@ -23,6 +25,7 @@ impl Connection {
         let session = self.session()?;
         self.published = self.published.saturating_add(1);
         desk.received += 1;
+        desk.courier.span = None;
         if publish.properties.subscription_id().is_some() {
             return Err(End::because(
                 reason::PROTOCOL,
@@ -81,11 +84,12 @@ impl Connection {
             Qos::AtLeastOnce => AckKind::Puback,
             Qos::ExactlyOnce => AckKind::Pubrec,
         };
-        self.with_state(desk, |state, _| {
+        self.with_state(desk, |state, desk| {
+            let span = desk.courier.span.take();
             if kind == AckKind::Pubrec && code >= 0x80 {
-                state.received.remove(&publish.id);
+                state.release(&mut desk.courier, publish.id);
             }
-            state.answer(kind, publish.id, code);
+            state.answer(kind, publish.id, code, span);
         })
     }
 
@@ -120,11 +124,12 @@ impl Connection {
         if publish.qos == Qos::AtLeastOnce {
             return Ok(true);
         }
-        self.with_state(desk, |state, _| {
-            if state.received.insert(publish.id) {
+        self.with_state(desk, |state, desk| {
+            if state.receive(&mut desk.courier, publish.id) {
                 return true;
             }
-            state.answer(AckKind::Pubrec, publish.id, 0);
+            let span = desk.courier.span.take();
+            state.answer(AckKind::Pubrec, publish.id, 0, span);
             false
         })
     }
@@ -132,11 +137,13 @@ impl Connection {
     pub(crate) fn ack(&mut self, desk: &mut Desk, ack: &Ack) -> Result<(), End> {
         self.with_state(desk, |state, desk| {
             if ack.kind == AckKind::Pubrel {
-                let known = state.received.remove(&ack.id);
+                desk.courier.span = None;
+                let known = state.release(&mut desk.courier, ack.id);
                 let code = if known { 0 } else { reason::NO_IDENTIFIER };
-                state.answer(AckKind::Pubcomp, ack.id, code);
+                let span = desk.courier.span.take();
+                state.answer(AckKind::Pubcomp, ack.id, code, span);
             } else {
-                state.acknowledged(ack.kind, ack.id, ack.reason);
+                state.acknowledged(&mut desk.courier, ack.kind, ack.id, ack.reason);
                 state.fill(&mut desk.courier);
             }
         })
@@ -192,7 +199,17 @@ impl Connection {
                     }
                 });
             }
+            desk.courier.span = None;
+            for (one, _) in &granted {
+                let own = u8::from(one.no_local) << 2;
+                let retained = u8::from(one.retain_as_published) << 3 | one.retain_handling << 4;
+                let options = one.qos as u8 | own | retained;
+                state.subscribed(&mut desk.courier, one.filter, options, identifier);
+            }
             if let Some(link) = &mut state.link {
+                if let Some(span) = desk.courier.span.take() {
+                    link.hold(span, Promise::Kept);
+                }
                 suback(link.out(), version, subscribe.id, &codes);
             }
         })?;
@@ -228,6 +245,7 @@ impl Connection {
                     continue;
                 }
                 desk.courier.encoder.begin();
+                desk.courier.entering = None;
                 desk.courier.at_once = false;
                 desk.courier.arrived = None;
                 let shared = Arc::clone(&desk.shared);
@@ -256,7 +274,14 @@ impl Connection {
                     tree.unsubscribe(filter, &session.number);
                 }
             });
+            desk.courier.span = None;
+            for filter in unsubscribe.filters() {
+                state.unsubscribed(&mut desk.courier, filter);
+            }
             if let Some(link) = &mut state.link {
+                if let Some(span) = desk.courier.span.take() {
+                    link.hold(span, Promise::Kept);
+                }
                 unsuback(link.out(), version, unsubscribe.id, &codes);
             }
         })

@@ -1,10 +1,12 @@
 //! The way to one connected client: what waits to be written, and the socket.
 
+use crate::ledger::Span;
 use crate::poller::Poller;
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use crate::socket::Socket;
 use crate::transport::{Failure, Transport};
-use mqtick_packet::Version;
+use mqtick_packet::{AckKind, Version};
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -17,6 +19,28 @@ pub struct Place {
     pub worker: usize,
     /// The connection's token there; never used twice.
     pub token: u64,
+}
+
+/// What a client is told once changes are on disk, or were refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Promise {
+    /// Nothing; what follows may leave.
+    Nothing,
+    /// This acknowledgement: kind, packet identifier, reason code.
+    Ack(AckKind, u16, u8),
+    /// That it is connected, to a session that was there or not: in what follows.
+    Connected {
+        /// Whether the session was there.
+        present: bool,
+    },
+    /// What follows; it must not be said where the changes were refused.
+    Kept,
+}
+
+struct Mark {
+    at: usize, // in what is held back, from the first octet that ever was
+    span: Span,
+    promise: Promise,
 }
 
 /// The writing half of a connection. Whoever holds the lock around it may write.
@@ -33,6 +57,12 @@ pub struct Link {
     socket: Arc<Socket>,
     transport: Transport,
     out: Vec<u8>,
+    held: Vec<u8>,    // back, until changes are on disk
+    held_from: usize, // which octet its first one is, of all that were ever held back
+    passed: usize,    // how many of those are not held back any more
+    marks: VecDeque<Mark>,
+    /// The batch that somebody waits for to let through what is held back.
+    pub awaited: u64,
     wire: Vec<u8>,
     written: usize,
     blocked: bool,
@@ -58,6 +88,11 @@ impl Link {
             socket,
             transport,
             out: Vec::new(),
+            held: Vec::new(),
+            held_from: 0,
+            passed: 0,
+            marks: VecDeque::new(),
+            awaited: 0,
             wire: Vec::new(),
             written: 0,
             blocked: false,
@@ -69,12 +104,69 @@ impl Link {
 
     /// Octets that wait.
     pub fn waiting(&self) -> usize {
-        self.out.len() + self.wire.len() - self.written
+        let held = self.held_from + self.held.len() - self.passed;
+        self.out.len() + held + self.wire.len() - self.written
     }
 
     /// Where to append packets; `flush` writes them.
     pub fn out(&mut self) -> &mut Vec<u8> {
+        if self.marks.is_empty() {
+            &mut self.out
+        } else {
+            &mut self.held
+        }
+    }
+
+    /// Hold back what is appended from now on until changes are on disk.
+    pub fn hold(&mut self, span: Span, promise: Promise) {
+        let newest = self.newest();
+        if promise == Promise::Nothing && newest.is_some_and(|newest| newest >= span.last) {
+            return;
+        }
+        self.marks.push_back(Mark {
+            at: self.held_from + self.held.len(),
+            span,
+            promise,
+        });
+    }
+
+    /// The last batch that something is held back for.
+    pub fn newest(&self) -> Option<u64> {
+        self.marks.back().map(|mark| mark.span.last)
+    }
+
+    /// What may be promised next, if its changes were answered; then `pass` lets through what
+    /// follows.
+    pub fn promise(&mut self, answered: u64) -> Option<(Span, Promise)> {
+        let mark = self.marks.pop_front_if(|mark| mark.span.last <= answered)?;
+        Some((mark.span, mark.promise))
+    }
+
+    /// Where to append a promise that is kept.
+    pub fn front(&mut self) -> &mut Vec<u8> {
         &mut self.out
+    }
+
+    /// Let through what follows the promise.
+    pub fn pass(&mut self) {
+        let from = self.held_from;
+        let end = from + self.held.len();
+        let until = self.marks.front().map_or(end, |mark| mark.at);
+        let octets = self.held.get(self.passed - from..until - from);
+        self.out.extend_from_slice(octets.unwrap_or_default());
+        self.passed = until;
+        if (until - from) * 2 >= self.held.len() {
+            self.held.drain(..until - from);
+            self.held.shrink_to(KEEP_ROOM);
+            self.held_from = until;
+        }
+    }
+
+    /// Forget what is held back: the connection ends.
+    pub fn let_go(&mut self) {
+        self.marks.clear();
+        self.held.clear();
+        self.held_from = self.passed;
     }
 
     /// Take what the socket brought: MQTT's octets are appended to `plain`, also where it fails.
@@ -94,8 +186,8 @@ impl Link {
 
     /// Write a packet now if nothing waits before it; else it waits, too.
     pub fn write(&mut self, packet: &[u8]) {
-        if self.waiting() > 0 || !self.is_plain() {
-            self.out.extend_from_slice(packet);
+        if self.waiting() > 0 || !self.marks.is_empty() || !self.is_plain() {
+            self.out().extend_from_slice(packet);
             self.flush();
             return;
         }
@@ -120,7 +212,7 @@ impl Link {
         let Some(start) = packet
             .len()
             .checked_sub(TRAILER)
-            .filter(|_| self.waiting() == 0)
+            .filter(|_| self.waiting() == 0 && self.marks.is_empty())
         else {
             return self.write(packet);
         };

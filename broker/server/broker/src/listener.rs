@@ -1,5 +1,6 @@
 //! Where connections come from.
 
+use crate::activation::{Door, Passed};
 use crate::settings::{self, Place};
 use crate::socket::Socket;
 use crate::transport::Transport;
@@ -13,15 +14,12 @@ use nix::sys::socket::{
 use rustls::ServerConfig;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
-enum Door {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
+const BACKLOG: i32 = 4096;
 
 /// A socket that takes connections, and what they speak.
 pub struct Listener {
@@ -82,32 +80,49 @@ fn read(settings: &settings::Tls) -> Result<Arc<ServerConfig>, String> {
 
 impl Listener {
     /// Open it once for each worker: the kernel spreads connections over TCP listeners; a Unix
-    /// listener is shared.
+    /// listener, and what systemd opened, is shared.
+    ///
+    /// # Errors
+    /// Why that cannot be done.
     pub fn open(
         settings: &settings::Listener,
         tls: Option<&Certificate>,
         workers: usize,
-    ) -> io::Result<Vec<Self>> {
+        passed: &mut Passed,
+    ) -> Result<Vec<Vec<Self>>, String> {
+        let plain = |error: io::Error| error.to_string();
+        let doors: Vec<Vec<Door>> = match &settings.place {
+            Place::Tcp(address) => {
+                let opened = tcp(*address, workers).map_err(plain)?;
+                opened.into_iter().map(|one| vec![Door::Tcp(one)]).collect()
+            }
+            Place::Unix(path) => {
+                shared(&[Door::Unix(unix(path).map_err(plain)?)], workers).map_err(plain)?
+            }
+            Place::Systemd(name) => shared(&passed.claim(name)?, workers).map_err(plain)?,
+        };
         let with = |door| Self {
             door,
             speaks: settings.transport,
             tls: tls.cloned(),
         };
-        match &settings.place {
-            Place::Tcp(address) => (0..workers)
-                .map(|_| Ok(with(Door::Tcp(tcp(*address)?))))
-                .collect(),
-            Place::Unix(path) => {
-                // A file that an earlier run left behind: nobody listens to it.
-                if UnixStream::connect(path).is_err() && path.exists() {
-                    std::fs::remove_file(path)?;
-                }
-                let listener = UnixListener::bind(path)?;
-                listener.set_nonblocking(true)?;
-                let shared = |_| Ok(with(Door::Unix(listener.try_clone()?)));
-                (0..workers).map(shared).collect()
-            }
-            Place::Systemd(_) => Err(io::Error::other("systemd opened no such socket")),
+        Ok(doors
+            .into_iter()
+            .map(|each| each.into_iter().map(with).collect())
+            .collect())
+    }
+
+    /// Where it listens, with the port that the kernel chose.
+    pub fn address(&self) -> String {
+        match &self.door {
+            Door::Tcp(listener) => listener
+                .local_addr()
+                .map_or_else(|error| error.to_string(), |address| address.to_string()),
+            Door::Unix(listener) => listener
+                .local_addr()
+                .ok()
+                .and_then(|address| Some(address.as_pathname()?.display().to_string()))
+                .unwrap_or_else(|| "a Unix socket".into()),
         }
     }
 
@@ -152,7 +167,44 @@ impl AsFd for Listener {
     }
 }
 
-fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
+fn unix(path: &Path) -> io::Result<UnixListener> {
+    // A file that an earlier run left behind: nobody listens to it.
+    if UnixStream::connect(path).is_err() && path.exists() {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// The same sockets for each worker.
+fn shared(doors: &[Door], workers: usize) -> io::Result<Vec<Vec<Door>>> {
+    let again = |door: &Door| match door {
+        Door::Tcp(listener) => listener.try_clone().map(Door::Tcp),
+        Door::Unix(listener) => listener.try_clone().map(Door::Unix),
+    };
+    (0..workers)
+        .map(|_| doors.iter().map(again).collect())
+        .collect()
+}
+
+/// A socket for each worker. The first one listens before it may share its port: where another
+/// broker of the same user has the port, that fails, and nobody gets half of the other's clients.
+fn tcp(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
+    let first = bound(address, false)?;
+    listen(&first, Backlog::new(BACKLOG)?)?;
+    setsockopt(&first, sockopt::ReusePort, &true)?;
+    let mut all = vec![TcpListener::from(first)];
+    let chosen = all.iter().try_fold(address, |_, one| one.local_addr())?; // where it was port 0
+    for _ in 1..workers {
+        let next = bound(chosen, true)?;
+        listen(&next, Backlog::new(BACKLOG)?)?;
+        all.push(next.into());
+    }
+    Ok(all)
+}
+
+fn bound(address: SocketAddr, shares: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::Inet
     } else {
@@ -161,8 +213,7 @@ fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket(family, SockType::Stream, flags, None)?;
     setsockopt(&listener, sockopt::ReuseAddr, &true)?;
-    setsockopt(&listener, sockopt::ReusePort, &true)?;
+    setsockopt(&listener, sockopt::ReusePort, &shares)?;
     bind(listener.as_raw_fd(), &SockaddrStorage::from(address))?;
-    listen(&listener, Backlog::new(4096)?)?;
-    Ok(TcpListener::from(listener))
+    Ok(listener)
 }

@@ -1,17 +1,24 @@
 //! Command line, threads and signals.
 
+use crate::activation::Passed;
 use crate::listener::{Certificate, Listener};
 use crate::log;
-use crate::settings::{self, Place, Settings};
+use crate::metrics;
+use crate::scrape;
+use crate::settings::{self, Settings};
 use crate::shared::{Access, Call, Check, Shared};
+use crate::udp::Outlet;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
+use mqtick_store::Store;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::unistd::{AccessFlags, access};
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::{self as local, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,9 +94,6 @@ fn arguments() -> Result<Asked, String> {
         Some(path) => settings::load(&path).map_err(|error| error.to_string())?,
         None => Settings::default(),
     };
-    if let Some(what) = not_built(&settings) {
-        return Err(format!("{what}: this version does not have that yet"));
-    }
     if check {
         read_access(&settings)?;
         for tls in settings
@@ -99,26 +103,28 @@ fn arguments() -> Result<Asked, String> {
         {
             Certificate::load(tls)?;
         }
+        settings
+            .store
+            .path
+            .as_deref()
+            .map_or(Ok(()), check_folder)?;
         println!("the settings are good");
         return Ok(Asked::Said);
     }
     Ok(Asked::Run(Box::new(settings)))
 }
 
-/// A setting that asks for what is not there yet: better no broker than one that promises it.
-fn not_built(settings: &Settings) -> Option<&'static str> {
-    let by_systemd = |one: &settings::Listener| matches!(one.place, Place::Systemd(_));
-    [
-        (settings.store.path.is_some(), "store.path"),
-        (settings.metrics.address.is_some(), "metrics.address"),
-        (settings.udp.address.is_some(), "udp.address"),
-        (
-            settings.listeners.iter().any(by_systemd),
-            "listener.systemd",
-        ),
-    ]
-    .into_iter()
-    .find_map(|(is_asked, what)| is_asked.then_some(what))
+/// Whether a store could be in this folder, without making it: so far as it exists, it is a folder
+/// that can be written.
+fn check_folder(path: &Path) -> Result<(), String> {
+    let mut there = path.ancestors().filter(|one| one.exists());
+    let place = there.next().unwrap_or(Path::new("."));
+    let refuse = |why| Err(format!("{}: {why}", place.display()));
+    if !place.is_dir() {
+        return refuse("is not a folder, so no store can be in it".to_owned());
+    }
+    let all = AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK;
+    access(place, all).or_else(|error| refuse(format!("no store can be in it: {error}")))
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -141,6 +147,7 @@ fn read_access(settings: &Settings) -> Result<Access, String> {
 }
 
 fn run(settings: Settings) -> Result<(), String> {
+    let mut passed = Passed::take()?;
     let access = read_access(&settings)?;
     for warning in settings.warnings() {
         log::warning(&warning);
@@ -157,18 +164,35 @@ fn run(settings: Settings) -> Result<(), String> {
 
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut certificates = Vec::new();
+    let (mut certificates, mut places) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
         let certificate = listener.tls.as_ref().map(Certificate::load).transpose()?;
-        let opened = Listener::open(listener, certificate.as_ref(), workers)
+        let opened = Listener::open(listener, certificate.as_ref(), workers, &mut passed)
             .map_err(|error| format!("{}: {error}", listener.place))?;
+        places.extend(opened.first().into_iter().flatten().map(Listener::address));
         for (door, one) in doors.iter_mut().zip(opened) {
-            door.push(one);
+            door.extend(one);
         }
         certificates.extend(certificate);
     }
+    passed.finish()?;
+    let metrics = settings
+        .metrics
+        .address
+        .map(listen_for_metrics)
+        .transpose()?;
     let (checks, to_check) = sync_channel(CHECKS);
-    let shared = Shared::new(settings, access, checks).map_err(|error| error.to_string())?;
+    let outlet = settings.udp.address.map(|address| {
+        let opened = Outlet::open(address).map(Arc::new);
+        opened.map_err(|error| format!("udp {address}: {error}"))
+    });
+    let outlet = outlet.transpose()?;
+    let shared =
+        Shared::new(settings, access, checks, outlet).map_err(|error| error.to_string())?;
+    if let Some(path) = &shared.settings.store.path {
+        let (store, kept) = Store::open(path, log::error).map_err(|error| error.to_string())?;
+        shared.restore(store, &kept);
+    }
     let shared = Arc::new(shared);
     let mut threads = Vec::new();
     for (number, listeners) in doors.into_iter().enumerate() {
@@ -178,8 +202,17 @@ fn run(settings: Settings) -> Result<(), String> {
     // One thread: a flood of passwords takes one core at most.
     let checker = Arc::clone(&shared);
     start("passwords", move || check_passwords(&checker, &to_check))?;
-    for listener in &shared.settings.listeners {
-        log::notice(&format!("listens on {}", listener.place));
+    if let Some((listener, address)) = metrics {
+        let shared = Arc::clone(&shared);
+        let page = move || metrics::page(&shared);
+        start("metrics", move || scrape::serve(&listener, page))?;
+        log::notice(&format!("metrics are at http://{address}/metrics"));
+    }
+    for place in places {
+        log::notice(&format!("listens on {place}"));
+    }
+    if let Some(address) = shared.settings.udp.address {
+        log::notice(&format!("listens on UDP {address}"));
     }
     notify("READY=1");
     loop {
@@ -200,7 +233,7 @@ fn run(settings: Settings) -> Result<(), String> {
         // A worker that panics is started again in its own thread; this cannot fail.
         let _ = thread.join();
     }
-    Ok(())
+    shared.ledger().map_or(Ok(()), |ledger| ledger.close())
 }
 
 fn reload(shared: &Shared, certificates: &[Certificate]) -> Result<(), String> {
@@ -231,6 +264,16 @@ fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
     }
 }
 
+fn listen_for_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
+    TcpListener::bind(address)
+        .and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            let chosen = listener.local_addr()?; // where it was port 0
+            Ok((listener, chosen))
+        })
+        .map_err(|error| format!("metrics.address, {address}: {error}"))
+}
+
 /// Each client needs a descriptor; the soft limit is often 1,024.
 fn raise_descriptors() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
@@ -247,8 +290,8 @@ fn notify(what: &str) {
         return;
     };
     let address = match path.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&path),
+        Some(name) => local::SocketAddr::from_abstract_name(name),
+        None => local::SocketAddr::from_pathname(&path),
     };
     let sent = address
         .and_then(|address| UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address));

@@ -1,10 +1,16 @@
 //! What the broker keeps of one client: its link while it is connected, and what waits for it.
 
-use crate::link::Link;
+use crate::connection::reason;
+use crate::ledger::{Entering, Ledger, Span, from_store, session_change, will_from_store};
+use crate::link::{Link, Promise};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
-use mqtick_packet::{AckKind, Qos, ack};
+use crate::udp::{Batch, Peer};
+use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect};
+use mqtick_store::{Change, KeptSession};
+use mqtick_udp::DATAGRAM;
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What one client may make the broker keep.
@@ -49,12 +55,20 @@ enum Step {
     Released, // the receiver has it, and was told that we know
 }
 
+struct Entry {
+    place: u64, // in the store's queue
+    message: Arc<Kept>,
+    copy: Copy,
+}
+
 struct Flight {
     id: u16,
-    copy: Copy,
-    message: Arc<Kept>,
+    entry: Entry,
     step: Step,
 }
+
+const SENT: u8 = 0; // as the store keeps it
+const RELEASED: u8 = 1;
 
 /// A client's session.
 pub struct Session {
@@ -62,6 +76,10 @@ pub struct Session {
     pub client: Box<str>,
     /// The key of its subscriptions; never used twice.
     pub number: u64,
+    /// Where it is reached if it subscribed over UDP; it has no link then.
+    pub peer: Option<Arc<Peer>>,
+    /// Whether nobody is connected to it, so that somebody has to look whether its time is over.
+    pub is_away: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -83,11 +101,16 @@ pub struct State {
     pub received: HashSet<u16>,
     /// The most messages that may be under way to it.
     pub window: u16,
+    /// What the store calls it, if it is kept on disk. The next session of the same client has
+    /// another name, so that no change meets the wrong one.
+    pub key: Option<Arc<str>>,
+    newest: Option<Span>, // of its changes
     flights: VecDeque<Flight>,
     due: usize, // the last ones of them, which this connection has not got yet
-    queue: VecDeque<(Arc<Kept>, Copy)>,
+    queue: VecDeque<Entry>,
     queued: usize,
     last_id: u16,
+    next_place: u64,
 }
 
 /// What a worker has at hand to deliver with.
@@ -100,6 +123,8 @@ pub struct Courier {
     pub arrived: Option<Arrived>,
     /// Sessions whose links have something to flush.
     pub dirty: Vec<Arc<Session>>,
+    /// Datagrams to send.
+    pub batch: Batch,
     /// The broker's clock, seconds.
     pub now_s: u64,
     /// Copies that went to a link.
@@ -108,14 +133,39 @@ pub struct Courier {
     pub dropped: u64,
     /// What a client may make the broker keep.
     pub bounds: Bounds,
+    /// Where what must survive is written, if anything must.
+    pub ledger: Option<Arc<Ledger>>,
+    /// The changes that the present packet made.
+    pub span: Option<Span>,
+    /// The last batch of the changes that were not submitted yet.
+    pub noted: Option<u64>,
+    /// The present message, once it entered a queue of the store.
+    pub entering: Option<Entering>,
+    /// Sessions whose links hold something back until a batch was answered.
+    pub holding: VecDeque<(u64, Arc<Session>)>,
+}
+
+impl Courier {
+    /// A change was appended to the ledger.
+    pub fn note(&mut self, span: Span) {
+        self.span = Some(span.and(self.span));
+        self.noted = Some(span.last);
+    }
 }
 
 impl Session {
     /// A session that nobody is connected to.
     pub fn new(client: &str, number: u64) -> Arc<Self> {
+        Self::with_peer(client, number, None)
+    }
+
+    /// What stands for a subscriber over UDP in the tree.
+    pub fn with_peer(client: &str, number: u64, peer: Option<Arc<Peer>>) -> Arc<Self> {
         Arc::new(Self {
             client: client.into(),
             number,
+            peer,
+            is_away: AtomicBool::new(false),
             state: Mutex::new(State {
                 link: None,
                 user: None,
@@ -125,11 +175,14 @@ impl Session {
                 filters: HashSet::new(),
                 received: HashSet::new(),
                 window: 0,
+                key: None,
+                newest: None,
                 flights: VecDeque::new(),
                 due: 0,
                 queue: VecDeque::new(),
                 queued: 0,
                 last_id: 0,
+                next_place: 0,
             }),
         })
     }
@@ -148,6 +201,9 @@ impl Session {
         subscription: &Subscription,
         retain: bool,
     ) {
+        if let Some(peer) = &self.peer {
+            return courier.send_datagram(message, peer);
+        }
         let mut state = self.lock();
         let version = match &state.link {
             Some(link) => link.version,
@@ -191,6 +247,10 @@ impl Session {
     /// Something was appended to the link: flush it now, or note that it must be.
     pub fn written(self: &Arc<Self>, state: &mut State, courier: &mut Courier) {
         let Some(link) = &mut state.link else { return };
+        if let Some(newest) = link.newest().filter(|newest| *newest > link.awaited) {
+            link.awaited = newest;
+            courier.holding.push_back((newest, Arc::clone(self)));
+        }
         if courier.at_once {
             link.flush();
         } else if !link.listed {
@@ -200,33 +260,64 @@ impl Session {
     }
 }
 
+impl Courier {
+    fn send_datagram(&mut self, message: &Message, peer: &Arc<Peer>) {
+        let copy = Copy {
+            version: mqtick_packet::Version::V3,
+            qos: Qos::AtMostOnce,
+            retain: false,
+            subscription: 0,
+        };
+        let packet = &self.encoder.octets(message, &copy, self.now_s).packet;
+        if (1..=DATAGRAM).contains(&packet.len()) {
+            self.sent += 1;
+            self.batch.copy(peer, packet, self.arrived);
+        } else {
+            self.dropped += 1;
+        }
+    }
+}
+
 impl State {
     /// Send a copy of QoS 1 or 2, or queue it; whether something was appended to the link.
     fn queue_or_send(&mut self, courier: &mut Courier, kept: &Arc<Kept>, copy: Copy) -> bool {
-        if self.due == 0 && self.queue.is_empty() && self.has_room(courier) {
-            return self.send(courier, Arc::clone(kept), copy);
-        }
+        let sends = self.due == 0 && self.queue.is_empty() && self.has_room(courier);
         let octets = kept.octets();
-        if self.queue.len() >= courier.bounds.messages
-            || self.queued + octets > courier.bounds.octets
+        if !sends
+            && (self.queue.len() >= courier.bounds.messages
+                || self.queued + octets > courier.bounds.octets)
         {
             courier.dropped += 1;
             return false;
         }
+        let entry = Entry {
+            place: self.next_place,
+            message: Arc::clone(kept),
+            copy,
+        };
+        if let (Some(key), Some(ledger)) = (&self.key, &courier.ledger) {
+            self.next_place += 1;
+            let span = ledger.queue(key, entry.place, kept, &copy, &mut courier.entering);
+            self.newest = Some(span);
+            courier.note(span);
+        }
+        if sends {
+            return self.send(courier, entry);
+        }
         self.queued += octets;
-        self.queue.push_back((Arc::clone(kept), copy));
+        self.queue.push_back(entry);
         false
     }
 
-    fn send(&mut self, courier: &mut Courier, message: Arc<Kept>, mut copy: Copy) -> bool {
+    fn send(&mut self, courier: &mut Courier, mut entry: Entry) -> bool {
         let Some(link) = &mut self.link else {
             return false;
         };
-        copy.version = link.version;
-        let octets = courier
-            .encoder
-            .octets(&message.message(), &copy, courier.now_s);
+        entry.copy.version = link.version;
+        let message = entry.message.message();
+        let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
         if octets.packet.is_empty() || octets.packet.len() > link.largest {
+            self.done(courier, entry.place);
             return false; // none: too long for MQTT; [MQTT-3.1.2-24]
         }
         // At most `window` of 65,535 identifiers are in use.
@@ -237,12 +328,30 @@ impl State {
             }
         }
         let id = self.last_id;
+        let octets = if self.key.is_some() {
+            let (place, state) = (entry.place, SENT);
+            let changed = change(&self.key, &mut self.newest, courier, |client| {
+                Change::InFlight {
+                    client,
+                    place,
+                    id,
+                    state,
+                }
+            });
+            // One of QoS 1 may come again after a crash, one of QoS 2 may not, nor may another one
+            // have its identifier.
+            if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
+                link.hold(span, Promise::Nothing);
+            }
+            courier.encoder.octets(&message, &entry.copy, courier.now_s)
+        } else {
+            octets
+        };
         append(link.out(), &octets.packet, octets.id_at, id);
         courier.sent += 1;
         self.flights.push_back(Flight {
             id,
-            copy,
-            message,
+            entry,
             step: Step::Sent,
         });
         true
@@ -252,19 +361,21 @@ impl State {
     pub fn fill(&mut self, courier: &mut Courier) {
         self.send_again(courier);
         while self.due == 0 && self.has_room(courier) {
-            let Some((message, copy)) = self.queue.pop_front() else {
+            let Some(entry) = self.queue.pop_front() else {
                 break;
             };
-            self.queued -= message.octets();
-            if message
+            self.queued -= entry.message.octets();
+            if entry
+                .message
                 .message()
                 .expires_s
                 .is_some_and(|expires_s| expires_s <= courier.now_s)
             {
+                self.done(courier, entry.place);
                 continue;
             }
             courier.encoder.begin();
-            self.send(courier, message, copy);
+            self.send(courier, entry);
         }
     }
 
@@ -296,14 +407,16 @@ impl State {
                 ack(link.out(), version, AckKind::Pubrel, flight.id, 0);
                 continue;
             }
-            flight.copy.version = link.version;
+            flight.entry.copy.version = link.version;
             courier.encoder.begin();
-            let octets =
-                courier
-                    .encoder
-                    .octets(&flight.message.message(), &flight.copy, courier.now_s);
+            let message = flight.entry.message.message();
+            let octets = courier
+                .encoder
+                .octets(&message, &flight.entry.copy, courier.now_s);
             if octets.packet.len() > link.largest {
+                let place = flight.entry.place;
                 self.flights.remove(at); // [MQTT-3.1.2-24]
+                self.done(courier, place);
                 continue;
             }
             let start = link.out().len();
@@ -324,38 +437,243 @@ impl State {
     }
 
     /// An acknowledgement came. Whether it was expected.
-    pub fn acknowledged(&mut self, kind: AckKind, id: u16, reason: u8) -> bool {
+    pub fn acknowledged(
+        &mut self,
+        courier: &mut Courier,
+        kind: AckKind,
+        id: u16,
+        reason: u8,
+    ) -> bool {
         let sent = self.flights.len() - self.due;
         let mut flights = self.flights.iter().take(sent);
         let Some(at) = flights.position(|flight| flight.id == id) else {
             if kind == AckKind::Pubrec && reason < 0x80 {
-                self.answer(AckKind::Pubrel, id, 0x92);
+                self.answer(AckKind::Pubrel, id, 0x92, None);
             }
             return false;
         };
         let Some(flight) = self.flights.get_mut(at) else {
             return false;
         };
-        let twice = flight.copy.qos == Qos::ExactlyOnce;
+        let place = flight.entry.place;
+        let twice = flight.entry.copy.qos == Qos::ExactlyOnce;
         match kind {
             AckKind::Pubrec if twice && reason < 0x80 => {
                 flight.step = Step::Released;
-                self.answer(AckKind::Pubrel, id, 0);
+                let state = RELEASED;
+                let span = self.change(courier, |client| Change::InFlight {
+                    client,
+                    place,
+                    id,
+                    state,
+                });
+                self.answer(AckKind::Pubrel, id, 0, span);
+                return true;
             }
             AckKind::Puback if !twice => drop(self.flights.remove(at)),
             AckKind::Pubrec | AckKind::Pubcomp if twice => drop(self.flights.remove(at)),
             _ => return false,
         }
+        self.done(courier, place);
         true
     }
 
-    /// Append an acknowledgement to the link.
-    pub fn answer(&mut self, kind: AckKind, id: u16, reason: u8) {
-        if let Some(link) = &mut self.link {
-            let version = link.version;
-            ack(link.out(), version, kind, id, reason);
+    fn change(
+        &mut self,
+        courier: &mut Courier,
+        what: impl FnOnce(Arc<str>) -> Change,
+    ) -> Option<Span> {
+        change(&self.key, &mut self.newest, courier, what)
+    }
+
+    /// A message left the queue.
+    fn done(&mut self, courier: &mut Courier, place: u64) {
+        self.change(courier, |client| Change::Done { client, place });
+    }
+
+    /// A message of QoS 2 came; whether it is new.
+    pub fn receive(&mut self, courier: &mut Courier, id: u16) -> bool {
+        let before = self.newest;
+        self.change(courier, |client| Change::Received { client, id });
+        let new = self.received.insert(id);
+        if !new && let (Some(span), Some(ledger)) = (courier.span, &courier.ledger) {
+            // What it brought when it first came may not be on disk yet.
+            let before = before.filter(|before| before.last > ledger.answered());
+            courier.span = Some(span.and(before));
+        }
+        new
+    }
+
+    /// A message of QoS 2 will not come again; whether it came.
+    pub fn release(&mut self, courier: &mut Courier, id: u16) -> bool {
+        self.change(courier, |client| Change::Released { client, id });
+        self.received.remove(&id)
+    }
+
+    /// Subscribed to a filter, with the options as in SUBSCRIBE.
+    pub fn subscribed(
+        &mut self,
+        courier: &mut Courier,
+        filter: &str,
+        options: u8,
+        identifier: u32,
+    ) {
+        let filter = filter.into();
+        self.change(courier, |client| Change::Subscribe {
+            client,
+            filter,
+            options,
+            identifier,
+        });
+    }
+
+    /// Not subscribed to a filter any more.
+    pub fn unsubscribed(&mut self, courier: &mut Courier, filter: &str) {
+        let filter = filter.into();
+        self.change(courier, |client| Change::Unsubscribe { client, filter });
+    }
+
+    /// The session's state is to survive as it is now.
+    pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
+        let key = self.key.clone()?;
+        let now = session_change(&key, self);
+        self.change(courier, |_| now)
+    }
+
+    /// The session ended: nothing of it survives.
+    pub fn end(&mut self, courier: &mut Courier) {
+        self.clear();
+        self.change(courier, |client| Change::SessionGone { client });
+        self.key = None;
+        self.newest = None;
+    }
+
+    /// Whether nobody is connected, and its time is over.
+    pub fn is_over(&self, now_s: u64) -> bool {
+        let left_s = self.left_s.filter(|_| self.link.is_none());
+        left_s.is_some_and(|left_s| {
+            self.expiry_s != u32::MAX && now_s >= left_s.saturating_add(u64::from(self.expiry_s))
+        })
+    }
+
+    /// Take what the store kept of it. Who was connected when the broker ended lost the connection
+    /// now.
+    pub fn restore(&mut self, kept: &KeptSession, now_s: u64) {
+        self.key = Some(Arc::clone(&kept.client));
+        self.user = kept.session.user.as_deref().map(Into::into);
+        self.expiry_s = kept.session.expiry;
+        self.left_s = Some(match kept.session.disconnected_at {
+            0 => now_s,
+            left_s => left_s,
+        });
+        self.will = kept.session.will.as_ref().map(will_from_store);
+        self.received = kept.received.iter().copied().collect();
+        let filters = kept.subscriptions.iter();
+        self.filters = filters.map(|one| (*one.filter).into()).collect();
+        for one in &kept.queue {
+            self.next_place = one.place + 1;
+            let message = from_store(&one.body, false);
+            let copy = Copy {
+                version: Version::V5,
+                qos: Qos::try_from(one.qos).unwrap_or_default(),
+                retain: one.retain,
+                subscription: one.subscription_ids.first().copied().unwrap_or(0),
+            };
+            let entry = Entry {
+                place: one.place,
+                message,
+                copy,
+            };
+            let Some((id, state)) = one.in_flight else {
+                self.queued += entry.message.octets();
+                self.queue.push_back(entry);
+                continue;
+            };
+            let step = match state {
+                RELEASED => Step::Released,
+                _ => Step::Sent,
+            };
+            self.last_id = id;
+            self.flights.push_back(Flight { id, entry, step });
+        }
+        self.resume();
+    }
+
+    /// Acknowledge, once the changes that `span` names are on disk.
+    pub fn answer(&mut self, kind: AckKind, id: u16, reason: u8, span: Option<Span>) {
+        let Some(link) = &mut self.link else { return };
+        match span {
+            Some(span) => link.hold(span, Promise::Ack(kind, id, reason)),
+            None => {
+                let version = link.version;
+                ack(link.out(), version, kind, id, reason);
+            }
         }
     }
+
+    /// Let through what was held back for changes that were answered.
+    pub fn settle(&mut self, courier: &mut Courier, ledger: &Ledger) {
+        let answered = ledger.answered();
+        while let Some(link) = &mut self.link
+            && let Some((span, promise)) = link.promise(answered)
+        {
+            let version = link.version;
+            let refused = ledger.is_refused(span);
+            match promise {
+                Promise::Nothing => {}
+                Promise::Ack(kind, id, code) if !refused => {
+                    ack(link.front(), version, kind, id, code);
+                }
+                Promise::Ack(kind @ (AckKind::Puback | AckKind::Pubrec), id, _) => {
+                    if version == Version::V5 {
+                        ack(link.front(), version, kind, id, reason::QUOTA);
+                    } else {
+                        link.let_go();
+                        link.close();
+                    }
+                    if kind == AckKind::Pubrec {
+                        self.release(courier, id); // it may come again
+                    }
+                }
+                // Who comes back may take what waits, which makes room.
+                Promise::Connected { present: false } if refused => {
+                    let none = ConnackProperties::default();
+                    link.let_go();
+                    connack(link.front(), version, false, reason::QUOTA, &none);
+                    link.close();
+                    self.expiry_s = 0;
+                    return;
+                }
+                Promise::Connected { .. } => {}
+                Promise::Kept if !refused => {}
+                Promise::Ack(..) | Promise::Kept => {
+                    link.let_go();
+                    if version == Version::V5 {
+                        disconnect(link.front(), version, reason::QUOTA);
+                    }
+                    link.close();
+                    return;
+                }
+            }
+            if let Some(link) = &mut self.link {
+                link.pass();
+            }
+        }
+    }
+}
+
+/// Append a change of a session that is kept.
+fn change(
+    key: &Option<Arc<str>>,
+    newest: &mut Option<Span>,
+    courier: &mut Courier,
+    what: impl FnOnce(Arc<str>) -> Change,
+) -> Option<Span> {
+    let (key, ledger) = (key.as_ref()?, courier.ledger.as_ref()?);
+    let span = ledger.append(what(Arc::clone(key)));
+    *newest = Some(span);
+    courier.note(span);
+    Some(span)
 }
 
 fn append(out: &mut Vec<u8>, packet: &[u8], id_at: Option<usize>, id: u16) {

@@ -395,6 +395,16 @@ impl Settings {
                 format!("access.anonymous = true: whoever reaches {place} may connect")
             }));
         }
+        if let Some(address) = self
+            .udp
+            .address
+            .filter(|_| self.access.password_file.is_some())
+        {
+            said.push(format!(
+                "udp: asks for no password: whoever is in its subnets may use {address}, as far as \
+                 access.acl_file lets those without a name"
+            ));
+        }
         if let Some(address) = self.metrics.address.filter(|at| !at.ip().is_loopback()) {
             said.push(format!(
                 "metrics.address: whoever reaches {address} may read the metrics"

@@ -2,19 +2,24 @@
 
 use crate::calls::Calls;
 use crate::desk::Part;
+use crate::ledger::{Ledger, from_store, session_change, to_store};
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
-use crate::session::{Bounds, Session, State, Subscription};
+use crate::session::{Bounds, Courier, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
+use crate::tally::Tally;
+use crate::udp::{Outlet, Peer};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
+use mqtick_packet::Qos;
+use mqtick_store::{Change, Store};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 const COMPLAINTS: u64 = 10; // lines a second
 const SYS_S: u64 = 10;
@@ -114,22 +119,33 @@ pub struct Shared {
     pub access: ArcSwap<Access>,
     /// What happened.
     pub counters: Counters,
+    /// What else happened, by reason and transport.
+    pub tally: Arc<Tally>,
     /// The workers.
     pub callers: Vec<Caller>,
+    /// Where datagrams leave, if MQTT over UDP is on.
+    pub outlet: Option<Arc<Outlet>>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
     retained: Mutex<Retained<Arc<Kept>>>,
     changing: Mutex<()>,
+    ledger: OnceLock<Arc<Ledger>>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
     ways: Tree<usize, Way>,
     told: Mutex<(u64, u64)>,
     start: Instant,
+    began_s: u64,
 }
 
 impl Shared {
     /// A broker without sessions; `checks` leads to whoever checks passwords.
-    pub fn new(settings: Settings, access: Access, checks: SyncSender<Check>) -> nix::Result<Self> {
+    pub fn new(
+        settings: Settings,
+        access: Access,
+        checks: SyncSender<Check>,
+        outlet: Option<Arc<Outlet>>,
+    ) -> nix::Result<Self> {
         let threads = settings.threads();
         let caller = |_| {
             Poller::new().map(|poller| Caller {
@@ -160,19 +176,31 @@ impl Shared {
             tree: ArcSwap::from_pointee(Tree::new()),
             access: ArcSwap::from_pointee(access),
             counters: Counters::default(),
+            tally: Arc::default(),
             callers: (0..threads).map(caller).collect::<nix::Result<_>>()?,
             sessions: Mutex::default(),
             retained: Mutex::new(Retained::new()),
             changing: Mutex::default(),
+            ledger: OnceLock::new(),
             next_session: AtomicU64::new(1),
             checks,
+            outlet,
             start: Instant::now(),
+            began_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(1, |since| since.as_secs()),
         })
     }
 
-    /// The broker's clock: seconds since its start, beginning with 1.
+    /// The broker's clock: Unix seconds at its start and what has passed since, whatever becomes of
+    /// the system's clock. What is kept over a restart expires by it.
     pub fn now_s(&self) -> u64 {
-        self.start.elapsed().as_secs() + 1
+        self.began_s + self.start.elapsed().as_secs()
+    }
+
+    /// Where what must survive is written, if anything must.
+    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
+        self.ledger.get()
     }
 
     /// All sessions. Who locks a session, too, locks it after this.
@@ -185,6 +213,62 @@ impl Shared {
         Session::new(client, self.next_session.fetch_add(1, Relaxed))
     }
 
+    /// What stands for a subscriber over UDP in the tree.
+    pub fn new_peer(&self, client: &str, peer: Arc<Peer>) -> Arc<Session> {
+        Session::with_peer(client, self.next_session.fetch_add(1, Relaxed), Some(peer))
+    }
+
+    /// Take what the store holds, before any client comes, and keep what changes there.
+    pub fn restore(&self, store: Store, kept: &mqtick_store::Kept) {
+        let now_s = self.now_s();
+        let pollers = self.callers.iter().map(|one| Arc::clone(&one.poller));
+        let ledger = Ledger::new(store, kept.next_message, pollers.collect());
+        let mut subscriptions = Vec::new();
+        let mut waiting = 0;
+        for one in &kept.sessions {
+            let (number, client) = one.client.split_once('/').unwrap_or_default();
+            let number = number.parse().unwrap_or(0);
+            self.next_session.fetch_max(number + 1, Relaxed);
+            let session = Session::new(client, number, None);
+            let mut state = session.lock();
+            state.restore(one, now_s);
+            if one.session.disconnected_at == 0 {
+                ledger.append(session_change(&one.client, &state));
+            }
+            drop(state);
+            session.is_away.store(true, Relaxed);
+            waiting += one.queue.len();
+            subscriptions.extend(one.subscriptions.iter().map(|kept| (kept, session.clone())));
+            self.sessions().insert(client.into(), session);
+        }
+        ledger.submit();
+        subscriptions.sort_by_key(|(kept, _)| kept.order);
+        let count = subscriptions.len();
+        self.change(|tree| {
+            for (kept, session) in subscriptions {
+                let number = session.number;
+                let subscription = Subscription {
+                    session,
+                    qos: Qos::try_from(kept.options & 3).unwrap_or_default(),
+                    no_local: kept.options & 4 != 0,
+                    retain_as_published: kept.options & 8 != 0,
+                    identifier: kept.identifier,
+                };
+                tree.subscribe(&kept.filter, number, subscription);
+            }
+        });
+        for (topic, message) in &kept.retained {
+            lock(&self.retained).set(topic, from_store(message, true));
+        }
+        crate::log::notice(&format!(
+            "kept were {} sessions, {count} subscriptions, {waiting} messages for them and {} \
+             retained messages",
+            kept.sessions.len(),
+            kept.retained.len(),
+        ));
+        let _ = self.ledger.set(Arc::new(ledger)); // it is called once
+    }
+
     /// Change the subscriptions; readers see all of the change or nothing.
     pub fn change<T>(&self, change: impl FnOnce(&mut Subscriptions) -> T) -> T {
         let _alone = lock(&self.changing);
@@ -195,17 +279,43 @@ impl Shared {
     }
 
     /// Keep a retained message, or remove it where it is empty ([MQTT-3.3.1-6]).
-    pub fn retain(&self, message: &Message) {
+    pub fn retain(&self, message: &Message, courier: &mut Courier) {
         let mut retained = lock(&self.retained);
+        let topic = message.topic;
+        let mut note = |message| {
+            if let Some(ledger) = courier
+                .ledger
+                .as_ref()
+                .filter(|_| !topic.starts_with("$SYS/"))
+            {
+                let topic = topic.into();
+                courier.note(ledger.append(Change::Retain { topic, message }));
+            }
+        };
         if message.payload.is_empty() {
-            retained.remove(message.topic);
+            retained.remove(topic);
+            note(None);
         } else if retained.len() < self.settings.limits.retained_messages
             || retained.get(message.topic).is_some()
         {
-            retained.set(message.topic, Kept::new(message));
+            retained.set(topic, Kept::new(message));
+            note(Some(Arc::new(to_store(message))));
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Whether a retained message would be kept for a topic, or removed.
+    pub fn has_room_for(&self, topic: &str, payload: &[u8]) -> bool {
+        let retained = lock(&self.retained);
+        payload.is_empty()
+            || retained.len() < self.settings.limits.retained_messages
+            || retained.get(topic).is_some()
+    }
+
+    /// How many retained messages there are.
+    pub fn count_retained(&self) -> usize {
+        lock(&self.retained).len()
     }
 
     /// Do something while a message is still the one that is retained for its topic.
@@ -232,6 +342,10 @@ impl Shared {
             .collect();
         for topic in topics {
             retained.remove(&topic);
+            if let Some(ledger) = self.ledger() {
+                let (topic, message) = (topic.into(), None);
+                ledger.append(Change::Retain { topic, message });
+            }
         }
     }
 
@@ -291,9 +405,9 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// Take a session's subscriptions and all that waits for it away.
-    pub fn remove_subscriptions(&self, session: &Session, state: &mut State) {
-        state.clear();
+    /// End a session: its subscriptions and all that waits for it go.
+    pub fn end_session(&self, session: &Session, state: &mut State, courier: &mut Courier) {
+        state.end(courier);
         let filters = std::mem::take(&mut state.filters);
         if !filters.is_empty() {
             self.change(|tree| {
@@ -329,7 +443,8 @@ impl Shared {
     /// What `$SYS` says, where it is time to say it again.
     pub fn report(&self) -> Vec<(&'static str, String)> {
         let now_s = self.now_s();
-        if now_s % SYS_S != 1 {
+        let up_s = now_s - self.began_s;
+        if !up_s.is_multiple_of(SYS_S) {
             return Vec::new();
         }
         let of = |counter: &AtomicU64| counter.load(Relaxed).to_string();
@@ -341,12 +456,12 @@ impl Shared {
             connected,
             ..
         } = &self.counters;
-        vec![
+        let mut all = vec![
             (
                 "$SYS/broker/version",
                 concat!("mqtick-broker ", env!("CARGO_PKG_VERSION")).into(),
             ),
-            ("$SYS/broker/uptime", format!("{} seconds", now_s - 1)),
+            ("$SYS/broker/uptime", format!("{up_s} seconds")),
             (
                 "$SYS/broker/clients/connected",
                 connected.load(Relaxed).to_string(),
@@ -365,9 +480,14 @@ impl Shared {
             ),
             (
                 "$SYS/broker/retained messages/count",
-                lock(&self.retained).len().to_string(),
+                self.count_retained().to_string(),
             ),
-        ]
+        ];
+        if let Some(ledger) = self.ledger() {
+            let refusals = ledger.refusals().to_string();
+            all.push(("$SYS/broker/store/refusals", refusals));
+        }
+        all
     }
 
     /// Have a password checked; whether there is room for that.

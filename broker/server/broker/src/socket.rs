@@ -156,7 +156,7 @@ impl Socket {
     }
 }
 
-fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
+pub(crate) fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
     let ControlMessageOwned::ScmTimestampsns(stamps) = one else {
         return None;
     };

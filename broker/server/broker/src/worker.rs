@@ -7,7 +7,9 @@ use crate::listener::Listener;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::transport::Transport;
+use crate::udp::Door;
 use nix::sys::epoll::EpollFlags;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,12 +19,14 @@ use std::sync::atomic::Ordering::Relaxed;
 const READ: usize = 1 << 17; // octets at a time
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
+const DATAGRAMS: u64 = FIRST_TOKEN - 1;
 
 /// A thread's connections and listeners.
 pub struct Worker {
     desk: Desk,
     poller: Arc<Poller>,
     listeners: Vec<Listener>,
+    door: Option<Door>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
     next_token: u64,
@@ -37,10 +41,16 @@ impl Worker {
     /// A worker without connections.
     pub fn new(shared: &Arc<Shared>, number: usize, listeners: Vec<Listener>) -> Option<Self> {
         let poller = Arc::clone(&shared.callers.get(number)?.poller);
+        let outlet = shared.outlet.as_ref().filter(|_| number == 0);
+        if let Some(outlet) = outlet {
+            poller.add(outlet, DATAGRAMS).ok()?;
+        }
+        let door = outlet.and_then(|_| Door::new(shared));
         Some(Self {
             desk: Desk::new(shared, number),
             poller,
             listeners,
+            door,
             connections: HashMap::new(),
             waiting: HashSet::new(),
             next_token: FIRST_TOKEN + number as u64,
@@ -65,6 +75,9 @@ impl Worker {
                 let end = || connection.end(&mut self.desk, &End::Gone);
                 let _ = catch_unwind(AssertUnwindSafe(end));
             }
+            if let Some(door) = &mut self.door {
+                let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
+            }
         }
     }
 
@@ -77,6 +90,7 @@ impl Worker {
                 second = now_s;
                 self.tick(now_s);
             }
+            self.settle();
             self.poller.wait(&mut events, 1000);
             self.desk.courier.now_s = self.desk.shared.now_s();
             for &(token, flags) in &events {
@@ -84,12 +98,57 @@ impl Worker {
                     if !self.called() {
                         return;
                     }
+                } else if token == DATAGRAMS {
+                    if let Some(door) = &mut self.door {
+                        door.ready(&mut self.desk, flags);
+                    }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);
                 } else {
                     self.ready(token, flags);
                 }
             }
+        }
+    }
+
+    /// Go on with what waited for the disk; the worker is woken for what still does.
+    fn settle(&mut self) {
+        if self.desk.courier.ledger.is_none() {
+            return;
+        }
+        self.desk.settle();
+        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
+        let mut rested = Vec::new();
+        for token in &self.waiting {
+            if let Some(connection) = self.connections.get_mut(token)
+                && !connection.is_waiting(rate)
+                && !connection.is_crowded(&self.desk)
+            {
+                rested.push(*token);
+            }
+        }
+        for token in &rested {
+            self.waiting.remove(token);
+            self.resume(*token);
+        }
+        if !self.waiting.is_empty() || !rested.is_empty() {
+            self.desk.flush();
+            self.desk.settle();
+        }
+    }
+
+    fn resume(&mut self, token: u64) {
+        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        connection.pause(false);
+        match connection.go_on(&mut self.desk) {
+            Err(end) => self.end(token, &end),
+            Ok(()) if connection.is_waiting(rate) || connection.is_crowded(&self.desk) => {
+                self.pause(token);
+            }
+            Ok(()) => {}
         }
     }
 
@@ -119,6 +178,7 @@ impl Worker {
                 .read(&mut self.buffer)
                 .map(|count| (count, None))
         };
+        let submitted = self.desk.submitted;
         let end = match read {
             Ok((0, _)) => Err(End::Gone),
             Ok((count, came_ns)) => {
@@ -133,8 +193,11 @@ impl Worker {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(_) => Err(End::Gone),
         };
-        let waits = connection.is_waiting(rate);
         self.desk.flush();
+        if self.desk.submitted != submitted {
+            connection.unanswered.push_back(self.desk.submitted);
+        }
+        let waits = connection.is_waiting(rate) || connection.is_crowded(&self.desk);
         match end {
             Err(end) => self.end(token, &end),
             Ok(()) if waits => self.pause(token),
@@ -142,10 +205,12 @@ impl Worker {
         }
     }
 
-    /// Leave what comes in the socket until the next second, or until a password was checked.
+    /// Leave what comes in the socket until the next second, or until a password was checked or the
+    /// disk has what came.
     fn pause(&mut self, token: u64) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.pause(true);
+            self.desk.courier.holding.extend(connection.awaited());
             self.waiting.insert(token);
         }
     }
@@ -199,6 +264,7 @@ impl Worker {
         if self.poller.add(&socket, place.token).is_err() {
             return;
         }
+        let seat = self.desk.shared.tally.seat(&transport);
         let link = Link::new(
             place,
             Arc::clone(&self.poller),
@@ -207,7 +273,7 @@ impl Worker {
         );
         let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
         let now_s = self.desk.courier.now_s;
-        let connection = Connection::new(socket, link, by_certificate, now_s, timeout_s);
+        let connection = Connection::new(socket, link, seat, by_certificate, now_s, timeout_s);
         self.connections.insert(place.token, connection);
     }
 
@@ -275,28 +341,24 @@ impl Worker {
             connection.looked = 0;
         }
         for token in std::mem::take(&mut self.waiting) {
-            let Some(connection) = self.connections.get_mut(&token) else {
-                continue;
-            };
-            connection.pause(false);
-            match connection.go_on(&mut self.desk) {
-                Err(end) => self.end(token, &end),
-                Ok(()) if connection.is_waiting(limits.publishes_a_second_a_client) => {
-                    self.pause(token);
-                }
-                Ok(()) => {}
-            }
+            self.resume(token);
         }
         let late = self.connections.values().filter(|one| one.is_late(now_s));
         for token in late.map(|one| one.token).collect::<Vec<_>>() {
             let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
             self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
         }
+        if let Some(door) = &mut self.door {
+            door.tick(&mut self.desk);
+        }
         self.desk.refresh(); // or sessions that ended stay in what is remembered
         if self.desk.worker == 0 {
             self.keep_house(now_s);
             if now_s.is_multiple_of(60) {
                 shared.forget_expired(now_s);
+            }
+            if let Some(ledger) = shared.ledger() {
+                ledger.submit();
             }
         }
         self.desk.flush();
@@ -308,28 +370,43 @@ impl Worker {
         let shared = Arc::clone(&self.desk.shared);
         let mut wills = Vec::new();
         shared.sessions().retain(|_, session| {
+            if !session.is_away.load(Relaxed) {
+                return true;
+            }
             let mut state = session.lock();
             let Some(left_s) = state.left_s.filter(|_| state.link.is_none()) else {
                 return true;
             };
-            let over = now_s >= left_s.saturating_add(u64::from(state.expiry_s))
-                && state.expiry_s != u32::MAX;
+            let over = state.is_over(now_s);
             let delay_over =
                 |will: &mut crate::session::Will| now_s >= left_s + u64::from(will.delay_s);
             if let Some(will) = state.will.take_if(|will| over || delay_over(will)) {
                 wills.push((Arc::clone(session), will));
             }
             if over {
-                shared.remove_subscriptions(session, &mut state);
+                shared.end_session(session, &mut state, &mut self.desk.courier);
             }
             !over
         });
         for (session, will) in wills {
             self.desk.publish_will(&session, &will);
         }
-        for (topic, text) in shared.report() {
+        let mut report: Vec<(Cow<str>, String)> = Vec::new();
+        report.extend(
+            shared
+                .report()
+                .into_iter()
+                .map(|(topic, text)| (topic.into(), text)),
+        );
+        if let Some(door) = self.door.as_ref().filter(|_| !report.is_empty()) {
+            let count = |(name, count): (_, u64)| {
+                (format!("$SYS/broker/udp/{name}").into(), count.to_string())
+            };
+            report.extend(door.counters().map(count));
+        }
+        for (topic, text) in report {
             let message = crate::message::Message {
-                topic,
+                topic: &topic,
                 payload: text.as_bytes(),
                 qos: mqtick_packet::Qos::AtMostOnce,
                 retain: true,

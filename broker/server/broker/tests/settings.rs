@@ -143,6 +143,12 @@ fn a_public_listener_for_anybody_is_allowed_when_said_but_warned_of() {
         warnings,
         ["metrics.address: whoever reaches 0.0.0.0:9884 may read the metrics"]
     );
+    let udp = "access.password_file = \"p\"\n[udp]\naddress = \"0.0.0.0:1883\"\nsubnets = [\"10.0.0.0/8\"]";
+    let warnings = parse(udp).unwrap().warnings();
+    assert!(
+        warnings[0].starts_with("udp: asks for no password"),
+        "{warnings:?}"
+    );
 }
 
 #[test]

@@ -26,6 +26,9 @@ const KEPT_S: u32 = 3600;
 /// Connections that come from one loopback address, below the kernel's range of ports for it.
 const FROM_ONE_ADDRESS: usize = 20_000;
 
+/// The same over UDP, where an address has a share of a broker's leases.
+const LEASES_OF_ONE_ADDRESS: usize = 1000;
+
 /// A broker, and how to talk to it.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -43,12 +46,14 @@ pub struct Target {
     pub prefix: String,
     /// Whether the broker is to keep the sessions of subscribers when their connections break.
     pub persistent: bool,
+    /// Whether it speaks MQTT over UDP rather than TCP.
+    pub udp: bool,
 }
 
 /// An accepted connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// The socket.
+    /// The socket; over UDP, too: reading and writing are the same system calls.
     pub stream: TcpStream,
     /// Octets that came and are no whole packet yet.
     pub rest: Vec<u8>,
@@ -249,6 +254,14 @@ impl Connection {
             let found =
                 wire::packet(&self.rest, self.version).map_err(|error| self.named(error))?;
             if let Some((packet, length)) = found {
+                if matches!(&packet, Packet::Publish(one) if one.topic == "$proof") {
+                    // Over UDP: what came shows that we are there; nothing else was kept.
+                    let proof: Vec<u8> = self.rest.drain(..length).collect();
+                    let sent = self.stream.write_all(&proof);
+                    sent.and_then(|()| self.stream.write_all(octets))
+                        .map_err(|error| self.broken(wanted, &error))?;
+                    continue;
+                }
                 let answer = take(&packet).ok_or_else(|| {
                     Failure::Failed(format!(
                         "{}: {packet:?} came instead of {wanted}.",
@@ -319,15 +332,26 @@ fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
     } else {
         AddressFamily::Inet6
     };
-    let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+    let kind = if target.udp {
+        SockType::Datagram
+    } else {
+        SockType::Stream
+    };
+    let fd = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)
         .map_err(system("a socket cannot be opened"))?;
     let microseconds = target.patience.as_micros() as i64;
     let limit = TimeVal::new(microseconds / 1_000_000, microseconds % 1_000_000);
     setsockopt(&fd, sockopt::SendTimeout, &limit)
         .and_then(|()| setsockopt(&fd, sockopt::ReceiveTimeout, &limit))
-        .and_then(|()| setsockopt(&fd, sockopt::TcpNoDelay, &true))
+        .and_then(|()| match target.udp {
+            true => Ok(()),
+            false => setsockopt(&fd, sockopt::TcpNoDelay, &true),
+        })
         .map_err(system("a socket cannot be set up"))?;
-    let group = place / FROM_ONE_ADDRESS;
+    let group = match target.udp {
+        true => place / LEASES_OF_ONE_ADDRESS,
+        false => place / FROM_ONE_ADDRESS,
+    };
     if group > 0 && matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {
         let source = Ipv4Addr::new(127, 0, 0, (group + 1).min(254) as u8);
         let source = SockaddrStorage::from(SocketAddr::from((source, 0)));

@@ -180,7 +180,7 @@ pub fn contestants(options: &Options) -> Outcome<(Vec<Contestant>, Option<FloorP
     }];
     let floor = options
         .floor
-        .then(|| FloorProcess::start(options.threads))
+        .then(|| FloorProcess::start(options.threads, options.udp))
         .transpose()?;
     if let Some(floor) = &floor {
         let target = Target {

@@ -312,12 +312,13 @@ impl FloorProcess {
     ///
     /// # Errors
     /// Where this program cannot be started again.
-    pub fn start(threads: usize) -> Outcome<Self> {
+    pub fn start(threads: usize, udp: bool) -> Outcome<Self> {
         let failed =
             |error: std::io::Error| Failure::Failed(format!("the floor did not start: {error}."));
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(program)
             .args(["floor", "--until-eof", "--threads", &threads.to_string()])
+            .args(udp.then_some("--udp"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -1,4 +1,4 @@
-//! Measures an MQTT broker over TCP: throughput, latency, first-to-last skew, loss and order by the
+//! Measures an MQTT broker over TCP or UDP: throughput, latency, first-to-last skew, loss and order by the
 //! kernel's stamps, and what processor time and memory the broker takes for it.
 
 use std::fmt;
@@ -6,6 +6,7 @@ use std::fmt;
 pub mod arrivals;
 pub mod connection;
 pub mod contest;
+pub mod datagrams;
 pub mod fanout;
 pub mod floor;
 pub mod idle;

@@ -4,7 +4,7 @@ use mqtick_load::contest::Run;
 use mqtick_load::options::{Command, HELP, Options};
 use mqtick_load::report::Report;
 use mqtick_load::stop::Stop;
-use mqtick_load::{Failure, Outcome, fanout, floor, idle, pairs};
+use mqtick_load::{Failure, Outcome, datagrams, fanout, floor, idle, pairs};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -63,7 +63,10 @@ fn measure(options: &Options) -> Outcome<()> {
 fn serve(options: &Options) -> Outcome<()> {
     // Whoever started us decides when it is over: a Ctrl-C that was meant for them ends us by and by.
     let _deaf = options.until_eof.then(Stop::new).transpose()?;
-    let port = floor::serve(options.port, options.threads)?;
+    let port = match options.udp {
+        true => datagrams::serve(options.port)?,
+        false => floor::serve(options.port, options.threads)?,
+    };
     print(&format!("127.0.0.1:{port}\n"))?;
     if !options.until_eof && std::io::stdin().is_terminal() {
         eprintln!("Ctrl-D or Ctrl-C ends it.");
@@ -114,6 +117,7 @@ fn parameters(options: &Options) -> Vec<(&'static str, String)> {
             all.extend([
                 ("subscribers", options.subscribers.to_string()),
                 ("messages", options.messages.to_string()),
+                ("udp", options.udp.to_string()),
             ]);
             match options.rate {
                 Some(rate) => all.push(("rate", rate.to_string())),

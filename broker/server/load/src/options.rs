@@ -10,7 +10,7 @@ use crate::{Failure, Outcome};
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-mqtick-load: measure an MQTT broker over TCP
+mqtick-load: measure an MQTT broker over TCP, or over UDP (broker/spec/mqtt-udp.md)
 
   mqtick-load pairs  [OPTION]...   1:1 topics: messages a second, processor time a message
   mqtick-load fanout [OPTION]...   one publisher: delay, first-to-last skew, processor time a copy
@@ -47,10 +47,12 @@ fanout:
   --rate N               messages a second instead, sent when they are due whatever came back;
                          delays count from when each was due
   --stamps kernel|clock  clock: read after each receive, where the kernel has no stamps (kernel)
+  --udp                  over UDP, the floor is one sendmmsg(); MQTT 3.1.1, QoS 0, no --rate
 idle:
   --connections N        (1000)
 floor:
   --port N               of 127.0.0.1 (any; it is printed)
+  --udp                  over UDP
 
 Examples:
   mqtick-load pairs --broker-pid $(pidof mosquitto) --floor
@@ -60,6 +62,9 @@ Examples:
 
 Exit codes: 0 measured, 1 failed, 2 wrong use, 130 stopped by Ctrl-C (what was measured is printed).
 ";
+
+/// Octets of a payload beside which a datagram has room for the topic.
+const LONGEST_OVER_UDP: usize = 1400;
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +113,7 @@ pub struct Options {
     pub gap: Duration,
     pub rate: Option<f64>,
     pub kernel_stamps: bool,
+    pub udp: bool,
     pub connections: usize,
     pub port: u16,
     pub until_eof: bool,
@@ -139,6 +145,7 @@ impl Default for Options {
             gap: Duration::from_millis(1),
             rate: None,
             kernel_stamps: true,
+            udp: false,
             connections: 1000,
             port: 0,
             until_eof: false,
@@ -161,9 +168,9 @@ impl Command {
     fn takes(self, option: &str) -> bool {
         let own: &[&str] = match self {
             Self::Pairs => &["pairs", "window", "burst", "seconds", "persistent"],
-            Self::Fanout => &["subscribers", "messages", "gap", "rate", "stamps"],
+            Self::Fanout => &["subscribers", "messages", "gap", "rate", "stamps", "udp"],
             Self::Idle => &["connections"],
-            Self::Floor => &["port", "threads", "until-eof"],
+            Self::Floor => &["port", "threads", "until-eof", "udp"],
             Self::Help | Self::Version => &[],
         };
         own.contains(&option)
@@ -254,6 +261,7 @@ impl Options {
         match name {
             "json" => self.json = true,
             "floor" => self.floor = true,
+            "udp" => self.udp = true,
             "persistent" => self.persistent = true,
             "until-eof" => self.until_eof = true,
             _ => {
@@ -325,6 +333,17 @@ impl Options {
                 "idle measures a process: name it by --broker-pid.".to_owned(),
             ));
         }
+        let plain = self.qos == Qos::AtMostOnce && self.version == Version::V3;
+        if self.udp && (!plain || self.rate.is_some() || self.username.is_some()) {
+            return Err(Failure::Use(
+                "--udp: MQTT 3.1.1, QoS 0, no accounts, one message at a time.".to_owned(),
+            ));
+        }
+        if self.udp && self.size > LONGEST_OVER_UDP {
+            return Err(Failure::Use(format!(
+                "--udp: a datagram holds --size {LONGEST_OVER_UDP} at most."
+            )));
+        }
         if self.password_file.is_some() && self.username.is_none() {
             return Err(Failure::Use("--password-file needs --username.".to_owned()));
         }
@@ -355,6 +374,7 @@ impl Options {
             login,
             patience: self.patience,
             persistent: self.persistent,
+            udp: self.udp,
             prefix: format!("mqtick-load-{:x}", crate::stamps::now_ns() / 1000),
         })
     }
@@ -452,6 +472,9 @@ mod tests {
                 "100 million stamps",
             ),
             ("fanout --password-file x", "needs --username"),
+            ("fanout --udp --rate 3", "one message at a time"),
+            ("fanout --udp --size 2000", "a datagram holds"),
+            ("pairs --udp", "pairs takes no --udp"),
             ("idle", "--broker-pid"),
             ("pairs --json=yes", "unexpected argument"),
         ] {

@@ -5,6 +5,7 @@
 mod peer;
 
 use peer::{Peer, SOME, Trick, start};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
@@ -101,6 +102,33 @@ fn a_fan_out_is_measured_beside_the_floor_in_both_versions_and_qualities() {
             }
         }
         assert_eq!(row(&output, "skew_p50_us", "ratio").len(), 2);
+    }
+}
+
+#[test]
+fn a_fan_out_over_udp_is_measured_beside_one_system_call_for_all_copies() {
+    let mut served = program("floor --udp --until-eof")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(served.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let line = format!(
+        "fanout --udp --subscribers 20 --messages 10 --repeats 2 --floor --json --broker {line}"
+    );
+    let output = program(&line).output().unwrap();
+    drop(served.stdin.take());
+    served.wait().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    for who in ["broker", "floor"] {
+        assert_eq!(
+            counts(&output, who),
+            [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]]
+        );
+        assert!(row(&output, "skew_p50_us", who).iter().all(|us| *us > 0.0));
     }
 }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from mqtick.lab.brokers.launch import LaunchError, launched
 from mqtick.lab.runner.experiment import Experiment
 from mqtick.lab.runner.experiment_check import load_experiment
 from mqtick.lab.runner.progress import Progress
@@ -35,13 +36,20 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BrokerKeys(BrokerSettings):
-    """One broker that is already running, with its own nodes; other keys are not inherited."""
+    """One broker, with its own nodes; other keys are not inherited."""
 
     prefix: str = key("", "First level of the topics at this broker; empty: the experiment's.")
     experiment: str = key(
         "",
         "Experiment file for this broker, if its nodes are wired differently; a path relative "
         "to the folder of this file. Empty: that of the command line.",
+    )
+
+    launch: tuple[str, ...] = key(
+        (),
+        "Program and arguments that run this broker on this host for its turn, as "
+        '["mqtick-broker", "--config", "broker.toml"]; empty: it runs already. Relative paths '
+        "begin where mqtick-lab was started.",
     )
 
 
@@ -88,7 +96,8 @@ def experiments_of(
             **{one: getattr(broker, one) for one in keys},
         )
         try:
-            broker_from(experiment)
+            if broker_from(experiment).scheme == "mqtt+udp" and broker.launch:
+                raise BrokerError("launch: over UDP nobody sees whether it listens; start it first")
         except BrokerError as error:
             raise SettingsError(f"{os.fspath(brokers_path)}: broker.{name}: {error}") from error
         made[name] = experiment
@@ -134,8 +143,11 @@ def run_matrix(
     resume: bool,
     say: Callable[[Experiment], Progress],
     run: Run,
+    launch: Mapping[str, Sequence[str]] | None = None,
 ) -> MatrixOutcome:
     """Run each in its folder `out/NAME`; one that fails does not stop the others.
+
+    `launch`: by name, the command that runs the broker for its turn.
 
     Only Ctrl-C ends the series. With `resume`, complete runs are left alone, started ones
     continue, and the rest start. RunFolderError, before anything is run, where a folder cannot be
@@ -153,7 +165,10 @@ def run_matrix(
             watch = say(experiment)
             watch.note(f"{name}: {experiment.broker}")
             try:
-                done = run(experiment, folder, resume=begun, say=watch)
+                with launched((launch or {}).get(name, ()), broker_from(experiment)):
+                    done = run(experiment, folder, resume=begun, say=watch)
+            except LaunchError as error:
+                done = RunOutcome(Exit.FAILED, str(error), folder)
             except RunFolderError as error:
                 if not runs:
                     raise

@@ -6,7 +6,13 @@ import argparse
 import json
 from collections.abc import Mapping
 
-from mqtick.lab.brokers.matrix import experiments_of, result_json, result_text, run_matrix
+from mqtick.lab.brokers.matrix import (
+    experiments_of,
+    load_brokers,
+    result_json,
+    result_text,
+    run_matrix,
+)
 from mqtick.lab.runner.plan import describe_plan, plan_of, plan_to_json
 from mqtick.lab.runner.progress import Quiet, Watch
 from mqtick.lab.runner.run import run_experiment
@@ -46,6 +52,7 @@ def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> in
             resume=args.resume,
             say=lambda one: Quiet() if args.quiet else Watch(one.kind),
             run=run_experiment,
+            launch={name: one.launch for name, one in load_brokers(args.broker_matrix).items()},
         )
     except RunFolderError as error:
         return fail(str(error), Exit.WRONG_USE)

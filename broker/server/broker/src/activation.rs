@@ -1,0 +1,140 @@
+//! Sockets that systemd opened for us and keeps open over our restart (`sd_listen_fds(3)`).
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::libc;
+use nix::sys::socket::{
+    AddressFamily, SockType, SockaddrLike, SockaddrStorage, getsockname, getsockopt, sockopt,
+};
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+
+const FIRST: RawFd = 3; // SD_LISTEN_FDS_START
+const MOST: RawFd = 1024;
+
+/// A socket that takes connections.
+pub enum Door {
+    /// Over IP.
+    Tcp(TcpListener),
+    /// From this host.
+    Unix(UnixListener),
+}
+
+/// What systemd passed, each with its name (`FileDescriptorName=`).
+#[derive(Default)]
+pub struct Passed(Vec<(String, OwnedFd)>);
+
+impl Passed {
+    /// Take them over. To be called once, before the program opens anything.
+    ///
+    /// # Errors
+    /// What the environment says cannot be true.
+    pub fn take() -> Result<Self, String> {
+        let said = |name: &str| std::env::var(name).ok();
+        let number = |name: &str| {
+            said(name)
+                .map(|text| text.parse::<RawFd>().map_err(|_| text))
+                .transpose()
+                .map_err(|text| format!("{name}={text} is no number"))
+        };
+        // Another process's: they were passed to who started us.
+        let is_ours =
+            number("LISTEN_PID")?.is_some_and(|pid| pid.unsigned_abs() == std::process::id());
+        let count = number("LISTEN_FDS")?.filter(|_| is_ours).unwrap_or(0);
+        if !(0..=MOST).contains(&count) {
+            return Err(format!("LISTEN_FDS={count}: 0 to {MOST} can be used"));
+        }
+        let names = said("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':').filter(|name| !name.is_empty());
+        let mut sockets = Vec::new();
+        for file in FIRST..FIRST + count {
+            let name = names.next().unwrap_or("unknown").into();
+            let socket = own(file).ok_or(format!("LISTEN_FDS={count}, but {file} is not open"))?;
+            sockets.push((name, socket));
+        }
+        Ok(Self(sockets))
+    }
+
+    /// Those of one name: a unit may list several sockets.
+    ///
+    /// # Errors
+    /// Where there is none, or one takes no connections.
+    pub fn claim(&mut self, name: &str) -> Result<Vec<Door>, String> {
+        let (found, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(of, _)| of == name);
+        self.0 = rest;
+        if found.is_empty() {
+            return Err(match self.0.as_slice() {
+                [] => "systemd passed no such socket: is the program started by a .socket unit?"
+                    .into(),
+                rest => {
+                    let names: Vec<_> = rest.iter().map(|(name, _)| name.as_str()).collect();
+                    let names = names.join(", ");
+                    format!("systemd passed no such socket, but: {names} (see FileDescriptorName=)")
+                }
+            });
+        }
+        found.into_iter().map(|(_, socket)| door(socket)).collect()
+    }
+
+    /// See that none is left over: its clients would wait for ever.
+    ///
+    /// # Errors
+    /// With the names of those that are.
+    pub fn finish(self) -> Result<(), String> {
+        let names: Vec<_> = self
+            .0
+            .iter()
+            .map(|(name, _)| format!("systemd = {name:?}"))
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let names = names.join(", ");
+        Err(format!(
+            "systemd passed a socket that no [[listener]] has: {names}"
+        ))
+    }
+}
+
+/// A descriptor that was open before the program began.
+#[allow(unsafe_code)]
+fn own(file: RawFd) -> Option<OwnedFd> {
+    // SAFETY: F_GETFD takes any number, and touches no memory.
+    if unsafe { libc::fcntl(file, libc::F_GETFD) } == -1 {
+        return None;
+    }
+    // SAFETY: it is open, as was just seen. LISTEN_PID says that whoever started this process passed
+    // it for this process's use; `take` is called once, before anything else here opens a file, so
+    // nobody else owns it.
+    let owned = unsafe { OwnedFd::from_raw_fd(file) };
+    // It fails for no descriptor that is open; a program that we started would keep it, no more.
+    let _ = fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
+    Some(owned)
+}
+
+fn door(socket: OwnedFd) -> Result<Door, String> {
+    let listens = getsockopt(&socket, sockopt::SockType) == Ok(SockType::Stream)
+        && getsockopt(&socket, sockopt::AcceptConn) == Ok(true);
+    let family = getsockname::<SockaddrStorage>(socket.as_raw_fd())
+        .ok()
+        .and_then(|address| address.family());
+    let door = match family.filter(|_| listens) {
+        Some(AddressFamily::Inet | AddressFamily::Inet6) => Door::Tcp(socket.into()),
+        Some(AddressFamily::Unix) => Door::Unix(socket.into()),
+        _ => {
+            return Err(
+                "what systemd passed takes no connections: the .socket unit needs \
+                        ListenStream=, and Accept=no"
+                    .into(),
+            );
+        }
+    };
+    let unblocked = match &door {
+        Door::Tcp(one) => one.set_nonblocking(true),
+        Door::Unix(one) => one.set_nonblocking(true),
+    };
+    unblocked.map_err(|error| error.to_string())?;
+    Ok(door)
+}

@@ -1,0 +1,290 @@
+//! The order of what must be on disk before it is acknowledged.
+//!
+//! All threads append changes to one list, under the lock that orders what changed: a session's
+//! changes under the session's, retained messages under theirs. At the end of each read the list
+//! goes to the store as one batch. Batches have numbers that rise; whoever has to wait for a change
+//! waits until the batch that holds it was answered.
+
+use crate::message::{Copy, Kept, Message};
+use crate::poller::Poller;
+use crate::session::{State, Will};
+use mqtick_packet::Qos;
+use mqtick_store as store;
+use mqtick_store::{Change, Refused, Store};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const MOST: usize = 1 << 28; // octets of messages that may wait for the disk
+
+/// The batches that hold some changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    first: u64,
+    /// The last one: the changes are on disk, or were refused, when it was answered.
+    pub last: u64,
+}
+
+impl Span {
+    /// These changes and others.
+    pub fn and(self, other: Option<Self>) -> Self {
+        let other = other.unwrap_or(self);
+        Self {
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+        }
+    }
+}
+
+/// A message that is about to enter queues.
+pub struct Entering {
+    batch: u64,
+    number: u64,
+}
+
+struct List {
+    store: Option<Store>,
+    changes: Vec<Change>,
+    batch: u64,
+    octets: usize,
+    next_message: u64,
+}
+
+#[derive(Default)]
+struct Answers {
+    answered: AtomicU64,
+    refused: AtomicU64, // the last batch that was
+    refusals: AtomicU64,
+    octets: AtomicUsize, // of messages that were not answered
+    waits: Vec<(AtomicBool, Arc<Poller>)>,
+}
+
+/// What all threads append to.
+pub struct Ledger {
+    list: Mutex<List>,
+    answers: Arc<Answers>,
+}
+
+impl Ledger {
+    /// A ledger for a store; `workers` are woken when what they wait for was answered.
+    pub fn new(store: Store, next_message: u64, workers: Vec<Arc<Poller>>) -> Self {
+        let waits = workers.into_iter();
+        Self {
+            list: Mutex::new(List {
+                store: Some(store),
+                changes: Vec::new(),
+                batch: 1,
+                octets: 0,
+                next_message,
+            }),
+            answers: Arc::new(Answers {
+                waits: waits.map(|one| (AtomicBool::new(false), one)).collect(),
+                ..Answers::default()
+            }),
+        }
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Append a change.
+    pub fn append(&self, change: Change) -> Span {
+        self.list().append(change)
+    }
+
+    /// Append that a message enters a session's queue. `entering` is the message's number once it
+    /// entered one; it has another one in each batch, since it is kept only where its batch has a
+    /// queue that holds it.
+    pub fn queue(
+        &self,
+        client: &Arc<str>,
+        place: u64,
+        message: &Kept,
+        copy: &Copy,
+        entering: &mut Option<Entering>,
+    ) -> Span {
+        let mut list = self.list();
+        let number = match entering {
+            Some(known) if known.batch == list.batch => known.number,
+            _ => {
+                let number = list.next_message;
+                list.next_message += 1;
+                let body = Arc::new(to_store(&message.message()));
+                let octets = message.octets();
+                list.octets += octets;
+                self.answers.octets.fetch_add(octets, Ordering::Relaxed);
+                list.append(Change::Message {
+                    message: number,
+                    body,
+                });
+                *entering = Some(Entering {
+                    batch: list.batch,
+                    number,
+                });
+                number
+            }
+        };
+        let identifier = [copy.subscription];
+        list.append(Change::Queue {
+            client: Arc::clone(client),
+            place,
+            message: number,
+            qos: copy.qos as u8,
+            retain: copy.retain,
+            subscription_ids: match copy.subscription {
+                0 => Arc::default(),
+                _ => identifier.into(),
+            },
+        })
+    }
+
+    /// Hand all that was appended to the store.
+    pub fn submit(&self) {
+        let mut list = self.list();
+        if list.changes.is_empty() {
+            return;
+        }
+        let (batch, octets) = (list.batch, std::mem::take(&mut list.octets));
+        let changes = std::mem::take(&mut list.changes);
+        list.batch += 1;
+        let answers = Arc::clone(&self.answers);
+        let done = move |result| answers.take(batch, octets, &result);
+        // Under the lock, so that batches come to the store in their order.
+        if let Some(store) = &list.store {
+            store.submit(changes, Some(Box::new(done)));
+        }
+    }
+
+    /// The last batch that was answered.
+    pub fn answered(&self) -> u64 {
+        self.answers.answered.load(Ordering::SeqCst)
+    }
+
+    /// Whether changes that were answered may not be on disk. Where the disk was full lately, it is
+    /// said too often rather than not.
+    pub fn is_refused(&self, span: Span) -> bool {
+        self.answers.refused.load(Ordering::SeqCst) >= span.first
+    }
+
+    /// How many batches were refused.
+    pub fn refusals(&self) -> u64 {
+        self.answers.refusals.load(Ordering::Relaxed)
+    }
+
+    /// Whether so much waits for the disk that nobody may add to it.
+    pub fn is_full(&self) -> bool {
+        self.answers.octets.load(Ordering::Relaxed) > MOST
+    }
+
+    /// Have a worker woken when more was answered.
+    pub fn wake(&self, worker: usize) {
+        if let Some((waits, _)) = self.answers.waits.get(worker) {
+            waits.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Close the store: all that was appended is on disk or was refused.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the log.
+    pub fn close(&self) -> Result<(), String> {
+        self.submit();
+        let store = self.list().store.take();
+        store
+            .map_or(Ok(()), Store::close)
+            .map_err(|e| e.to_string())
+    }
+}
+
+impl List {
+    fn append(&mut self, change: Change) -> Span {
+        self.changes.push(change);
+        Span {
+            first: self.batch,
+            last: self.batch,
+        }
+    }
+}
+
+impl Answers {
+    /// In the store's thread.
+    fn take(&self, batch: u64, octets: usize, result: &Result<(), Refused>) {
+        self.octets.fetch_sub(octets, Ordering::Relaxed);
+        match result {
+            // Wrong: it was for a session that ended meanwhile.
+            Ok(()) | Err(Refused::Wrong(_)) => {}
+            Err(Refused::Full | Refused::Failed(_)) => {
+                self.refused.store(batch, Ordering::SeqCst);
+                self.refusals.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.answered.store(batch, Ordering::SeqCst);
+        for (waits, poller) in &self.waits {
+            if waits.swap(false, Ordering::SeqCst) {
+                poller.call();
+            }
+        }
+    }
+}
+
+/// A session's state, for the store.
+pub fn session_change(key: &Arc<str>, state: &State) -> Change {
+    Change::Session {
+        client: Arc::clone(key),
+        session: store::Session {
+            expiry: state.expiry_s,
+            disconnected_at: state.left_s.unwrap_or(0),
+            user: state.user.as_deref().map(Into::into),
+            will: state.will.as_ref().map(|will| store::Will {
+                message: Arc::new(store::Message {
+                    expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: for ever
+                    ..to_store(&will.message.message())
+                }),
+                retain: will.message.message().retain,
+                delay: will.delay_s,
+            }),
+        },
+    }
+}
+
+/// A message, for the store.
+pub fn to_store(message: &Message) -> store::Message {
+    store::Message {
+        topic: message.topic.into(),
+        payload: message.payload.into(),
+        properties: message.forwarded.into(),
+        expiry: message.expires_s.unwrap_or(0),
+        qos: message.qos as u8,
+    }
+}
+
+/// A message of the store.
+pub fn from_store(message: &store::Message, retain: bool) -> Arc<Kept> {
+    Kept::new(&Message {
+        topic: &message.topic,
+        payload: &message.payload,
+        qos: Qos::try_from(message.qos).unwrap_or_default(),
+        retain,
+        forwarded: &message.properties,
+        expires_s: (message.expiry != 0).then_some(message.expiry),
+    })
+}
+
+/// A will of the store.
+pub fn will_from_store(will: &store::Will) -> Will {
+    let lifetime_s = u32::try_from(will.message.expiry).ok();
+    let message = Message {
+        topic: &will.message.topic,
+        payload: &will.message.payload,
+        qos: Qos::try_from(will.message.qos).unwrap_or_default(),
+        retain: will.retain,
+        forwarded: &will.message.properties,
+        expires_s: None,
+    };
+    Will {
+        message: Kept::new(&message),
+        lifetime_s: lifetime_s.filter(|s| *s > 0),
+        delay_s: will.delay,
+    }
+}

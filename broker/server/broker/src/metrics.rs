@@ -1,0 +1,119 @@
+//! The counters as Prometheus' text exposition format 0.0.4.
+
+use crate::shared::{Counters, Shared};
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What an answer of this format says it is.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Nothing that is written to a String fails.
+        let _ = writeln!(self.0, "# HELP mqtick_broker_{name} {help}");
+        let _ = writeln!(self.0, "# TYPE mqtick_broker_{name} {kind}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        let _ = writeln!(self.0, "mqtick_broker_{name} {value}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: &AtomicU64) {
+        self.family(name, "counter", help);
+        let _ = writeln!(self.0, "mqtick_broker_{name} {}", value.load(Relaxed));
+    }
+
+    /// Series of one family: none of the labels needs escaping.
+    fn series<V: Display>(
+        &mut self,
+        name: &str,
+        label: &str,
+        values: impl Iterator<Item = (&'static str, V)>,
+    ) {
+        for (of, value) in values {
+            let _ = writeln!(self.0, "mqtick_broker_{name}{{{label}=\"{of}\"}} {value}");
+        }
+    }
+}
+
+/// All of them, now.
+pub fn page(shared: &Shared) -> String {
+    let Counters {
+        accepted,
+        received,
+        sent,
+        dropped,
+        octets,
+        connected,
+        restarts,
+        ..
+    } = &shared.counters;
+    let mut page = Page(String::with_capacity(8192));
+    let name = "info";
+    page.family(name, "gauge", "1, with the version.");
+    page.series(
+        name,
+        "version",
+        [(env!("CARGO_PKG_VERSION"), 1)].into_iter(),
+    );
+    let up_s = shared.now_s() - 1;
+    page.gauge("uptime_seconds", "Since the start.", up_s);
+    page.gauge(
+        "clients",
+        "Clients that are connected.",
+        connected.load(Relaxed),
+    );
+    let name = "connections";
+    page.family(
+        name,
+        "gauge",
+        "Connections that are open, with or without a client yet.",
+    );
+    page.series(name, "transport", shared.tally.open());
+    let help = "Sessions, with and without a connection.";
+    page.gauge("sessions", help, shared.sessions().len());
+    page.gauge("subscriptions", "Subscriptions.", shared.tree.load().len());
+    page.gauge(
+        "retained_messages",
+        "Retained messages.",
+        shared.count_retained(),
+    );
+    page.counter(
+        "connections_accepted_total",
+        "Connections accepted.",
+        accepted,
+    );
+    let name = "connections_refused_total";
+    page.family(
+        name,
+        "counter",
+        "Connections refused, before or at CONNECT.",
+    );
+    page.series(name, "reason", shared.tally.refused.all());
+    let name = "connections_ended_total";
+    page.family(
+        name,
+        "counter",
+        "Connections of clients that the broker ended.",
+    );
+    page.series(name, "reason", shared.tally.ended.all());
+    page.counter(
+        "messages_received_total",
+        "PUBLISH packets that came.",
+        received,
+    );
+    page.counter("messages_sent_total", "Copies that went to a client.", sent);
+    let help = "Copies and retained messages for which there was no room.";
+    page.counter("messages_dropped_total", help, dropped);
+    page.counter(
+        "received_bytes_total",
+        "Octets that came from clients.",
+        octets,
+    );
+    let help = "Threads that failed and were started again.";
+    page.counter("worker_restarts_total", help, restarts);
+    page.0
+}

@@ -1,0 +1,471 @@
+//! MQTT over UDP (`broker/spec/mqtt-udp.md`): from a datagram to what it changes and what is
+//! answered, without sockets, clocks and topic trees.
+//!
+//! Who gets a message is the engine's affair, so that subscribers over UDP and over TCP are in one
+//! tree: see [`Engine`].
+
+#![forbid(unsafe_code)]
+
+mod packet;
+mod proof;
+
+use packet::{Frame, Id, Request, packet};
+use proof::Tokens;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+pub use packet::DATAGRAM;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const KEPT: usize = 1024; // octets of a message that is retained
+const MOST_RETAINED: usize = 64; // messages that are sent for one filter
+
+/// What is counted: refusals of datagrams, refusals of filters, and the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+#[allow(missing_docs)] // clause 7 has them
+pub enum Count {
+    Source,
+    Oversized,
+    Length,
+    Type,
+    Flags,
+    Qos,
+    Subnet,
+    Truncated,
+    Filters,
+    Identifier,
+    Topic,
+    Reserved,
+    Proof,
+    Stranger,
+    Full,
+    Filter,
+    Share,
+    Table,
+    /// The access list does not allow it.
+    Access,
+    /// A retained message that was not kept.
+    Pool,
+    Challenges,
+    LeasesEnded,
+}
+
+/// The names of what is counted, in the order of [`Count`].
+pub const NAMES: [&str; 22] = [
+    "source",
+    "oversized",
+    "length",
+    "type",
+    "flags",
+    "qos",
+    "subnet",
+    "truncated",
+    "filters",
+    "identifier",
+    "topic",
+    "reserved",
+    "proof",
+    "stranger",
+    "full",
+    "filter",
+    "share",
+    "table",
+    "access",
+    "pool",
+    "challenges",
+    "leases_ended",
+];
+
+/// A subnet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subnet {
+    /// Its first address.
+    pub first: Ipv4Addr,
+    /// How many bits of it count, 0 to 32.
+    pub bits: u8,
+}
+
+impl Subnet {
+    fn has(&self, address: Ipv4Addr) -> bool {
+        let differ = self.first.to_bits() ^ address.to_bits();
+        differ
+            .checked_shr(32 - u32::from(self.bits.min(32)))
+            .unwrap_or(0)
+            == 0
+    }
+}
+
+/// How a server is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Nobody else may know it.
+    pub secret: [u8; 16],
+    /// How long leases are, where the subscriber does not say it.
+    pub lease_s: u16,
+    /// Who may publish.
+    pub publishers: Vec<Subnet>,
+    /// Who may subscribe.
+    pub subscribers: Vec<Subnet>,
+    /// Whether somebody on this machine may.
+    pub loopback: bool,
+    /// Leases at a time.
+    pub leases: usize,
+    /// Leases of one address at a time.
+    pub subscribers_an_address: usize,
+    /// Subscriptions at a time.
+    pub subscriptions: usize,
+    /// Subscriptions of one subscriber.
+    pub subscriptions_a_subscriber: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            secret: [0; 16],
+            lease_s: 60,
+            publishers: Vec::new(),
+            subscribers: Vec::new(),
+            loopback: false,
+            leases: 65_536,
+            subscribers_an_address: 1024,
+            subscriptions: 65_536,
+            subscriptions_a_subscriber: 32,
+        }
+    }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// It is on its way.
+    Sent,
+    /// The same, but there was no room to retain it.
+    NotKept,
+    /// The publisher may not do that.
+    NotAllowed,
+}
+
+/// Where subscriptions and messages go.
+pub trait Engine {
+    /// What the engine knows a subscriber by.
+    type Subscriber;
+
+    /// Send a datagram.
+    fn send(&mut self, to: SocketAddrV4, datagram: &[u8]);
+    /// A lease begins; it ends at `end_ns`.
+    fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Self::Subscriber;
+    /// The lease ends later, or sooner, than was said.
+    fn renew(&mut self, who: &Self::Subscriber, end_ns: u64);
+    /// The lease has ended, and all these subscriptions with it.
+    fn end(&mut self, who: Self::Subscriber, filters: HashSet<Box<str>>);
+    /// Whether somebody without a name may subscribe to this.
+    fn may_subscribe(&self, filter: &str) -> bool;
+    /// A new subscription.
+    fn subscribe(&mut self, who: &Self::Subscriber, filter: &str);
+    /// A subscription that is there ends.
+    fn unsubscribe(&mut self, who: &Self::Subscriber, filter: &str);
+    /// Give a message to all that are subscribed, and keep it if it is to be retained.
+    fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published;
+    /// Tell the retained messages that match a filter, at most so many.
+    fn retained(&mut self, filter: &str, most: usize, each: &mut dyn FnMut(&str, &[u8]));
+}
+
+struct Lease<S> {
+    length_ns: u64,
+    end_ns: u64,
+    filters: HashSet<Box<str>>,
+    subscriber: S,
+}
+
+/// Serves datagrams. All its tables are bounded by [`Settings`].
+pub struct Server<S> {
+    settings: Settings,
+    tokens: Tokens,
+    leases: HashMap<SocketAddrV4, Lease<S>>,
+    ends: BTreeSet<(u64, SocketAddrV4)>,
+    of_address: HashMap<Ipv4Addr, usize>,
+    subscriptions: usize,
+    counters: [u64; NAMES.len()],
+}
+
+impl<S> Server<S> {
+    /// A server that knows nobody.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            tokens: Tokens::new(settings.secret),
+            settings,
+            leases: HashMap::new(),
+            ends: BTreeSet::new(),
+            of_address: HashMap::new(),
+            subscriptions: 0,
+            counters: [0; NAMES.len()],
+        }
+    }
+
+    /// What was counted, by name.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        NAMES.into_iter().zip(self.counters)
+    }
+
+    /// How many leases there are, and how many subscriptions.
+    #[must_use]
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.leases.len(), self.subscriptions)
+    }
+
+    /// Serve one datagram. `now_ns`: since the server was made; it never goes back.
+    pub fn datagram(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        octets: &[u8],
+        engine: &mut impl Engine<Subscriber = S>,
+    ) {
+        self.end_leases(now_ns, engine);
+        if let Err(refusal) = self.serve(now_ns, from, octets, engine) {
+            self.count(refusal);
+        }
+    }
+
+    /// End the leases whose time is over.
+    pub fn end_leases(&mut self, now_ns: u64, engine: &mut impl Engine<Subscriber = S>) {
+        while let Some(&(end_ns, who)) = self.ends.first()
+            && end_ns <= now_ns
+        {
+            self.forget(who, engine);
+            self.count(Count::LeasesEnded);
+        }
+    }
+
+    /// End all leases.
+    pub fn clear(&mut self, engine: &mut impl Engine<Subscriber = S>) {
+        self.end_leases(u64::MAX, engine);
+    }
+
+    fn count(&mut self, what: Count) {
+        if let Some(counter) = self.counters.get_mut(what as usize) {
+            *counter += 1;
+        }
+    }
+
+    fn serve(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        octets: &[u8],
+        engine: &mut impl Engine<Subscriber = S>,
+    ) -> Result<(), Count> {
+        let net = from.ip().octets()[0];
+        if from.port() == 0 || net == 0 || net >= 224 || (net == 127 && !self.settings.loopback) {
+            return Err(Count::Source);
+        }
+        let frame = Frame::read(octets)?;
+        let subnets = match frame.publishes() {
+            true => &self.settings.publishers,
+            false => &self.settings.subscribers,
+        };
+        if !subnets.iter().any(|subnet| subnet.has(*from.ip())) {
+            return Err(Count::Subnet);
+        }
+        let request = frame.request()?;
+        let known = self.leases.contains_key(&from);
+        match request {
+            Request::Publish {
+                topic,
+                payload,
+                retain,
+            } => return self.publish(topic, payload, retain, engine),
+            Request::Prove(token) => return self.prove(now_ns, from, token, engine),
+            Request::Connect(_) | Request::Subscribe(..) if !known => {
+                self.count(Count::Challenges);
+                let token = self.tokens.token(from, now_ns);
+                engine.send(from, &packet::challenge(token));
+            }
+            _ if !known => return Err(Count::Stranger),
+            Request::Connect(Err(code)) => engine.send(from, &packet(0x20, &[&[0, code]])),
+            Request::Connect(Ok(keep_alive_s)) => {
+                let length_ns = match keep_alive_s {
+                    0 => u64::from(self.settings.lease_s) * SECOND_NS,
+                    keep_alive_s => u64::from(keep_alive_s) * SECOND_NS / 2 * 3,
+                };
+                if let Some(lease) = self.leases.get_mut(&from) {
+                    lease.length_ns = length_ns;
+                }
+                self.renew(now_ns, from, engine);
+                engine.send(from, &packet(0x20, &[&[0, 0]]));
+            }
+            Request::Subscribe(id, filters) => {
+                self.subscribe(now_ns, from, id, &filters, engine);
+            }
+            Request::Unsubscribe(id, filters) => {
+                self.unsubscribe(from, &filters, engine);
+                engine.send(from, &packet(0xb0, &[&id]));
+            }
+            Request::Ping => {
+                self.renew(now_ns, from, engine);
+                engine.send(from, &packet(0xd0, &[]));
+            }
+            Request::Disconnect => self.forget(from, engine),
+        }
+        Ok(())
+    }
+
+    fn publish(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        retain: bool,
+        engine: &mut impl Engine<Subscriber = S>,
+    ) -> Result<(), Count> {
+        let fits = payload.len() <= KEPT;
+        match engine.publish(topic, payload, retain && fits) {
+            Published::NotAllowed => return Err(Count::Access),
+            Published::Sent if retain && !fits => self.count(Count::Pool),
+            Published::Sent => {}
+            Published::NotKept => self.count(Count::Pool),
+        }
+        Ok(())
+    }
+
+    fn prove(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        token: &[u8],
+        engine: &mut impl Engine<Subscriber = S>,
+    ) -> Result<(), Count> {
+        if !self.tokens.is_good(token, from, now_ns) {
+            return Err(Count::Proof);
+        }
+        if self.leases.contains_key(&from) {
+            return Ok(());
+        }
+        let of_address = self.of_address.get(from.ip()).copied().unwrap_or(0);
+        if of_address >= self.settings.subscribers_an_address
+            || self.leases.len() >= self.settings.leases
+        {
+            engine.send(from, &packet(0x20, &[&[0, 3]]));
+            return Err(Count::Full);
+        }
+        let length_ns = u64::from(self.settings.lease_s) * SECOND_NS;
+        let end_ns = now_ns.saturating_add(length_ns);
+        let lease = Lease {
+            length_ns,
+            end_ns,
+            filters: HashSet::new(),
+            subscriber: engine.begin(from, end_ns),
+        };
+        self.leases.insert(from, lease);
+        self.ends.insert((end_ns, from));
+        self.of_address.insert(*from.ip(), of_address + 1);
+        Ok(())
+    }
+
+    fn renew(&mut self, now_ns: u64, who: SocketAddrV4, engine: &mut impl Engine<Subscriber = S>) {
+        if let Some(lease) = self.leases.get_mut(&who) {
+            self.ends.remove(&(lease.end_ns, who));
+            lease.end_ns = now_ns.saturating_add(lease.length_ns);
+            self.ends.insert((lease.end_ns, who));
+            engine.renew(&lease.subscriber, lease.end_ns);
+        }
+    }
+
+    fn forget(&mut self, who: SocketAddrV4, engine: &mut impl Engine<Subscriber = S>) {
+        let Some(lease) = self.leases.remove(&who) else {
+            return;
+        };
+        self.ends.remove(&(lease.end_ns, who));
+        self.subscriptions -= lease.filters.len();
+        if let Some(count) = self.of_address.get_mut(who.ip()) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_address.remove(who.ip());
+            }
+        }
+        engine.end(lease.subscriber, lease.filters);
+    }
+
+    fn subscribe(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        id: Id,
+        filters: &[(&[u8], u8)],
+        engine: &mut impl Engine<Subscriber = S>,
+    ) {
+        self.renew(now_ns, from, engine);
+        let (mut codes, mut granted) = (Vec::new(), Vec::new());
+        for (filter, qos) in filters {
+            match self.add(from, filter, *qos, engine) {
+                Ok(filter) => {
+                    codes.push(0);
+                    granted.push(filter);
+                }
+                Err(refusal) => {
+                    codes.push(0x80);
+                    self.count(refusal);
+                }
+            }
+        }
+        engine.send(from, &packet(0x90, &[&id, &codes]));
+        for filter in granted {
+            let mut found = Vec::new();
+            engine.retained(filter, MOST_RETAINED, &mut |topic, payload| {
+                found.extend(packet::retained(topic, payload));
+            });
+            for datagram in found {
+                engine.send(from, &datagram);
+            }
+        }
+    }
+
+    /// Add a subscription, unless it is there.
+    fn add<'f>(
+        &mut self,
+        who: SocketAddrV4,
+        filter: &'f [u8],
+        qos: u8,
+        engine: &mut impl Engine<Subscriber = S>,
+    ) -> Result<&'f str, Count> {
+        let filter = packet::filter(filter)
+            .filter(|_| qos <= 2)
+            .ok_or(Count::Filter)?;
+        let lease = self.leases.get_mut(&who).ok_or(Count::Stranger)?;
+        if lease.filters.contains(filter) {
+            return Ok(filter);
+        }
+        if lease.filters.len() >= self.settings.subscriptions_a_subscriber {
+            return Err(Count::Share);
+        }
+        if self.subscriptions >= self.settings.subscriptions {
+            return Err(Count::Table);
+        }
+        if !engine.may_subscribe(filter) {
+            return Err(Count::Access);
+        }
+        lease.filters.insert(filter.into());
+        self.subscriptions += 1;
+        engine.subscribe(&lease.subscriber, filter);
+        Ok(filter)
+    }
+
+    fn unsubscribe(
+        &mut self,
+        who: SocketAddrV4,
+        filters: &[(&[u8], u8)],
+        engine: &mut impl Engine<Subscriber = S>,
+    ) {
+        let Some(lease) = self.leases.get_mut(&who) else {
+            return;
+        };
+        for (filter, _) in filters {
+            let filter = std::str::from_utf8(filter).unwrap_or_default();
+            if lease.filters.remove(filter) {
+                self.subscriptions -= 1;
+                engine.unsubscribe(&lease.subscriber, filter);
+            }
+        }
+    }
+}

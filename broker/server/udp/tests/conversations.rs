@@ -1,0 +1,303 @@
+//! The vectors of `broker/spec`, as far as they are about the protocol and not about the sizes of a
+//! hardware broker's tables; and whatever else may come, against bounds.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod json;
+mod tree;
+
+use json::Value;
+use mqtick_udp::{Server, Settings, Subnet};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+use std::path::Path;
+use tree::Broker;
+
+/// What is not for us, and why.
+const NOT_OURS: [(&str, &str); 6] = [
+    ("shapes", "a tree needs none"),
+    ("the first shape", "a tree needs none"),
+    ("a shape is free again", "a tree needs none"),
+    ("share before shape", "a tree needs none"),
+    ("not UTF-8", "what goes to TCP as well has to be"),
+    ("64 places", "a setting, for all transports together"),
+];
+
+fn subnets(value: Option<&Value>) -> Vec<Subnet> {
+    let Some(value) = value else {
+        return vec![Subnet {
+            first: [0, 0, 0, 0].into(),
+            bits: 0,
+        }];
+    };
+    let subnet = |text: &Value| {
+        let (first, bits) = text.text().split_once('/').expect("a subnet");
+        Subnet {
+            first: first.parse().expect("an address"),
+            bits: bits.parse().expect("a number"),
+        }
+    };
+    value.list().iter().map(subnet).collect()
+}
+
+fn settings(given: &Value) -> Settings {
+    let number = |name: &str, usual: usize| given.get(name).map_or(usual, Value::number);
+    let usual = Settings::default();
+    let secret = octets(given.get("secret").expect("a secret").text());
+    Settings {
+        secret: secret.try_into().expect("16 octets"),
+        lease_s: number("lease_s", 60) as u16,
+        publishers: subnets(given.get("publishers")),
+        subscribers: subnets(given.get("subscribers")),
+        subscriptions_a_subscriber: number("subscriptions_a_subscriber", 32),
+        subscribers_an_address: number("subscribers_an_address", 1024),
+        ..usual
+    }
+}
+
+fn octets(hex: &str) -> Vec<u8> {
+    let pair = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+    (0..hex.len()).step_by(2).map(pair).collect()
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// Whether these datagrams, in this order, are what is expected.
+fn agree(expect: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
+    let Some((first, rest)) = expect.split_first() else {
+        return sent.is_empty();
+    };
+    let Some(runs) = first.get("any_order") else {
+        let fits = |(to, octets): &(SocketAddrV4, Vec<u8>)| {
+            let wanted = first.get("send").expect("octets").text();
+            let is = hex(octets);
+            to.to_string() == first.get("to").expect("a receiver").text()
+                && wanted.len() == is.len()
+                && wanted
+                    .chars()
+                    .zip(is.chars())
+                    .all(|(one, other)| one == '.' || one == other)
+        };
+        return sent.first().is_some_and(fits) && agree(rest, &sent[1..]);
+    };
+    // Each run in order, one after another: try each as the next one.
+    let runs: Vec<&[Value]> = runs.list().iter().map(Value::list).collect();
+    fn any(runs: &[&[Value]], rest: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
+        if runs.is_empty() {
+            return agree(rest, sent);
+        }
+        (0..runs.len()).any(|next| {
+            let mut others = runs.to_vec();
+            let run = others.remove(next);
+            run.len() <= sent.len()
+                && agree(run, &sent[..run.len()])
+                && any(&others, rest, &sent[run.len()..])
+        })
+    }
+    any(&runs, rest, sent)
+}
+
+fn run(conversation: &Value) {
+    let name = conversation.get("name").expect("a name").text();
+    let mut server = Server::new(settings(conversation.get("settings").expect("settings")));
+    let mut broker = Broker::default();
+    for (at, step) in conversation
+        .get("steps")
+        .expect("steps")
+        .list()
+        .iter()
+        .enumerate()
+    {
+        let field = |name| step.get(name).expect("a field");
+        let from = field("from").text().parse().expect("an address");
+        let datagram = octets(field("send").text());
+        server.datagram(field("at_ns").number() as u64, from, &datagram, &mut broker);
+        let sent = std::mem::take(&mut broker.sent);
+        let text: Vec<_> = sent
+            .iter()
+            .map(|(to, one)| format!("{to} {}", hex(one)))
+            .collect();
+        assert!(
+            agree(field("expect").list(), &sent),
+            "{name}, step {at}: {text:?}"
+        );
+    }
+    let counted: BTreeMap<&str, usize> = server
+        .counters()
+        .filter(|(name, count)| *count > 0 && !["challenges", "leases_ended"].contains(name))
+        .map(|(name, count)| (name, count as usize))
+        .collect();
+    let wanted = conversation.get("counters").expect("counters").map();
+    let wanted = wanted
+        .iter()
+        .map(|(name, count)| (&**name, count.number()))
+        .collect();
+    assert_eq!(counted, wanted, "{name}");
+}
+
+#[test]
+fn the_conversations_of_the_specification_go_as_it_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors");
+    let (mut held, mut left) = (0, Vec::new());
+    // How long a message was in the broker is the engine's affair: tests/test_broker_udp.py.
+    for file in [
+        "filters", "leases", "packets", "proof", "refusals", "retained",
+    ] {
+        let text = std::fs::read_to_string(folder.join(format!("{file}.json"))).expect("vectors");
+        for conversation in json::read(&text).list() {
+            let name = conversation.get("name").expect("a name").text();
+            if NOT_OURS.iter().any(|(one, _)| *one == name) {
+                left.push(name.to_owned());
+            } else {
+                run(conversation);
+                held += 1;
+            }
+        }
+    }
+    assert_eq!(left.len(), NOT_OURS.len());
+    assert!(held > 60, "{held}");
+}
+
+#[test]
+fn a_conversation_that_goes_otherwise_is_noticed() {
+    let expect = json::read(
+        r#"[{"any_order": [[{"to": "10.0.0.2:1", "send": "01.."}], [{"to": "10.0.0.3:2", "send": "03"}]]}]"#,
+    );
+    let (one, two): (SocketAddrV4, SocketAddrV4) =
+        ("10.0.0.2:1".parse().unwrap(), "10.0.0.3:2".parse().unwrap());
+    let (first, second) = ((one, vec![1, 9]), (two, vec![3]));
+    for right in [
+        [first.clone(), second.clone()],
+        [second.clone(), first.clone()],
+    ] {
+        assert!(agree(expect.list(), &right));
+    }
+    for wrong in [
+        vec![first.clone()],
+        vec![first.clone(), first.clone()],
+        vec![(one, vec![2, 9]), second.clone()],
+        vec![(two, vec![1, 9]), second.clone()],
+        vec![first, second.clone(), second],
+    ] {
+        assert!(!agree(expect.list(), &wrong));
+    }
+}
+
+fn everybody() -> Settings {
+    Settings {
+        publishers: subnets(None),
+        subscribers: subnets(None),
+        leases: 8,
+        subscribers_an_address: 3,
+        subscriptions: 20,
+        subscriptions_a_subscriber: 4,
+        ..Settings::default()
+    }
+}
+
+/// A packet: its first octet and its body.
+fn packet(first: u8, body: Vec<u8>) -> Vec<u8> {
+    let mut octets = vec![first];
+    if body.len() < 128 {
+        octets.push(body.len() as u8);
+    } else {
+        octets.extend([body.len() as u8 | 0x80, (body.len() >> 7) as u8]);
+    }
+    octets.extend(body);
+    octets
+}
+
+fn string() -> impl Strategy<Value = Vec<u8>> {
+    "[a+#/$]{0,6}".prop_map(|text| [vec![0, text.len() as u8], text.into()].concat())
+}
+
+fn datagram() -> impl Strategy<Value = Vec<u8>> {
+    let filters = || prop::collection::vec(string().prop_map(|one| [one, vec![0]].concat()), 0..4);
+    let subscribe = filters().prop_map(|all| packet(0x82, [vec![0, 1], all.concat()].concat()));
+    let unsubscribe = prop::collection::vec(string(), 0..4)
+        .prop_map(|all| packet(0xa2, [vec![0, 1], all.concat()].concat()));
+    let publish = (
+        string(),
+        any::<bool>(),
+        prop::collection::vec(any::<u8>(), 0..40),
+    )
+        .prop_map(|(topic, retain, rest)| packet(0x30 | u8::from(retain), [topic, rest].concat()));
+    let right = prop_oneof![
+        Just(
+            octets("100c00044d51545404020001")
+                .into_iter()
+                .chain([0, 0])
+                .collect()
+        ),
+        Just(vec![0xc0, 0]),
+        Just(vec![0xe0, 0]),
+        publish,
+        unsubscribe,
+        subscribe.boxed(),
+        filters().prop_map(|all| packet(0x82, [vec![0, 2], all.concat()].concat())),
+    ];
+    let changed = (
+        right.clone(),
+        any::<prop::sample::Index>(),
+        any::<u8>(),
+        any::<bool>(),
+    );
+    prop_oneof![
+        6 => right,
+        1 => prop::collection::vec(any::<u8>(), 0..60),
+        1 => changed.prop_map(|(mut octets, at, octet, cut): (Vec<u8>, _, _, _)| {
+            let at = at.index(octets.len());
+            if cut { octets.truncate(at) } else { octets[at] = octet }
+            octets
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_comes_tables_stay_bounded_and_what_is_kept_agrees(
+        steps in prop::collection::vec(
+            (0u8..4, 1u16..6, datagram(), any::<bool>(), 0u64..20_000_000_000), 1..200),
+    ) {
+        let settings = everybody();
+        let mut server = Server::new(settings.clone());
+        let mut broker = Broker::default();
+        let mut now_ns = 0;
+        for (host, port, datagram, proves, later_ns) in steps {
+            now_ns += later_ns / 10;
+            let from = SocketAddrV4::new([10, 0, 0, host].into(), port);
+            server.datagram(now_ns, from, &datagram, &mut broker);
+            let sent = std::mem::take(&mut broker.sent);
+            for (_, octets) in &sent {
+                prop_assert!((2..=1472).contains(&octets.len()));
+            }
+            let challenge = sent.iter().find(|one| one.1.starts_with(b"\x30\x10\0\x06$proof"));
+            if let Some((to, token)) = challenge.filter(|_| proves) {
+                server.datagram(now_ns, *to, token, &mut broker);
+                server.datagram(now_ns, *to, &datagram, &mut broker);
+            }
+            broker.sent.clear();
+            let (leases, subscriptions) = server.sizes();
+            prop_assert!(leases <= settings.leases);
+            prop_assert!(subscriptions <= settings.subscriptions);
+            prop_assert_eq!(broker.leases(), leases);
+            prop_assert_eq!(broker.subscriptions(), subscriptions);
+            prop_assert!(broker.most_of_one() <= settings.subscriptions_a_subscriber);
+            prop_assert!(broker.ends_ns().all(|end_ns| end_ns > now_ns));
+        }
+        server.clear(&mut broker);
+        prop_assert_eq!(server.sizes(), (0, 0));
+        prop_assert_eq!((broker.leases(), broker.subscriptions()), (0, 0));
+    }
+
+    #[test]
+    fn no_octets_make_it_panic(octets in prop::collection::vec(any::<u8>(), 0..1600)) {
+        let mut broker = Broker::default();
+        let from = SocketAddrV4::new([10, 0, 0, 1].into(), 1);
+        Server::new(everybody()).datagram(0, from, &octets, &mut broker);
+    }
+}

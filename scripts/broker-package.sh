@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Builds mqtick-broker and mqtick-load as static programs, and a Debian package of the two:
+# build/mqtick-broker_VERSION_ARCHITECTURE.deb. The programs alone are in build/broker/ARCHITECTURE.
+#
+#   scripts/broker-package.sh [ARCHITECTURE...]     amd64, arm64 or armhf; default: this machine's
+#
+# For this machine's own architecture it takes the Rust that is here. For another one it needs root
+# and debootstrap: it builds in a small Debian 12 that it makes first (10 minutes and 3 GB, once),
+# with Debian's Rust and cross compilers, and runs what it built under qemu.
+# With the same Rust, two builds of one commit are equal octet by octet.
+#
+# MQTICK_FLEET_CACHE=FOLDER     where that Debian is kept (default: ~/.cache/mqtick)
+# MQTICK_DEBIAN_MIRROR=ADDRESS  where it comes from (default: debootstrap's own)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/say.sh
+. scripts/say.sh
+
+own=$(dpkg --print-architecture) || die 1 "A Debian package can be made on Debian only: dpkg is missing."
+[ $# -gt 0 ] || set -- "$own"
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+targets=$(realpath -m "${CARGO_TARGET_DIR:-broker/server/target}")
+tree=${MQTICK_FLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/mqtick}/bookworm-rust
+# The date of everything in the package, and the end of its version.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
+export SOURCE_DATE_EPOCH
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' broker/server/Cargo.toml)
+version+=+$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y%m%d.%H%M%S)
+
+rust_target() {
+  case $1 in
+    amd64) echo x86_64-unknown-linux-gnu ;;
+    arm64) echo aarch64-unknown-linux-gnu ;;
+    armhf) echo armv7-unknown-linux-gnueabihf ;;
+    *) die 2 "$1 is not an architecture that is built: amd64, arm64 or armhf." ;;
+  esac
+}
+
+gnu_name() {
+  case $1 in
+    amd64) echo x86_64-linux-gnu ;;
+    arm64) echo aarch64-linux-gnu ;;
+    armhf) echo arm-linux-gnueabihf ;;
+  esac
+}
+
+# ---- build --------------------------------------------------------------------------------------
+# settings COMPILER CARGO_HOME SOURCE TARGET-FOLDER TARGET: what cargo is told, a line each. No path
+# of this machine is left in the programs.
+settings() {
+  local name=${5//-/_}
+  printf '%s\n' "CARGO_HOME=$2" "CARGO_TARGET_DIR=$4" "CARGO_TARGET_${name^^}_LINKER=$1" "CC_$name=$1" \
+    CARGO_PROFILE_RELEASE_STRIP=symbols \
+    "CFLAGS_$name=-ffile-prefix-map=$2=/cargo -ffile-prefix-map=$3=/mqtick -ffile-prefix-map=$4=/target" \
+    "RUSTFLAGS=-C target-feature=+crt-static --remap-path-prefix=$2=/cargo --remap-path-prefix=$3=/mqtick --remap-path-prefix=$4=/target"
+}
+
+cargo_build=(cargo build --locked --release --bins)
+
+build_here() {
+  mapfile -t environment < <(settings cc "$cargo_home" "$PWD" "$targets" "$1")
+  (cd broker/server && env -u SOURCE_DATE_EPOCH "${environment[@]}" "${cargo_build[@]}" --target "$1")
+}
+
+make_tree() {
+  local architecture=$1
+  scripts/debian_tree.sh make "$tree" bookworm ca-certificates
+  if [ -e "$tree/ready-$architecture" ]; then return; fi
+  say "installing Debian's Rust for $architecture there"
+  # A new enough Rust comes with the security updates.
+  printf 'deb %s bookworm main\ndeb http://deb.debian.org/debian-security bookworm-security main\n' \
+    "${MQTICK_DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$tree/etc/apt/sources.list"
+  scripts/debian_tree.sh run "$tree" dpkg --add-architecture "$architecture"
+  scripts/debian_tree.sh run "$tree" apt-get --quiet=2 update
+  scripts/debian_tree.sh run "$tree" env DEBIAN_FRONTEND=noninteractive \
+    apt-get --quiet=2 --yes --no-install-recommends install cargo-web gcc libc6-dev qemu-user \
+    "libstd-rust-web-dev:$architecture" "gcc-$2" "libc6-dev-$architecture-cross" >/dev/null
+  touch "$tree/ready-$architecture"
+}
+
+build_in_tree() {
+  local architecture=$1 rust=$2 gnu=$3
+  [ "$(id -u)" -eq 0 ] || die 1 "Building for another architecture than this machine's ($own) needs" \
+    "root, to make a Debian with the compilers; on such a machine itself it does not."
+  make_tree "$architecture" "$gnu"
+  (cd broker/server && cargo fetch --locked --quiet)
+  mkdir -p "$targets/cross" "$tree"/{mqtick,cargo,target}
+  mapfile -t environment < <(settings "$gnu-gcc" /cargo /mqtick /target "$rust")
+  # Mounts of its own, which end with it.
+  # shellcheck disable=SC2016
+  unshare --mount sh -euc 'mount --bind . "$1/mqtick" && mount --bind "$2" "$1/cargo" &&
+    mount --bind "$3" "$1/target" && shift 3 && exec scripts/debian_tree.sh run "$@"' sh \
+    "$tree" "$cargo_home" "$targets/cross" \
+    "$tree" env -i -C /mqtick/broker/server PATH=/usr/bin:/bin HOME=/root "${environment[@]}" \
+    "${cargo_build[@]}" --offline --target "$rust"
+}
+
+# ---- package ------------------------------------------------------------------------------------
+package() {
+  local architecture=$1 rust=$2 folder=build/broker/$1 programs=$3/$2/release file doc
+  rm -rf "$folder"
+  doc=$folder/usr/share/doc/mqtick-broker
+  install -D -t "$folder/usr/bin" "$programs/mqtick-broker" "$programs/mqtick-load"
+  install -D -m 644 -t "$folder/usr/lib/systemd/system" broker/server/systemd/mqtick-broker.*
+  install -D -m 644 broker/server/broker.toml.example "$folder/etc/mqtick/broker.toml"
+  install -D -m 644 broker/server/debian/sysusers "$folder/usr/lib/sysusers.d/mqtick-broker.conf"
+  install -D -m 644 broker/server/debian/overrides "$folder/usr/share/lintian/overrides/mqtick-broker"
+  install -D -m 644 -t "$doc" broker/server/README.md
+  python3 broker/server/licences.py copyright "$rust" >"$doc/copyright"
+  printf 'mqtick-broker (%s) unstable; urgency=medium\n\n  * %s\n\n -- The mqtick authors <%s>  %s\n' \
+    "$version" "Built from the source of mqtick; its CHANGELOG.md says what changed." "$contact" \
+    "$(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
+  install -D -m 755 -t "$folder/DEBIAN" broker/server/debian/{postinst,prerm,postrm}
+  echo /etc/mqtick/broker.toml >"$folder/DEBIAN/conffiles"
+  cat >"$folder/DEBIAN/control" <<EOF
+Package: mqtick-broker
+Version: $version
+Architecture: $architecture
+Maintainer: The mqtick authors <$contact>
+Installed-Size: $(du -k --apparent-size --summarize "$folder" | cut -f1)
+Depends: systemd
+Section: net
+Priority: optional
+Description: MQTT broker that delivers to many subscribers at once
+ MQTT 3.1.1 and 5 over TCP, TLS, WebSocket and Unix sockets, on all cores. Each
+ copy of a message can say how long it was in the broker. Password files and
+ access lists of Mosquitto are taken as they are.
+ .
+ mqtick-load measures a broker: latency, skew and loss.
+EOF
+  (cd "$folder" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+  find "$folder" -exec chmod go-w,a+rX {} +
+  file=build/mqtick-broker_${version}_$architecture.deb
+  rm -f build/mqtick-broker_*_"$architecture".deb
+  dpkg-deb --root-owner-group -Zxz --build "$folder" "$file" >/dev/null
+  say "made $file, and the programs alone in $folder/usr/bin"
+}
+
+# There is no address to write to.
+contact=mqtick@example.org
+
+scripts/rust.sh
+python3 broker/server/licences.py
+for architecture in "$@"; do
+  rust=$(rust_target "$architecture")
+  if [ "$architecture" = "$own" ]; then
+    built=$targets
+    build_here "$rust"
+    "$built/$rust/release/mqtick-broker" --version
+  else
+    built=$targets/cross
+    build_in_tree "$architecture" "$rust" "$(gnu_name "$architecture")"
+    runner=qemu-$(cut -d- -f1 <<<"$(gnu_name "$architecture")")
+    cp "$built/$rust/release/mqtick-broker" "$tree/root/"
+    say "under $runner: $(scripts/debian_tree.sh run "$tree" "$runner" /root/mqtick-broker --version)"
+  fi
+  package "$architecture" "$rust" "$built"
+done
