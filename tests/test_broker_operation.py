@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
+import os
 import re
+import resource
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +19,8 @@ from typing import TypeVar
 
 import pytest
 
-from broker.conformance.client import CONNACK, V5, Client
+from broker.conformance.client import CONNACK, PUBACK, V5, Client
+from broker.conformance.launch import PASSWORD, USER
 from demo.local_broker import MqtickBroker, free_port
 
 pytestmark = pytest.mark.broker
@@ -125,6 +131,48 @@ def test_a_second_broker_does_not_take_half_of_the_clients_of_the_first(program:
     program.start(lines)
     wait(lambda: "listens on" in program.log())
     assert "Address already in use" in program.refused(lines)
+
+
+def test_when_it_runs_out_of_descriptors_others_come_in_as_some_leave(program: Program) -> None:
+    port = free_port()
+    lines = f'threads = 1\n[[listener]]\naddress = "127.0.0.1:{port}"\n{ANYBODY}'
+    process = program.start(lines)
+    wait(lambda: "listens on" in program.log())
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (40, 40))
+    inside = []
+    crowd = [Client(("127.0.0.1", port), V5, f"c{number}") for number in range(60)]
+    for one in crowd:
+        one.send(one.encode.connect(one.id))
+    wait(lambda: "could not be accepted" in program.log())
+    for one in crowd:
+        assert one.expect(CONNACK).reason == 0
+        inside.append(one)
+        if len(inside) == 20:  # fewer than fit
+            inside.pop(0).close()
+    assert len(program.log().splitlines()) < 60
+
+
+def test_a_flood_of_passwords_from_one_address_leaves_places_to_others(
+    program: Program, tmp_path: Path
+) -> None:
+    salt, rounds = b"conformance!", 1_000
+    digest = hashlib.pbkdf2_hmac("sha512", PASSWORD, salt, rounds)
+    encoded = "$".join(base64.b64encode(each).decode() for each in (salt, digest))
+    passwords = tmp_path / "passwd"
+    passwords.write_text(f"{USER}:$7${rounds}${encoded}\n")
+    passwords.chmod(0o600)
+    port = free_port()
+    access = f'[access]\npassword_file = "{passwords}"\n'
+    program.start(f'[[listener]]\naddress = "127.0.0.1:{port}"\n{access}')
+    wait(lambda: "listens on" in program.log())
+    flood = [Client(("127.0.0.1", port), V5, f"flood{number}") for number in range(400)]
+    for one in flood:
+        one.send(one.encode.connect(one.id, username=USER, password=b"wrong"))
+    other = Client(("127.0.0.1", port), V5, "other")
+    other.socket.close()
+    other.socket = socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0))
+    assert other.connect(username=USER, password=PASSWORD).reason == 0
+    assert {one.expect(CONNACK).reason for one in flood} == {0x86, 0x89}
 
 
 # -- metrics ---------------------------------------------------------------------------------------
@@ -258,6 +306,234 @@ def test_a_crowd_that_says_nothing_keeps_nobody_from_the_metrics(watched_once: W
         one.close()
     assert watched_once.values()["uptime_seconds"] >= 0
     client(watched_once.port)
+
+
+# -- one limit for all memory ----------------------------------------------------------------------
+
+MIB = 1 << 20
+BESIDE_THE_LIMIT = 64 * MIB
+"""What the process may take beyond `limits.memory`: a few packets a thread, freed pieces that the
+allocator keeps, and 4 KiB for each client."""
+
+
+def limited(memory: int, queue: int = MIB) -> str:
+    """Lines for a limit of all memory, with packets of 1 MiB at most."""
+    return f"[limits]\nmemory = {memory}\npacket = {MIB}\nqueue = {queue}\n"
+
+
+def held(watched: Watched) -> int:
+    """What clients make the broker hold."""
+    return sum(n for name, n in watched.values().items() if name.startswith("memory_bytes"))
+
+
+def ended(watched: Watched) -> int:
+    """How many connections of clients it ended."""
+    pairs = watched.values().items()
+    return sum(number for name, number in pairs if name.startswith("connections_ended_total"))
+
+
+def most_memory(process: subprocess.Popen[bytes], field: str = "VmHWM") -> int:
+    """The most memory that it had at any time, octets."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    found = re.search(rf"{field}:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) * 1024
+
+
+def test_a_crowd_that_reads_nothing_cannot_take_more_than_the_limit(program: Program) -> None:
+    """Without the limit it would hold 8 MiB for each of them."""
+    watched = Watched(program, limited(32 * MIB, 8 * MIB), first="threads = 2\n")
+    crowd = [client(watched.port, f"deaf{number}") for number in range(30)]
+    for one in crowd:
+        one.subscribe("large")
+    hearer, sender = client(watched.port, "hearer"), client(watched.port, "sender")
+    hearer.subscribe("small")
+    before = most_memory(watched.process, "VmRSS")
+    large = sender.encode.publish("large", bytes(500_000))
+    for number in range(40):
+        sender.send(large, sender.encode.publish("small", b"%d" % number))
+        assert hearer.message().payload == b"%d" % number
+    wait(lambda: watched.values()["messages_dropped_total"] > 0)
+    assert held(watched) <= 32 * MIB
+    assert most_memory(watched.process) <= before + 32 * MIB + BESIDE_THE_LIMIT
+    assert watched.values()["clients"] == 32
+    assert ended(watched) == 0
+    for one in crowd:
+        one.vanish()
+    wait(lambda: held(watched) < MIB)
+
+
+def test_half_of_the_limit_is_not_for_what_is_retained(program: Program) -> None:
+    watched = Watched(program, limited(8 * MIB))
+    sender = client(watched.port)
+
+    def answer(topic: str, payload: bytes, *, retain: bool) -> int:
+        sender.send(sender.encode.publish(topic, payload, qos=1, retain=retain, packet_id=1))
+        return sender.expect(PUBACK).reason
+
+    answers = [answer(f"a/{number}", bytes(200_000), retain=True) for number in range(60)]
+    kept = answers.index(0x97)
+    assert 15 <= kept <= 21
+    assert set(answers[kept:]) == {0x97}
+    assert answer("a", bytes(200_000), retain=False) == 0x10, "nobody is subscribed"
+    hearer = client(watched.port, "hearer")
+    hearer.subscribe("a/0")
+    assert len(hearer.message().payload) == 200_000
+    for number in range(kept):
+        sender.send(sender.encode.publish(f"a/{number}", b"", retain=True))
+    assert answer("a/1", bytes(200_000), retain=True) == 0x10, "kept again"
+
+
+def test_packets_that_do_not_end_cost_those_who_send_them_their_connections(
+    program: Program,
+) -> None:
+    watched = Watched(program, limited(8 * MIB), first="threads = 2\n")
+    other = client(watched.port, "other")
+    crowd = [client(watched.port, f"c{number}") for number in range(30)]
+    for one in crowd:
+        with contextlib.suppress(ConnectionError):
+            one.send(one.encode.publish("a", bytes(1_000_000))[:-1])
+    wait(lambda: watched.values()['connections_ended_total{reason="quota"}'] >= 20)
+    assert held(watched) <= 8 * MIB
+    other.subscribe("a")
+    other.send(other.encode.publish("a", b"x" * 3000))
+    assert other.message().payload == b"x" * 3000
+
+
+def test_subscriptions_are_part_of_the_limit(program: Program) -> None:
+    watched = Watched(program, limited(8 * MIB))
+    one = client(watched.port)
+    filters = [(f"{'x/' * 100}{number}", 0) for number in range(300)]
+    reasons = one.subscribe(*filters).reasons
+    assert 100 < reasons.index(0x97) < 200
+    one.unsubscribe(*(pattern for pattern, _ in filters))
+    assert one.subscribe("a").reasons == [2]
+
+
+def test_what_waits_for_those_who_are_away_is_part_of_the_limit(program: Program) -> None:
+    watched = Watched(program, limited(8 * MIB, 8 * MIB))
+    kept = [("session_expiry", 3600)]
+    for number in range(10):
+        away = Client(("127.0.0.1", watched.port), V5, f"away{number}")
+        assert away.connect(clean=False, properties=kept).reason == 0
+        away.subscribe((f"a/{number}", 1))
+        away.vanish()
+    wait(lambda: watched.values()["clients"] == 0)
+    sender = client(watched.port)
+    for number in range(300):
+        topic = f"a/{number % 10}"
+        sender.send(sender.encode.publish(topic, bytes(100_000), qos=1, packet_id=1))
+        assert sender.expect(PUBACK).reason in (0, 0x97)
+    assert held(watched) <= 8 * MIB
+    first = Client(("127.0.0.1", watched.port), V5, "away0")
+    assert first.connect(clean=False, properties=kept).session_present
+    assert len(first.message().payload) == 100_000
+
+
+# -- the units -------------------------------------------------------------------------------------
+
+UNITS = Path(__file__).parent.parent / "broker/server/systemd"
+
+
+@pytest.fixture(scope="module")
+def _systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = tmp_path_factory.mktemp("unit") / "plain.service"
+    unit.write_text("[Service]\nExecStart=/bin/true\n")
+    if said := verify(unit):
+        pytest.skip(f"systemd-analyze does not work here: {said}")
+
+
+def verify(*units: Path) -> str:
+    """What systemd complains of."""
+    command = ["systemd-analyze", "verify", "--recursive-errors=no", *units]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.usefixtures("_systemd")
+def test_systemd_finds_nothing_to_complain_about(tmp_path: Path) -> None:
+    for unit in UNITS.iterdir():
+        # The programs need not be here.
+        text = re.sub(r"^(Exec\w+)=\S+", r"\1=/bin/true", unit.read_text(), flags=re.MULTILINE)
+        (tmp_path / unit.name).write_text(text)
+    assert verify(*tmp_path.iterdir()) == ""
+
+
+@pytest.mark.usefixtures("_systemd")
+def test_the_service_is_exposed_little_and_says_why_where_it_is() -> None:
+    unit = UNITS / "mqtick-broker.service"
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", unit]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    exposure = re.search(r"Overall exposure level for \S+: (\d+\.\d)", said)
+    assert exposure
+    assert float(exposure[1]) < 1.5
+    found = re.findall(r"^✗ ([^=]+=(?:~\S+)?)", said, re.MULTILINE)
+    reasons = re.findall(r"^# - ([^:]+):", unit.read_text(), re.MULTILINE)
+    named = {what for each in reasons for what in each.split(", ")}
+    assert named == {each.removesuffix("=") for each in found}
+
+
+def test_the_units_fit_the_program(program: Program, listening: socket.socket) -> None:
+    text = (UNITS / "mqtick-broker.socket").read_text()
+    name = re.search(r"^FileDescriptorName=(\w+)$", text, re.MULTILINE)
+    said = re.findall(r"^#   (.*)$", text, re.MULTILINE)
+    assert name
+    lines = "\n".join(said) + f"\n{ANYBODY}"
+    program.start(lines, [listening], name[1])
+    client(listening.getsockname()[1])
+    assert (
+        "--config FILE"
+        in subprocess.run(
+            [program.command("")[0], "--help"], capture_output=True, text=True, check=True
+        ).stdout
+    )
+
+
+# -- the watchdog ----------------------------------------------------------------------------------
+
+
+def test_systemd_hears_that_it_is_alive_only_while_its_workers_answer(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that wants to log while nobody reads the log is one that does not answer."""
+    port = free_port()
+    lines = f'threads = 1\n[[listener]]\naddress = "127.0.0.1:{port}"\n{ANYBODY}'
+    reading, writing = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "notify"))
+        told.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "1500000")
+        process = subprocess.Popen(program.command(lines), stderr=writing)
+        program.running.append(process)
+        assert told.recv(100) == b"READY=1"
+        for _ in range(3):
+            assert told.recv(100) == b"WATCHDOG=1"
+        os.set_blocking(writing, False)
+        for size in (4096, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(writing, b"x" * size)
+        os.set_blocking(writing, True)
+        Client(("127.0.0.1", port), V5, "wrong").send(b"\x30\x03\x00\x01a")
+        told.settimeout(3)
+        for _ in range(30):
+            try:
+                told.recv(100)
+            except TimeoutError:
+                break
+        else:
+            pytest.fail("it says that it is alive, and is not")
+        drain = threading.Thread(target=lambda: [*iter(lambda: os.read(reading, 65536), b"")])
+        drain.start()
+        told.settimeout(60)
+        assert told.recv(100) == b"WATCHDOG=1"
+        program.stop()
+        os.close(writing)
+        drain.join()
+        os.close(reading)
 
 
 # -- sockets of systemd ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 use crate::desk::Desk;
 use crate::link::Link;
+use crate::memory::{self, Of, Share};
 use crate::residence::Arrivals;
 use crate::session::{Session, State};
 use crate::socket::Socket;
@@ -52,6 +53,10 @@ pub mod reason {
 }
 
 const UNANSWERED: usize = 64; // reads
+
+/// Why a client is refused where the limit of all memory is reached.
+pub(crate) const NO_MEMORY: &str = "as much memory is held as the configuration allows";
+
 const LARGEST_CONNECT: usize = 1 << 20; // octets: a stranger's
 
 /// Why a connection ends.
@@ -117,6 +122,8 @@ pub struct Connection {
     /// For each read whose changes the store has not answered: their last batch.
     pub unanswered: VecDeque<u64>,
     partial: Vec<u8>,
+    clogged: bool, // it has to read before it is heard
+    share: Share,
     _seat: Seat,
     pub(crate) aliases: Vec<Box<str>>,
 }
@@ -146,6 +153,8 @@ impl Connection {
             arrivals: Arrivals::default(),
             unanswered: VecDeque::new(),
             partial: Vec::new(),
+            clogged: false,
+            share: Share::new(Of::Packets, 0),
             _seat: seat,
             aliases: Vec::new(),
         }
@@ -153,7 +162,8 @@ impl Connection {
 
     /// Whether what comes must wait.
     pub fn is_waiting(&self, publishes_a_second: u32) -> bool {
-        matches!(self.stage, Stage::Checking(..))
+        self.clogged
+            || matches!(self.stage, Stage::Checking(..))
             || (publishes_a_second > 0 && self.published >= publishes_a_second)
     }
 
@@ -209,6 +219,11 @@ impl Connection {
         self.link(|link| link.pause(on));
     }
 
+    /// Give room back that is not used.
+    pub fn give_back(&mut self) {
+        self.link(Link::give_back);
+    }
+
     /// The kernel has stamps of what left.
     pub fn take_departures(&mut self) {
         self.link(Link::take_departures);
@@ -225,19 +240,22 @@ impl Connection {
         desk.octets += octets.len() as u64;
         let most = desk.shared.bounds.octets.saturating_mul(2);
         let received = self.link(|link| {
+            let clogged = !memory::may_hold(link.waiting());
             if link.waiting() > most {
-                return (true, Err(Failure::new("it asks and does not read")));
+                let failure = Failure::new("it asks and does not read");
+                return (clogged, true, Err(failure));
             }
             if link.is_plain() {
-                return (true, Ok(()));
+                return (clogged, true, Ok(()));
             }
             let received = link.receive(octets, spare);
             link.flush();
-            (false, received)
+            (clogged, false, received)
         });
-        let Some((is_plain, received)) = received else {
+        let Some((clogged, is_plain, received)) = received else {
             return Err(End::TakenOver);
         };
+        self.clogged = clogged;
         if !is_plain || received.is_ok() {
             self.plain(desk, if is_plain { octets } else { spare })?;
         }
@@ -250,9 +268,11 @@ impl Connection {
     fn plain(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<(), End> {
         if self.partial.is_empty() {
             let used = self.packets(desk, octets)?;
-            self.partial
-                .extend_from_slice(octets.get(used..).unwrap_or_default());
+            let rest = octets.get(used..).unwrap_or_default();
+            self.hold(rest.len())?;
+            self.partial.extend_from_slice(rest);
         } else {
+            self.hold(octets.len())?;
             let mut all = std::mem::take(&mut self.partial);
             all.extend_from_slice(octets);
             let used = self.packets(desk, &all)?;
@@ -261,11 +281,27 @@ impl Connection {
                 self.partial = all;
             }
         }
+        self.hold(0)
+    }
+
+    /// Say how much it holds, and see whether it may hold so many octets more.
+    pub(crate) fn hold(&mut self, more: usize) -> Result<(), End> {
+        let waiting = match &self.stage {
+            Stage::Checking(_, whole) => whole.len(),
+            _ => 0,
+        };
+        let aliases: usize = self.aliases.iter().map(|one| one.len()).sum();
+        self.share.set(self.partial.capacity() + waiting + aliases);
+        if more > 0 && !memory::may_hold(self.partial.len() + waiting + aliases + more) {
+            return Err(End::because(reason::QUOTA, NO_MEMORY));
+        }
         Ok(())
     }
 
     /// Go on with what came while it had to wait.
     pub fn go_on(&mut self, desk: &mut Desk) -> Result<(), End> {
+        let clogged = self.link(|link| !memory::may_hold(link.waiting()));
+        self.clogged = clogged.unwrap_or(false);
         self.plain(desk, &[])
     }
 

@@ -1,5 +1,6 @@
 //! From one message to its copies.
 
+use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
 use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
@@ -13,7 +14,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-const REMEMBERED: usize = 1 << 20; // topics and subscriptions to them
+const REMEMBERED: usize = 64 << 20; // octets: topics, and subscriptions to them
+const FANOUT: usize = 128; // octets of each, about
 const LONGEST: usize = 256; // octets of a topic that is remembered
 
 /// Who gets what is published to one topic.
@@ -43,6 +45,7 @@ pub struct Desk {
     tree: Arc<Subscriptions>,
     fanouts: HashMap<Box<str>, Fanout>,
     remembered: usize,
+    share: Share,
     /// When what was just read came, and the clock before: see `Arrivals`.
     pub came: Option<(i64, Clock)>,
     /// The last batch of changes that it gave to the store.
@@ -81,6 +84,7 @@ impl Desk {
             tree: shared.tree.load_full(),
             fanouts: HashMap::new(),
             remembered: 0,
+            share: Share::new(Of::Sessions, 0),
             came: None,
             submitted: 0,
             received: 0,
@@ -171,8 +175,9 @@ impl Desk {
     }
 
     fn forget_fanouts(&mut self) {
-        self.fanouts.clear();
+        self.fanouts = HashMap::new();
         self.remembered = 0;
+        self.share.set(0);
     }
 
     /// Publish a client's will: its life begins now.
@@ -337,10 +342,13 @@ impl Desk {
         };
         if chosen.is_empty() {
             if message.topic.len() <= LONGEST {
-                self.remembered += fanout.subscriptions.len() + 1;
-                if self.remembered > REMEMBERED {
+                self.remembered += fanout.subscriptions.len() * size_of::<Subscription>()
+                    + message.topic.len()
+                    + FANOUT;
+                if self.remembered > REMEMBERED || memory::is_tight() {
                     self.forget_fanouts();
                 }
+                self.share.set(self.remembered);
                 self.fanouts.insert(message.topic.into(), fanout.clone());
             }
         } else {

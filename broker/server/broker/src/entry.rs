@@ -1,8 +1,9 @@
 //! How a client comes and goes.
 
-use crate::connection::{Connection, End, Stage, reason};
+use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
 use crate::desk::Desk;
 use crate::link::{Link, Promise};
+use crate::memory;
 use crate::message::{Kept, Message};
 use crate::session::{Session, Will};
 use crate::shared::Check;
@@ -66,6 +67,7 @@ impl Connection {
             password: connect.password.unwrap_or_default().into(),
             worker: desk.worker,
             token: self.token,
+            from: self.socket.neighbourhood(),
         };
         if !desk.shared.check(check) {
             return Err(End::because(reason::BUSY, "too many passwords to check"));
@@ -73,7 +75,7 @@ impl Connection {
         if let Stage::New(link) = std::mem::replace(&mut self.stage, Stage::Over) {
             self.stage = Stage::Checking(link, whole.into());
         }
-        Ok(())
+        self.hold(0)
     }
 
     /// The password of the CONNECT that waits was checked.
@@ -114,6 +116,9 @@ impl Connection {
                 reason::QUOTA,
                 "too many sessions of clients that are gone",
             ));
+        }
+        if is_new && memory::free() == 0 {
+            return Err(End::because(reason::QUOTA, NO_MEMORY));
         }
         let will = self.will(desk, connect, user)?;
         let assigned = connect.client_id.is_empty().then(|| shared.assign_client());
@@ -293,11 +298,16 @@ impl Connection {
                 .complain(&format!("{}: refused: {why}", link.socket().peer()));
             // Without a CONNECT that could be read, nobody knows in which version to answer.
             if self.greeted || *code == reason::VERSION {
+                // A CONNACK cannot say that it took too long, but that there is too much to do.
+                let code = match *code {
+                    reason::KEEP_ALIVE => reason::BUSY,
+                    code => code,
+                };
                 connack(
                     link.out(),
                     self.version,
                     false,
-                    *code,
+                    code,
                     &ConnackProperties::default(),
                 );
             }

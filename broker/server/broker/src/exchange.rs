@@ -3,6 +3,7 @@
 use crate::connection::{Connection, End, reason};
 use crate::desk::Desk;
 use crate::link::Promise;
+use crate::memory;
 use crate::message::Message;
 use crate::session::Subscription;
 use mqtick_access::Action;
@@ -52,7 +53,7 @@ impl Connection {
                 .may(user, &session.client, Action::Write, topic);
         let mut forwarded = std::mem::take(&mut desk.spare);
         forwarded.clear();
-        let mut anybody = false;
+        let (mut anybody, mut has_room) = (false, true);
         if may {
             publish.properties.forwarded(&mut forwarded);
             let now_s = desk.courier.now_s;
@@ -70,11 +71,19 @@ impl Connection {
             if publish.dup {
                 desk.came = None; // it may have come before
             }
-            anybody = desk.publish(Some(&session), &message, alone);
+            let is_kept = publish.retain && !publish.payload.is_empty();
+            has_room = publish.qos == Qos::AtMostOnce
+                || memory::may_hold(message.octets()) && !(is_kept && memory::is_tight());
+            if has_room {
+                anybody = desk.publish(Some(&session), &message, alone);
+            } else {
+                desk.courier.dropped += 1;
+            }
         }
         forwarded.shrink_to(1 << 16);
         desk.spare = forwarded;
         let code = match (may, anybody) {
+            _ if !has_room => reason::QUOTA,
             (true, true) => 0,
             (true, false) => reason::NO_SUBSCRIBERS,
             (false, _) => reason::NOT_AUTHORIZED,
@@ -126,6 +135,7 @@ impl Connection {
         }
         self.with_state(desk, |state, desk| {
             if state.receive(&mut desk.courier, publish.id) {
+                state.hold();
                 return true;
             }
             let span = desk.courier.span.take();
@@ -169,7 +179,8 @@ impl Connection {
         self.with_state(desk, |state, desk| {
             let mut codes = Vec::new();
             for one in subscribe.filters() {
-                let is_more = state.filters.len() >= most && !state.filters.contains(one.filter);
+                let is_more = (state.filters().len() >= most || !state.may_add(one.filter))
+                    && !state.filters().contains(one.filter);
                 let (user, filter) = (state.user.as_deref(), one.filter);
                 if !valid_filter(filter) {
                     codes.push(reason::FILTER);
@@ -182,7 +193,7 @@ impl Connection {
                     codes.push(reason::QUOTA);
                 } else {
                     codes.push(one.qos as u8);
-                    granted.push((one, state.filters.insert(filter.into())));
+                    granted.push((one, state.add_filter(filter)));
                 }
             }
             if !granted.is_empty() {
@@ -266,7 +277,7 @@ impl Connection {
         let session = self.session()?;
         let version = self.version;
         self.with_state(desk, |state, desk| {
-            let known = |filter| state.filters.remove(filter);
+            let known = |filter| state.remove_filter(filter);
             let code = |known| if known { 0 } else { reason::NO_SUBSCRIPTION };
             let codes: Vec<u8> = unsubscribe.filters().map(known).map(code).collect();
             desk.shared.change(|tree| {

@@ -1,6 +1,7 @@
 //! The way to one connected client: what waits to be written, and the socket.
 
 use crate::ledger::Span;
+use crate::memory::{self, Of, Share};
 use crate::poller::Poller;
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use crate::socket::Socket;
@@ -69,6 +70,7 @@ pub struct Link {
     paused: bool,
     counted: u32, // octets written in all, modulo 2^32
     account: Option<Box<Account>>,
+    share: Share,
 }
 
 impl Link {
@@ -99,6 +101,7 @@ impl Link {
             paused: false,
             counted: 0,
             account: None,
+            share: Share::new(Of::Outboxes, 0),
         }
     }
 
@@ -167,6 +170,34 @@ impl Link {
         self.marks.clear();
         self.held.clear();
         self.held_from = self.passed;
+    }
+
+    /// Whether it may hold so many octets more than those that wait. Where `waits`, there is room
+    /// for them afterwards: they are to be appended to `out`.
+    pub fn may_take(&mut self, octets: usize, waits: bool) -> bool {
+        let out = self.out();
+        if out.capacity() - out.len() >= octets {
+            return true;
+        }
+        let may = memory::may_queue(self.waiting() + octets);
+        if may && waits {
+            self.out().reserve(octets);
+            self.measure();
+        }
+        may
+    }
+
+    /// Give room back that is not used.
+    pub fn give_back(&mut self) {
+        self.out.shrink_to(memory::ALWAYS);
+        self.wire.shrink_to(memory::ALWAYS);
+        self.measure();
+    }
+
+    fn measure(&mut self) {
+        let marks = self.marks.capacity() * size_of::<Mark>();
+        let octets = self.out.capacity() + self.held.capacity() + self.wire.capacity();
+        self.share.set(octets + marks);
     }
 
     /// Take what the socket brought: MQTT's octets are appended to `plain`, also where it fails.
@@ -297,6 +328,7 @@ impl Link {
             buffer.drain(..self.written);
             self.written = 0;
         }
+        self.measure();
     }
 
     /// The socket takes more.

@@ -1,5 +1,6 @@
 //! A message on its way, and its octets, encoded once for all subscribers that are alike.
 
+use crate::memory::{Of, Share};
 use mqtick_packet::{Outgoing, Qos, Version, publish};
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub struct Kept {
     retain: bool,
     forwarded: Box<[u8]>,
     expires_s: Option<u64>,
+    _share: Share,
 }
 
 impl Kept {
@@ -40,6 +42,7 @@ impl Kept {
             retain: message.retain,
             forwarded: message.forwarded.into(),
             expires_s: message.expires_s,
+            _share: Share::new(Of::Messages, message.octets()),
         })
     }
 
@@ -57,7 +60,14 @@ impl Kept {
 
     /// How much memory it takes, about.
     pub fn octets(&self) -> usize {
-        size_of::<Self>() + self.topic.len() + self.payload.len() + self.forwarded.len()
+        self.message().octets()
+    }
+}
+
+impl Message<'_> {
+    /// How much memory it takes where it is kept, about.
+    pub fn octets(&self) -> usize {
+        size_of::<Kept>() + self.topic.len() + self.payload.len() + self.forwarded.len()
     }
 }
 

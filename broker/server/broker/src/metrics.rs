@@ -1,5 +1,6 @@
 //! The counters as Prometheus' text exposition format 0.0.4.
 
+use crate::memory;
 use crate::shared::{Counters, Shared};
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -80,6 +81,18 @@ pub fn page(shared: &Shared) -> String {
         "retained_messages",
         "Retained messages.",
         shared.count_retained(),
+    );
+    let name = "memory_bytes";
+    page.family(
+        name,
+        "gauge",
+        "What clients make the broker hold; queues are outboxes, messages.",
+    );
+    page.series(name, "of", memory::held());
+    page.gauge(
+        "memory_limit_bytes",
+        "The most that all of it may be.",
+        memory::limit(),
     );
     page.counter(
         "connections_accepted_total",

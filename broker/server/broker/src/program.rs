@@ -6,24 +6,28 @@ use crate::log;
 use crate::metrics;
 use crate::scrape;
 use crate::settings::{self, Settings};
-use crate::shared::{Access, Call, Check, Shared};
+use crate::shared::{Access, CHECKS, Call, Check, Shared};
+use crate::supervisor;
 use crate::udp::Outlet;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
 use mqtick_store::Store;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{AccessFlags, access};
+use std::collections::VecDeque;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{self as local, UnixDatagram};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
 Usage: mqtick-broker [--config FILE] [--check-config]
@@ -39,10 +43,10 @@ Examples:
   mqtick-broker
   mqtick-broker --config /etc/mqtick/broker.toml
 
-SIGHUP reads passwords, access lists and certificates again. Exit code: 0 ended by a signal, 1 cannot start,
-2 wrong command line or settings.
+SIGHUP reads passwords, access lists and certificates again. Sockets may come from systemd, which is
+told when clients can connect and, where it asks, that all workers are alive.
+Exit code: 0 ended by a signal, 1 cannot start, 2 wrong command line or settings.
 ";
-const CHECKS: usize = 256; // passwords that may wait
 
 enum Asked {
     Run(Box<Settings>),
@@ -161,6 +165,8 @@ fn run(settings: Settings) -> Result<(), String> {
     signals
         .thread_swap_mask(SigmaskHow::SIG_BLOCK)
         .map_err(|error| error.to_string())?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
 
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
@@ -214,18 +220,22 @@ fn run(settings: Settings) -> Result<(), String> {
     if let Some(address) = shared.settings.udp.address {
         log::notice(&format!("listens on UDP {address}"));
     }
-    notify("READY=1");
+    supervisor::tell("READY=1");
+    let heartbeat = supervisor::heartbeat();
     loop {
-        match signals.wait() {
-            Ok(Signal::SIGHUP) => match reload(&shared, &certificates) {
+        match next_signal(&signals, heartbeat)? {
+            None if shared.all_answer(heartbeat.unwrap_or_default()) => {
+                supervisor::tell("WATCHDOG=1");
+            }
+            None => log::error("a worker does not answer"),
+            Some(Signal::SIGHUP) => match reload(&shared, &certificates) {
                 Ok(()) => log::notice("passwords, access lists and certificates were read again"),
                 Err(error) => log::error(&format!("{error}; what was read before stays")),
             },
-            Ok(_) => break,
-            Err(error) => return Err(error.to_string()),
+            Some(_) => break,
         }
     }
-    notify("STOPPING=1");
+    supervisor::tell("STOPPING=1");
     for worker in 0..workers {
         shared.call(worker, Call::Stop);
     }
@@ -234,6 +244,30 @@ fn run(settings: Settings) -> Result<(), String> {
         let _ = thread.join();
     }
     shared.ledger().map_or(Ok(()), |ledger| ledger.close())
+}
+
+/// The next signal; none: so much time went by.
+fn next_signal(signals: &SignalFd, within: Option<Duration>) -> Result<Option<Signal>, String> {
+    let until = within.map(|within| Instant::now() + within);
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        });
+        let mut file = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut file, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        let found = signals.read_signal().map_err(|error| error.to_string())?;
+        let number = found.and_then(|found| i32::try_from(found.ssi_signo).ok());
+        if let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) {
+            return Ok(Some(signal));
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(None);
+        }
+    }
 }
 
 fn reload(shared: &Shared, certificates: &[Certificate]) -> Result<(), String> {
@@ -254,13 +288,35 @@ fn start(
         .map_err(|error| format!("a thread could not be started: {error}"))
 }
 
+/// Check passwords, one of each address in turn: who waits behind a flood of others' does not wait
+/// for all of them.
 fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
-    for check in checks {
-        let access = shared.access.load_full();
-        let fits = |known: &Passwords| known.check(&check.user, &check.password);
-        let right = access.passwords.as_ref().is_some_and(fits);
-        let token = check.token;
-        shared.call(check.worker, Call::Checked { token, right });
+    let mut waiting: VecDeque<(Option<IpAddr>, VecDeque<Check>)> = VecDeque::new();
+    loop {
+        let first = match waiting.is_empty() {
+            true => checks.recv().ok(),
+            false => None,
+        };
+        for check in first.into_iter().chain(checks.try_iter()) {
+            match waiting.iter_mut().find(|(from, _)| *from == check.from) {
+                Some((_, queue)) => queue.push_back(check),
+                None => waiting.push_back((check.from, VecDeque::from([check]))),
+            }
+        }
+        let Some((from, mut queue)) = waiting.pop_front() else {
+            return; // nobody is left who could ask
+        };
+        if let Some(check) = queue.pop_front() {
+            let access = shared.access.load_full();
+            let fits = |known: &Passwords| known.check(&check.user, &check.password);
+            let right = access.passwords.as_ref().is_some_and(fits);
+            shared.checked(from);
+            let token = check.token;
+            shared.call(check.worker, Call::Checked { token, right });
+        }
+        if !queue.is_empty() {
+            waiting.push_back((from, queue));
+        }
     }
 }
 
@@ -281,21 +337,5 @@ fn raise_descriptors() {
         && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
     {
         log::warning(&format!("no more than {soft} files can be open"));
-    }
-}
-
-/// Tell systemd, if it asked (`sd_notify(3)`).
-fn notify(what: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let address = match path.as_bytes().strip_prefix(b"@") {
-        Some(name) => local::SocketAddr::from_abstract_name(name),
-        None => local::SocketAddr::from_pathname(&path),
-    };
-    let sent = address
-        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address));
-    if let Err(error) = sent {
-        log::warning(&format!("systemd was not told: {error}"));
     }
 }

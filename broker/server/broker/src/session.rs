@@ -3,6 +3,7 @@
 use crate::connection::reason;
 use crate::ledger::{Entering, Ledger, Span, from_store, session_change, will_from_store};
 use crate::link::{Link, Promise};
+use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
 use crate::udp::{Batch, Peer};
@@ -12,6 +13,11 @@ use mqtick_udp::DATAGRAM;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const SESSION: usize = 1024; // octets that each one takes, about
+const SUBSCRIPTION: usize = 512;
+const LEVEL: usize = 256;
+const SPARE: usize = 16; // places in a queue
 
 /// What one client may make the broker keep.
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +101,7 @@ pub struct State {
     pub left_s: Option<u64>,
     /// Its last will.
     pub will: Option<Will>,
-    /// The filters that it is subscribed to.
-    pub filters: HashSet<Box<str>>,
+    filters: HashSet<Box<str>>,
     /// Identifiers of messages of QoS 2 that came and were not released yet.
     pub received: HashSet<u16>,
     /// The most messages that may be under way to it.
@@ -111,6 +116,9 @@ pub struct State {
     queued: usize,
     last_id: u16,
     next_place: u64,
+    filter_octets: usize,
+    client_octets: usize,
+    share: Share,
 }
 
 /// What a worker has at hand to deliver with.
@@ -183,6 +191,9 @@ impl Session {
                 queued: 0,
                 last_id: 0,
                 next_place: 0,
+                filter_octets: 0,
+                client_octets: 2 * client.len(),
+                share: Share::new(Of::Sessions, SESSION + 2 * client.len()),
             }),
         })
     }
@@ -226,7 +237,10 @@ impl Session {
             if octets.len() > link.largest {
                 return; // [MQTT-3.1.2-24]
             }
-            if link.waiting() + octets.len() > courier.bounds.octets {
+            let waits = !courier.at_once;
+            if link.waiting() + octets.len() > courier.bounds.octets
+                || !link.may_take(octets.len(), waits)
+            {
                 courier.dropped += 1;
                 return;
             }
@@ -281,12 +295,16 @@ impl Courier {
 impl State {
     /// Send a copy of QoS 1 or 2, or queue it; whether something was appended to the link.
     fn queue_or_send(&mut self, courier: &mut Courier, kept: &Arc<Kept>, copy: Copy) -> bool {
-        let sends = self.due == 0 && self.queue.is_empty() && self.has_room(courier);
         let octets = kept.octets();
-        if !sends
-            && (self.queue.len() >= courier.bounds.messages
-                || self.queued + octets > courier.bounds.octets)
-        {
+        let sends = self.due == 0 && self.queue.is_empty() && self.has_room(courier, octets);
+        let may = if sends {
+            self.has_memory(octets)
+        } else {
+            self.queue.len() < courier.bounds.messages
+                && self.queued + octets <= courier.bounds.octets
+                && memory::may_queue(self.queued + octets)
+        };
+        if !may {
             courier.dropped += 1;
             return false;
         }
@@ -306,6 +324,7 @@ impl State {
         }
         self.queued += octets;
         self.queue.push_back(entry);
+        self.hold();
         false
     }
 
@@ -360,7 +379,10 @@ impl State {
     /// Fill the window with what has to be sent again, then from the queue.
     pub fn fill(&mut self, courier: &mut Courier) {
         self.send_again(courier);
-        while self.due == 0 && self.has_room(courier) {
+        while let Some(next) = self.queue.front()
+            && self.due == 0
+            && self.has_room(courier, next.message.octets())
+        {
             let Some(entry) = self.queue.pop_front() else {
                 break;
             };
@@ -374,9 +396,72 @@ impl State {
                 self.done(courier, entry.place);
                 continue;
             }
+            // It cannot wait for room, since nothing would look for it again. What is on disk is
+            // acknowledged: one of it is always sent.
+            if self.key.is_none() && !self.has_memory(entry.message.octets()) {
+                courier.dropped += 1;
+                continue;
+            }
             courier.encoder.begin();
             self.send(courier, entry);
         }
+        if self.queue.is_empty() {
+            self.queue.shrink_to(SPARE);
+        }
+        self.hold();
+    }
+
+    /// Whether the link may take a message of this size, as far as the limit of all memory goes.
+    fn has_memory(&self, octets: usize) -> bool {
+        let waiting = self.link.as_ref().map_or(0, Link::waiting);
+        memory::may_queue(waiting + octets)
+    }
+
+    /// Say how much it holds, beside the messages.
+    pub fn hold(&mut self) {
+        let entries = self.queue.capacity() * size_of::<Entry>()
+            + self.flights.capacity() * size_of::<Flight>()
+            + self.received.capacity() * size_of::<u32>();
+        let user = self.user.as_ref().map_or(0, |user| user.len());
+        self.share
+            .set(SESSION + self.client_octets + user + entries + self.filter_octets);
+    }
+
+    /// The filters that it is subscribed to.
+    pub fn filters(&self) -> &HashSet<Box<str>> {
+        &self.filters
+    }
+
+    /// Whether the limit of all memory lets it subscribe to one more.
+    pub fn may_add(&self, filter: &str) -> bool {
+        memory::may_hold(self.filter_octets + cost(filter))
+    }
+
+    /// Subscribe to a filter; whether that is new.
+    pub fn add_filter(&mut self, filter: &str) -> bool {
+        let is_new = self.filters.insert(filter.into());
+        if is_new {
+            self.filter_octets += cost(filter);
+            self.hold();
+        }
+        is_new
+    }
+
+    /// Unsubscribe; whether it was there.
+    pub fn remove_filter(&mut self, filter: &str) -> bool {
+        let was_there = self.filters.remove(filter);
+        if was_there {
+            self.filter_octets -= cost(filter);
+            self.hold();
+        }
+        was_there
+    }
+
+    /// Unsubscribe from all.
+    pub fn take_filters(&mut self) -> HashSet<Box<str>> {
+        self.filter_octets = 0;
+        self.hold();
+        std::mem::take(&mut self.filters)
     }
 
     /// A new connection: what was under way when the last one ended is sent again by `fill`
@@ -385,19 +470,29 @@ impl State {
         self.due = self.flights.len();
     }
 
-    /// Whether the window, and the bound of what waits in the link, let another message go. A link
-    /// with nothing under way has to take one, or no acknowledgement would ever bring it back here.
-    fn has_room(&self, courier: &Courier) -> bool {
+    /// Whether the window, and the bounds of what waits in the link, let another message of this
+    /// size go. A link with nothing under way has to take one, or no acknowledgement would ever
+    /// bring it back here.
+    fn has_room(&self, courier: &Courier, next: usize) -> bool {
         let under_way = self.flights.len() - self.due;
         self.link.as_ref().is_some_and(|link| {
             under_way < usize::from(self.window)
-                && (under_way == 0 || link.waiting() <= courier.bounds.octets)
+                && (under_way == 0
+                    || link.waiting() <= courier.bounds.octets
+                        && memory::may_queue(link.waiting() + next))
         })
     }
 
     fn send_again(&mut self, courier: &mut Courier) {
-        while self.due > 0 && self.has_room(courier) {
+        while self.due > 0 {
             let at = self.flights.len() - self.due;
+            let next = self
+                .flights
+                .get(at)
+                .map_or(0, |next| next.entry.message.octets());
+            if !self.has_room(courier, next) {
+                break;
+            }
             self.due -= 1;
             let (Some(link), Some(flight)) = (&mut self.link, self.flights.get_mut(at)) else {
                 return;
@@ -413,7 +508,11 @@ impl State {
             let octets = courier
                 .encoder
                 .octets(&message, &flight.entry.copy, courier.now_s);
-            if octets.packet.len() > link.largest {
+            // A message that finds no memory cannot wait for it, as in `fill`.
+            let finds_none =
+                self.key.is_none() && !memory::may_queue(link.waiting() + octets.packet.len());
+            if octets.packet.len() > link.largest || finds_none {
+                courier.dropped += u64::from(finds_none);
                 let place = flight.entry.place;
                 self.flights.remove(at); // [MQTT-3.1.2-24]
                 self.done(courier, place);
@@ -431,9 +530,10 @@ impl State {
     pub fn clear(&mut self) {
         self.flights.clear();
         self.due = 0;
-        self.queue.clear();
+        self.queue = VecDeque::new();
         self.queued = 0;
-        self.received.clear();
+        self.received = HashSet::new();
+        self.hold();
     }
 
     /// An acknowledgement came. Whether it was expected.
@@ -674,6 +774,12 @@ fn change(
     *newest = Some(span);
     courier.note(span);
     Some(span)
+}
+
+/// What a subscription takes, in octets, about.
+fn cost(filter: &str) -> usize {
+    let levels = filter.bytes().filter(|octet| *octet == b'/').count() + 1;
+    SUBSCRIPTION + 2 * filter.len() + levels * LEVEL
 }
 
 fn append(out: &mut Vec<u8>, packet: &[u8], id_at: Option<usize>, id: u16) {

@@ -109,6 +109,8 @@ pub struct Limits {
     pub connections: usize,
     /// Octets of one packet.
     pub packet: usize,
+    /// Octets that all clients together make the broker hold; 0: a quarter of the machine's.
+    pub memory: usize,
     /// Octets that wait for one client.
     pub queue: usize,
     /// Messages of QoS 1 and 2 that wait for one client.
@@ -261,6 +263,7 @@ impl Default for Limits {
         Self {
             connections: 100_000,
             packet: 16 << 20,
+            memory: 0,
             queue: 32 << 20,
             queue_messages: 1000,
             inflight: 20,
@@ -461,6 +464,13 @@ impl Limits {
             self.retained_messages,
             0..=100_000_000,
         )?;
+        if self.memory != 0 && self.memory / 3 < self.packet {
+            let what = format!(
+                "three packets of limits.packet, {} octets, must fit in it",
+                self.packet
+            );
+            return refuse("limits.memory", what);
+        }
         if self.queue < self.packet {
             let what = format!(
                 "a packet of limits.packet, {} octets, must fit in it",

@@ -3,6 +3,7 @@
 use crate::calls::Calls;
 use crate::desk::Part;
 use crate::ledger::{Ledger, from_store, session_change, to_store};
+use crate::memory;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
 use crate::session::{Bounds, Courier, Session, State, Subscription};
@@ -16,13 +17,16 @@ use mqtick_store::{Change, Store};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const COMPLAINTS: u64 = 10; // lines a second
 const SYS_S: u64 = 10;
+/// Passwords that may wait.
+pub const CHECKS: usize = 512;
 const PARTS: usize = 4096; // of fan-outs that may wait for a worker
 
 /// All subscriptions.
@@ -75,6 +79,8 @@ pub struct Check {
     pub worker: usize,
     /// Who waits for the answer.
     pub token: u64,
+    /// From where; none: this host.
+    pub from: Option<IpAddr>,
 }
 
 /// Where a worker is called.
@@ -82,6 +88,7 @@ pub struct Caller {
     /// What it waits with.
     pub poller: Arc<Poller>,
     calls: Calls<Call>,
+    alive_s: AtomicU64,
 }
 
 /// What happened since the start.
@@ -132,6 +139,7 @@ pub struct Shared {
     ledger: OnceLock<Arc<Ledger>>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
+    waiting: Mutex<HashMap<Option<IpAddr>, usize>>,
     ways: Tree<usize, Way>,
     told: Mutex<(u64, u64)>,
     start: Instant,
@@ -146,11 +154,16 @@ impl Shared {
         checks: SyncSender<Check>,
         outlet: Option<Arc<Outlet>>,
     ) -> nix::Result<Self> {
+        memory::limit_to(match settings.limits.memory {
+            0 => memory::usual_limit(),
+            octets => octets,
+        });
         let threads = settings.threads();
         let caller = |_| {
             Poller::new().map(|poller| Caller {
                 poller: Arc::new(poller),
                 calls: Calls::new(),
+                alive_s: AtomicU64::new(0),
             })
         };
         let mut ways = Tree::new();
@@ -185,6 +198,7 @@ impl Shared {
             next_session: AtomicU64::new(1),
             checks,
             outlet,
+            waiting: Mutex::default(),
             start: Instant::now(),
             began_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -201,6 +215,22 @@ impl Shared {
     /// Where what must survive is written, if anything must.
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.ledger.get()
+    }
+
+    /// A worker is alive: it says so once a second.
+    pub fn alive(&self, worker: usize) {
+        if let Some(caller) = self.callers.get(worker) {
+            caller.alive_s.store(self.now_s(), Relaxed);
+        }
+    }
+
+    /// Whether each worker said lately that it is alive: within this time and what is usual.
+    pub fn all_answer(&self, within: Duration) -> bool {
+        const USUAL_S: u64 = 2;
+        let from_s = self.now_s().saturating_sub(within.as_secs() + USUAL_S);
+        self.callers
+            .iter()
+            .all(|one| one.alive_s.load(Relaxed) >= from_s)
     }
 
     /// All sessions. Who locks a session, too, locks it after this.
@@ -229,7 +259,7 @@ impl Shared {
             let (number, client) = one.client.split_once('/').unwrap_or_default();
             let number = number.parse().unwrap_or(0);
             self.next_session.fetch_max(number + 1, Relaxed);
-            let session = Session::new(client, number, None);
+            let session = Session::new(client, number);
             let mut state = session.lock();
             state.restore(one, now_s);
             if one.session.disconnected_at == 0 {
@@ -295,9 +325,16 @@ impl Shared {
         if message.payload.is_empty() {
             retained.remove(topic);
             note(None);
-        } else if retained.len() < self.settings.limits.retained_messages
-            || retained.get(message.topic).is_some()
-        {
+            return;
+        }
+        let octets = message.octets();
+        // Of all memory half is not for what is kept for good.
+        let has_memory = octets <= memory::free() && !memory::is_tight();
+        let has_room = match retained.get(message.topic) {
+            Some(before) => has_memory || octets <= before.octets(),
+            None => has_memory && retained.len() < self.settings.limits.retained_messages,
+        };
+        if has_room {
             retained.set(topic, Kept::new(message));
             note(Some(Arc::new(to_store(message))));
         } else {
@@ -390,7 +427,7 @@ impl Shared {
         let Some(caller) = self.callers.get(worker) else {
             return false;
         };
-        let is_full = caller.calls.len() >= PARTS;
+        let is_full = caller.calls.len() >= PARTS || memory::is_tight();
         if !is_full {
             self.call(worker, Call::Deliver(part));
         }
@@ -408,7 +445,7 @@ impl Shared {
     /// End a session: its subscriptions and all that waits for it go.
     pub fn end_session(&self, session: &Session, state: &mut State, courier: &mut Courier) {
         state.end(courier);
-        let filters = std::mem::take(&mut state.filters);
+        let filters = state.take_filters();
         if !filters.is_empty() {
             self.change(|tree| {
                 for filter in &filters {
@@ -490,9 +527,29 @@ impl Shared {
         all
     }
 
-    /// Have a password checked; whether there is room for that.
+    /// Have a password checked; whether there is room for that: an address may wait in as many
+    /// places as it leaves free, so a flood from one does not keep the others out.
     pub fn check(&self, check: Check) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let all: usize = waiting.values().sum();
+        let ours = waiting.get(&check.from).copied().unwrap_or(0);
+        if ours >= CHECKS.saturating_sub(all) {
+            return false;
+        }
+        waiting.insert(check.from, ours + 1);
+        drop(waiting);
         self.checks.try_send(check).is_ok()
+    }
+
+    /// A password from this address was checked.
+    pub fn checked(&self, from: Option<IpAddr>) {
+        let mut waiting = lock(&self.waiting);
+        if let Some(ours) = waiting.get_mut(&from) {
+            *ours -= 1;
+            if *ours == 0 {
+                waiting.remove(&from);
+            }
+        }
     }
 }
 

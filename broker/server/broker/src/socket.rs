@@ -7,7 +7,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 use std::io::{self, IoSliceMut, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -143,6 +143,16 @@ impl Socket {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
+    }
+
+    /// The address at the other end, of IPv6 the part that whoever has it cannot choose; none: this
+    /// host, or it is gone.
+    pub fn neighbourhood(&self) -> Option<IpAddr> {
+        let Self::Tcp(stream) = self else { return None };
+        Some(match stream.peer_addr().ok()?.ip().to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            address => address,
+        })
     }
 
     /// Who is at the other end, for the log.

@@ -4,10 +4,12 @@ use crate::connection::{Connection, End, reason};
 use crate::desk::Desk;
 use crate::link::{Link, Place};
 use crate::listener::Listener;
+use crate::memory;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::transport::Transport;
 use crate::udp::Door;
+use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -20,6 +22,15 @@ const READ: usize = 1 << 17; // octets at a time
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
+
+/// Whether the process or the machine ran out of descriptors or memory: trying again at once would
+/// find the same.
+fn is_scarce(error: &std::io::Error) -> bool {
+    let errors = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|code| errors.contains(&Errno::from_raw(code)))
+}
 
 /// A thread's connections and listeners.
 pub struct Worker {
@@ -35,6 +46,7 @@ pub struct Worker {
     states_residence: bool,
     to_accept: usize,
     deaf: bool,
+    starved: bool, // until a connection ends, or a second does
 }
 
 impl Worker {
@@ -59,6 +71,7 @@ impl Worker {
             states_residence: shared.states_residence(),
             to_accept: 0,
             deaf: true,
+            starved: false,
         })
     }
 
@@ -221,6 +234,9 @@ impl Worker {
             connection.end(&mut self.desk, end);
             self.desk.flush();
         }
+        if std::mem::take(&mut self.starved) {
+            self.listen(true);
+        }
     }
 
     fn accept(&mut self, token: u64) {
@@ -238,11 +254,12 @@ impl Worker {
             let (socket, transport) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    // Out of descriptors, most likely: others come when some are free again.
+                Err(error) if is_scarce(&error) => {
                     shared.complain(&format!("a connection could not be accepted: {error}"));
+                    self.starved = true;
                     return self.listen(false);
                 }
+                Err(_) => continue, // that one broke before: accept(2)
             };
             self.to_accept -= 1;
             shared.counters.accepted.fetch_add(1, Relaxed);
@@ -328,6 +345,7 @@ impl Worker {
     /// Once a second.
     fn tick(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
+        shared.alive(self.desk.worker);
         self.desk.came = None; // when that came which waited is not known any more
         self.desk.courier.now_s = now_s;
         let limits = &shared.settings.limits;
@@ -336,9 +354,13 @@ impl Worker {
             most => (most as usize).div_ceil(shared.callers.len()),
         };
         self.listen(true);
+        let is_tight = memory::is_tight();
         for connection in self.connections.values_mut() {
             connection.published = 0;
             connection.looked = 0;
+            if is_tight {
+                connection.give_back();
+            }
         }
         for token in std::mem::take(&mut self.waiting) {
             self.resume(token);
