@@ -9,6 +9,8 @@ mod calls;
 mod kernel;
 #[path = "../../broker/src/link.rs"]
 mod link;
+#[path = "../../broker/src/memory.rs"]
+mod memory;
 #[path = "../../broker/src/residence.rs"]
 mod residence;
 
