@@ -9,6 +9,8 @@ mod calls;
 mod kernel;
 #[path = "../../broker/src/link.rs"]
 mod link;
+#[path = "../../broker/src/memory.rs"]
+mod memory;
 #[path = "../../broker/src/residence.rs"]
 mod residence;
 
@@ -19,6 +21,13 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use mqtick_broker::transport::{self, Transport};
 
+/// In the place of the broker's module: nothing here waits for a disk.
+mod ledger {
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Span {
+        pub last: u64,
+    }
+}
 mod poller {
     pub use crate::kernel::poller::Poller;
 }
