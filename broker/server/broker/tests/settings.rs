@@ -241,6 +241,10 @@ fn what_is_wrong_is_said_with_its_line_the_setting_and_what_would_be_right() {
         ),
         ("limits.packet = 99999999999999999999", "line 1: "),
         (
+            "limits.memory = 48000000",
+            "line 1: limits.memory: three packets of limits.packet, 16777216 octets",
+        ),
+        (
             "[limits]\npacket = 2000\nqueue = 1999",
             "line 3: limits.queue: a packet of limits.packet, 2000 octets",
         ),
