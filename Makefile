@@ -165,7 +165,7 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	  else echo 'not run: the tests with MQTT.js, since npm is not installed'; fi
 	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker \
 	  --udp mqtick=broker/server/target/debug/mqtick-broker
-	$(PYTEST) -q -n 4 --dist load $(addprefix broker/conformance/tests/test_,qos.py session.py will.py) \
+	$(PYTEST) -q -n 4 --dist load $(addprefix broker/conformance/tests/test_,qos.py session.py) \
 	  --broker mqtick=broker/server/target/debug/mqtick-broker --kept
 	$(PYTEST) -q -n 4 --dist loadfile -m broker tests
 test-broker-loom: setup-broker ## what the broker's threads hand each other, in every order that loom can think of
