@@ -1,9 +1,9 @@
 """residence: how far apart subscribers hear one message, as it is and without the broker.
 
-A publisher and 100 or 600 subscribers on this machine, through mqtick-broker, which fills trailers.
-From each copy's kernel receive stamp is taken what its trailer states, and then what the trailer of
-the next copy corrects. What is left is the kernel's way from the broker's socket to the
-subscriber's.
+A publisher and 100 or 600 subscribers on this machine, over TCP and then over UDP, through mqtick-
+broker, which fills trailers. From each copy's kernel receive stamp is taken what its trailer
+states, and then what the trailer of the next copy corrects. What is left is the kernel's way from
+the broker's socket to the subscriber's.
 
     python -m bench.residence              5 blocks of 200 messages, 50 ms apart on average
     python -m bench.residence --short      1 block of 50
@@ -32,18 +32,38 @@ from mqtick.protocol.residence import Copies, Residence
 _TOPIC = "mqtick/t/0"
 _FILLS = f"[[delivery.topic]]\nfilter = '{_TOPIC}'\nmode = 'ordered'\nresidence = true"
 _SPACING_S = 0.05
+_GOOD_BYE = b"\xe0\x00"
 _PLAIN, _STATED, _CORRECTED = "as they arrive", "residence taken out", "and corrected"
+
+
+def _connected(port: int, udp: bool) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
+    sock.settimeout(10)
+    sock.connect(("127.0.0.1", port))
+    return sock
+
+
+class _Broker(MqtickBroker):
+    """On the same port over UDP, too."""
+
+    def __init__(self, folder: Path, lines: str) -> None:
+        super().__init__(folder, lines)
+        udp = f'\n[udp]\naddress = "127.0.0.1:{self.port}"\nsubnets = ["127.0.0.0/8"]\n'
+        self.config.write_text(self.config.read_text() + udp)
 
 
 class Subscriber:
     """One connection; reads one copy at a time."""
 
-    def __init__(self, port: int, number: int) -> None:
-        sock = socket.create_connection(("127.0.0.1", port), 10)
+    def __init__(self, port: int, number: int, udp: bool) -> None:
+        sock = _connected(port, udp)
         self.kernel = KernelSocket(sock)
         for packet, answer in ((connect_packet(f"s{number}"), 4), (subscribe_packet([_TOPIC]), 5)):
             sock.sendall(packet)
-            sock.recv(answer, socket.MSG_WAITALL)
+            if udp and answer == 4:
+                sock.sendall(sock.recv(64))  # the proof of the address
+                sock.sendall(packet)
+            sock.recv(answer, 0 if udp else socket.MSG_WAITALL)
         self._copies = Copies()
 
     def read(self) -> tuple[int, Residence] | None:
@@ -55,6 +75,12 @@ class Subscriber:
         if stamp.source is not StampSource.KERNEL or residence is None:
             return None
         return stamp.realtime_ns, residence
+
+    def close(self, udp: bool) -> None:
+        """Leave; over UDP nothing else ends the lease."""
+        if udp:
+            self.kernel.sock.sendall(_GOOD_BYE)
+        self.kernel.close()
 
 
 Round = list[tuple[int, Residence]]
@@ -73,15 +99,16 @@ def spreads(rounds: list[Round]) -> Iterator[tuple[str, float]]:
             yield how, (max(instants) - min(instants)) / 1e3
 
 
-def block(messages: int, count: int, port: int) -> dict[str, list[float]]:
+def block(messages: int, count: int, port: int, udp: bool) -> dict[str, list[float]]:
     """Publish so many messages to so many new subscribers; return the distances, us."""
     with contextlib.ExitStack() as stack:
-        subscribers = [Subscriber(port, number) for number in range(count)]
+        subscribers = [Subscriber(port, number, udp) for number in range(count)]
         for one in subscribers:
-            stack.callback(one.kernel.close)
-        publisher = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
-        publisher.sendall(connect_packet("publisher"))
-        publisher.recv(4, socket.MSG_WAITALL)
+            stack.callback(one.close, udp)
+        publisher = stack.enter_context(_connected(port, udp))
+        if not udp:
+            publisher.sendall(connect_packet("publisher"))
+            publisher.recv(4, socket.MSG_WAITALL)
         rounds: list[Round] = []
         for _ in range(messages + 1):
             payload = Loop(0, secrets.token_bytes(8)).payload()
@@ -98,17 +125,17 @@ def block(messages: int, count: int, port: int) -> dict[str, list[float]]:
     return found
 
 
-def measure(report: Report, blocks: int, messages: int, count: int) -> None:
+def measure(report: Report, blocks: int, messages: int, count: int, udp: bool) -> None:
     """Run all blocks with so many subscribers."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(MqtickBroker(Path(folder), _FILLS)) as broker,
+        running(_Broker(Path(folder), _FILLS)) as broker,
     ):
         found = []
         for number in range(blocks):
             progress(f"{count} subscribers, block {number + 1} of {blocks}")
-            found.append(block(messages, count, broker.port))
-    quantity, medians = f"first to last of {count} subscribers", {}
+            found.append(block(messages, count, broker.port, udp))
+    quantity, medians = f"first to last of {count} subscribers{' over UDP' if udp else ''}", {}
     for how in (_PLAIN, _STATED, _CORRECTED):
         values = [one[how] for one in found]
         spread_of_blocks(how, values)
@@ -121,8 +148,9 @@ def main() -> None:
     """Run the benchmark."""
     args = options(__doc__, {"blocks": 1, "messages": 50}, blocks=5, messages=200)
     report = Report("residence")
-    for count in (100, 600):
-        measure(report, args.blocks, args.messages, count)
+    for udp in (False, True):
+        for count in (100, 600):
+            measure(report, args.blocks, args.messages, count, udp)
     report.finish()
 
 
