@@ -1,7 +1,7 @@
 """residence: how far apart subscribers hear one message, as it is and without the broker.
 
-A publisher and 100 or 600 subscribers on this machine, over TCP and then over UDP, through mqtick-
-broker, which fills trailers. From each copy's kernel receive stamp is taken what its trailer
+A publisher and 100 or 600 subscribers on this machine, over TCP and then over UDP, through
+mqtick-broker, which fills trailers. From each copy's kernel receive stamp is taken what its trailer
 states, and then what the trailer of the next copy corrects. What is left is the kernel's way from
 the broker's socket to the subscriber's.
 
