@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -459,3 +460,68 @@ def test_checking_the_settings_makes_no_store(tmp_path: Path) -> None:
     check = [broker.built(), "--config", str(broker.config), "--check-config"]
     subprocess.run(check, check=True, capture_output=True)
     assert not (tmp_path / "deep").exists()
+
+
+# -- what is on its way to a disk that fails -------------------------------------------------------
+
+
+class Disk:
+    """What the store's disk and the system's clock do, as `failing_disk.c` does it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "disk.says"
+        self.library = folder / "failing_disk.so"
+        source = Path(__file__).with_name("failing_disk.c")
+        command = ["cc", "-shared", "-fPIC", "-o", str(self.library), str(source), "-ldl"]
+        subprocess.run(command, check=True)
+
+    def set(self, word: str = "") -> None:
+        """Hang, be full, be ahead by so many seconds, or do nothing of that."""
+        new = self.file.with_suffix(".new")
+        new.write_text(word)
+        new.rename(self.file)
+
+    def hangs(self) -> None:
+        """Wait until a commit is on disk and nobody is told."""
+        while not Path(f"{self.file}.hangs").exists():
+            time.sleep(0.01)
+
+    def is_good(self, broker: Broker) -> None:
+        """Be good again, and wait until what is new is kept again."""
+        self.set()
+        while True:
+            client = Client(("127.0.0.1", broker.port), V5, "probe")
+            if client.connect(clean=False, properties=[("session_expiry", 1)]).reason == 0:
+                return
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """A disk that can be made to fail, for a broker that starts after this."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    disk = Disk(tmp_path)
+    monkeypatch.setenv("LD_PRELOAD", str(disk.library))
+    monkeypatch.setenv("FAILING_DISK", str(disk.file))
+    return disk
+
+
+def test_the_identifier_of_a_message_is_never_kept_without_the_message(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    sender = broker.client("b")
+    disk.set("hang")
+    sender.send(sender.encode.publish("t", b"x", qos=2, packet_id=1))
+    disk.hangs()
+    broker.end()
+    disk.set()
+    broker.start()
+    sender = broker.client("b")
+    sender.send(sender.encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
+    assert sender.expect(PUBREC).reason == 0
+    assert [one.payload for one in broker.client("a").settle()] == [b"x"]

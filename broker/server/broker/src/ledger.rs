@@ -12,7 +12,7 @@ use mqtick_packet::Qos;
 use mqtick_store as store;
 use mqtick_store::{Change, Refused, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 const MOST: usize = 1 << 28; // octets of messages that may wait for the disk
 
@@ -61,6 +61,7 @@ struct Answers {
 /// What all threads append to.
 pub struct Ledger {
     list: Mutex<List>,
+    cut: RwLock<()>,
     answers: Arc<Answers>,
 }
 
@@ -76,6 +77,7 @@ impl Ledger {
                 octets: 0,
                 next_message,
             }),
+            cut: RwLock::default(),
             answers: Arc::new(Answers {
                 waits: waits.map(|one| (AtomicBool::new(false), one)).collect(),
                 ..Answers::default()
@@ -85,6 +87,12 @@ impl Ledger {
 
     fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until it is dropped, all that is appended is in one batch. A thread has one at a time, and
+    /// does not submit meanwhile.
+    pub fn whole(&self) -> RwLockReadGuard<'_, ()> {
+        self.cut.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Append a change.
@@ -138,8 +146,10 @@ impl Ledger {
         })
     }
 
-    /// Hand all that was appended to the store.
+    /// Hand all that was appended to the store. No session may be locked by the caller: who has a
+    /// packet's changes made whole may wait for it.
     pub fn submit(&self) {
+        let _cut = self.cut.write().unwrap_or_else(PoisonError::into_inner);
         let mut list = self.list();
         if list.changes.is_empty() {
             return;
