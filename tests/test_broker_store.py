@@ -525,3 +525,29 @@ def test_the_identifier_of_a_message_is_never_kept_without_the_message(
     sender.send(sender.encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
     assert sender.expect(PUBREC).reason == 0
     assert [one.payload for one in broker.client("a").settle()] == [b"x"]
+
+
+def test_a_session_that_ended_while_the_disk_was_full_does_not_hide_the_next_one(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    for number in range(8):
+        broker.client(f"other {number}").vanish()
+    client = broker.client("a")
+    client.subscribe("old")
+    client.vanish()
+    disk.set("full")
+    client = broker.client("a", clean=True)  # without a session that is kept
+    client.vanish()
+    disk.is_good(broker)
+    client = broker.client("a")
+    assert not client.connack.session_present
+    client.subscribe("new")
+    client.vanish()
+    broker.client("b").publish("new", b"x", qos=1)
+    broker.again()
+    client = broker.client("a")
+    assert client.connack.session_present
+    sender = broker.client("b")
+    sender.publish("old", b"old", qos=1)
+    assert [one.payload for one in client.settle()] == [b"x"]

@@ -13,7 +13,7 @@ use crate::udp::{Outlet, Peer};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_packet::Qos;
-use mqtick_store::{Change, Store};
+use mqtick_store::{Change, KeptSession, Store};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -260,10 +260,25 @@ impl Shared {
         let ledger = Ledger::new(store, kept.next_message, pollers.collect());
         let mut subscriptions = Vec::new();
         let mut waiting = 0;
+        let parts = |one: &KeptSession| {
+            let (number, client) = one.client.split_once('/')?;
+            Some((number.parse().ok()?, Box::from(client)))
+        };
+        let mut all: Vec<(u64, Box<str>, &KeptSession)> = Vec::new();
         for one in &kept.sessions {
-            let (number, client) = one.client.split_once('/').unwrap_or_default();
-            let number = number.parse().unwrap_or(0);
+            let (number, client) = parts(one).unwrap_or_default();
+            all.push((number, client, one));
+        }
+        all.sort_by(|one, other| (&one.1, other.0).cmp(&(&other.1, one.0)));
+        let mut last = None;
+        for (number, client, one) in &all {
+            let (number, client) = (*number, &**client);
             self.next_session.fetch_max(number + 1, Relaxed);
+            if last.replace(client) == Some(client) {
+                let client = Arc::clone(&one.client); // it ended: a newer one is there
+                ledger.append(Change::SessionGone { client });
+                continue;
+            }
             let session = Session::new(client, number);
             let mut state = session.lock();
             state.restore(one, now_s);
@@ -273,7 +288,8 @@ impl Shared {
             drop(state);
             session.is_away.store(true, Relaxed);
             waiting += one.queue.len();
-            subscriptions.extend(one.subscriptions.iter().map(|kept| (kept, session.clone())));
+            let kept = one.subscriptions.iter();
+            subscriptions.extend(kept.map(|kept| (kept, Arc::clone(&session))));
             self.sessions().insert(client.into(), session);
         }
         ledger.submit();
@@ -298,7 +314,7 @@ impl Shared {
         crate::log::notice(&format!(
             "kept were {} sessions, {count} subscriptions, {waiting} messages for them and {} \
              retained messages",
-            kept.sessions.len(),
+            self.sessions().len(),
             kept.retained.len(),
         ));
         let _ = self.ledger.set(Arc::new(ledger)); // it is called once
