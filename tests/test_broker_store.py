@@ -551,3 +551,104 @@ def test_a_session_that_ended_while_the_disk_was_full_does_not_hide_the_next_one
     sender = broker.client("b")
     sender.publish("old", b"old", qos=1)
     assert [one.payload for one in client.settle()] == [b"x"]
+
+
+def test_a_refused_message_whose_publisher_went_before_it_was_told_is_new_again(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    sender = broker.client("b")
+    disk.set("full")
+    sender.send(sender.encode.publish("t", b"x", qos=2, packet_id=1))
+    sender.vanish()
+    disk.is_good(broker)
+    sender = broker.client("b")
+    assert sender.connack.session_present
+    sender.send(sender.encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
+    assert sender.expect(PUBREC).reason == 0
+    broker.again()
+    assert [one.payload for one in broker.client("a").settle()] == [b"x"]
+
+
+def test_a_message_that_came_again_is_acknowledged_when_it_is_on_disk(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    sender = broker.client("b")
+    disk.set("hang")
+    encode = sender.encode
+    sender.send(encode.publish("t", b"x", qos=2, packet_id=1))
+    sender.send(encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
+    disk.hangs()
+    disk.set()
+    assert [sender.expect(PUBREC).reason for _ in range(2)] == [0, 0]
+    assert [one.payload for one in broker.client("a").settle()] == [b"x"]
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_message_that_was_refused_and_sent_again_is_delivered_once(
+    launch: Launch, disk: Disk, is_connected: bool
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe(("t", 2), ("last", 1))
+    if not is_connected:
+        client.vanish()
+    sender = broker.client("b", V3, clean=False)
+    disk.set("full")
+    message = sender.encode.publish("t", b"x", qos=2, packet_id=1)
+    assert sender.closed(message) == []
+    disk.is_good(broker)
+    sender = broker.client("b", V3, clean=False)
+    assert sender.connack.session_present
+    sender.send(sender.encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
+    sender.expect(PUBREC)
+    sender.publish("last", b"last", qos=1)
+    if not is_connected:
+        client = broker.client("a")
+    assert [client.message().payload for _ in range(2)] == [b"x", b"last"]
+
+
+def test_the_will_of_a_client_that_was_refused_is_not_published(launch: Launch, disk: Disk) -> None:
+    broker = launch()
+    watcher = broker.client("watcher", clean=True)
+    watcher.subscribe("will")
+    disk.set("full")
+    client = Client(("127.0.0.1", broker.port), V5, "a")
+    will = Will("will", b"x", qos=1)
+    assert client.connect(clean=False, properties=KEPT, will=will).reason == QUOTA
+    client.closed()
+    broker.client("b", clean=True).publish("will", b"later")
+    assert watcher.message().payload == b"later"
+
+
+def test_waiting_for_a_disk_that_hangs_takes_no_memory(launch: Launch, disk: Disk) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    senders = [broker.client(f"b {number}", clean=True) for number in range(20)]
+    disk.set("hang")
+    for number in range(1, 101):
+        for sender in senders:
+            sender.send(sender.encode.publish("t", b"x", qos=1, packet_id=number))
+        broker.client("ping", clean=True).vanish()  # each read is one of its own
+    others = [broker.client(f"other {number}", clean=True) for number in range(6)]
+
+    def resident() -> int:
+        assert broker.process is not None
+        fields = Path(f"/proc/{broker.process.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    for other in others * 2000:
+        other.send(PING)
+        other.expect(PINGRESP)
+    assert resident() - before < 4 << 20
+    disk.set()

@@ -121,6 +121,7 @@ pub struct Connection {
     pub arrivals: Arrivals,
     /// For each read whose changes the store has not answered: their last batch.
     pub unanswered: VecDeque<u64>,
+    awaits: u64, // the last batch that it asked to be woken for
     partial: Vec<u8>,
     clogged: bool, // it has to read before it is heard
     share: Share,
@@ -152,6 +153,7 @@ impl Connection {
             user: None,
             arrivals: Arrivals::default(),
             unanswered: VecDeque::new(),
+            awaits: 0,
             partial: Vec::new(),
             clogged: false,
             share: Share::new(Of::Packets, 0),
@@ -182,9 +184,12 @@ impl Connection {
         count >= UNANSWERED || (count > 0 && ledger.is_full())
     }
 
-    /// What a connection that rests waits for, if it waits for the disk.
-    pub fn awaited(&self) -> Option<(u64, Arc<Session>)> {
+    /// What a connection that rests waits for, if it waits for the disk; each is said once.
+    pub fn awaited(&mut self) -> Option<(u64, Arc<Session>)> {
         let first = *self.unanswered.front()?;
+        if std::mem::replace(&mut self.awaits, first) >= first {
+            return None;
+        }
         self.session().ok().map(|session| (first, session))
     }
 

@@ -25,8 +25,13 @@ pub struct Place {
 /// What a client is told once changes are on disk, or were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// Nothing; what follows may leave.
-    Nothing,
+    /// Nothing; the message of QoS 2 that follows may leave, if it was not refused.
+    Publish {
+        /// Its packet identifier.
+        id: u16,
+        /// How many octets it has.
+        length: usize,
+    },
     /// This acknowledgement: kind, packet identifier, reason code.
     Ack(AckKind, u16, u8),
     /// That it is connected, to a session that was there or not: in what follows.
@@ -122,10 +127,6 @@ impl Link {
 
     /// Hold back what is appended from now on until changes are on disk.
     pub fn hold(&mut self, span: Span, promise: Promise) {
-        let newest = self.newest();
-        if promise == Promise::Nothing && newest.is_some_and(|newest| newest >= span.last) {
-            return;
-        }
         self.marks.push_back(Mark {
             at: self.held_from + self.held.len(),
             span,
@@ -148,6 +149,17 @@ impl Link {
     /// Where to append a promise that is kept.
     pub fn front(&mut self) -> &mut Vec<u8> {
         &mut self.out
+    }
+
+    /// Drop the next octets of what is held back.
+    pub fn skip(&mut self, octets: usize) {
+        let from = self.passed - self.held_from;
+        let end = self.held.len().min(from + octets);
+        self.held.drain(from..end);
+        let gone = end - from;
+        for mark in &mut self.marks {
+            mark.at -= gone;
+        }
     }
 
     /// Let through what follows the promise.

@@ -350,9 +350,10 @@ impl Shared {
         }
         let octets = message.octets();
         // Of all memory half is not for what is kept for good.
-        let has_memory = octets <= memory::free() && !memory::is_tight();
+        let is_lost = message.qos == Qos::AtMostOnce && self.is_behind();
+        let has_memory = octets <= memory::free() && !memory::is_tight() && !is_lost;
         let has_room = match retained.get(message.topic) {
-            Some(before) => has_memory || octets <= before.octets(),
+            Some(before) => has_memory || octets <= before.octets() && !is_lost,
             None => has_memory && retained.len() < self.settings.limits.retained_messages,
         };
         if has_room {
@@ -361,6 +362,11 @@ impl Shared {
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Whether as much waits for the disk as may.
+    fn is_behind(&self) -> bool {
+        self.ledger().is_some_and(|ledger| ledger.is_full())
     }
 
     /// Whether a retained message would be kept for a topic, or removed.
