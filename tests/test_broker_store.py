@@ -652,3 +652,21 @@ def test_waiting_for_a_disk_that_hangs_takes_no_memory(launch: Launch, disk: Dis
         other.expect(PINGRESP)
     assert resident() - before < 4 << 20
     disk.set()
+
+
+def test_a_session_outlives_that_the_clock_is_set_after_the_start(
+    launch: Launch, disk: Disk
+) -> None:
+    disk.set("-1500000000")
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    disk.set()
+    sender = broker.client("b")
+    sender.publish("t", b"x", qos=1, properties=[("message_expiry", 1000)])
+    time.sleep(2.1)  # once a second it looks at the clock
+    broker.again()
+    client = broker.client("a")
+    assert client.connack.session_present
+    assert client.message().payload == b"x"

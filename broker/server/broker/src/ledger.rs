@@ -14,6 +14,7 @@ use mqtick_store::{Change, Refused, Store};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const MOST: usize = 1 << 28; // octets of changes that may wait for the disk
 const CHANGE: usize = size_of::<Change>() + 64; // octets of each, with what it names, about
@@ -114,6 +115,7 @@ impl Ledger {
         message: &Kept,
         copy: &Copy,
         entering: &mut Option<Entering>,
+        now_s: u64,
     ) -> Span {
         let mut list = self.list();
         let number = match entering {
@@ -121,7 +123,7 @@ impl Ledger {
             _ => {
                 let number = list.next_message;
                 list.next_message += 1;
-                let body = Arc::new(to_store(&message.message()));
+                let body = Arc::new(to_store(&message.message(), now_s));
                 list.append(&self.answers, Change::Message {
                     message: number,
                     body,
@@ -291,18 +293,30 @@ impl Drop for Pending {
     }
 }
 
+/// The system's clock, in Unix seconds.
+pub fn wall_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// A time of the broker's clock in Unix seconds of the system's, which may have been set since the
+/// start: the next start goes by that one.
+fn to_wall(s: u64, now_s: u64) -> u64 {
+    (wall_s() + s).saturating_sub(now_s).max(1)
+}
+
 /// A session's state, for the store.
-pub fn session_change(key: &Arc<str>, state: &State) -> Change {
+pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
     Change::Session {
         client: Arc::clone(key),
         session: store::Session {
             expiry: state.expiry_s,
-            disconnected_at: state.left_s.unwrap_or(0),
+            disconnected_at: state.left_s.map_or(0, |s| to_wall(s, now_s)),
             user: state.user.as_deref().map(Into::into),
             will: state.will.as_ref().map(|will| store::Will {
                 message: Arc::new(store::Message {
                     expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: for ever
-                    ..to_store(&will.message.message())
+                    ..to_store(&will.message.message(), now_s)
                 }),
                 retain: will.message.message().retain,
                 delay: will.delay_s,
@@ -312,12 +326,12 @@ pub fn session_change(key: &Arc<str>, state: &State) -> Change {
 }
 
 /// A message, for the store.
-pub fn to_store(message: &Message) -> store::Message {
+pub fn to_store(message: &Message, now_s: u64) -> store::Message {
     store::Message {
         topic: message.topic.into(),
         payload: message.payload.into(),
         properties: message.forwarded.into(),
-        expiry: message.expires_s.unwrap_or(0),
+        expiry: message.expires_s.map_or(0, |s| to_wall(s, now_s)),
         qos: message.qos as u8,
     }
 }

@@ -316,7 +316,8 @@ impl State {
         };
         if let (Some(key), Some(ledger)) = (&self.key, &courier.ledger) {
             self.next_place += 1;
-            let span = ledger.queue(key, entry.place, kept, &copy, &mut courier.entering);
+            let entering = &mut courier.entering;
+            let span = ledger.queue(key, entry.place, kept, &copy, entering, courier.now_s);
             entry.entered = Some(span);
             courier.note(span);
         }
@@ -649,7 +650,7 @@ impl State {
     /// The session's state is to survive as it is now.
     pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
         let key = self.key.clone()?;
-        let now = session_change(&key, self);
+        let now = session_change(&key, self, courier.now_s);
         self.change(courier, |_| now)
     }
 
@@ -676,7 +677,7 @@ impl State {
         self.expiry_s = kept.session.expiry;
         self.left_s = Some(match kept.session.disconnected_at {
             0 => now_s,
-            left_s => left_s,
+            left_s => left_s.min(now_s),
         });
         self.will = kept.session.will.as_ref().map(will_from_store);
         self.received = kept.received.iter().map(|id| (*id, None)).collect();

@@ -2,7 +2,7 @@
 
 use crate::calls::Calls;
 use crate::desk::Part;
-use crate::ledger::{Ledger, from_store, session_change, to_store};
+use crate::ledger::{Ledger, from_store, session_change, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
@@ -18,7 +18,7 @@ use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -144,6 +144,7 @@ pub struct Shared {
     told: Mutex<(u64, u64)>,
     start: Instant,
     began_s: u64,
+    ahead_s: AtomicI64, // the system's clock, of the broker's
 }
 
 impl Shared {
@@ -203,6 +204,7 @@ impl Shared {
             began_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(1, |since| since.as_secs()),
+            ahead_s: AtomicI64::new(0),
         })
     }
 
@@ -220,6 +222,17 @@ impl Shared {
     /// Where what must survive is written, if anything must.
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.ledger.get()
+    }
+
+    /// Whether the system's clock was set since this was asked for the last time, by a minute or
+    /// more: then what is on disk says wrong when clients left.
+    pub fn is_clock_set(&self, now_s: u64) -> bool {
+        let ahead_s = wall_s().wrapping_sub(now_s).cast_signed();
+        let is_set = ahead_s.abs_diff(self.ahead_s.load(Relaxed)) >= 60;
+        if is_set {
+            self.ahead_s.store(ahead_s, Relaxed);
+        }
+        is_set
     }
 
     /// A worker is alive: it says so once a second.
@@ -283,7 +296,7 @@ impl Shared {
             let mut state = session.lock();
             state.restore(one, now_s);
             if one.session.disconnected_at == 0 {
-                ledger.append(session_change(&one.client, &state));
+                ledger.append(session_change(&one.client, &state, now_s));
             }
             drop(state);
             session.is_away.store(true, Relaxed);
@@ -332,7 +345,7 @@ impl Shared {
     /// Keep a retained message, or remove it where it is empty ([MQTT-3.3.1-6]).
     pub fn retain(&self, message: &Message, courier: &mut Courier) {
         let mut retained = lock(&self.retained);
-        let topic = message.topic;
+        let (topic, now_s) = (message.topic, courier.now_s);
         let mut note = |message| {
             if let Some(ledger) = courier
                 .ledger
@@ -358,7 +371,7 @@ impl Shared {
         };
         if has_room {
             retained.set(topic, Kept::new(message));
-            note(Some(Arc::new(to_store(message))));
+            note(Some(Arc::new(to_store(message, now_s))));
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }

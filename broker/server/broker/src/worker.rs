@@ -391,6 +391,7 @@ impl Worker {
     fn keep_house(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
         let mut wills = Vec::new();
+        let is_clock_set = shared.is_clock_set(now_s);
         shared.sessions().retain(|_, session| {
             if !session.is_away.load(Relaxed) {
                 return true;
@@ -407,6 +408,8 @@ impl Worker {
             }
             if over {
                 shared.end_session(session, &mut state, &mut self.desk.courier);
+            } else if is_clock_set {
+                state.keep(&mut self.desk.courier);
             }
             !over
         });
