@@ -670,3 +670,26 @@ def test_a_session_outlives_that_the_clock_is_set_after_the_start(
     client = broker.client("a")
     assert client.connack.session_present
     assert client.message().payload == b"x"
+
+
+def test_retained_messages_that_a_full_disk_refused_are_kept_later_as_they_are_then(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    sender = broker.client("a", clean=True)
+    for topic in ("r/changed", "r/gone", "r/same"):
+        sender.publish(topic, b"before", qos=1, retain=True)
+    disk.set("full")
+    sender.publish("r/changed", b"after", retain=True)
+    sender.publish("r/gone", b"", retain=True)
+    sender.settle()
+    answer = sender.publish("other", b"x", qos=1, retain=True)
+    assert answer is not None
+    assert answer.reason == QUOTA  # and so was what came before it
+    disk.is_good(broker)
+    time.sleep(3.1)  # once a second they are written again
+    broker.again()
+    client = broker.client("b", clean=True)
+    client.subscribe("r/+")
+    found = {one.topic: one.payload for one in client.settle()}
+    assert found == {"r/changed": b"after", "r/same": b"before"}

@@ -11,13 +11,15 @@ use crate::session::{State, Will};
 use mqtick_packet::Qos;
 use mqtick_store as store;
 use mqtick_store::{Change, Refused, Store};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MOST: usize = 1 << 28; // octets of changes that may wait for the disk
 const CHANGE: usize = size_of::<Change>() + 64; // octets of each, with what it names, about
+const UNKEPT: usize = 1 << 17; // topics
+const AGAIN: usize = 1000; // of them in a second
 const RUNS: usize = 4096; // of refused batches that are remembered
 
 /// The batches that hold some changes.
@@ -48,6 +50,7 @@ pub struct Entering {
 struct List {
     store: Option<Store>,
     changes: Vec<Change>,
+    retained: Vec<Arc<str>>, // topics that they are about
     batch: u64,
     octets: usize,
     next_message: u64,
@@ -60,6 +63,7 @@ struct Answers {
     all_refused: Mutex<VecDeque<(u64, u64)>>, // the last runs of those that were: first and last
     refusals: AtomicU64,
     octets: AtomicUsize, // of changes that were not answered
+    unkept: Mutex<HashSet<Arc<str>>>, // topics whose retained messages were refused
     waits: Vec<(AtomicBool, Arc<Poller>)>,
 }
 
@@ -78,6 +82,7 @@ impl Ledger {
             list: Mutex::new(List {
                 store: Some(store),
                 changes: Vec::new(),
+                retained: Vec::new(),
                 batch: 1,
                 octets: 0,
                 next_message,
@@ -165,6 +170,7 @@ impl Ledger {
             answers: Arc::clone(&self.answers),
             batch,
             octets,
+            retained: std::mem::take(&mut list.retained),
             result: Err(Refused::Failed("nobody answered".into())),
         };
         let done = move |result| pending.answer(result);
@@ -186,6 +192,18 @@ impl Ledger {
         }
         let overlaps = |run: &(u64, u64)| run.0 <= span.last && span.first <= run.1;
         self.answers.runs().iter().rev().any(overlaps)
+    }
+
+    /// Topics whose retained messages were refused, for another try: one while the disk refuses.
+    pub fn take_unkept(&self) -> Vec<Arc<str>> {
+        let refuses = self.answers.refused.load(Ordering::SeqCst) == self.answered();
+        let mut unkept = self.answers.unkept();
+        let some = unkept.iter().take(if refuses { 1 } else { AGAIN });
+        let some: Vec<Arc<str>> = some.cloned().collect();
+        for topic in &some {
+            unkept.remove(topic);
+        }
+        some
     }
 
     /// How many batches were refused.
@@ -223,7 +241,10 @@ impl List {
     fn append(&mut self, answers: &Answers, change: Change) -> Span {
         let body = match &change {
             Change::Message { body, .. } => Some(body),
-            Change::Retain { message, .. } => message.as_ref(),
+            Change::Retain { topic, message } => {
+                self.retained.push(Arc::clone(topic));
+                message.as_ref()
+            }
             _ => None,
         };
         let body =
@@ -243,6 +264,10 @@ impl Answers {
         self.all_refused
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unkept(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// In the store's thread.
@@ -278,6 +303,7 @@ struct Pending {
     answers: Arc<Answers>,
     batch: u64,
     octets: usize,
+    retained: Vec<Arc<str>>,
     result: Result<(), Refused>,
 }
 
@@ -289,6 +315,11 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
+        if let Err(Refused::Full | Refused::Failed(_)) = self.result {
+            let mut unkept = self.answers.unkept();
+            let room = UNKEPT.saturating_sub(unkept.len());
+            unkept.extend(self.retained.drain(..).take(room));
+        }
         self.answers.take(self.batch, self.octets, &self.result);
     }
 }

@@ -377,6 +377,17 @@ impl Shared {
         }
     }
 
+    /// Give the store again what it refused of the retained messages, as they are now.
+    pub fn keep_retained(&self, now_s: u64) {
+        let Some(ledger) = self.ledger() else { return };
+        for topic in ledger.take_unkept() {
+            let retained = lock(&self.retained);
+            let kept = retained.get(&topic).map(|kept| kept.message());
+            let message = kept.map(|message| Arc::new(to_store(&message, now_s)));
+            ledger.append(Change::Retain { topic, message });
+        }
+    }
+
     /// Whether as much waits for the disk as may.
     fn is_behind(&self) -> bool {
         self.ledger().is_some_and(|ledger| ledger.is_full())

@@ -380,6 +380,7 @@ impl Worker {
                 shared.forget_expired(now_s);
             }
             if let Some(ledger) = shared.ledger() {
+                shared.keep_retained(now_s);
                 ledger.submit();
             }
         }
