@@ -24,6 +24,7 @@ from broker.conformance.client import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    SUBACK,
     V3,
     V5,
     Client,
@@ -693,3 +694,13 @@ def test_retained_messages_that_a_full_disk_refused_are_kept_later_as_they_are_t
     client.subscribe("r/+")
     found = {one.topic: one.payload for one in client.settle()}
     assert found == {"r/changed": b"after", "r/same": b"before"}
+
+
+def test_a_ping_is_answered_while_the_disk_hangs(launch: Launch, disk: Disk) -> None:
+    broker = launch()
+    client = broker.client("a")
+    disk.set("hang")
+    client.send(client.encode.subscribe(1, ("t", 1)), PING)
+    assert client.receive().kind == PINGRESP
+    disk.set()
+    assert client.receive().kind == SUBACK

@@ -6,7 +6,7 @@ use crate::poller::Poller;
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use crate::socket::Socket;
 use crate::transport::{Failure, Transport};
-use mqtick_packet::{AckKind, Version};
+use mqtick_packet::{AckKind, Version, pingresp};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub enum Promise {
     },
     /// What follows; it must not be said where the changes were refused.
     Kept,
+    /// Answers to so many PINGREQs.
+    Pings(u32),
 }
 
 struct Mark {
@@ -132,6 +134,39 @@ impl Link {
             span,
             promise,
         });
+    }
+
+    /// Answer a PINGREQ, after what is held back; whether that is now.
+    pub fn answer_ping(&mut self) -> bool {
+        match self.marks.back_mut() {
+            None => pingresp(&mut self.out),
+            Some(Mark {
+                promise: Promise::Pings(count),
+                ..
+            }) => *count += 1,
+            Some(last) => {
+                let span = last.span;
+                self.hold(span, Promise::Pings(1));
+            }
+        }
+        self.marks.is_empty()
+    }
+
+    /// Answer PINGREQs before what is held back: it takes long, and the client waits for a sign.
+    pub fn answer_pings(&mut self) {
+        let connected = |mark: &Mark| matches!(mark.promise, Promise::Connected { .. });
+        if self.marks.iter().any(connected) {
+            return; // nothing comes before CONNACK
+        }
+        let out = &mut self.out;
+        self.marks.retain(|mark| {
+            let Promise::Pings(count) = mark.promise else {
+                return true;
+            };
+            (0..count).for_each(|_| pingresp(out));
+            false
+        });
+        self.flush();
     }
 
     /// The last batch that something is held back for.

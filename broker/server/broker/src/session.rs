@@ -7,7 +7,9 @@ use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
 use crate::udp::{Batch, Peer};
-use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect};
+use mqtick_packet::{
+    AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp,
+};
 use mqtick_store::{Change, KeptSession};
 use mqtick_udp::DATAGRAM;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -736,6 +738,7 @@ impl State {
             let refused = ledger.is_refused(span);
             match promise {
                 Promise::Publish { .. } if !refused => {}
+                Promise::Pings(count) => (0..count).for_each(|_| pingresp(link.front())),
                 Promise::Publish { id, length } => {
                     let at = self.flights.iter().position(|flight| flight.id == id);
                     let flight = at.and_then(|at| self.flights.get(at));

@@ -358,6 +358,7 @@ impl Worker {
         for connection in self.connections.values_mut() {
             connection.published = 0;
             connection.looked = 0;
+            connection.answer_pings(now_s);
             if is_tight {
                 connection.give_back();
             }
