@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -23,6 +24,7 @@ from broker.conformance.client import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    SUBACK,
     V3,
     V5,
     Client,
@@ -459,3 +461,246 @@ def test_checking_the_settings_makes_no_store(tmp_path: Path) -> None:
     check = [broker.built(), "--config", str(broker.config), "--check-config"]
     subprocess.run(check, check=True, capture_output=True)
     assert not (tmp_path / "deep").exists()
+
+
+# -- what is on its way to a disk that fails -------------------------------------------------------
+
+
+class Disk:
+    """What the store's disk and the system's clock do, as `failing_disk.c` does it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "disk.says"
+        self.library = folder / "failing_disk.so"
+        source = Path(__file__).with_name("failing_disk.c")
+        command = ["cc", "-shared", "-fPIC", "-o", str(self.library), str(source), "-ldl"]
+        subprocess.run(command, check=True)
+
+    def set(self, word: str = "") -> None:
+        """Hang, be full, be ahead by so many seconds, or do nothing of that."""
+        new = self.file.with_suffix(".new")
+        new.write_text(word)
+        new.rename(self.file)
+
+    def hangs(self) -> None:
+        """Wait until a commit is on disk and nobody is told."""
+        while not Path(f"{self.file}.hangs").exists():
+            time.sleep(0.01)
+
+    def is_good(self, broker: Broker) -> None:
+        """Be good again, and wait until what is new is kept again."""
+        self.set()
+        while True:
+            client = Client(("127.0.0.1", broker.port), V5, "probe")
+            if client.connect(clean=False, properties=[("session_expiry", 1)]).reason == 0:
+                return
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """A disk that can be made to fail, for a broker that starts after this."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    disk = Disk(tmp_path)
+    monkeypatch.setenv("LD_PRELOAD", str(disk.library))
+    monkeypatch.setenv("FAILING_DISK", str(disk.file))
+    return disk
+
+
+def test_the_identifier_of_a_message_is_never_kept_without_the_message(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    sender = broker.client("b")
+    disk.set("hang")
+    sender.send(sender.encode.publish("t", b"x", qos=2, packet_id=1))
+    disk.hangs()
+    broker.end()
+    disk.set()
+    broker.start()
+    sender = broker.client("b")
+    sender.send(sender.encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
+    assert sender.expect(PUBREC).reason == 0
+    assert [one.payload for one in broker.client("a").settle()] == [b"x"]
+
+
+def test_a_session_that_ended_while_the_disk_was_full_does_not_hide_the_next_one(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    for number in range(8):
+        broker.client(f"other {number}").vanish()
+    client = broker.client("a")
+    client.subscribe("old")
+    client.vanish()
+    disk.set("full")
+    client = broker.client("a", clean=True)  # without a session that is kept
+    client.vanish()
+    disk.is_good(broker)
+    client = broker.client("a")
+    assert not client.connack.session_present
+    client.subscribe("new")
+    client.vanish()
+    broker.client("b").publish("new", b"x", qos=1)
+    broker.again()
+    client = broker.client("a")
+    assert client.connack.session_present
+    sender = broker.client("b")
+    sender.publish("old", b"old", qos=1)
+    assert [one.payload for one in client.settle()] == [b"x"]
+
+
+def test_a_refused_message_whose_publisher_went_before_it_was_told_is_new_again(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    sender = broker.client("b")
+    disk.set("full")
+    sender.send(sender.encode.publish("t", b"x", qos=2, packet_id=1))
+    sender.vanish()
+    disk.is_good(broker)
+    sender = broker.client("b")
+    assert sender.connack.session_present
+    sender.send(sender.encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
+    assert sender.expect(PUBREC).reason == 0
+    broker.again()
+    assert [one.payload for one in broker.client("a").settle()] == [b"x"]
+
+
+def test_a_message_that_came_again_is_acknowledged_when_it_is_on_disk(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    sender = broker.client("b")
+    disk.set("hang")
+    encode = sender.encode
+    sender.send(encode.publish("t", b"x", qos=2, packet_id=1))
+    sender.send(encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
+    disk.hangs()
+    disk.set()
+    assert [sender.expect(PUBREC).reason for _ in range(2)] == [0, 0]
+    assert [one.payload for one in broker.client("a").settle()] == [b"x"]
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_message_that_was_refused_and_sent_again_is_delivered_once(
+    launch: Launch, disk: Disk, is_connected: bool
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe(("t", 2), ("last", 1))
+    if not is_connected:
+        client.vanish()
+    sender = broker.client("b", V3, clean=False)
+    disk.set("full")
+    message = sender.encode.publish("t", b"x", qos=2, packet_id=1)
+    assert sender.closed(message) == []
+    disk.is_good(broker)
+    sender = broker.client("b", V3, clean=False)
+    assert sender.connack.session_present
+    sender.send(sender.encode.publish("t", b"x", qos=2, dup=True, packet_id=1))
+    sender.expect(PUBREC)
+    sender.publish("last", b"last", qos=1)
+    if not is_connected:
+        client = broker.client("a")
+    assert [client.message().payload for _ in range(2)] == [b"x", b"last"]
+
+
+def test_the_will_of_a_client_that_was_refused_is_not_published(launch: Launch, disk: Disk) -> None:
+    broker = launch()
+    watcher = broker.client("watcher", clean=True)
+    watcher.subscribe("will")
+    disk.set("full")
+    client = Client(("127.0.0.1", broker.port), V5, "a")
+    will = Will("will", b"x", qos=1)
+    assert client.connect(clean=False, properties=KEPT, will=will).reason == QUOTA
+    client.closed()
+    broker.client("b", clean=True).publish("will", b"later")
+    assert watcher.message().payload == b"later"
+
+
+def test_waiting_for_a_disk_that_hangs_takes_no_memory(launch: Launch, disk: Disk) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    senders = [broker.client(f"b {number}", clean=True) for number in range(20)]
+    disk.set("hang")
+    for number in range(1, 101):
+        for sender in senders:
+            sender.send(sender.encode.publish("t", b"x", qos=1, packet_id=number))
+        broker.client("ping", clean=True).vanish()  # each read is one of its own
+    others = [broker.client(f"other {number}", clean=True) for number in range(6)]
+
+    def resident() -> int:
+        assert broker.process is not None
+        fields = Path(f"/proc/{broker.process.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    for other in others * 2000:
+        other.send(PING)
+        other.expect(PINGRESP)
+    assert resident() - before < 4 << 20
+    disk.set()
+
+
+def test_a_session_outlives_that_the_clock_is_set_after_the_start(
+    launch: Launch, disk: Disk
+) -> None:
+    disk.set("-1500000000")
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("t")
+    client.vanish()
+    disk.set()
+    sender = broker.client("b")
+    sender.publish("t", b"x", qos=1, properties=[("message_expiry", 1000)])
+    time.sleep(2.1)  # once a second it looks at the clock
+    broker.again()
+    client = broker.client("a")
+    assert client.connack.session_present
+    assert client.message().payload == b"x"
+
+
+def test_retained_messages_that_a_full_disk_refused_are_kept_later_as_they_are_then(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    sender = broker.client("a", clean=True)
+    for topic in ("r/changed", "r/gone", "r/same"):
+        sender.publish(topic, b"before", qos=1, retain=True)
+    disk.set("full")
+    sender.publish("r/changed", b"after", retain=True)
+    sender.publish("r/gone", b"", retain=True)
+    sender.settle()
+    answer = sender.publish("other", b"x", qos=1, retain=True)
+    assert answer is not None
+    assert answer.reason == QUOTA  # and so was what came before it
+    disk.is_good(broker)
+    time.sleep(3.1)  # once a second they are written again
+    broker.again()
+    client = broker.client("b", clean=True)
+    client.subscribe("r/+")
+    found = {one.topic: one.payload for one in client.settle()}
+    assert found == {"r/changed": b"after", "r/same": b"before"}
+
+
+def test_a_ping_is_answered_while_the_disk_hangs(launch: Launch, disk: Disk) -> None:
+    broker = launch()
+    client = broker.client("a")
+    disk.set("hang")
+    client.send(client.encode.subscribe(1, ("t", 1)), PING)
+    assert client.receive().kind == PINGRESP
+    disk.set()
+    assert client.receive().kind == SUBACK

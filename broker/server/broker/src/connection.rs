@@ -8,7 +8,7 @@ use crate::session::{Session, State};
 use crate::socket::Socket;
 use crate::tally::Seat;
 use crate::transport::Failure;
-use mqtick_packet::{Error, Packet, Version, decode, frame, pingresp};
+use mqtick_packet::{Error, Packet, Version, decode, frame};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -121,6 +121,8 @@ pub struct Connection {
     pub arrivals: Arrivals,
     /// For each read whose changes the store has not answered: their last batch.
     pub unanswered: VecDeque<u64>,
+    awaits: u64, // the last batch that it asked to be woken for
+    pinged_s: Option<u64>, // when it sent the first PINGREQ that may not be answered yet
     partial: Vec<u8>,
     clogged: bool, // it has to read before it is heard
     share: Share,
@@ -152,6 +154,8 @@ impl Connection {
             user: None,
             arrivals: Arrivals::default(),
             unanswered: VecDeque::new(),
+            awaits: 0,
+            pinged_s: None,
             partial: Vec::new(),
             clogged: false,
             share: Share::new(Of::Packets, 0),
@@ -182,9 +186,12 @@ impl Connection {
         count >= UNANSWERED || (count > 0 && ledger.is_full())
     }
 
-    /// What a connection that rests waits for, if it waits for the disk.
-    pub fn awaited(&self) -> Option<(u64, Arc<Session>)> {
+    /// What a connection that rests waits for, if it waits for the disk; each is said once.
+    pub fn awaited(&mut self) -> Option<(u64, Arc<Session>)> {
         let first = *self.unanswered.front()?;
+        if std::mem::replace(&mut self.awaits, first) >= first {
+            return None;
+        }
         self.session().ok().map(|session| (first, session))
     }
 
@@ -217,6 +224,13 @@ impl Connection {
     /// Leave what comes in the socket, or take it again.
     pub fn pause(&mut self, on: bool) {
         self.link(|link| link.pause(on));
+    }
+
+    /// Answer PINGREQs that wait for the disk, once they waited for a second.
+    pub fn answer_pings(&mut self, now_s: u64) {
+        if self.pinged_s.take_if(|since_s| now_s > *since_s + 1).is_some() {
+            self.link(Link::answer_pings);
+        }
     }
 
     /// Give room back that is not used.
@@ -373,11 +387,15 @@ impl Connection {
             Packet::Ack(ack) => self.ack(desk, ack),
             Packet::Subscribe(subscribe) => self.subscribe(desk, subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(desk, unsubscribe),
-            Packet::Pingreq => self.with_state(desk, |state, _| {
-                if let Some(link) = &mut state.link {
-                    pingresp(link.out());
+            Packet::Pingreq => {
+                let is_done = self.with_state(desk, |state, _| {
+                    state.link.as_mut().is_none_or(Link::answer_ping)
+                })?;
+                if !is_done {
+                    self.pinged_s.get_or_insert(desk.courier.now_s);
                 }
-            }),
+                Ok(())
+            }
             Packet::Disconnect(disconnect) => Err(self.goodbye(desk, disconnect)),
             _ => Err(End::because(
                 reason::PROTOCOL,

@@ -124,7 +124,7 @@ impl Desk {
         self.courier.encoder.begin();
         self.courier.at_once = alone || way.mode != Mode::Batched || way.residence;
         if self.courier.at_once {
-            self.flush(); // what came before leaves before
+            self.write(); // what came before leaves before
         }
         self.courier.arrived = trailer
             .zip(self.came)
@@ -228,13 +228,18 @@ impl Desk {
         self.courier.arrived = None;
     }
 
-    /// Write what waits in the links that were listed.
+    /// Give what changed to the store, and write what waits in the links that were listed.
     pub fn flush(&mut self) {
         self.send_batch();
         if let (Some(batch), Some(ledger)) = (self.courier.noted.take(), &self.courier.ledger) {
             self.submitted = batch;
             ledger.submit();
         }
+        self.write();
+    }
+
+    fn write(&mut self) {
+        self.send_batch();
         for session in self.courier.dirty.drain(..) {
             if let Some(link) = &mut session.lock().link {
                 link.flush();

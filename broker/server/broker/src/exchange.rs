@@ -42,6 +42,10 @@ impl Connection {
                 &named
             }
         };
+        // Its identifier is on disk if the message is.
+        let ledger = desk.courier.ledger.clone();
+        let ledger = ledger.filter(|_| publish.qos == Qos::ExactlyOnce);
+        let _whole = ledger.as_ref().map(|ledger| ledger.whole());
         if publish.qos > Qos::AtMostOnce && !self.begin_qos(desk, publish)? {
             return Ok(()); // it came before
         }

@@ -11,10 +11,16 @@ use crate::session::{State, Will};
 use mqtick_packet::Qos;
 use mqtick_store as store;
 use mqtick_store::{Change, Refused, Store};
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-const MOST: usize = 1 << 28; // octets of messages that may wait for the disk
+const MOST: usize = 1 << 28; // octets of changes that may wait for the disk
+const CHANGE: usize = size_of::<Change>() + 64; // octets of each, with what it names, about
+const UNKEPT: usize = 1 << 17; // topics
+const AGAIN: usize = 1000; // of them in a second
+const RUNS: usize = 4096; // of refused batches that are remembered
 
 /// The batches that hold some changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +50,7 @@ pub struct Entering {
 struct List {
     store: Option<Store>,
     changes: Vec<Change>,
+    retained: Vec<Arc<str>>, // topics that they are about
     batch: u64,
     octets: usize,
     next_message: u64,
@@ -53,14 +60,17 @@ struct List {
 struct Answers {
     answered: AtomicU64,
     refused: AtomicU64, // the last batch that was
+    all_refused: Mutex<VecDeque<(u64, u64)>>, // the last runs of those that were: first and last
     refusals: AtomicU64,
-    octets: AtomicUsize, // of messages that were not answered
+    octets: AtomicUsize, // of changes that were not answered
+    unkept: Mutex<HashSet<Arc<str>>>, // topics whose retained messages were refused
     waits: Vec<(AtomicBool, Arc<Poller>)>,
 }
 
 /// What all threads append to.
 pub struct Ledger {
     list: Mutex<List>,
+    cut: RwLock<()>,
     answers: Arc<Answers>,
 }
 
@@ -72,10 +82,12 @@ impl Ledger {
             list: Mutex::new(List {
                 store: Some(store),
                 changes: Vec::new(),
+                retained: Vec::new(),
                 batch: 1,
                 octets: 0,
                 next_message,
             }),
+            cut: RwLock::default(),
             answers: Arc::new(Answers {
                 waits: waits.map(|one| (AtomicBool::new(false), one)).collect(),
                 ..Answers::default()
@@ -87,9 +99,15 @@ impl Ledger {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Until it is dropped, all that is appended is in one batch. A thread has one at a time, and
+    /// does not submit meanwhile.
+    pub fn whole(&self) -> RwLockReadGuard<'_, ()> {
+        self.cut.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Append a change.
     pub fn append(&self, change: Change) -> Span {
-        self.list().append(change)
+        self.list().append(&self.answers, change)
     }
 
     /// Append that a message enters a session's queue. `entering` is the message's number once it
@@ -102,6 +120,7 @@ impl Ledger {
         message: &Kept,
         copy: &Copy,
         entering: &mut Option<Entering>,
+        now_s: u64,
     ) -> Span {
         let mut list = self.list();
         let number = match entering {
@@ -109,11 +128,8 @@ impl Ledger {
             _ => {
                 let number = list.next_message;
                 list.next_message += 1;
-                let body = Arc::new(to_store(&message.message()));
-                let octets = message.octets();
-                list.octets += octets;
-                self.answers.octets.fetch_add(octets, Ordering::Relaxed);
-                list.append(Change::Message {
+                let body = Arc::new(to_store(&message.message(), now_s));
+                list.append(&self.answers, Change::Message {
                     message: number,
                     body,
                 });
@@ -125,7 +141,7 @@ impl Ledger {
             }
         };
         let identifier = [copy.subscription];
-        list.append(Change::Queue {
+        let change = Change::Queue {
             client: Arc::clone(client),
             place,
             message: number,
@@ -135,11 +151,14 @@ impl Ledger {
                 0 => Arc::default(),
                 _ => identifier.into(),
             },
-        })
+        };
+        list.append(&self.answers, change)
     }
 
-    /// Hand all that was appended to the store.
+    /// Hand all that was appended to the store. No session may be locked by the caller: who has a
+    /// packet's changes made whole may wait for it.
     pub fn submit(&self) {
+        let _cut = self.cut.write().unwrap_or_else(PoisonError::into_inner);
         let mut list = self.list();
         if list.changes.is_empty() {
             return;
@@ -147,8 +166,14 @@ impl Ledger {
         let (batch, octets) = (list.batch, std::mem::take(&mut list.octets));
         let changes = std::mem::take(&mut list.changes);
         list.batch += 1;
-        let answers = Arc::clone(&self.answers);
-        let done = move |result| answers.take(batch, octets, &result);
+        let pending = Pending {
+            answers: Arc::clone(&self.answers),
+            batch,
+            octets,
+            retained: std::mem::take(&mut list.retained),
+            result: Err(Refused::Failed("nobody answered".into())),
+        };
+        let done = move |result| pending.answer(result);
         // Under the lock, so that batches come to the store in their order.
         if let Some(store) = &list.store {
             store.submit(changes, Some(Box::new(done)));
@@ -160,10 +185,25 @@ impl Ledger {
         self.answers.answered.load(Ordering::SeqCst)
     }
 
-    /// Whether changes that were answered may not be on disk. Where the disk was full lately, it is
-    /// said too often rather than not.
+    /// Whether changes that were answered were refused, or some of them.
     pub fn is_refused(&self, span: Span) -> bool {
-        self.answers.refused.load(Ordering::SeqCst) >= span.first
+        if self.answers.refused.load(Ordering::SeqCst) < span.first {
+            return false;
+        }
+        let overlaps = |run: &(u64, u64)| run.0 <= span.last && span.first <= run.1;
+        self.answers.runs().iter().rev().any(overlaps)
+    }
+
+    /// Topics whose retained messages were refused, for another try: one while the disk refuses.
+    pub fn take_unkept(&self) -> Vec<Arc<str>> {
+        let refuses = self.answers.refused.load(Ordering::SeqCst) == self.answered();
+        let mut unkept = self.answers.unkept();
+        let some = unkept.iter().take(if refuses { 1 } else { AGAIN });
+        let some: Vec<Arc<str>> = some.cloned().collect();
+        for topic in &some {
+            unkept.remove(topic);
+        }
+        some
     }
 
     /// How many batches were refused.
@@ -198,7 +238,19 @@ impl Ledger {
 }
 
 impl List {
-    fn append(&mut self, change: Change) -> Span {
+    fn append(&mut self, answers: &Answers, change: Change) -> Span {
+        let body = match &change {
+            Change::Message { body, .. } => Some(body),
+            Change::Retain { topic, message } => {
+                self.retained.push(Arc::clone(topic));
+                message.as_ref()
+            }
+            _ => None,
+        };
+        let body =
+            body.map_or(0, |body| body.topic.len() + body.payload.len() + body.properties.len());
+        self.octets += CHANGE + body;
+        answers.octets.fetch_add(CHANGE + body, Ordering::Relaxed);
         self.changes.push(change);
         Span {
             first: self.batch,
@@ -208,6 +260,16 @@ impl List {
 }
 
 impl Answers {
+    fn runs(&self) -> MutexGuard<'_, VecDeque<(u64, u64)>> {
+        self.all_refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unkept(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// In the store's thread.
     fn take(&self, batch: u64, octets: usize, result: &Result<(), Refused>) {
         self.octets.fetch_sub(octets, Ordering::Relaxed);
@@ -215,6 +277,14 @@ impl Answers {
             // Wrong: it was for a session that ended meanwhile.
             Ok(()) | Err(Refused::Wrong(_)) => {}
             Err(Refused::Full | Refused::Failed(_)) => {
+                let mut runs = self.runs();
+                match runs.back_mut() {
+                    Some(run) if run.1 + 1 == batch => run.1 = batch,
+                    _ => runs.push_back((batch, batch)),
+                }
+                if runs.len() > RUNS {
+                    runs.pop_front();
+                }
                 self.refused.store(batch, Ordering::SeqCst);
                 self.refusals.fetch_add(1, Ordering::Relaxed);
             }
@@ -228,18 +298,56 @@ impl Answers {
     }
 }
 
+/// A batch that was submitted. Dropped without an answer, it was refused.
+struct Pending {
+    answers: Arc<Answers>,
+    batch: u64,
+    octets: usize,
+    retained: Vec<Arc<str>>,
+    result: Result<(), Refused>,
+}
+
+impl Pending {
+    fn answer(mut self, result: Result<(), Refused>) {
+        self.result = result;
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Err(Refused::Full | Refused::Failed(_)) = self.result {
+            let mut unkept = self.answers.unkept();
+            let room = UNKEPT.saturating_sub(unkept.len());
+            unkept.extend(self.retained.drain(..).take(room));
+        }
+        self.answers.take(self.batch, self.octets, &self.result);
+    }
+}
+
+/// The system's clock, in Unix seconds.
+pub fn wall_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// A time of the broker's clock in Unix seconds of the system's, which may have been set since the
+/// start: the next start goes by that one.
+fn to_wall(s: u64, now_s: u64) -> u64 {
+    (wall_s() + s).saturating_sub(now_s).max(1)
+}
+
 /// A session's state, for the store.
-pub fn session_change(key: &Arc<str>, state: &State) -> Change {
+pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
     Change::Session {
         client: Arc::clone(key),
         session: store::Session {
             expiry: state.expiry_s,
-            disconnected_at: state.left_s.unwrap_or(0),
+            disconnected_at: state.left_s.map_or(0, |s| to_wall(s, now_s)),
             user: state.user.as_deref().map(Into::into),
             will: state.will.as_ref().map(|will| store::Will {
                 message: Arc::new(store::Message {
                     expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: for ever
-                    ..to_store(&will.message.message())
+                    ..to_store(&will.message.message(), now_s)
                 }),
                 retain: will.message.message().retain,
                 delay: will.delay_s,
@@ -249,12 +357,12 @@ pub fn session_change(key: &Arc<str>, state: &State) -> Change {
 }
 
 /// A message, for the store.
-pub fn to_store(message: &Message) -> store::Message {
+pub fn to_store(message: &Message, now_s: u64) -> store::Message {
     store::Message {
         topic: message.topic.into(),
         payload: message.payload.into(),
         properties: message.forwarded.into(),
-        expiry: message.expires_s.unwrap_or(0),
+        expiry: message.expires_s.map_or(0, |s| to_wall(s, now_s)),
         qos: message.qos as u8,
     }
 }
@@ -286,5 +394,101 @@ pub fn will_from_store(will: &store::Will) -> Will {
         message: Kept::new(&message),
         lifetime_s: lifetime_s.filter(|s| *s > 0),
         delay_s: will.delay,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use super::*;
+
+    fn ledger() -> (Ledger, std::path::PathBuf) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mqtick-ledger-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let (store, kept) = Store::open(&folder, |_| {}).unwrap();
+        (Ledger::new(store, kept.next_message, Vec::new()), folder)
+    }
+
+    fn retain(octets: usize) -> Change {
+        Change::Retain {
+            topic: "t".into(),
+            message: Some(Arc::new(store::Message {
+                topic: "t".into(),
+                payload: vec![0; octets].into(),
+                properties: [].into(),
+                expiry: 0,
+                qos: 0,
+            })),
+        }
+    }
+
+    #[test]
+    fn only_what_was_refused_is_said_to_be() {
+        let (ledger, folder) = ledger();
+        for batch in 1..=3 * RUNS as u64 {
+            let refused = batch % 4 == 3;
+            let result = if refused { Err(Refused::Full) } else { Ok(()) };
+            ledger.answers.take(batch, 0, &result);
+        }
+        for batch in [3, RUNS as u64 * 3 - 1, RUNS as u64 * 3 - 2] {
+            let span = Span {
+                first: batch,
+                last: batch,
+            };
+            assert_eq!(ledger.is_refused(span), batch % 4 == 3, "{batch}");
+        }
+        let wide = Span {
+            first: 5,
+            last: 7,
+        };
+        assert!(ledger.is_refused(wide));
+        assert_eq!(ledger.refusals(), 3 * RUNS as u64 / 4);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_batch_that_nobody_answered_was_refused() {
+        let (ledger, folder) = ledger();
+        ledger.close().unwrap();
+        let span = ledger.append(retain(1000));
+        ledger.submit(); // to a store that is gone
+        assert_eq!(ledger.answered(), span.last);
+        assert!(ledger.is_refused(span));
+        assert_eq!(ledger.answers.octets.load(Ordering::Relaxed), 0);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn all_that_waits_for_the_disk_counts() {
+        let (ledger, folder) = ledger();
+        for _ in 0..=MOST >> 24 {
+            assert!(!ledger.is_full());
+            ledger.append(retain(1 << 24));
+        }
+        assert!(ledger.is_full());
+        ledger.list().changes.clear();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_changes_of_one_packet_are_in_one_batch_whoever_submits() {
+        let (ledger, folder) = ledger();
+        std::thread::scope(|scope| {
+            let whole = ledger.whole();
+            let first = ledger.append(retain(1));
+            let other = scope.spawn(|| ledger.submit());
+            for _ in 0..100 {
+                std::thread::yield_now();
+                assert_eq!(ledger.append(retain(1)), first);
+            }
+            drop(whole);
+            other.join().unwrap();
+            assert_ne!(ledger.append(retain(1)), first);
+        });
+        ledger.close().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use crate::poller::Poller;
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use crate::socket::Socket;
 use crate::transport::{Failure, Transport};
-use mqtick_packet::{AckKind, Version};
+use mqtick_packet::{AckKind, Version, pingresp};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -25,8 +25,13 @@ pub struct Place {
 /// What a client is told once changes are on disk, or were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// Nothing; what follows may leave.
-    Nothing,
+    /// Nothing; the message of QoS 2 that follows may leave, if it was not refused.
+    Publish {
+        /// Its packet identifier.
+        id: u16,
+        /// How many octets it has.
+        length: usize,
+    },
     /// This acknowledgement: kind, packet identifier, reason code.
     Ack(AckKind, u16, u8),
     /// That it is connected, to a session that was there or not: in what follows.
@@ -36,6 +41,8 @@ pub enum Promise {
     },
     /// What follows; it must not be said where the changes were refused.
     Kept,
+    /// Answers to so many PINGREQs.
+    Pings(u32),
 }
 
 struct Mark {
@@ -122,15 +129,44 @@ impl Link {
 
     /// Hold back what is appended from now on until changes are on disk.
     pub fn hold(&mut self, span: Span, promise: Promise) {
-        let newest = self.newest();
-        if promise == Promise::Nothing && newest.is_some_and(|newest| newest >= span.last) {
-            return;
-        }
         self.marks.push_back(Mark {
             at: self.held_from + self.held.len(),
             span,
             promise,
         });
+    }
+
+    /// Answer a PINGREQ, after what is held back; whether that is now.
+    pub fn answer_ping(&mut self) -> bool {
+        match self.marks.back_mut() {
+            None => pingresp(&mut self.out),
+            Some(Mark {
+                promise: Promise::Pings(count),
+                ..
+            }) => *count += 1,
+            Some(last) => {
+                let span = last.span;
+                self.hold(span, Promise::Pings(1));
+            }
+        }
+        self.marks.is_empty()
+    }
+
+    /// Answer PINGREQs before what is held back: it takes long, and the client waits for a sign.
+    pub fn answer_pings(&mut self) {
+        let connected = |mark: &Mark| matches!(mark.promise, Promise::Connected { .. });
+        if self.marks.iter().any(connected) {
+            return; // nothing comes before CONNACK
+        }
+        let out = &mut self.out;
+        self.marks.retain(|mark| {
+            let Promise::Pings(count) = mark.promise else {
+                return true;
+            };
+            (0..count).for_each(|_| pingresp(out));
+            false
+        });
+        self.flush();
     }
 
     /// The last batch that something is held back for.
@@ -148,6 +184,17 @@ impl Link {
     /// Where to append a promise that is kept.
     pub fn front(&mut self) -> &mut Vec<u8> {
         &mut self.out
+    }
+
+    /// Drop the next octets of what is held back.
+    pub fn skip(&mut self, octets: usize) {
+        let from = self.passed - self.held_from;
+        let end = self.held.len().min(from + octets);
+        self.held.drain(from..end);
+        let gone = end - from;
+        for mark in &mut self.marks {
+            mark.at -= gone;
+        }
     }
 
     /// Let through what follows the promise.

@@ -7,10 +7,12 @@ use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
 use crate::udp::{Batch, Peer};
-use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect};
+use mqtick_packet::{
+    AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp,
+};
 use mqtick_store::{Change, KeptSession};
 use mqtick_udp::DATAGRAM;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -65,6 +67,7 @@ struct Entry {
     place: u64, // in the store's queue
     message: Arc<Kept>,
     copy: Copy,
+    entered: Option<Span>, // the store's queue
 }
 
 struct Flight {
@@ -102,14 +105,14 @@ pub struct State {
     /// Its last will.
     pub will: Option<Will>,
     filters: HashSet<Box<str>>,
-    /// Identifiers of messages of QoS 2 that came and were not released yet.
-    pub received: HashSet<u16>,
+    /// Identifiers of messages of QoS 2 that came and were not released yet, with the changes that
+    /// each one made.
+    received: HashMap<u16, Option<Span>>,
     /// The most messages that may be under way to it.
     pub window: u16,
     /// What the store calls it, if it is kept on disk. The next session of the same client has
     /// another name, so that no change meets the wrong one.
     pub key: Option<Arc<str>>,
-    newest: Option<Span>, // of its changes
     flights: VecDeque<Flight>,
     due: usize, // the last ones of them, which this connection has not got yet
     queue: VecDeque<Entry>,
@@ -181,10 +184,9 @@ impl Session {
                 left_s: None,
                 will: None,
                 filters: HashSet::new(),
-                received: HashSet::new(),
+                received: HashMap::new(),
                 window: 0,
                 key: None,
-                newest: None,
                 flights: VecDeque::new(),
                 due: 0,
                 queue: VecDeque::new(),
@@ -308,15 +310,17 @@ impl State {
             courier.dropped += 1;
             return false;
         }
-        let entry = Entry {
+        let mut entry = Entry {
             place: self.next_place,
             message: Arc::clone(kept),
             copy,
+            entered: None,
         };
         if let (Some(key), Some(ledger)) = (&self.key, &courier.ledger) {
             self.next_place += 1;
-            let span = ledger.queue(key, entry.place, kept, &copy, &mut courier.entering);
-            self.newest = Some(span);
+            let entering = &mut courier.entering;
+            let span = ledger.queue(key, entry.place, kept, &copy, entering, courier.now_s);
+            entry.entered = Some(span);
             courier.note(span);
         }
         if sends {
@@ -349,20 +353,22 @@ impl State {
         let id = self.last_id;
         let octets = if self.key.is_some() {
             let (place, state) = (entry.place, SENT);
-            let changed = change(&self.key, &mut self.newest, courier, |client| {
-                Change::InFlight {
-                    client,
-                    place,
-                    id,
-                    state,
-                }
+            let changed = change(&self.key, courier, |client| Change::InFlight {
+                client,
+                place,
+                id,
+                state,
             });
+            let octets = courier
+                .encoder
+                .octets(&message, &entry.copy, courier.now_s);
             // One of QoS 1 may come again after a crash, one of QoS 2 may not, nor may another one
             // have its identifier.
             if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
-                link.hold(span, Promise::Nothing);
+                let (span, length) = (span.and(entry.entered), octets.packet.len());
+                link.hold(span, Promise::Publish { id, length });
             }
-            courier.encoder.octets(&message, &entry.copy, courier.now_s)
+            octets
         } else {
             octets
         };
@@ -387,12 +393,9 @@ impl State {
                 break;
             };
             self.queued -= entry.message.octets();
-            if entry
-                .message
-                .message()
-                .expires_s
-                .is_some_and(|expires_s| expires_s <= courier.now_s)
-            {
+            let expires_s = entry.message.message().expires_s;
+            let is_over = expires_s.is_some_and(|expires_s| expires_s <= courier.now_s);
+            if is_over || entry.is_refused(courier.ledger.as_deref()) {
                 self.done(courier, entry.place);
                 continue;
             }
@@ -421,7 +424,7 @@ impl State {
     pub fn hold(&mut self) {
         let entries = self.queue.capacity() * size_of::<Entry>()
             + self.flights.capacity() * size_of::<Flight>()
-            + self.received.capacity() * size_of::<u32>();
+            + self.received.capacity() * size_of::<(u32, Option<Span>)>();
         let user = self.user.as_ref().map_or(0, |user| user.len());
         self.share
             .set(SESSION + self.client_octets + user + entries + self.filter_octets);
@@ -502,6 +505,12 @@ impl State {
                 ack(link.out(), version, AckKind::Pubrel, flight.id, 0);
                 continue;
             }
+            if flight.entry.is_refused(courier.ledger.as_deref()) {
+                let place = flight.entry.place;
+                self.flights.remove(at);
+                self.done(courier, place);
+                continue;
+            }
             flight.entry.copy.version = link.version;
             courier.encoder.begin();
             let message = flight.entry.message.message();
@@ -518,6 +527,10 @@ impl State {
                 self.done(courier, place);
                 continue;
             }
+            if let Some(span) = flight.entry.unanswered(courier.ledger.as_deref()) {
+                let (id, length) = (flight.id, octets.packet.len());
+                link.hold(span, Promise::Publish { id, length });
+            }
             let start = link.out().len();
             append(link.out(), &octets.packet, octets.id_at, flight.id);
             if let Some(first) = link.out().get_mut(start) {
@@ -532,7 +545,7 @@ impl State {
         self.due = 0;
         self.queue = VecDeque::new();
         self.queued = 0;
-        self.received = HashSet::new();
+        self.received = HashMap::new();
         self.hold();
     }
 
@@ -583,7 +596,7 @@ impl State {
         courier: &mut Courier,
         what: impl FnOnce(Arc<str>) -> Change,
     ) -> Option<Span> {
-        change(&self.key, &mut self.newest, courier, what)
+        change(&self.key, courier, what)
     }
 
     /// A message left the queue.
@@ -591,23 +604,26 @@ impl State {
         self.change(courier, |client| Change::Done { client, place });
     }
 
-    /// A message of QoS 2 came; whether it is new.
+    /// A message of QoS 2 came; whether it is new. If it is, the caller has the ledger keep all of
+    /// its changes in one batch.
     pub fn receive(&mut self, courier: &mut Courier, id: u16) -> bool {
-        let before = self.newest;
-        self.change(courier, |client| Change::Received { client, id });
-        let new = self.received.insert(id);
-        if !new && let (Some(span), Some(ledger)) = (courier.span, &courier.ledger) {
-            // What it brought when it first came may not be on disk yet.
-            let before = before.filter(|before| before.last > ledger.answered());
-            courier.span = Some(span.and(before));
+        if let Some(before) = self.received.get(&id) {
+            let refused = courier.ledger.as_ref().zip(*before);
+            if !refused.is_some_and(|(ledger, span)| ledger.is_refused(span)) {
+                let answered = courier.ledger.as_ref().map_or(0, |ledger| ledger.answered());
+                courier.span = before.filter(|before| before.last > answered);
+                return false;
+            }
         }
-        new
+        let span = self.change(courier, |client| Change::Received { client, id });
+        self.received.insert(id, span);
+        true
     }
 
     /// A message of QoS 2 will not come again; whether it came.
     pub fn release(&mut self, courier: &mut Courier, id: u16) -> bool {
         self.change(courier, |client| Change::Released { client, id });
-        self.received.remove(&id)
+        self.received.remove(&id).is_some()
     }
 
     /// Subscribed to a filter, with the options as in SUBSCRIBE.
@@ -636,7 +652,7 @@ impl State {
     /// The session's state is to survive as it is now.
     pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
         let key = self.key.clone()?;
-        let now = session_change(&key, self);
+        let now = session_change(&key, self, courier.now_s);
         self.change(courier, |_| now)
     }
 
@@ -645,7 +661,6 @@ impl State {
         self.clear();
         self.change(courier, |client| Change::SessionGone { client });
         self.key = None;
-        self.newest = None;
     }
 
     /// Whether nobody is connected, and its time is over.
@@ -664,10 +679,10 @@ impl State {
         self.expiry_s = kept.session.expiry;
         self.left_s = Some(match kept.session.disconnected_at {
             0 => now_s,
-            left_s => left_s,
+            left_s => left_s.min(now_s),
         });
         self.will = kept.session.will.as_ref().map(will_from_store);
-        self.received = kept.received.iter().copied().collect();
+        self.received = kept.received.iter().map(|id| (*id, None)).collect();
         let filters = kept.subscriptions.iter();
         self.filters = filters.map(|one| (*one.filter).into()).collect();
         for one in &kept.queue {
@@ -683,6 +698,7 @@ impl State {
                 place: one.place,
                 message,
                 copy,
+                entered: None,
             };
             let Some((id, state)) = one.in_flight else {
                 self.queued += entry.message.octets();
@@ -714,13 +730,31 @@ impl State {
     /// Let through what was held back for changes that were answered.
     pub fn settle(&mut self, courier: &mut Courier, ledger: &Ledger) {
         let answered = ledger.answered();
+        let mut fills = false;
         while let Some(link) = &mut self.link
             && let Some((span, promise)) = link.promise(answered)
         {
             let version = link.version;
             let refused = ledger.is_refused(span);
             match promise {
-                Promise::Nothing => {}
+                Promise::Publish { .. } if !refused => {}
+                Promise::Pings(count) => (0..count).for_each(|_| pingresp(link.front())),
+                Promise::Publish { id, length } => {
+                    let at = self.flights.iter().position(|flight| flight.id == id);
+                    let flight = at.and_then(|at| self.flights.get(at));
+                    let entry = flight.map(|flight| &flight.entry);
+                    if let Some(at) = at
+                        && entry.is_some_and(|entry| entry.is_refused(Some(ledger)))
+                    {
+                        // Its publisher is told, and may send it again.
+                        link.skip(length);
+                        let flight = self.flights.remove(at);
+                        if let Some(flight) = flight {
+                            self.done(courier, flight.entry.place);
+                        }
+                        fills = true;
+                    }
+                }
                 Promise::Ack(kind, id, code) if !refused => {
                     ack(link.front(), version, kind, id, code);
                 }
@@ -742,6 +776,7 @@ impl State {
                     connack(link.front(), version, false, reason::QUOTA, &none);
                     link.close();
                     self.expiry_s = 0;
+                    self.will = None;
                     return;
                 }
                 Promise::Connected { .. } => {}
@@ -759,19 +794,36 @@ impl State {
                 link.pass();
             }
         }
+        if fills {
+            self.fill(courier);
+        }
+    }
+}
+
+impl Entry {
+    /// What it waits for, if it entered the store's queue with a batch that was not answered.
+    fn unanswered(&self, ledger: Option<&Ledger>) -> Option<Span> {
+        let (ledger, span) = ledger.zip(self.entered)?;
+        let is_held = self.copy.qos == Qos::ExactlyOnce && span.last > ledger.answered();
+        is_held.then_some(span)
+    }
+
+    /// Whether its publisher was told that it was not taken, so that it may come again.
+    fn is_refused(&self, ledger: Option<&Ledger>) -> bool {
+        let refused = ledger.zip(self.entered);
+        self.copy.qos == Qos::ExactlyOnce
+            && refused.is_some_and(|(ledger, span)| ledger.is_refused(span))
     }
 }
 
 /// Append a change of a session that is kept.
 fn change(
     key: &Option<Arc<str>>,
-    newest: &mut Option<Span>,
     courier: &mut Courier,
     what: impl FnOnce(Arc<str>) -> Change,
 ) -> Option<Span> {
     let (key, ledger) = (key.as_ref()?, courier.ledger.as_ref()?);
     let span = ledger.append(what(Arc::clone(key)));
-    *newest = Some(span);
     courier.note(span);
     Some(span)
 }

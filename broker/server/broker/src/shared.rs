@@ -2,7 +2,7 @@
 
 use crate::calls::Calls;
 use crate::desk::Part;
-use crate::ledger::{Ledger, from_store, session_change, to_store};
+use crate::ledger::{Ledger, from_store, session_change, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
@@ -13,12 +13,12 @@ use crate::udp::{Outlet, Peer};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_packet::Qos;
-use mqtick_store::{Change, Store};
+use mqtick_store::{Change, KeptSession, Store};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -144,6 +144,7 @@ pub struct Shared {
     told: Mutex<(u64, u64)>,
     start: Instant,
     began_s: u64,
+    ahead_s: AtomicI64, // the system's clock, of the broker's
 }
 
 impl Shared {
@@ -203,6 +204,7 @@ impl Shared {
             began_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(1, |since| since.as_secs()),
+            ahead_s: AtomicI64::new(0),
         })
     }
 
@@ -220,6 +222,17 @@ impl Shared {
     /// Where what must survive is written, if anything must.
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.ledger.get()
+    }
+
+    /// Whether the system's clock was set since this was asked for the last time, by a minute or
+    /// more: then what is on disk says wrong when clients left.
+    pub fn is_clock_set(&self, now_s: u64) -> bool {
+        let ahead_s = wall_s().wrapping_sub(now_s).cast_signed();
+        let is_set = ahead_s.abs_diff(self.ahead_s.load(Relaxed)) >= 60;
+        if is_set {
+            self.ahead_s.store(ahead_s, Relaxed);
+        }
+        is_set
     }
 
     /// A worker is alive: it says so once a second.
@@ -260,20 +273,36 @@ impl Shared {
         let ledger = Ledger::new(store, kept.next_message, pollers.collect());
         let mut subscriptions = Vec::new();
         let mut waiting = 0;
+        let parts = |one: &KeptSession| {
+            let (number, client) = one.client.split_once('/')?;
+            Some((number.parse().ok()?, Box::from(client)))
+        };
+        let mut all: Vec<(u64, Box<str>, &KeptSession)> = Vec::new();
         for one in &kept.sessions {
-            let (number, client) = one.client.split_once('/').unwrap_or_default();
-            let number = number.parse().unwrap_or(0);
+            let (number, client) = parts(one).unwrap_or_default();
+            all.push((number, client, one));
+        }
+        all.sort_by(|one, other| (&one.1, other.0).cmp(&(&other.1, one.0)));
+        let mut last = None;
+        for (number, client, one) in &all {
+            let (number, client) = (*number, &**client);
             self.next_session.fetch_max(number + 1, Relaxed);
+            if last.replace(client) == Some(client) {
+                let client = Arc::clone(&one.client); // it ended: a newer one is there
+                ledger.append(Change::SessionGone { client });
+                continue;
+            }
             let session = Session::new(client, number);
             let mut state = session.lock();
             state.restore(one, now_s);
             if one.session.disconnected_at == 0 {
-                ledger.append(session_change(&one.client, &state));
+                ledger.append(session_change(&one.client, &state, now_s));
             }
             drop(state);
             session.is_away.store(true, Relaxed);
             waiting += one.queue.len();
-            subscriptions.extend(one.subscriptions.iter().map(|kept| (kept, session.clone())));
+            let kept = one.subscriptions.iter();
+            subscriptions.extend(kept.map(|kept| (kept, Arc::clone(&session))));
             self.sessions().insert(client.into(), session);
         }
         ledger.submit();
@@ -298,7 +327,7 @@ impl Shared {
         crate::log::notice(&format!(
             "kept were {} sessions, {count} subscriptions, {waiting} messages for them and {} \
              retained messages",
-            kept.sessions.len(),
+            self.sessions().len(),
             kept.retained.len(),
         ));
         let _ = self.ledger.set(Arc::new(ledger)); // it is called once
@@ -316,7 +345,7 @@ impl Shared {
     /// Keep a retained message, or remove it where it is empty ([MQTT-3.3.1-6]).
     pub fn retain(&self, message: &Message, courier: &mut Courier) {
         let mut retained = lock(&self.retained);
-        let topic = message.topic;
+        let (topic, now_s) = (message.topic, courier.now_s);
         let mut note = |message| {
             if let Some(ledger) = courier
                 .ledger
@@ -334,17 +363,34 @@ impl Shared {
         }
         let octets = message.octets();
         // Of all memory half is not for what is kept for good.
-        let has_memory = octets <= memory::free() && !memory::is_tight();
+        let is_lost = message.qos == Qos::AtMostOnce && self.is_behind();
+        let has_memory = octets <= memory::free() && !memory::is_tight() && !is_lost;
         let has_room = match retained.get(message.topic) {
-            Some(before) => has_memory || octets <= before.octets(),
+            Some(before) => has_memory || octets <= before.octets() && !is_lost,
             None => has_memory && retained.len() < self.settings.limits.retained_messages,
         };
         if has_room {
             retained.set(topic, Kept::new(message));
-            note(Some(Arc::new(to_store(message))));
+            note(Some(Arc::new(to_store(message, now_s))));
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Give the store again what it refused of the retained messages, as they are now.
+    pub fn keep_retained(&self, now_s: u64) {
+        let Some(ledger) = self.ledger() else { return };
+        for topic in ledger.take_unkept() {
+            let retained = lock(&self.retained);
+            let kept = retained.get(&topic).map(|kept| kept.message());
+            let message = kept.map(|message| Arc::new(to_store(&message, now_s)));
+            ledger.append(Change::Retain { topic, message });
+        }
+    }
+
+    /// Whether as much waits for the disk as may.
+    fn is_behind(&self) -> bool {
+        self.ledger().is_some_and(|ledger| ledger.is_full())
     }
 
     /// Whether a retained message would be kept for a topic, or removed.

@@ -358,6 +358,7 @@ impl Worker {
         for connection in self.connections.values_mut() {
             connection.published = 0;
             connection.looked = 0;
+            connection.answer_pings(now_s);
             if is_tight {
                 connection.give_back();
             }
@@ -380,6 +381,7 @@ impl Worker {
                 shared.forget_expired(now_s);
             }
             if let Some(ledger) = shared.ledger() {
+                shared.keep_retained(now_s);
                 ledger.submit();
             }
         }
@@ -391,6 +393,7 @@ impl Worker {
     fn keep_house(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
         let mut wills = Vec::new();
+        let is_clock_set = shared.is_clock_set(now_s);
         shared.sessions().retain(|_, session| {
             if !session.is_away.load(Relaxed) {
                 return true;
@@ -407,6 +410,8 @@ impl Worker {
             }
             if over {
                 shared.end_session(session, &mut state, &mut self.desk.courier);
+            } else if is_clock_set {
+                state.keep(&mut self.desk.courier);
             }
             !over
         });

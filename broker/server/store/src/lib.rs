@@ -26,6 +26,7 @@ mod writer;
 #[cfg(test)]
 extern crate self as mqtick_store;
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -83,7 +84,8 @@ impl Store {
         let writer = Writer {
             tables: Some(tables),
             index,
-            owed: Vec::new(),
+            owed: BTreeMap::new(),
+            refused: HashMap::new(),
             failed,
             failing: false,
             spare: false,
@@ -105,7 +107,7 @@ impl Store {
     /// one submission is never split between two commits.
     ///
     /// Refused by the disk, a submission had no effect, but what it says about kept messages
-    /// (`InFlight`, `Done`, `Released`) is written later.
+    /// (`InFlight`, `Done`, `Released`) and about sessions that ended is written later.
     pub fn submit(&self, changes: Vec<Change>, done: Option<Answer>) {
         self.inbox.put((changes, done));
     }

@@ -1,5 +1,6 @@
 //! The thread that writes: whatever came while one commit ran makes the next one.
 
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -55,6 +56,14 @@ impl Inbox {
     }
 }
 
+/// What a fact is about: the last one is enough.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum About {
+    Queued(u64),
+    Received(u16),
+    All,
+}
+
 /// What the thread works with.
 pub(crate) struct Writer {
     pub(crate) place: Place,
@@ -62,7 +71,9 @@ pub(crate) struct Writer {
     pub(crate) tables: Option<Tables>,
     pub(crate) index: Index,
     /// Facts that could not be written yet.
-    pub(crate) owed: Vec<Change>,
+    pub(crate) owed: BTreeMap<(Arc<str>, About), Change>,
+    /// For each queue the first place of those that were refused since the file could not be read.
+    pub(crate) refused: HashMap<Arc<str>, u64>,
     pub(crate) failed: Box<dyn Fn(&str) + Send>,
     /// Whether the operator was told that changes are refused.
     pub(crate) failing: bool,
@@ -123,7 +134,8 @@ impl Writer {
             self.open_again()?;
         }
         let mut rows = Rows::new(&self.index);
-        let _ = self.index.apply(&self.owed, &mut rows);
+        let owed: Vec<Change> = self.owed.values().cloned().collect();
+        let _ = self.index.apply(&owed, &mut rows);
         let results = submissions.iter();
         let results = results
             .map(|(changes, _)| self.index.apply(changes, &mut rows))
@@ -163,9 +175,9 @@ impl Writer {
         submissions: &[Submission],
         refusal: &Refused,
     ) -> Vec<Result<(), Refused>> {
-        let changes = submissions.iter().flat_map(|(changes, _)| changes);
-        self.owed
-            .extend(changes.filter(|change| fact(change)).cloned());
+        for change in submissions.iter().flat_map(|(changes, _)| changes) {
+            self.owe(change);
+        }
         let mut written = false;
         if *refusal == Refused::Full && !self.owed.is_empty() {
             self.place.drop_spare();
@@ -179,6 +191,34 @@ impl Writer {
                 false => Err(refusal.clone()),
             });
         results.collect()
+    }
+
+    /// Remember a fact, unless it is about what was never written.
+    fn owe(&mut self, change: &Change) {
+        if self.tables.is_some() {
+            self.refused.clear(); // the index says what was written
+        } else if let Change::Queue { client, place, .. } = change {
+            let first = self.refused.entry(Arc::clone(client)).or_insert(*place);
+            *first = (*first).min(*place);
+        }
+        let Some((client, about)) = fact(change) else {
+            return;
+        };
+        let known = self.index.clients.get(client);
+        let is_written = match about {
+            // The index is not of the file then.
+            About::Queued(place) if self.tables.is_none() => {
+                self.refused.get(client).is_none_or(|first| place < *first)
+            }
+            _ if self.tables.is_none() => true,
+            About::Queued(place) => known.is_some_and(|known| known.queue.contains_key(&place)),
+            About::Received(id) => known.is_some_and(|known| known.received.contains_key(&id)),
+            About::All => known.is_some(),
+        };
+        if is_written {
+            self.owed
+                .insert((Arc::clone(client), about), change.clone());
+        }
     }
 
     /// Open the file again, as after a crash.
@@ -195,14 +235,18 @@ impl Writer {
     }
 }
 
-/// Whether a change says what happened to a kept message, which cannot be refused.
-fn fact(change: &Change) -> bool {
-    matches!(
-        change,
-        Change::InFlight { .. } | Change::Done { .. } | Change::Released { .. }
-    )
+/// What a change is about if it says what happened to what is kept, which cannot be refused.
+fn fact(change: &Change) -> Option<(&Arc<str>, About)> {
+    match change {
+        Change::InFlight { client, place, .. } | Change::Done { client, place } => {
+            Some((client, About::Queued(*place)))
+        }
+        Change::Released { client, id } => Some((client, About::Received(*id))),
+        Change::SessionGone { client } => Some((client, About::All)),
+        _ => None,
+    }
 }
 
 fn facts(changes: &[Change]) -> bool {
-    changes.iter().all(fact)
+    changes.iter().all(|change| fact(change).is_some())
 }
