@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import ctypes
 import itertools
+import os
 import random
 import select
+import shutil
 import socket
 import statistics
 import struct
@@ -66,11 +70,13 @@ class Peer:
 
     patience_s = 10.0
 
-    def __init__(self, port: int, ip: str = "127.0.0.1", *filters: bytes) -> None:
+    def __init__(
+        self, port: int, ip: str = "127.0.0.1", *filters: bytes, to: str = "127.0.0.1"
+    ) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.socket.bind((ip, 0))
-        self.socket.connect(("127.0.0.1", port))
+        self.socket.connect((to, port))
         if filters:
             self.prove()
             self.subscribe(*filters)
@@ -522,6 +528,108 @@ def test_what_a_copy_says_takes_out_when_it_left(broker: Broker) -> None:
     assert statistics.median(left_ns) * 5 < statistics.median(plain_ns)
     for hearer in hearers:
         hearer.say(GOOD_BYE)
+
+
+ABROAD = "10.9.0.2"
+UNREACHABLE = "10.9.0.3"
+ELSEWHERE_NS = 20_000_000  # the error of a correction that belongs to another copy is far larger
+NEW_NETWORK = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
+@pytest.mark.skipif(shutil.which("tc") is None, reason="tc is not installed")
+def test_no_copy_says_by_how_much_another_one_was_off(tmp_path: Path) -> None:
+    """Over a slow link, where copies wait in the kernel while others are refused by it.
+
+    In a thread of its own, since a thread may have a network of its own.
+    """
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        said, known_again = pool.submit(_over_a_slow_link, tmp_path).result()
+    assert not [error for error in said if not -1_000_000 < error < ELSEWHERE_NS]
+    assert known_again
+
+
+def _over_a_slow_link(folder: Path) -> tuple[list[int], bool]:
+    """Errors of all corrections, in ns, and whether there are corrections again afterwards."""
+
+    def run(*command: str) -> None:
+        subprocess.run(command, check=True)
+
+    if _libc.unshare(NEW_NETWORK) != 0:
+        pytest.skip("no network can be made here")
+    broker = Broker(folder, subnets='"10.9.0.0/24"')
+    config = broker.config.read_text().replace(
+        f'address = "127.0.0.1:{broker.port}"\nsubnets',
+        f'address = "10.9.0.1:{broker.port}"\nsubnets',
+    )
+    broker.config.write_text(config)
+    here = Path("/proc/thread-self/ns/net")
+    abroad = subprocess.Popen(["unshare", "--net", "sleep", "60"])
+    theirs = Path(f"/proc/{abroad.pid}/ns/net")
+    try:
+        while theirs.readlink() == here.readlink():
+            time.sleep(0.01)
+        inside = ("nsenter", f"--net={theirs}")
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "link", "add", "near", "type", "veth", "peer", "far", "netns", str(abroad.pid))
+        run("ip", "address", "add", "10.9.0.1/24", "dev", "near")
+        run("ip", "link", "set", "near", "up")
+        for ip in (ABROAD, UNREACHABLE):
+            run(*inside, "ip", "address", "add", f"{ip}/24", "dev", "far")
+        run(*inside, "ip", "link", "set", "far", "up")
+        with running(broker), theirs.open() as other:
+            assert _libc.setns(other.fileno(), NEW_NETWORK) == 0
+            to = ("10.9.0.1", broker.port)
+            peers = [Peer(to[1], ABROAD, b"mqtick", to=to[0]) for _ in range(20)]
+            sender = Peer(to[1], ABROAD, to=to[0])
+            Peer(to[1], UNREACHABLE, b"mqtick/x", to=to[0])
+            slow = ["tbf", "rate", "200kbit", "burst", "200", "limit", "1000000"]
+            net = f"--net=/proc/{broker.process.pid}/ns/net" if broker.process else ""
+            run("nsenter", net, "ip", "route", "add", "unreachable", f"{UNREACHABLE}/32")
+            run("nsenter", net, "tc", "qdisc", "add", "dev", "near", "root", *slow)
+            return _corrections(sender, peers)
+    finally:
+        abroad.kill()
+        abroad.wait()
+
+
+def _corrections(sender: Peer, peers: list[Peer]) -> tuple[list[int], bool]:
+    sent = []  # when each left, not before and not after
+    last: list[tuple[int, int, int] | None] = [None] * len(peers)
+
+    def send(topic: bytes) -> None:
+        from_ns = time.time_ns()
+        sender.say(publish(topic, b"\x20" + len(sent).to_bytes(2) + bytes(29)))
+        if topic == b"mqtick":
+            sent.append((from_ns, time.time_ns()))
+
+    def heard() -> Iterator[int]:
+        for at, peer in enumerate(peers):
+            for came_ns, octets in peer.waiting():
+                stated, correction_ns, copy, _ = trailer_of(octets)
+                number = int.from_bytes(octets[11:13])
+                before, last[at] = last[at], (copy, number, came_ns - (stated >> 16))
+                if before and copy == before[0] + 1 and correction_ns != UNKNOWN:
+                    from_ns, to_ns = sent[before[1]]
+                    arrived_ns = before[2] - correction_ns
+                    yield arrived_ns - to_ns if arrived_ns > to_ns else min(0, arrived_ns - from_ns)
+
+    errors = []
+    for _ in range(30):
+        send(b"mqtick")
+        time.sleep(0.01)
+        send(b"mqtick/x")
+        time.sleep(0.03)
+        errors += heard()
+    deadline_s = time.monotonic() + 20
+    again: list[int] = []
+    while not again and time.monotonic() < deadline_s:
+        time.sleep(0.3)
+        errors += again
+        send(b"mqtick")
+        again = list(heard()) if len(sent) > 33 else []
+    return errors + again, bool(again)
 
 
 # -- the programs ----------------------------------------------------------------------------------

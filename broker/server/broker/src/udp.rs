@@ -38,6 +38,9 @@ const TURN: usize = 256; // datagrams until others have their turn
 const ROOM: usize = DATAGRAM + 1; // octets, so that one that is too long shows
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
 const PATIENCE_MS: u8 = 10;
+const PATIENCE_REST: u64 = 10; // times as long as was waited, nobody waits again
+const TURN_NS: u64 = 2_000_000; // the same, in time
+const QUIET_NS: u64 = 1_000_000_000; // netem takes what it holds off the socket's account
 const UNDER_WAY: usize = 1 << 16; // departures that are waited for
 const FULL: usize = 1024; // copies that leave together; the kernel takes no more
 const STATED: usize = 8; // copies that state the same time of departure
@@ -112,7 +115,26 @@ impl Batch {
 struct Sending {
     stamps: bool,
     next: u32, // the number that the kernel gives to the next datagram that it stamps
+    // Since when that is not sure: not every kernel gives a number to what it does not take.
+    disturbed_ns: Option<u64>,
     under_way: VecDeque<(u32, Arc<Peer>)>,
+    patience: Patience,
+}
+
+/// A slow link keeps everybody waiting, so its datagrams may wait for a tenth of the time only.
+#[derive(Default)]
+struct Patience {
+    again_ns: u64,
+}
+
+impl Patience {
+    fn is_left(&self, now_ns: u64) -> bool {
+        now_ns >= self.again_ns
+    }
+
+    fn waited(&mut self, from_ns: u64, to_ns: u64) {
+        self.again_ns = to_ns + (to_ns - from_ns) * PATIENCE_REST;
+    }
 }
 
 /// The socket.
@@ -184,12 +206,13 @@ impl Outlet {
         let dropped = match arrived {
             None => {
                 self.stamp_departures(&mut sending, false);
-                self.write(octets, copies)
+                self.write(&mut sending, octets, copies)
             }
             Some(arrived) => {
                 if !sending.under_way.is_empty() {
                     self.take_departures(&mut sending);
                 }
+                self.settle(&mut sending);
                 let some = copies.chunks(STATED);
                 some.map(|copies| self.write_stated(&mut sending, octets, copies, arrived))
                     .sum()
@@ -216,7 +239,8 @@ impl Outlet {
         copies: &[Copy],
         arrived: &Arrived,
     ) -> usize {
-        self.stamp_departures(sending, true);
+        let is_sure = sending.disturbed_ns.is_none();
+        self.stamp_departures(sending, is_sure);
         let now = Clock::read();
         for copy in copies {
             let number = sending.next;
@@ -232,27 +256,50 @@ impl Outlet {
             }
             if is_counted {
                 account.written(number, now, NEVER_AGAIN);
-                if sending.under_way.len() == UNDER_WAY {
-                    sending.under_way.pop_front();
+                if is_sure {
+                    if sending.under_way.len() == UNDER_WAY {
+                        sending.under_way.pop_front();
+                    }
+                    sending.under_way.push_back((number, Arc::clone(peer)));
                 }
-                sending.under_way.push_back((number, Arc::clone(peer)));
             }
         }
-        let dropped = self.write(octets, copies);
-        if dropped > 0 {
-            // Not every kernel gives a number to what it does not take: begin to count anew.
-            self.take_departures(sending);
-            sending.under_way.clear();
-            sending.next = 0;
-            self.stamp(TimestampingFlag::empty());
-            self.stamp(TimestampingFlag::SOF_TIMESTAMPING_OPT_ID);
-            sending.stamps = false;
+        self.write(sending, octets, copies)
+    }
+
+    /// Believe no number until nothing is under way that has one.
+    fn disturb(&self, sending: &mut Sending) {
+        sending.disturbed_ns = Some(self.now_ns());
+        sending.under_way.clear();
+    }
+
+    /// Begin to count anew, if that was disturbed and all stamps of before are there: the kernel
+    /// begins at 0, and none of before may be taken for one of after.
+    fn settle(&self, sending: &mut Sending) {
+        let is_over = |since_ns| self.now_ns().saturating_sub(since_ns) >= QUIET_NS;
+        if !sending.disturbed_ns.is_some_and(is_over) || !self.is_idle() {
+            return;
         }
-        dropped
+        self.take_departures(sending);
+        self.stamp(TimestampingFlag::empty());
+        sending.stamps = false;
+        sending.next = 0;
+        sending.disturbed_ns = None;
+    }
+
+    /// Whether all datagrams have left, so that their stamps are there.
+    #[allow(unsafe_code)]
+    fn is_idle(&self) -> bool {
+        let mut octets: libc::c_int = 0;
+        // SAFETY: the kernel writes one number to where `octets` is, which outlives the call, and so
+        // does the descriptor.
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut octets) };
+        result == 0 && octets == 0
     }
 
     #[allow(unsafe_code)]
-    fn write(&self, octets: &[u8], copies: &[Copy]) -> usize {
+    fn write(&self, sending: &mut Sending, octets: &[u8], copies: &[Copy]) -> usize {
         let address = |copy: &Copy| libc::sockaddr_in {
             sin_family: libc::AF_INET as libc::sa_family_t,
             sin_port: copy.to.port().to_be(),
@@ -293,11 +340,16 @@ impl Outlet {
                     0,
                 )
             };
-            match Errno::result(sent) {
-                Ok(sent) => done += usize::try_from(sent).unwrap_or_default(),
+            let asked = rest.len();
+            let sent = Errno::result(sent).map(|sent| usize::try_from(sent).unwrap_or_default());
+            if sent != Ok(asked) {
+                self.disturb(sending);
+            }
+            match sent {
+                Ok(sent) => done += sent,
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) if self.is_writable() => {}
-                Err(Errno::EAGAIN) => return dropped + rest.len(),
+                Err(Errno::EAGAIN) if self.is_writable(sending) => {}
+                Err(Errno::EAGAIN) => return dropped + asked,
                 Err(_) => {
                     // Nothing leads there: the others get theirs.
                     dropped += 1;
@@ -309,9 +361,14 @@ impl Outlet {
     }
 
     /// Wait for room, not for long.
-    fn is_writable(&self) -> bool {
+    fn is_writable(&self, sending: &mut Sending) -> bool {
+        let from_ns = self.now_ns();
+        if !sending.patience.is_left(from_ns) {
+            return false;
+        }
         let mut wanted = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
         let found = poll(&mut wanted, PollTimeout::from(PATIENCE_MS));
+        sending.patience.waited(from_ns, self.now_ns());
         found.is_ok()
             && wanted[0]
                 .revents()
@@ -410,6 +467,7 @@ impl Door {
         if flags.contains(EpollFlags::EPOLLERR) {
             self.outlet.take_departures(&mut lock(&self.outlet.sending));
         }
+        let end_ns = self.outlet.now_ns() + TURN_NS;
         for _ in 0..TURN / AT_ONCE {
             let clock = Clock::read();
             let came = self.outlet.receive(&mut self.room);
@@ -429,6 +487,9 @@ impl Door {
             desk.flush();
             if came.len() < AT_ONCE {
                 self.since = clock;
+                break;
+            }
+            if self.outlet.now_ns() >= end_ns {
                 break;
             }
         }
@@ -678,36 +739,55 @@ mod tests {
         assert_eq!(outlet.receive(&mut vec![0; ROOM])[0].1, DATAGRAM + 1);
     }
 
+    /// What one message's copies to a peer say was wrong before; `also`: another copy.
+    fn correction(outlet: &Outlet, peer: &Arc<Peer>, also: Option<&[u8]>) -> i32 {
+        let arrived = Arrived {
+            at_ns: Clock::read().now_ns,
+            before: Clock::read(),
+            trailer: [0; TRAILER],
+        };
+        let mut batch = Batch::default();
+        batch.copy(peer, &[0x20; 32], Some(arrived));
+        if let Some(also) = also {
+            batch.copy(peer, also, Some(arrived));
+        }
+        outlet.send(&mut batch);
+        let mut room = vec![0; ROOM];
+        assert_eq!(outlet.receive(&mut room)[0].1, 32);
+        i32::from_be_bytes(room[24..28].try_into().unwrap())
+    }
+
     #[test]
-    fn corrections_are_those_of_the_same_copy_also_after_one_was_dropped() {
+    fn after_one_was_dropped_no_correction_is_said_until_the_numbers_are_sure() {
         let (outlet, own) = outlet();
         let peer = Arc::new(Peer {
             address: own,
             end_ns: AtomicU64::new(u64::MAX),
             account: Mutex::default(),
         });
-        let packet = [0x20; 32];
-        let mut corrections = Vec::new();
-        for round in 0..4 {
-            let arrived = Arrived {
-                at_ns: Clock::read().now_ns,
-                before: Clock::read(),
-                trailer: [0; TRAILER],
-            };
-            let mut batch = Batch::default();
-            batch.copy(&peer, &packet, Some(arrived));
-            if round == 1 {
-                batch.copy(&peer, &[0x20; 70_000], Some(arrived));
-            }
-            outlet.send(&mut batch);
-            let mut room = vec![0; ROOM];
-            assert_eq!(outlet.receive(&mut room)[0].1, packet.len());
-            let trailer: [u8; TRAILER] = room[16..32].try_into().unwrap();
-            corrections.push(i32::from_be_bytes(trailer[8..12].try_into().unwrap()));
+        assert_eq!(correction(&outlet, &peer, None), i32::MIN, "the first one");
+        let too_long = [0x20; 70_000];
+        assert!(correction(&outlet, &peer, Some(&too_long)) >= 0);
+        for _ in 0..4 {
+            assert_eq!(correction(&outlet, &peer, None), i32::MIN);
         }
-        assert_eq!(corrections[0], i32::MIN, "there was none before");
-        assert!(corrections[1] >= 0);
-        assert_eq!(corrections[2], i32::MIN, "one was lost in between");
-        assert!(corrections[3] >= 0);
+        std::thread::sleep(std::time::Duration::from_nanos(QUIET_NS));
+        assert_eq!(
+            correction(&outlet, &peer, None),
+            i32::MIN,
+            "the one before has no number"
+        );
+        for _ in 0..4 {
+            assert!(correction(&outlet, &peer, None) >= 0);
+        }
+    }
+
+    #[test]
+    fn who_waited_for_a_slow_link_goes_on_for_ten_times_as_long() {
+        let mut patience = Patience::default();
+        assert!(patience.is_left(0));
+        patience.waited(100, 110);
+        assert!(!patience.is_left(209));
+        assert!(patience.is_left(210));
     }
 }

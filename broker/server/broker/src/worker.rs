@@ -129,6 +129,7 @@ impl Worker {
         if self.desk.courier.ledger.is_none() {
             return;
         }
+        self.desk.came = None; // when that came which waited is not known any more
         self.desk.settle();
         let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
         let mut rested = Vec::new();
