@@ -7,9 +7,7 @@ use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
 use crate::udp::{Batch, Peer};
-use mqtick_packet::{
-    AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp,
-};
+use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
 use mqtick_store::{Change, KeptSession};
 use mqtick_udp::DATAGRAM;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -359,9 +357,7 @@ impl State {
                 id,
                 state,
             });
-            let octets = courier
-                .encoder
-                .octets(&message, &entry.copy, courier.now_s);
+            let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
             // One of QoS 1 may come again after a crash, one of QoS 2 may not, nor may another one
             // have its identifier.
             if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
@@ -610,7 +606,10 @@ impl State {
         if let Some(before) = self.received.get(&id) {
             let refused = courier.ledger.as_ref().zip(*before);
             if !refused.is_some_and(|(ledger, span)| ledger.is_refused(span)) {
-                let answered = courier.ledger.as_ref().map_or(0, |ledger| ledger.answered());
+                let answered = courier
+                    .ledger
+                    .as_ref()
+                    .map_or(0, |ledger| ledger.answered());
                 courier.span = before.filter(|before| before.last > answered);
                 return false;
             }
