@@ -593,12 +593,12 @@ def test_a_message_that_came_again_is_acknowledged_when_it_is_on_disk(
     assert [one.payload for one in broker.client("a").settle()] == [b"x"]
 
 
-@pytest.mark.parametrize("is_connected", [True, False])
+@pytest.mark.parametrize(("is_kept", "is_connected"), [(True, True), (True, False), (False, True)])
 def test_a_message_that_was_refused_and_sent_again_is_delivered_once(
-    launch: Launch, disk: Disk, is_connected: bool
+    launch: Launch, disk: Disk, is_kept: bool, is_connected: bool
 ) -> None:
     broker = launch()
-    client = broker.client("a")
+    client = broker.client("a", clean=False, properties=KEPT if is_kept else ())
     client.subscribe(("t", 2), ("last", 1))
     if not is_connected:
         client.vanish()

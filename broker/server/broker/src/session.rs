@@ -65,7 +65,7 @@ struct Entry {
     place: u64, // in the store's queue
     message: Arc<Kept>,
     copy: Copy,
-    entered: Option<Span>, // the store's queue
+    entered: Option<Span>, // the store's queue, or it came with these changes
 }
 
 struct Flight {
@@ -150,6 +150,9 @@ pub struct Courier {
     pub noted: Option<u64>,
     /// The present message, once it entered a queue of the store.
     pub entering: Option<Entering>,
+    /// The changes of the present message, if it is of QoS 2 from a session that is kept: who gets
+    /// it before they are on disk could get it twice.
+    pub once: Option<Span>,
     /// Sessions whose links hold something back until a batch was answered.
     pub holding: VecDeque<(u64, Arc<Session>)>,
 }
@@ -320,6 +323,8 @@ impl State {
             let span = ledger.queue(key, entry.place, kept, &copy, entering, courier.now_s);
             entry.entered = Some(span);
             courier.note(span);
+        } else {
+            entry.entered = courier.once;
         }
         if sends {
             return self.send(courier, entry);
@@ -366,6 +371,10 @@ impl State {
             }
             octets
         } else {
+            if let Some(span) = entry.unanswered(courier.ledger.as_deref()) {
+                let length = octets.packet.len();
+                link.hold(span, Promise::Publish { id, length });
+            }
             octets
         };
         append(link.out(), &octets.packet, octets.id_at, id);
