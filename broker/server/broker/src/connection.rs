@@ -121,7 +121,7 @@ pub struct Connection {
     pub arrivals: Arrivals,
     /// For each read whose changes the store has not answered: their last batch.
     pub unanswered: VecDeque<u64>,
-    awaits: u64, // the last batch that it asked to be woken for
+    awaits: u64,           // the last batch that it asked to be woken for
     pinged_s: Option<u64>, // when it sent the first PINGREQ that may not be answered yet
     partial: Vec<u8>,
     clogged: bool, // it has to read before it is heard
@@ -228,7 +228,11 @@ impl Connection {
 
     /// Answer PINGREQs that wait for the disk, once they waited for a second.
     pub fn answer_pings(&mut self, now_s: u64) {
-        if self.pinged_s.take_if(|since_s| now_s > *since_s + 1).is_some() {
+        if self
+            .pinged_s
+            .take_if(|since_s| now_s > *since_s + 1)
+            .is_some()
+        {
             self.link(Link::answer_pings);
         }
     }

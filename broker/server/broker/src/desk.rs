@@ -78,6 +78,7 @@ impl Desk {
                 span: None,
                 noted: None,
                 entering: None,
+                once: None,
                 holding: VecDeque::new(),
             },
             worker,

@@ -49,6 +49,7 @@ impl Connection {
         if publish.qos > Qos::AtMostOnce && !self.begin_qos(desk, publish)? {
             return Ok(()); // it came before
         }
+        desk.courier.once = desk.courier.span;
         let access = desk.shared.access.load_full();
         let user = self.user.as_deref();
         let may = !topic.starts_with("$SYS/")
@@ -84,6 +85,7 @@ impl Connection {
                 desk.courier.dropped += 1;
             }
         }
+        desk.courier.once = None;
         forwarded.shrink_to(1 << 16);
         desk.spare = forwarded;
         let code = match (may, anybody) {

@@ -59,10 +59,10 @@ struct List {
 #[derive(Default)]
 struct Answers {
     answered: AtomicU64,
-    refused: AtomicU64, // the last batch that was
+    refused: AtomicU64,                       // the last batch that was
     all_refused: Mutex<VecDeque<(u64, u64)>>, // the last runs of those that were: first and last
     refusals: AtomicU64,
-    octets: AtomicUsize, // of changes that were not answered
+    octets: AtomicUsize,              // of changes that were not answered
     unkept: Mutex<HashSet<Arc<str>>>, // topics whose retained messages were refused
     waits: Vec<(AtomicBool, Arc<Poller>)>,
 }
@@ -129,10 +129,13 @@ impl Ledger {
                 let number = list.next_message;
                 list.next_message += 1;
                 let body = Arc::new(to_store(&message.message(), now_s));
-                list.append(&self.answers, Change::Message {
-                    message: number,
-                    body,
-                });
+                list.append(
+                    &self.answers,
+                    Change::Message {
+                        message: number,
+                        body,
+                    },
+                );
                 *entering = Some(Entering {
                     batch: list.batch,
                     number,
@@ -247,8 +250,9 @@ impl List {
             }
             _ => None,
         };
-        let body =
-            body.map_or(0, |body| body.topic.len() + body.payload.len() + body.properties.len());
+        let body = body.map_or(0, |body| {
+            body.topic.len() + body.payload.len() + body.properties.len()
+        });
         self.octets += CHANGE + body;
         answers.octets.fetch_add(CHANGE + body, Ordering::Relaxed);
         self.changes.push(change);
@@ -440,10 +444,7 @@ mod tests {
             };
             assert_eq!(ledger.is_refused(span), batch % 4 == 3, "{batch}");
         }
-        let wide = Span {
-            first: 5,
-            last: 7,
-        };
+        let wide = Span { first: 5, last: 7 };
         assert!(ledger.is_refused(wide));
         assert_eq!(ledger.refusals(), 3 * RUNS as u64 / 4);
         std::fs::remove_dir_all(folder).unwrap();
@@ -464,7 +465,7 @@ mod tests {
     #[test]
     fn all_that_waits_for_the_disk_counts() {
         let (ledger, folder) = ledger();
-        for _ in 0..=MOST >> 24 {
+        for _ in 0..MOST >> 24 {
             assert!(!ledger.is_full());
             ledger.append(retain(1 << 24));
         }

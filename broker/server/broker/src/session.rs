@@ -7,9 +7,7 @@ use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
 use crate::udp::{Batch, Peer};
-use mqtick_packet::{
-    AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp,
-};
+use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
 use mqtick_store::{Change, KeptSession};
 use mqtick_udp::DATAGRAM;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -67,7 +65,7 @@ struct Entry {
     place: u64, // in the store's queue
     message: Arc<Kept>,
     copy: Copy,
-    entered: Option<Span>, // the store's queue
+    entered: Option<Span>, // the store's queue, or it came with these changes
 }
 
 struct Flight {
@@ -152,6 +150,9 @@ pub struct Courier {
     pub noted: Option<u64>,
     /// The present message, once it entered a queue of the store.
     pub entering: Option<Entering>,
+    /// The changes of the present message, if it is of QoS 2 from a session that is kept: who gets
+    /// it before they are on disk could get it twice.
+    pub once: Option<Span>,
     /// Sessions whose links hold something back until a batch was answered.
     pub holding: VecDeque<(u64, Arc<Session>)>,
 }
@@ -322,6 +323,8 @@ impl State {
             let span = ledger.queue(key, entry.place, kept, &copy, entering, courier.now_s);
             entry.entered = Some(span);
             courier.note(span);
+        } else {
+            entry.entered = courier.once;
         }
         if sends {
             return self.send(courier, entry);
@@ -359,9 +362,7 @@ impl State {
                 id,
                 state,
             });
-            let octets = courier
-                .encoder
-                .octets(&message, &entry.copy, courier.now_s);
+            let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
             // One of QoS 1 may come again after a crash, one of QoS 2 may not, nor may another one
             // have its identifier.
             if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
@@ -370,6 +371,10 @@ impl State {
             }
             octets
         } else {
+            if let Some(span) = entry.unanswered(courier.ledger.as_deref()) {
+                let length = octets.packet.len();
+                link.hold(span, Promise::Publish { id, length });
+            }
             octets
         };
         append(link.out(), &octets.packet, octets.id_at, id);
@@ -610,7 +615,10 @@ impl State {
         if let Some(before) = self.received.get(&id) {
             let refused = courier.ledger.as_ref().zip(*before);
             if !refused.is_some_and(|(ledger, span)| ledger.is_refused(span)) {
-                let answered = courier.ledger.as_ref().map_or(0, |ledger| ledger.answered());
+                let answered = courier
+                    .ledger
+                    .as_ref()
+                    .map_or(0, |ledger| ledger.answered());
                 courier.span = before.filter(|before| before.last > answered);
                 return false;
             }

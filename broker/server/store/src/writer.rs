@@ -98,7 +98,7 @@ impl Writer {
         }
     }
 
-    fn batch(&mut self, submissions: Vec<Submission>) {
+    pub(crate) fn batch(&mut self, submissions: Vec<Submission>) {
         let began = Instant::now();
         let (results, refused) = match self.commit(&submissions) {
             Ok(results) => (results, None),
