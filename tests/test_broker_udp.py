@@ -339,7 +339,8 @@ def test_one_address_has_its_share_and_others_have_room(launch: Launch) -> None:
 
 def test_who_is_in_none_of_the_subnets_gets_no_answer_and_says_nothing(launch: Launch) -> None:
     broker = launch("", '"127.0.0.8/29"')
-    inside, outside = Peer(broker.port, "127.0.0.9", b"a"), Peer(broker.port, "127.0.0.16")
+    outside = Peer(broker.port, "127.0.0.16")
+    inside = Peer(broker.port, "127.0.0.9", b"a")
     outside.say(CONNECT, publish(b"a", b"from outside"), PING)
     inside.is_served()
     assert not outside.waiting()
@@ -350,8 +351,8 @@ def test_who_is_in_none_of_the_subnets_gets_no_answer_and_says_nothing(launch: L
 def test_what_is_refused_is_counted_where_everybody_looks(broker: Broker) -> None:
     watcher = broker.tcp()
     watcher.subscribe("$SYS/broker/udp/#")
-    names = {watcher.message().topic.decode().rpartition("/")[2] for _ in range(22)}
-    assert {*REFUSALS, "filter", "share", "table", "pool", "access"} < names
+    names = {watcher.message().topic.decode().rpartition("/")[2] for _ in range(23)}
+    assert {*REFUSALS, "filter", "share", "table", "pool", "rate", "access"} < names
 
 
 # -- leases ----------------------------------------------------------------------------------------
