@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from rig import FLEET, Rig, client_lines, fleet_lines
 from broker.conformance.client import V5, Client
 from broker.rtl.sim.conversations import address, agree, conversations
 from broker.rtl.sim.golden import REFUSALS, Golden, Sent, Settings
-from demo.local_broker import MqtickBroker, running
+from demo.local_broker import MqtickBroker, free_port, running
 
 pytestmark = pytest.mark.broker
 
@@ -353,6 +354,27 @@ def test_what_is_refused_is_counted_where_everybody_looks(broker: Broker) -> Non
     watcher.subscribe("$SYS/broker/udp/#")
     names = {watcher.message().topic.decode().rpartition("/")[2] for _ in range(23)}
     assert {*REFUSALS, "filter", "share", "table", "pool", "rate", "access"} < names
+
+
+def test_the_metrics_have_what_was_refused_and_how_many_copies_left(launch: Launch) -> None:
+    metrics = free_port()
+    broker = launch(f'[metrics]\naddress = "127.0.0.1:{metrics}"\n')
+    peers = [Peer(broker.port, "127.0.0.1", b"a") for _ in range(3)]
+    peers[0].say(b"\xff\xff", publish(b"a", b"x"))
+    for peer in peers:
+        assert peer.hear() == publish(b"a", b"x")
+
+    def value(name: str) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics") as page:
+            lines = page.read().decode().splitlines()
+        return next(int(line.split()[-1]) for line in lines if line.startswith(name + " "))
+
+    deadline_s = time.monotonic() + 20
+    while value('mqtick_broker_udp_total{what="length"}') == 0:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    assert value("mqtick_broker_messages_sent_total") == 3, "no answers, no challenges"
+    assert value("mqtick_broker_messages_dropped_total") == 0
 
 
 # -- leases ----------------------------------------------------------------------------------------
