@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from rig import FLEET, Rig, client_lines, fleet_lines
 from broker.conformance.client import V5, Client
 from broker.rtl.sim.conversations import address, agree, conversations
 from broker.rtl.sim.golden import REFUSALS, Golden, Sent, Settings
-from demo.local_broker import MqtickBroker, running
+from demo.local_broker import MqtickBroker, free_port, running
 
 pytestmark = pytest.mark.broker
 
@@ -339,7 +340,8 @@ def test_one_address_has_its_share_and_others_have_room(launch: Launch) -> None:
 
 def test_who_is_in_none_of_the_subnets_gets_no_answer_and_says_nothing(launch: Launch) -> None:
     broker = launch("", '"127.0.0.8/29"')
-    inside, outside = Peer(broker.port, "127.0.0.9", b"a"), Peer(broker.port, "127.0.0.16")
+    outside = Peer(broker.port, "127.0.0.16")
+    inside = Peer(broker.port, "127.0.0.9", b"a")
     outside.say(CONNECT, publish(b"a", b"from outside"), PING)
     inside.is_served()
     assert not outside.waiting()
@@ -350,8 +352,29 @@ def test_who_is_in_none_of_the_subnets_gets_no_answer_and_says_nothing(launch: L
 def test_what_is_refused_is_counted_where_everybody_looks(broker: Broker) -> None:
     watcher = broker.tcp()
     watcher.subscribe("$SYS/broker/udp/#")
-    names = {watcher.message().topic.decode().rpartition("/")[2] for _ in range(22)}
-    assert {*REFUSALS, "filter", "share", "table", "pool", "access"} < names
+    names = {watcher.message().topic.decode().rpartition("/")[2] for _ in range(23)}
+    assert {*REFUSALS, "filter", "share", "table", "pool", "rate", "access"} < names
+
+
+def test_the_metrics_have_what_was_refused_and_how_many_copies_left(launch: Launch) -> None:
+    metrics = free_port()
+    broker = launch(f'[metrics]\naddress = "127.0.0.1:{metrics}"\n')
+    peers = [Peer(broker.port, "127.0.0.1", b"a") for _ in range(3)]
+    peers[0].say(b"\xff\xff", publish(b"a", b"x"))
+    for peer in peers:
+        assert peer.hear() == publish(b"a", b"x")
+
+    def value(name: str) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics") as page:
+            lines = page.read().decode().splitlines()
+        return next(int(line.split()[-1]) for line in lines if line.startswith(name + " "))
+
+    deadline_s = time.monotonic() + 20
+    while value('mqtick_broker_udp_total{what="length"}') == 0:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    assert value("mqtick_broker_messages_sent_total") == 3, "no answers, no challenges"
+    assert value("mqtick_broker_messages_dropped_total") == 0
 
 
 # -- leases ----------------------------------------------------------------------------------------

@@ -249,9 +249,11 @@ impl Desk {
     }
 
     /// Send the datagrams that wait.
-    fn send_batch(&mut self) {
+    pub(crate) fn send_batch(&mut self) {
         if let Some(outlet) = &self.shared.outlet {
-            self.courier.dropped += outlet.send(&mut self.courier.batch) as u64;
+            let (sent, dropped) = outlet.send(&mut self.courier.batch);
+            self.courier.sent += sent as u64;
+            self.courier.dropped += dropped as u64;
         }
     }
 

@@ -128,6 +128,12 @@ pub fn page(shared: &Shared) -> String {
     );
     let help = "Threads that failed and were started again.";
     page.counter("worker_restarts_total", help, restarts);
+    if let Some(outlet) = &shared.outlet {
+        let name = "udp_total";
+        let help = "What was refused or counted over UDP: broker/spec/mqtt-udp.md, clause 7.";
+        page.family(name, "counter", help);
+        page.series(name, "what", outlet.counted());
+    }
     if let Some(ledger) = shared.ledger() {
         let help = "Batches of changes that the disk did not take.";
         page.counter("store_refusals_total", help, &ledger.refusals().into());

@@ -168,6 +168,12 @@ fn run(settings: Settings) -> Result<(), String> {
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
 
+    // Before the listeners: who is let in there may use both.
+    let outlet = settings.udp.address.map(|address| {
+        let opened = Outlet::open(address).map(Arc::new);
+        opened.map_err(|error| format!("udp {address}: {error}"))
+    });
+    let outlet = outlet.transpose()?;
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     let (mut certificates, mut places) = (Vec::new(), Vec::new());
@@ -188,11 +194,6 @@ fn run(settings: Settings) -> Result<(), String> {
         .map(listen_for_metrics)
         .transpose()?;
     let (checks, to_check) = sync_channel(CHECKS);
-    let outlet = settings.udp.address.map(|address| {
-        let opened = Outlet::open(address).map(Arc::new);
-        opened.map_err(|error| format!("udp {address}: {error}"))
-    });
-    let outlet = outlet.transpose()?;
     let shared =
         Shared::new(settings, access, checks, outlet).map_err(|error| error.to_string())?;
     if let Some(path) = &shared.settings.store.path {

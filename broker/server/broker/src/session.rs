@@ -287,7 +287,6 @@ impl Courier {
         };
         let packet = &self.encoder.octets(message, &copy, self.now_s).packet;
         if (1..=DATAGRAM).contains(&packet.len()) {
-            self.sent += 1;
             self.batch.copy(peer, packet, self.arrived);
         } else {
             self.dropped += 1;

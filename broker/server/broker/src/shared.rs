@@ -18,6 +18,7 @@ use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -435,6 +436,27 @@ impl Shared {
                 ledger.append(Change::Retain { topic, message });
             }
         }
+    }
+
+    /// The first retained messages for a filter that are `wanted`, and how much was looked at.
+    pub fn retained_first(
+        &self,
+        filter: &str,
+        most: usize,
+        wanted: impl Fn(&Message) -> bool,
+    ) -> (Vec<Arc<Kept>>, usize) {
+        let mut found = Vec::new();
+        let steps = lock(&self.retained).search(filter, &mut |_, kept| {
+            if wanted(&kept.message()) {
+                found.push(Arc::clone(kept));
+            }
+            if found.len() < most {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        (found, steps)
     }
 
     /// The retained messages for a filter.

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::socket::stamp_of;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
-use mqtick_udp::{DATAGRAM, Engine, Published, Server, Settings, Subnet};
+use mqtick_udp::{DATAGRAM, Engine, NAMES, Published, Server, Settings, Subnet};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::EpollFlags;
@@ -37,12 +37,14 @@ const AT_ONCE: usize = 32; // datagrams that one system call receives
 const TURN: usize = 256; // datagrams until others have their turn
 const ROOM: usize = DATAGRAM + 1; // octets, so that one that is too long shows
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
+const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
 const PATIENCE_MS: u8 = 10;
 const PATIENCE_REST: u64 = 10; // times as long as was waited, nobody waits again
 const TURN_NS: u64 = 2_000_000; // the same, in time
 const QUIET_NS: u64 = 1_000_000_000; // netem takes what it holds off the socket's account
 const UNDER_WAY: usize = 1 << 16; // departures that are waited for
 const FULL: usize = 1024; // copies that leave together; the kernel takes no more
+const SPARE: usize = 1 << 20; // octets of a batch that are not given back
 const STATED: usize = 8; // copies that state the same time of departure
 
 /// Somebody who has a lease.
@@ -106,6 +108,7 @@ impl Batch {
 
     fn clear(&mut self) {
         self.octets.clear();
+        self.octets.shrink_to(SPARE);
         self.copies.clear();
         self.arrived = None;
     }
@@ -143,6 +146,7 @@ pub struct Outlet {
     secret: [u8; 16],
     sending: Mutex<Sending>,
     start: Instant,
+    counted: [AtomicU64; NAMES.len()],
 }
 
 impl Outlet {
@@ -168,6 +172,7 @@ impl Outlet {
             secret,
             sending: Mutex::default(),
             start: Instant::now(),
+            counted: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         outlet.stamp(TimestampingFlag::SOF_TIMESTAMPING_OPT_ID);
         Ok(outlet)
@@ -187,10 +192,21 @@ impl Outlet {
         let _ = setsockopt(&self.socket, sockopt::Timestamping, &flags);
     }
 
-    /// Send what was gathered, in its order; how many found no room.
-    pub fn send(&self, batch: &mut Batch) -> usize {
+    /// What the door counted until lately, by name.
+    pub fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.counted.iter().map(|one| one.load(Relaxed));
+        NAMES.into_iter().zip(counts)
+    }
+
+    /// A thread that may have been sending failed.
+    pub fn failed(&self) {
+        self.disturb(&mut lock(&self.sending));
+    }
+
+    /// Send what was gathered, in its order: how many copies left, and how many found no room.
+    pub fn send(&self, batch: &mut Batch) -> (usize, usize) {
         if batch.is_empty() {
-            return 0;
+            return (0, 0);
         }
         let mut sending = lock(&self.sending);
         let now_ns = self.now_ns();
@@ -218,8 +234,10 @@ impl Outlet {
                     .sum()
             }
         };
+        let all = batch.copies.iter().filter(|copy| copy.peer.is_some());
+        let sent = all.count() - dropped;
         batch.clear();
-        dropped
+        (sent, dropped)
     }
 
     fn stamp_departures(&self, sending: &mut Sending, wanted: bool) {
@@ -327,6 +345,7 @@ impl Outlet {
             header
         };
         let mut headers: Vec<_> = addresses.iter_mut().zip(&mut parts).map(header).collect();
+        let is_copy = |copy: &&Copy| copy.peer.is_some();
         let (mut done, mut dropped) = (0, 0);
         while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
             // SAFETY: `rest` is as long as is said; each of its headers points to an address and to a
@@ -349,10 +368,12 @@ impl Outlet {
                 Ok(sent) => done += sent,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) if self.is_writable(sending) => {}
-                Err(Errno::EAGAIN) => return dropped + asked,
+                Err(Errno::EAGAIN) => {
+                    return dropped + copies.iter().skip(done).filter(is_copy).count();
+                }
                 Err(_) => {
                     // Nothing leads there: the others get theirs.
-                    dropped += 1;
+                    dropped += usize::from(copies.get(done).as_ref().is_some_and(is_copy));
                     done += 1;
                 }
             }
@@ -446,15 +467,16 @@ pub struct Door {
     server: Server<Arc<Session>>,
     room: Vec<u8>,
     since: Clock,  // nothing that will be read came before
-    looked: usize, // how many retained messages were looked at in the present second
+    looked: usize, // for retained messages, in the present second: steps
 }
 
 impl Door {
     /// A door that knows nobody; none if there is no socket.
     pub fn new(shared: &Shared) -> Option<Self> {
         let outlet = Arc::clone(shared.outlet.as_ref()?);
+        let rate = shared.settings.limits.publishes_a_second_a_client;
         Some(Self {
-            server: Server::new(settings(&shared.settings.udp, outlet.secret)),
+            server: Server::new(settings(&shared.settings.udp, rate, outlet.secret)),
             outlet,
             room: vec![0; AT_ONCE * ROOM],
             since: Clock::read(),
@@ -501,6 +523,9 @@ impl Door {
         let now_ns = self.outlet.now_ns();
         self.looked = 0;
         self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
+        for (place, (_, count)) in self.outlet.counted.iter().zip(self.server.counters()) {
+            place.store(count, Relaxed);
+        }
     }
 
     /// Forget everybody: they find out by a PINGREQ that is not answered.
@@ -548,6 +573,9 @@ impl Engine for Hands<'_> {
     type Subscriber = Arc<Session>;
 
     fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
+        if self.desk.courier.batch.is_full() {
+            self.desk.send_batch();
+        }
         self.desk.courier.batch.answer(to, datagram);
     }
 
@@ -581,23 +609,27 @@ impl Engine for Hands<'_> {
         self.may(Action::Subscribe, filter)
     }
 
-    fn subscribe(&mut self, who: &Arc<Session>, filter: &str) {
-        let subscription = Subscription {
+    fn subscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
+        let subscription = || Subscription {
             session: Arc::clone(who),
             qos: Qos::AtMostOnce,
             no_local: false,
             retain_as_published: false,
             identifier: 0,
         };
-        self.desk
-            .shared
-            .change(|tree| tree.subscribe(filter, who.number, subscription));
+        self.desk.shared.change(|tree| {
+            for filter in filters {
+                tree.subscribe(filter, who.number, subscription());
+            }
+        });
     }
 
-    fn unsubscribe(&mut self, who: &Arc<Session>, filter: &str) {
-        self.desk
-            .shared
-            .change(|tree| tree.unsubscribe(filter, &who.number));
+    fn unsubscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
+        self.desk.shared.change(|tree| {
+            for filter in filters {
+                tree.unsubscribe(filter, &who.number);
+            }
+        });
     }
 
     fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published {
@@ -605,7 +637,9 @@ impl Engine for Hands<'_> {
             return Published::NotAllowed;
         }
         self.desk.received += 1;
-        let kept = !retain || self.desk.shared.has_room_for(topic, payload);
+        let shared = &self.desk.shared;
+        let is_full = shared.ledger().is_some_and(|ledger| ledger.is_full());
+        let kept = !retain || (!is_full && shared.has_room_for(topic, payload));
         let message = Message {
             topic,
             payload,
@@ -622,25 +656,41 @@ impl Engine for Hands<'_> {
         }
     }
 
-    fn retained(&mut self, filter: &str, most: usize, each: &mut dyn FnMut(&str, &[u8])) {
+    fn retained(
+        &mut self,
+        who: &Arc<Session>,
+        filter: &str,
+        most: usize,
+        packet: fn(&str, &[u8]) -> Option<Vec<u8>>,
+    ) -> usize {
+        let Some(peer) = &who.peer else { return 0 };
         if *self.looked > MOST_RETAINED {
-            return;
+            return 0;
         }
+        self.desk.send_batch();
         let now_s = self.desk.courier.now_s;
-        let kept = self.desk.shared.retained(filter);
-        *self.looked += kept.len();
-        let messages = kept.iter().map(|kept| kept.message());
-        let lives = messages.filter(|one| one.expires_s.is_none_or(|expires_s| expires_s > now_s));
-        for message in lives
-            .filter(|one| self.may(Action::Read, one.topic))
-            .take(most)
-        {
-            each(message.topic, message.payload);
+        let shared = Arc::clone(&self.desk.shared);
+        let (kept, steps) = shared.retained_first(filter, most, |message| {
+            message.expires_s.is_none_or(|expires_s| expires_s > now_s)
+                && self.may(Action::Read, message.topic)
+        });
+        *self.looked += steps;
+        for kept in &kept {
+            let message = kept.message();
+            let Some(packet) = packet(message.topic, message.payload) else {
+                continue;
+            };
+            // It leaves before whoever retains a newer one may send that.
+            shared.if_retained(kept, || {
+                self.desk.courier.batch.copy(peer, &packet, None);
+                self.desk.send_batch();
+            });
         }
+        kept.len()
     }
 }
 
-fn settings(udp: &Udp, secret: [u8; 16]) -> Settings {
+fn settings(udp: &Udp, publishes_a_second: u32, secret: [u8; 16]) -> Settings {
     let subnet = |one: &crate::settings::Subnet| match one.first {
         IpAddr::V4(first) => Some(Subnet {
             first,
@@ -655,6 +705,9 @@ fn settings(udp: &Udp, secret: [u8; 16]) -> Settings {
         loopback: subnets.iter().any(is_local),
         publishers: subnets.clone(),
         subscribers: subnets,
+        lowest_port: LOWEST_PORT,
+        own_port: udp.address.map_or(0, |address| address.port()),
+        publishes_a_second,
         ..Settings::default()
     }
 }
@@ -704,10 +757,12 @@ mod tests {
     fn what_the_kernel_refuses_is_dropped_and_the_others_get_theirs() {
         let (outlet, own) = outlet();
         let mut batch = Batch::default();
-        batch.answer(own, b"before");
-        batch.answer(own, &[0; 70_000]); // no datagram is so long
-        batch.answer(own, b"behind");
-        assert_eq!(outlet.send(&mut batch), 1);
+        let peer = peer(own.port());
+        batch.copy(&peer, b"before", None);
+        batch.copy(&peer, &[0; 70_000], None); // no datagram is so long
+        batch.answer(own, &[0; 70_000]); // an answer is no copy
+        batch.copy(&peer, b"behind", None);
+        assert_eq!(outlet.send(&mut batch), (2, 1));
         assert!(batch.is_empty());
         let mut room = vec![0; 8 * ROOM];
         let came = outlet.receive(&mut room);
@@ -726,7 +781,7 @@ mod tests {
         };
         let mut batch = Batch::default();
         batch.copy(&Arc::new(ended), b"late", None);
-        assert_eq!(outlet.send(&mut batch), 0);
+        assert_eq!(outlet.send(&mut batch), (0, 0));
         assert!(outlet.receive(&mut [0; ROOM]).is_empty());
     }
 

@@ -8,7 +8,7 @@ use crate::memory;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::transport::Transport;
-use crate::udp::Door;
+use crate::udp::{Batch, Door};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use std::borrow::Cow;
@@ -81,6 +81,11 @@ impl Worker {
         while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
             self.desk.shared.counters.restarts.fetch_add(1, Relaxed);
             self.desk.courier.arrived = None;
+            self.desk.courier.batch = Batch::default();
+            self.desk.came = None;
+            if let Some(outlet) = &self.desk.shared.outlet {
+                outlet.failed();
+            }
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
@@ -91,6 +96,8 @@ impl Worker {
             if let Some(door) = &mut self.door {
                 let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
             }
+            // Links of others' clients may be listed there, and would not be listed again.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.desk.flush()));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use crate::names::{split_level, valid_filter};
@@ -165,57 +165,82 @@ impl<M> Retained<M> {
     /// ([MQTT-4.7.2-1]). A filter that is not valid matches nothing, nor does a shared one, whose
     /// subscribers get no retained messages.
     pub fn matching(&self, filter: &str, each: &mut impl FnMut(&str, &M)) {
-        if valid_filter(filter) {
-            self.walk(&mut String::new(), filter, each);
-        }
+        self.search(filter, &mut |topic, message| {
+            each(topic, message);
+            ControlFlow::Continue(())
+        });
     }
 
-    /// Do [`Self::matching`] below `above`, which is levels with their `/`; return how many
-    /// searches and steps that took.
-    fn walk(&self, above: &mut String, filter: &str, each: &mut impl FnMut(&str, &M)) -> usize {
+    /// Do [`Self::matching`] until `each` says that it is enough; return how many searches and
+    /// steps that took.
+    pub fn search(
+        &self,
+        filter: &str,
+        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
+    ) -> usize {
+        let mut steps = 0;
+        if valid_filter(filter) {
+            let _ = self.walk(&mut String::new(), filter, &mut steps, each); // enough, or all
+        }
+        steps
+    }
+
+    /// Do [`Self::search`] below `above`, which is levels with their `/`.
+    fn walk(
+        &self,
+        above: &mut String,
+        filter: &str,
+        steps: &mut usize,
+        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         match split_level(filter) {
-            ("#", _) => self.all_below(above, each),
-            ("+", below) => self.any_level(above, below, each),
+            ("#", _) => self.all_below(above, steps, each),
+            ("+", below) => self.any_level(above, below, steps, each),
             (level, None) => {
                 above.push_str(level);
-                self.tell(above, each);
-                1
+                *steps += 1;
+                self.tell(above, each)
             }
             (level, Some(below)) => {
                 above.push_str(level);
                 above.push('/');
-                self.walk(above, below, each)
+                self.walk(above, below, steps, each)
             }
         }
     }
 
-    fn all_below(&self, above: &str, each: &mut impl FnMut(&str, &M)) -> usize {
+    fn all_below(
+        &self,
+        above: &str,
+        steps: &mut usize,
+        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         let parent = above.strip_suffix('/').unwrap_or_default();
-        let mut steps = 1;
+        *steps += 1;
         for topic in self.from(parent) {
-            steps += 1;
+            *steps += 1;
             if topic.starts_with(above) || topic == parent {
                 if !(above.is_empty() && topic.starts_with(HIDDEN)) {
-                    self.tell(topic, each);
+                    self.tell(topic, each)?;
                 }
             } else {
                 break;
             }
         }
-        steps
+        ControlFlow::Continue(())
     }
 
     fn any_level(
         &self,
         above: &mut String,
         below: Option<&str>,
-        each: &mut impl FnMut(&str, &M),
-    ) -> usize {
+        steps: &mut usize,
+        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         let base = above.len();
-        let mut steps = 0;
         let mut at = self.from(above);
         while let Some(topic) = at.next() {
-            steps += 1;
+            *steps += 1;
             let Some(levels) = topic.strip_prefix(&above[..base]) else {
                 break;
             };
@@ -226,7 +251,7 @@ impl<M> Retained<M> {
             let (level, deeper) = split_level(levels);
             match below {
                 None if deeper.is_none() => {
-                    self.tell(topic, each);
+                    self.tell(topic, each)?;
                     continue;
                 }
                 None => above.push_str(level),
@@ -234,7 +259,7 @@ impl<M> Retained<M> {
                     above.push_str(level);
                     let end = above.len();
                     above.push('/');
-                    steps += self.walk(above, below, each);
+                    self.walk(above, below, steps, each)?;
                     above.truncate(end);
                 }
             }
@@ -242,13 +267,16 @@ impl<M> Retained<M> {
             at = self.from(above);
             above.truncate(base);
         }
-        steps
+        ControlFlow::Continue(())
     }
 
-    fn tell(&self, topic: &str, each: &mut impl FnMut(&str, &M)) {
-        if let Some(message) = self.get(topic) {
-            each(topic, message);
-        }
+    fn tell(
+        &self,
+        topic: &str,
+        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.get(topic)
+            .map_or(ControlFlow::Continue(()), |message| each(topic, message))
     }
 
     /// Return the topics from this one on.
@@ -264,7 +292,7 @@ mod tests {
     use super::*;
 
     fn steps(retained: &Retained<u32>, filter: &str) -> usize {
-        retained.walk(&mut String::new(), filter, &mut |_, _| ())
+        retained.search(filter, &mut |_, _| ControlFlow::Continue(()))
     }
 
     #[test]
@@ -286,6 +314,27 @@ mod tests {
             steps(&retained, &vec!["+"; 200].join("/")),
             steps(&retained, "+/+/+/+")
         );
+    }
+
+    #[test]
+    fn a_search_that_has_enough_looks_no_further() {
+        let mut retained = Retained::new();
+        for number in 0..10_000u32 {
+            retained.set(&format!("a/{}/{number}", number % 100), number);
+        }
+        for filter in ["#", "a/7/#", "+/+/+", "+/#"] {
+            let mut left = 5;
+            let steps = retained.search(filter, &mut |_, _| {
+                left -= 1;
+                if left == 0 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            });
+            assert_eq!(left, 0);
+            assert!(steps < 10, "{filter}: {steps}");
+        }
     }
 
     #[test]

@@ -19,6 +19,10 @@ pub use packet::DATAGRAM;
 const SECOND_NS: u64 = 1_000_000_000;
 const KEPT: usize = 1024; // octets of a message that is retained
 const MOST_RETAINED: usize = 64; // messages that are sent for one filter
+// In a second, to one subscriber: SUBSCRIBE packets that kept messages follow, and such messages.
+const SUBSCRIBES: usize = 32;
+const RETAINED: usize = 32 * MOST_RETAINED;
+const PUBLISHERS: usize = 1 << 16; // addresses whose messages are counted
 
 /// What is counted: refusals of datagrams, refusals of filters, and the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +51,14 @@ pub enum Count {
     Access,
     /// A retained message that was not kept.
     Pool,
+    /// Too much of one subscriber or publisher in a second.
+    Rate,
     Challenges,
     LeasesEnded,
 }
 
 /// The names of what is counted, in the order of [`Count`].
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 23] = [
     "source",
     "oversized",
     "length",
@@ -73,6 +79,7 @@ pub const NAMES: [&str; 22] = [
     "table",
     "access",
     "pool",
+    "rate",
     "challenges",
     "leases_ended",
 ];
@@ -109,6 +116,12 @@ pub struct Settings {
     pub subscribers: Vec<Subnet>,
     /// Whether somebody on this machine may.
     pub loopback: bool,
+    /// Source ports below this one are refused: no echo service may prove itself.
+    pub lowest_port: u16,
+    /// The server's own port, from which nobody else is heard; 0: none.
+    pub own_port: u16,
+    /// Messages of one address in a second; 0: as many as come.
+    pub publishes_a_second: u32,
     /// Leases at a time.
     pub leases: usize,
     /// Leases of one address at a time.
@@ -127,6 +140,9 @@ impl Default for Settings {
             publishers: Vec::new(),
             subscribers: Vec::new(),
             loopback: false,
+            lowest_port: 1,
+            own_port: 0,
+            publishes_a_second: 0,
             leases: 65_536,
             subscribers_an_address: 1024,
             subscriptions: 65_536,
@@ -161,14 +177,21 @@ pub trait Engine {
     fn end(&mut self, who: Self::Subscriber, filters: HashSet<Box<str>>);
     /// Whether somebody without a name may subscribe to this.
     fn may_subscribe(&self, filter: &str) -> bool;
-    /// A new subscription.
-    fn subscribe(&mut self, who: &Self::Subscriber, filter: &str);
-    /// A subscription that is there ends.
-    fn unsubscribe(&mut self, who: &Self::Subscriber, filter: &str);
+    /// New subscriptions.
+    fn subscribe(&mut self, who: &Self::Subscriber, filters: &[&str]);
+    /// Subscriptions that are there end.
+    fn unsubscribe(&mut self, who: &Self::Subscriber, filters: &[&str]);
     /// Give a message to all that are subscribed, and keep it if it is to be retained.
     fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published;
-    /// Tell the retained messages that match a filter, at most so many.
-    fn retained(&mut self, filter: &str, most: usize, each: &mut dyn FnMut(&str, &[u8]));
+    /// Send the retained messages that match a filter, at most so many, each as the packet that is
+    /// made of topic and payload, if one is; how many were sent.
+    fn retained(
+        &mut self,
+        who: &Self::Subscriber,
+        filter: &str,
+        most: usize,
+        packet: fn(&str, &[u8]) -> Option<Vec<u8>>,
+    ) -> usize;
 }
 
 struct Lease<S> {
@@ -176,6 +199,9 @@ struct Lease<S> {
     end_ns: u64,
     filters: HashSet<Box<str>>,
     subscriber: S,
+    second: u64,
+    subscribes: usize, // in that second
+    told: usize,       // retained messages, in that second
 }
 
 /// Serves datagrams. All its tables are bounded by [`Settings`].
@@ -186,6 +212,8 @@ pub struct Server<S> {
     ends: BTreeSet<(u64, SocketAddrV4)>,
     of_address: HashMap<Ipv4Addr, usize>,
     subscriptions: usize,
+    second: u64,
+    published: HashMap<Ipv4Addr, u32>, // in that second
     counters: [u64; NAMES.len()],
 }
 
@@ -200,6 +228,8 @@ impl<S> Server<S> {
             ends: BTreeSet::new(),
             of_address: HashMap::new(),
             subscriptions: 0,
+            second: 0,
+            published: HashMap::new(),
             counters: [0; NAMES.len()],
         }
     }
@@ -258,7 +288,11 @@ impl<S> Server<S> {
         engine: &mut impl Engine<Subscriber = S>,
     ) -> Result<(), Count> {
         let net = from.ip().octets()[0];
-        if from.port() == 0 || net == 0 || net >= 224 || (net == 127 && !self.settings.loopback) {
+        let (port, settings) = (from.port(), &self.settings);
+        if port == 0 || port < settings.lowest_port || port == settings.own_port {
+            return Err(Count::Source);
+        }
+        if net == 0 || net >= 224 || (net == 127 && !self.settings.loopback) {
             return Err(Count::Source);
         }
         let frame = Frame::read(octets)?;
@@ -276,7 +310,12 @@ impl<S> Server<S> {
                 topic,
                 payload,
                 retain,
-            } => return self.publish(topic, payload, retain, engine),
+            } => {
+                if self.is_too_much(now_ns, *from.ip()) {
+                    return Err(Count::Rate);
+                }
+                return self.publish(topic, payload, retain, engine);
+            }
             Request::Prove(token) => return self.prove(now_ns, from, token, engine),
             Request::Connect(_) | Request::Subscribe(..) if !known => {
                 self.count(Count::Challenges);
@@ -310,6 +349,25 @@ impl<S> Server<S> {
             Request::Disconnect => self.forget(from, engine),
         }
         Ok(())
+    }
+
+    /// Whether an address has published enough for this second.
+    fn is_too_much(&mut self, now_ns: u64, who: Ipv4Addr) -> bool {
+        let most = self.settings.publishes_a_second;
+        if most == 0 {
+            return false;
+        }
+        let second = now_ns / SECOND_NS;
+        if self.second != second {
+            self.second = second;
+            self.published = HashMap::new();
+        }
+        if self.published.len() >= PUBLISHERS && !self.published.contains_key(&who) {
+            return true;
+        }
+        let count = self.published.entry(who).or_insert(0);
+        *count = count.saturating_add(1);
+        *count > most
     }
 
     fn publish(
@@ -356,6 +414,9 @@ impl<S> Server<S> {
             end_ns,
             filters: HashSet::new(),
             subscriber: engine.begin(from, end_ns),
+            second: 0,
+            subscribes: 0,
+            told: 0,
         };
         self.leases.insert(from, lease);
         self.ends.insert((end_ns, from));
@@ -396,12 +457,17 @@ impl<S> Server<S> {
         engine: &mut impl Engine<Subscriber = S>,
     ) {
         self.renew(now_ns, from, engine);
-        let (mut codes, mut granted) = (Vec::new(), Vec::new());
+        let (mut codes, mut granted, mut new) = (Vec::new(), Vec::new(), Vec::new());
         for (filter, qos) in filters {
             match self.add(from, filter, *qos, engine) {
-                Ok(filter) => {
+                Ok((filter, is_new)) => {
                     codes.push(0);
-                    granted.push(filter);
+                    if !granted.contains(&filter) {
+                        granted.push(filter);
+                    }
+                    if is_new {
+                        new.push(filter);
+                    }
                 }
                 Err(refusal) => {
                     codes.push(0x80);
@@ -409,32 +475,45 @@ impl<S> Server<S> {
                 }
             }
         }
+        let Some(lease) = self.leases.get_mut(&from) else {
+            return;
+        };
+        if !new.is_empty() {
+            engine.subscribe(&lease.subscriber, &new);
+        }
         engine.send(from, &packet(0x90, &[&id, &codes]));
+        let second = now_ns / SECOND_NS;
+        if lease.second != second {
+            (lease.second, lease.subscribes, lease.told) = (second, 0, 0);
+        }
+        lease.subscribes += 1;
+        if lease.subscribes > SUBSCRIBES {
+            return self.count(Count::Rate);
+        }
         for filter in granted {
-            let mut found = Vec::new();
-            engine.retained(filter, MOST_RETAINED, &mut |topic, payload| {
-                found.extend(packet::retained(topic, payload));
-            });
-            for datagram in found {
-                engine.send(from, &datagram);
+            let most = MOST_RETAINED.min(RETAINED - lease.told);
+            if most == 0 {
+                return self.count(Count::Rate);
             }
+            let told = engine.retained(&lease.subscriber, filter, most, packet::retained);
+            lease.told += told.min(most);
         }
     }
 
-    /// Add a subscription, unless it is there.
+    /// Add a subscription, unless it is there; whether it is new. The engine has to be told.
     fn add<'f>(
         &mut self,
         who: SocketAddrV4,
         filter: &'f [u8],
         qos: u8,
-        engine: &mut impl Engine<Subscriber = S>,
-    ) -> Result<&'f str, Count> {
+        engine: &impl Engine<Subscriber = S>,
+    ) -> Result<(&'f str, bool), Count> {
         let filter = packet::filter(filter)
             .filter(|_| qos <= 2)
             .ok_or(Count::Filter)?;
         let lease = self.leases.get_mut(&who).ok_or(Count::Stranger)?;
         if lease.filters.contains(filter) {
-            return Ok(filter);
+            return Ok((filter, false));
         }
         if lease.filters.len() >= self.settings.subscriptions_a_subscriber {
             return Err(Count::Share);
@@ -447,8 +526,7 @@ impl<S> Server<S> {
         }
         lease.filters.insert(filter.into());
         self.subscriptions += 1;
-        engine.subscribe(&lease.subscriber, filter);
-        Ok(filter)
+        Ok((filter, true))
     }
 
     fn unsubscribe(
@@ -460,12 +538,12 @@ impl<S> Server<S> {
         let Some(lease) = self.leases.get_mut(&who) else {
             return;
         };
-        for (filter, _) in filters {
-            let filter = std::str::from_utf8(filter).unwrap_or_default();
-            if lease.filters.remove(filter) {
-                self.subscriptions -= 1;
-                engine.unsubscribe(&lease.subscriber, filter);
-            }
+        let texts = filters.iter().map(|(filter, _)| filter);
+        let texts = texts.map(|filter| std::str::from_utf8(filter).unwrap_or_default());
+        let gone: Vec<_> = texts.filter(|one| lease.filters.remove(*one)).collect();
+        if !gone.is_empty() {
+            self.subscriptions -= gone.len();
+            engine.unsubscribe(&lease.subscriber, &gone);
         }
     }
 }

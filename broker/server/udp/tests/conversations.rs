@@ -256,6 +256,85 @@ fn datagram() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+fn subscribe(filter: &str, times: usize) -> Vec<u8> {
+    let one = [&[0, filter.len() as u8], filter.as_bytes(), &[0]].concat();
+    packet(0x82, [vec![0, 1], one.repeat(times)].concat())
+}
+
+/// A server that knows `from`, and 100 retained messages.
+fn known(settings: Settings, from: SocketAddrV4) -> (Server<u64>, Broker) {
+    let (mut server, mut broker) = (Server::new(settings), Broker::default());
+    server.datagram(0, from, &subscribe("a", 1), &mut broker);
+    let challenge = broker.sent.remove(0).1;
+    server.datagram(0, from, &challenge, &mut broker);
+    for number in 0..100u8 {
+        let topic = format!("r/{number:02}");
+        let body = [&[0, 4], topic.as_bytes(), b"x"].concat();
+        server.datagram(0, from, &packet(0x31, body), &mut broker);
+    }
+    (server, broker)
+}
+
+fn count(server: &Server<u64>, name: &str) -> u64 {
+    server.counters().find(|(one, _)| *one == name).unwrap().1
+}
+
+#[test]
+fn a_filter_that_is_there_twice_brings_what_is_retained_once() {
+    let from = "10.0.0.1:5000".parse().unwrap();
+    let (mut server, mut broker) = known(everybody(), from);
+    server.datagram(0, from, &subscribe("#", 32), &mut broker);
+    assert_eq!(broker.sent.len(), 1 + 64);
+}
+
+#[test]
+fn who_asks_all_the_time_gets_a_suback_and_nothing_more_until_the_next_second() {
+    let from = "10.0.0.1:5000".parse().unwrap();
+    let (mut server, mut broker) = known(everybody(), from);
+    for _ in 0..40 {
+        server.datagram(0, from, &subscribe("#", 1), &mut broker);
+    }
+    assert_eq!(broker.sent.len(), 40 + 32 * 64);
+    assert_eq!(count(&server, "rate"), 8);
+    broker.sent.clear();
+    server.datagram(1_000_000_000, from, &subscribe("#", 1), &mut broker);
+    assert_eq!(broker.sent.len(), 1 + 64);
+}
+
+#[test]
+fn who_publishes_more_than_the_limit_waits_for_the_next_second_and_others_do_not() {
+    let settings = Settings {
+        publishes_a_second: 3,
+        ..everybody()
+    };
+    let (mut server, mut broker) = (Server::new(settings), Broker::default());
+    let [one, same, other] = ["10.0.0.1:5000", "10.0.0.1:5001", "10.0.0.2:5000"]
+        .map(|one| one.parse::<SocketAddrV4>().unwrap());
+    let publish = packet(0x30, b"\0\x01ax".into());
+    for from in [one, one, same, same, other] {
+        server.datagram(0, from, &publish, &mut broker);
+    }
+    assert_eq!(count(&server, "rate"), 1);
+    server.datagram(1_000_000_000, one, &publish, &mut broker);
+    assert_eq!(count(&server, "rate"), 1);
+}
+
+#[test]
+fn a_service_of_the_system_and_the_server_itself_begin_no_lease() {
+    let settings = Settings {
+        lowest_port: 1024,
+        own_port: 1883,
+        ..everybody()
+    };
+    let (mut server, mut broker) = (Server::new(settings), Broker::default());
+    for (port, answers) in [(7, 0), (1023, 0), (1883, 0), (1024, 1)] {
+        let from = SocketAddrV4::new([10, 0, 0, 1].into(), port);
+        server.datagram(0, from, &subscribe("a", 1), &mut broker);
+        assert_eq!(broker.sent.len(), answers);
+    }
+    assert_eq!(count(&server, "source"), 3);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

@@ -68,9 +68,8 @@ impl Engine for Broker {
     }
 
     fn end(&mut self, who: u64, filters: HashSet<Box<str>>) {
-        for filter in filters {
-            self.unsubscribe(&who, &filter);
-        }
+        let filters: Vec<&str> = filters.iter().map(|one| &**one).collect();
+        self.unsubscribe(&who, &filters);
         self.known.remove(&who);
     }
 
@@ -78,15 +77,19 @@ impl Engine for Broker {
         true
     }
 
-    fn subscribe(&mut self, who: &u64, filter: &str) {
+    fn subscribe(&mut self, who: &u64, filters: &[&str]) {
         let one = self.known.get_mut(who).expect("somebody known");
-        one.2 += 1;
-        assert!(self.tree.subscribe(filter, *who, one.0).is_none());
+        one.2 += filters.len();
+        for filter in filters {
+            assert!(self.tree.subscribe(filter, *who, one.0).is_none());
+        }
     }
 
-    fn unsubscribe(&mut self, who: &u64, filter: &str) {
-        self.known.get_mut(who).expect("somebody known").2 -= 1;
-        assert!(self.tree.unsubscribe(filter, who).is_some());
+    fn unsubscribe(&mut self, who: &u64, filters: &[&str]) {
+        self.known.get_mut(who).expect("somebody known").2 -= filters.len();
+        for filter in filters {
+            assert!(self.tree.unsubscribe(filter, who).is_some());
+        }
     }
 
     fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published {
@@ -104,13 +107,21 @@ impl Engine for Broker {
         Published::Sent
     }
 
-    fn retained(&mut self, filter: &str, most: usize, each: &mut dyn FnMut(&str, &[u8])) {
-        let mut left = most;
+    fn retained(
+        &mut self,
+        who: &u64,
+        filter: &str,
+        most: usize,
+        packet: fn(&str, &[u8]) -> Option<Vec<u8>>,
+    ) -> usize {
+        let to = self.known.get(who).expect("somebody known").0;
+        let before = self.sent.len();
         self.retained.matching(filter, &mut |topic, payload| {
-            if left > 0 {
-                left -= 1;
-                each(topic, payload);
+            if self.sent.len() < before + most {
+                self.sent
+                    .extend(packet(topic, payload).map(|one| (to, one)));
             }
         });
+        self.sent.len() - before
     }
 }
