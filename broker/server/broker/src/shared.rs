@@ -16,6 +16,7 @@ use mqtick_packet::Qos;
 use mqtick_store::{Change, KeptSession, Store};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -274,25 +275,12 @@ impl Shared {
         let ledger = Ledger::new(store, kept.next_message, pollers.collect());
         let mut subscriptions = Vec::new();
         let mut waiting = 0;
-        let parts = |one: &KeptSession| {
-            let (number, client) = one.client.split_once('/')?;
-            Some((number.parse().ok()?, Box::from(client)))
-        };
-        let mut all: Vec<(u64, Box<str>, &KeptSession)> = Vec::new();
-        for one in &kept.sessions {
-            let (number, client) = parts(one).unwrap_or_default();
-            all.push((number, client, one));
+        let (newest, ended) = sort_out(&kept.sessions);
+        for client in ended {
+            ledger.append(Change::SessionGone { client });
         }
-        all.sort_by(|one, other| (&one.1, other.0).cmp(&(&other.1, one.0)));
-        let mut last = None;
-        for (number, client, one) in &all {
-            let (number, client) = (*number, &**client);
+        for (client, (number, one)) in newest {
             self.next_session.fetch_max(number + 1, Relaxed);
-            if last.replace(client) == Some(client) {
-                let client = Arc::clone(&one.client); // it ended: a newer one is there
-                ledger.append(Change::SessionGone { client });
-                continue;
-            }
             let session = Session::new(client, number);
             let mut state = session.lock();
             state.restore(one, now_s);
@@ -625,7 +613,59 @@ impl Shared {
     }
 }
 
+type Newest<'a> = HashMap<&'a str, (u64, &'a KeptSession)>;
+
+/// The newest session of each client with its number, and the names of older ones, which ended.
+fn sort_out(all: &[KeptSession]) -> (Newest<'_>, Vec<Arc<str>>) {
+    let (mut newest, mut ended) = (HashMap::new(), Vec::new());
+    for one in all {
+        let (number, client) = one.client.split_once('/').unwrap_or_default();
+        let number = number.parse().unwrap_or(0);
+        match newest.entry(client) {
+            Entry::Vacant(place) => drop(place.insert((number, one))),
+            Entry::Occupied(mut known) => {
+                let is_newer = known.get().0 < number;
+                let older = if is_newer {
+                    known.insert((number, one)).1
+                } else {
+                    one
+                };
+                ended.push(Arc::clone(&older.client));
+            }
+        }
+    }
+    (newest, ended)
+}
+
 /// Lock, also after a thread ended with the lock held: what it protects is whole at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_sessions_of_a_client_the_newer_one_is_restored_and_the_other_one_ends() {
+        let kept = |client: &str| KeptSession {
+            client: client.into(),
+            session: mqtick_store::Session::default(),
+            subscriptions: Vec::new(),
+            queue: Vec::new(),
+            received: Vec::new(),
+        };
+        let all = ["10/a", "11/b/c", "9/a", "8/a", "1/d"].map(kept);
+        let (newest, ended) = sort_out(&all);
+        let mut found: Vec<_> = newest
+            .iter()
+            .map(|(client, one)| (*client, one.0))
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, [("a", 10), ("b/c", 11), ("d", 1)]);
+        assert_eq!(
+            ended.iter().map(|one| &**one).collect::<Vec<_>>(),
+            ["9/a", "8/a"]
+        );
+    }
 }
