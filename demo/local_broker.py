@@ -48,7 +48,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for_port(port: int, process: subprocess.Popen[Any], limit_s: float = 10.0) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[Any], limit_s: float = 30.0) -> None:
     """Wait until the process listens; RuntimeError when it ends or takes too long."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
@@ -106,7 +106,7 @@ class Mosquitto:
         """Stop it."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(60)
             self.process = None
 
 
