@@ -471,9 +471,9 @@ class Disk:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "disk.says"
-        self.library = folder / "failing_disk.so"
+        self.stand_in = folder / "failing_disk.so"
         source = Path(__file__).with_name("failing_disk.c")
-        command = ["cc", "-shared", "-fPIC", "-o", str(self.library), str(source), "-ldl"]
+        command = ["cc", "-shared", "-fPIC", "-o", str(self.stand_in), str(source), "-ldl"]
         subprocess.run(command, check=True)
 
     def set(self, word: str = "") -> None:
@@ -503,7 +503,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     disk = Disk(tmp_path)
-    monkeypatch.setenv("LD_PRELOAD", str(disk.library))
+    monkeypatch.setenv("LD_PRELOAD", str(disk.stand_in))
     monkeypatch.setenv("FAILING_DISK", str(disk.file))
     return disk
 
