@@ -119,7 +119,11 @@ impl Poller {
         let mut flags = EpollFlags::empty();
         flags.set(EpollFlags::EPOLLIN, read);
         flags.set(EpollFlags::EPOLLOUT, write);
-        let epoll = if is_stamped { &self.stamped } else { &self.epoll };
+        let epoll = if is_stamped {
+            &self.stamped
+        } else {
+            &self.epoll
+        };
         // It fails where the worker has just forgotten the connection.
         let _ = epoll.modify(file, &mut EpollEvent::new(flags, token));
     }

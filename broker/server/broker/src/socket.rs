@@ -113,7 +113,8 @@ impl Socket {
         let mut space = cmsg_space!([TimeSpec; 3], [u64; 8]);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         loop {
-            let message = recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space), flags).ok()?;
+            let message =
+                recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space), flags).ok()?;
             let (mut last, mut left) = (None, None);
             for one in message.cmsgs().ok().into_iter().flatten() {
                 match one {

@@ -46,7 +46,7 @@ pub struct Worker {
     states_residence: bool,
     to_accept: usize,
     deaf: bool,
-    starved: bool, // until a connection ends, or a second does
+    starved: bool,         // until a connection ends, or a second does
     calls: VecDeque<Call>, // taken, but not heard yet
 }
 
@@ -331,8 +331,7 @@ impl Worker {
 
     fn called(&mut self) -> bool {
         self.desk.came = None;
-        self.calls
-            .extend(self.desk.shared.calls(self.desk.worker));
+        self.calls.extend(self.desk.shared.calls(self.desk.worker));
         while let Some(call) = self.calls.pop_front() {
             match call {
                 Call::Deliver(part) => self.desk.deliver(&part),
