@@ -242,9 +242,9 @@ impl Connection {
         self.link(Link::give_back);
     }
 
-    /// The kernel has stamps of what left.
-    pub fn take_departures(&mut self) {
-        self.link(Link::take_departures);
+    /// Take all stamps of what left; whether there were any.
+    pub fn take_departures(&mut self) -> bool {
+        self.link(Link::take_departures).unwrap_or(false)
     }
 
     /// Take what the socket brought.

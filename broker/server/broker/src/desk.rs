@@ -5,7 +5,7 @@ use crate::message::{Kept, Message};
 use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
-use crate::shared::{Counters, Shared, Subscriptions, Way};
+use crate::shared::{Counters, Quiet, Shared, Subscriptions, Way};
 use crate::udp::Batch;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const REMEMBERED: usize = 64 << 20; // octets: topics, and subscriptions to them
 const FANOUT: usize = 128; // octets of each, about
 const LONGEST: usize = 256; // octets of a topic that is remembered
+const MOST_QUIET: usize = 1024; // copies; then other workers hear their clients, if they have to
 
 /// Who gets what is published to one topic.
 #[derive(Clone, Default)]
@@ -134,6 +135,7 @@ impl Desk {
                 before,
                 trailer,
             });
+        let mut quiet = self.quiet();
         let mut kept = None;
         // A part that finds no room is dropped, so only what may be lost is shared out.
         let is_shared = way.mode == Mode::Parallel
@@ -144,6 +146,7 @@ impl Desk {
         }
         let backwards = way.mode == Mode::Alternating && self.is_turned(message.topic);
         for at in 0..all.len() {
+            self.stay_quiet(&mut quiet, at);
             let at = if backwards { all.len() - 1 - at } else { at };
             if let Some(one) = all.get(at).filter(|one| !is_shared || self.is_mine(one)) {
                 self.copy(one, message, from, &mut kept);
@@ -152,7 +155,7 @@ impl Desk {
         if self.courier.at_once {
             self.send_batch();
         }
-        self.courier.arrived = None;
+        self.note_departures(all);
         shared || !all.is_empty()
     }
 
@@ -219,14 +222,42 @@ impl Desk {
         self.courier.at_once = true;
         self.courier.arrived = part.arrived;
         self.courier.entering = None;
+        let mut quiet = self.quiet();
         let mut kept = Some(Arc::clone(&part.message));
-        for one in part.subscriptions.iter() {
+        for (at, one) in part.subscriptions.iter().enumerate() {
+            self.stay_quiet(&mut quiet, at);
             if self.is_mine(one) {
                 self.copy(one, &part.message.message(), part.publisher, &mut kept);
             }
         }
         self.send_batch();
-        self.courier.arrived = None;
+        self.note_departures(&part.subscriptions);
+    }
+
+    /// Where copies are stamped as they leave, see that it wakes nobody.
+    fn quiet(&self) -> Option<Quiet> {
+        let is_stamped = self.courier.arrived.is_some();
+        is_stamped.then(|| self.shared.quiet(self.worker))
+    }
+
+    fn stay_quiet(&self, quiet: &mut Option<Quiet>, at: usize) {
+        if at % MOST_QUIET == MOST_QUIET - 1 {
+            drop(quiet.take());
+            *quiet = self.quiet();
+        }
+    }
+
+    /// After all copies of a message: see when those over TCP left. The kernel has the stamps of
+    /// nearly all by now, and their connections' workers need not wake up for them.
+    fn note_departures(&mut self, all: &[Subscription]) {
+        if self.courier.arrived.take().is_none() {
+            return;
+        }
+        for one in all.iter().filter(|one| one.session.peer.is_none()) {
+            if let Some(link) = &mut one.session.lock().link {
+                link.note_departure();
+            }
+        }
     }
 
     /// Give what changed to the store, and write what waits in the links that were listed.

@@ -77,6 +77,7 @@ pub struct Link {
     paused: bool,
     counted: u32, // octets written in all, modulo 2^32
     account: Option<Box<Account>>,
+    is_stamped: bool, // what leaves
     share: Share,
 }
 
@@ -108,6 +109,7 @@ impl Link {
             paused: false,
             counted: 0,
             account: None,
+            is_stamped: false,
             share: Share::new(Of::Outboxes, 0),
         }
     }
@@ -294,14 +296,11 @@ impl Link {
         else {
             return self.write(packet);
         };
+        self.note_departure();
         let mut account = self.account.take().unwrap_or_else(|| {
-            self.socket.stamp_departures();
+            self.stamp();
             Box::default()
         });
-        if account.is_open() {
-            self.socket
-                .departures(|last, left_ns| account.left(last, left_ns));
-        }
         let sent_again = self.socket.troubles().map(|(again, _)| again);
         self.out.extend_from_slice(packet);
         let now = Clock::read();
@@ -320,12 +319,38 @@ impl Link {
         self.account = Some(account);
     }
 
-    /// The kernel has stamps of what left.
-    pub fn take_departures(&mut self) {
-        if let Some(account) = &mut self.account {
-            self.socket
-                .departures(|last, left_ns| account.left(last, left_ns));
+    fn stamp(&mut self) {
+        self.socket.stamp_departures();
+        self.poller.stamp(&self.socket, self.place.token);
+        self.is_stamped = true;
+        if self.paused || self.blocked {
+            self.expect();
         }
+    }
+
+    /// Look whether the kernel says when the copy before left.
+    pub fn note_departure(&mut self) {
+        let Some(account) = &mut self.account else {
+            return;
+        };
+        while account.is_open() {
+            match self.socket.departure() {
+                Some((last, left_ns)) => account.left(last, left_ns),
+                None => return,
+            }
+        }
+    }
+
+    /// Take all stamps of what left; whether there were any.
+    pub fn take_departures(&mut self) -> bool {
+        let mut any = false;
+        while let Some(account) = &mut self.account
+            && let Some((last, left_ns)) = self.socket.departure()
+        {
+            account.left(last, left_ns);
+            any = true;
+        }
+        any
     }
 
     fn count(&mut self, written: usize) {
@@ -357,8 +382,9 @@ impl Link {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.blocked = true;
+                    let (token, reads) = (self.place.token, !self.paused);
                     self.poller
-                        .expect(&self.socket, self.place.token, !self.paused, true);
+                        .expect(&self.socket, token, self.is_stamped, reads, true);
                 }
                 Err(_) => {
                     // The reading half finds the same and ends the connection.
@@ -393,9 +419,9 @@ impl Link {
 
     /// Only here and in `flush` is it said what the poller waits for: under the lock.
     fn expect(&self) {
-        let token = self.place.token;
+        let (token, reads) = (self.place.token, !self.paused);
         self.poller
-            .expect(&self.socket, token, !self.paused, self.blocked);
+            .expect(&self.socket, token, self.is_stamped, reads, self.blocked);
     }
 
     /// End the connection after what waits was offered to the socket once.

@@ -4,13 +4,24 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 /// The token of a call from another thread.
 pub const CALLED: u64 = u64::MAX;
+const STAMPED: u64 = CALLED - 1;
 
 /// One worker's epoll; any thread may change what is waited for.
+///
+/// Connections whose copies are stamped as they leave are in an epoll of their own inside of it. The
+/// kernel reports each stamp before it hands the copy on: where that wakes a worker on another core,
+/// the copy leaves tens of microseconds after its stamp. So whoever sends such copies has the other
+/// workers not wait for these connections meanwhile: two system calls a worker, none a copy.
 pub struct Poller {
     epoll: Epoll,
+    stamped: Epoll,
+    is_used: AtomicBool, // the one inside
+    hushed: Mutex<usize>,
     call: EventFd,
 }
 
@@ -20,7 +31,15 @@ impl Poller {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let call = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&call, EpollEvent::new(EpollFlags::EPOLLIN, CALLED))?;
-        Ok(Self { epoll, call })
+        let stamped = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&stamped.0, EpollEvent::new(EpollFlags::EPOLLIN, STAMPED))?;
+        Ok(Self {
+            epoll,
+            stamped,
+            is_used: AtomicBool::new(false),
+            hushed: Mutex::new(0),
+            call,
+        })
     }
 
     /// Wake the worker.
@@ -42,7 +61,50 @@ impl Poller {
 
     /// Wait no longer.
     pub fn forget(&self, file: impl AsFd) {
-        let _ = self.epoll.delete(file);
+        if self.epoll.delete(&file).is_err() {
+            let _ = self.stamped.delete(file);
+        }
+    }
+
+    /// From now on a connection's copies are stamped as they leave.
+    pub fn stamp(&self, file: impl AsFd, token: u64) {
+        self.is_used.store(true, Relaxed);
+        // It fails where the worker has just forgotten the connection.
+        if self.epoll.delete(&file).is_ok() {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
+            if let Err(error) = self.stamped.add(file, event) {
+                crate::log::error(&format!("epoll: {error}"));
+            }
+        }
+    }
+
+    /// Do not wake the worker for those connections until `unhush`, which must follow.
+    pub fn hush(&self) -> bool {
+        let is_used = self.is_used.load(Relaxed);
+        if is_used {
+            let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
+            if *hushed == 0 {
+                self.hear(EpollFlags::empty());
+            }
+            *hushed += 1;
+        }
+        is_used
+    }
+
+    /// Go on with what came meanwhile.
+    pub fn unhush(&self) {
+        let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
+        *hushed -= 1;
+        if *hushed == 0 {
+            self.hear(EpollFlags::EPOLLIN);
+        }
+    }
+
+    fn hear(&self, flags: EpollFlags) {
+        let mut event = EpollEvent::new(flags, STAMPED);
+        if let Err(error) = self.epoll.modify(&self.stamped.0, &mut event) {
+            crate::log::error(&format!("epoll: {error}"));
+        }
     }
 
     /// Wait for what a new connection brings.
@@ -51,23 +113,31 @@ impl Poller {
             .add(file, EpollEvent::new(EpollFlags::EPOLLIN, token))
     }
 
-    /// Wait for what it brings, for room to write, for both or for its end only.
-    pub fn expect(&self, file: impl AsFd, token: u64, read: bool, write: bool) {
+    /// Wait for what it brings, for room to write, for both or for its end only. `is_stamped`: see
+    /// `stamp`.
+    pub fn expect(&self, file: impl AsFd, token: u64, is_stamped: bool, read: bool, write: bool) {
         let mut flags = EpollFlags::empty();
         flags.set(EpollFlags::EPOLLIN, read);
         flags.set(EpollFlags::EPOLLOUT, write);
+        let epoll = if is_stamped { &self.stamped } else { &self.epoll };
         // It fails where the worker has just forgotten the connection.
-        let _ = self.epoll.modify(file, &mut EpollEvent::new(flags, token));
+        let _ = epoll.modify(file, &mut EpollEvent::new(flags, token));
     }
 
     /// Wait, at most this long; `events` holds what happened.
     pub fn wait(&self, events: &mut Vec<(u64, EpollFlags)>, milliseconds: u16) {
-        let mut found = [EpollEvent::empty(); 256];
         events.clear();
-        match self
-            .epoll
-            .wait(&mut found, EpollTimeout::from(milliseconds))
-        {
+        Self::gather(&self.epoll, events, milliseconds.into());
+        let count = events.len();
+        events.retain(|(token, _)| *token != STAMPED);
+        if events.len() < count {
+            Self::gather(&self.stamped, events, EpollTimeout::ZERO);
+        }
+    }
+
+    fn gather(epoll: &Epoll, events: &mut Vec<(u64, EpollFlags)>, timeout: EpollTimeout) {
+        let mut found = [EpollEvent::empty(); 256];
+        match epoll.wait(&mut found, timeout) {
             Ok(count) => {
                 events.extend(
                     found
@@ -79,5 +149,46 @@ impl Poller {
             Err(Errno::EINTR) => {}
             Err(error) => crate::log::error(&format!("epoll: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    fn tokens(poller: &Poller) -> Vec<u64> {
+        let mut events = Vec::new();
+        poller.wait(&mut events, 0);
+        events.iter().map(|(token, _)| *token).collect()
+    }
+
+    #[test]
+    fn what_comes_while_others_send_stamped_copies_is_heard_after_all_of_them() {
+        let poller = Poller::new().unwrap();
+        let pairs = [(); 2].map(|()| UnixStream::pair().unwrap());
+        for (token, (near, _)) in pairs.iter().enumerate() {
+            poller.add(near, token as u64).unwrap();
+        }
+        assert!(!poller.hush(), "nothing is stamped");
+        poller.stamp(&pairs[1].0, 1);
+        assert!(poller.hush() && poller.hush());
+        for (_, far) in &pairs {
+            (&*far).write_all(b"!").unwrap();
+        }
+        assert_eq!(tokens(&poller), [0]);
+        poller.unhush();
+        assert_eq!(tokens(&poller), [0]);
+        poller.unhush();
+        assert_eq!(tokens(&poller), [0, 1]);
+        poller.expect(&pairs[1].0, 1, true, false, false);
+        assert_eq!(tokens(&poller), [0]);
+        pairs.iter().for_each(|(near, _)| poller.forget(near));
+        assert!(tokens(&poller).is_empty());
+        poller.stamp(&pairs[0].0, 0);
+        assert!(tokens(&poller).is_empty(), "it was forgotten");
     }
 }

@@ -69,6 +69,9 @@ pub enum Call {
     },
     /// End.
     Stop,
+    /// Fail.
+    #[cfg(test)]
+    Fail,
 }
 
 /// A password to check, away from the threads that deliver.
@@ -91,6 +94,22 @@ pub struct Caller {
     pub poller: Arc<Poller>,
     calls: Calls<Call>,
     alive_s: AtomicU64,
+}
+
+/// Workers that do not wake up for connections whose copies are stamped.
+pub struct Quiet {
+    shared: Arc<Shared>,
+    hushed: Vec<usize>,
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        for worker in &self.hushed {
+            if let Some(caller) = self.shared.callers.get(*worker) {
+                caller.poller.unhush();
+            }
+        }
+    }
 }
 
 /// What happened since the start.
@@ -493,6 +512,16 @@ impl Shared {
             self.call(worker, Call::Deliver(part));
         }
         !is_full
+    }
+
+    /// Have no other worker wake up for connections whose copies are stamped, until the guard goes.
+    pub fn quiet(self: &Arc<Self>, worker: usize) -> Quiet {
+        let others = (0..self.callers.len()).filter(|one| *one != worker);
+        let hush = |one: &usize| self.callers.get(*one).is_some_and(|one| one.poller.hush());
+        Quiet {
+            hushed: others.filter(hush).collect(),
+            shared: Arc::clone(self),
+        }
     }
 
     /// What a worker was asked to do, now that it was woken.

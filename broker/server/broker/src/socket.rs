@@ -106,14 +106,14 @@ impl Socket {
         (result == 0 && length == whole).then_some((info[25], info[56]))
     }
 
-    /// Take the stamps of what left: for each, which octet left last, counted from the first one
-    /// that was ever written, and when.
-    pub fn departures(&self, mut each: impl FnMut(u32, i64)) {
-        let Self::Tcp(stream) = self else { return };
+    /// Take the next stamp of what left: which octet left last, counted from the first one that was
+    /// ever written, and when.
+    pub fn departure(&self) -> Option<(u32, i64)> {
+        let Self::Tcp(stream) = self else { return None };
         let mut space = cmsg_space!([TimeSpec; 3], [u64; 8]);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        while let Ok(message) = recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space), flags)
-        {
+        loop {
+            let message = recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space), flags).ok()?;
             let (mut last, mut left) = (None, None);
             for one in message.cmsgs().ok().into_iter().flatten() {
                 match one {
@@ -122,8 +122,8 @@ impl Socket {
                     other => left = left.or(stamp_of(other)),
                 }
             }
-            if let Some((last, left)) = last.zip(left) {
-                each(last, left);
+            if let Some(both) = last.zip(left) {
+                return Some(both);
             }
         }
     }

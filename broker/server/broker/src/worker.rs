@@ -12,7 +12,7 @@ use crate::udp::{Batch, Door};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,6 +47,7 @@ pub struct Worker {
     to_accept: usize,
     deaf: bool,
     starved: bool, // until a connection ends, or a second does
+    calls: VecDeque<Call>, // taken, but not heard yet
 }
 
 impl Worker {
@@ -72,6 +73,7 @@ impl Worker {
             to_accept: 0,
             deaf: true,
             starved: false,
+            calls: VecDeque::new(),
         })
     }
 
@@ -104,6 +106,9 @@ impl Worker {
     fn run(&mut self) {
         let mut events = Vec::new();
         let mut second = 0;
+        if !self.calls.is_empty() && !self.called() {
+            return; // what the worker that failed had not heard
+        }
         loop {
             let now_s = self.desk.shared.now_s();
             if now_s != second {
@@ -113,6 +118,16 @@ impl Worker {
             self.settle();
             self.poller.wait(&mut events, 1000);
             self.desk.courier.now_s = self.desk.shared.now_s();
+            // First, so that what leaves next can say when the copy before left. A connection that
+            // failed says more than EPOLLERR.
+            for (token, flags) in &mut events {
+                if flags.contains(EpollFlags::EPOLLERR)
+                    && let Some(connection) = self.connections.get_mut(token)
+                    && connection.take_departures()
+                {
+                    flags.remove(EpollFlags::EPOLLERR);
+                }
+            }
             for &(token, flags) in &events {
                 if token == CALLED {
                     if !self.called() {
@@ -185,9 +200,6 @@ impl Worker {
             return;
         }
         let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
-        if flags.contains(EpollFlags::EPOLLERR) {
-            connection.take_departures();
-        }
         if connection.is_waiting(rate) && !flags.contains(EpollFlags::EPOLLHUP) {
             return self.pause(token);
         }
@@ -319,8 +331,9 @@ impl Worker {
 
     fn called(&mut self) -> bool {
         self.desk.came = None;
-        let shared = Arc::clone(&self.desk.shared);
-        for call in shared.calls(self.desk.worker) {
+        self.calls
+            .extend(self.desk.shared.calls(self.desk.worker));
+        while let Some(call) = self.calls.pop_front() {
             match call {
                 Call::Deliver(part) => self.desk.deliver(&part),
                 Call::Checked { token, right } => {
@@ -336,6 +349,9 @@ impl Worker {
                     self.stop();
                     return false;
                 }
+                #[cfg(test)]
+                #[allow(clippy::panic)]
+                Call::Fail => panic!("as it was asked to"),
             }
         }
         self.desk.flush();
@@ -450,5 +466,44 @@ impl Worker {
             };
             self.desk.publish(None, &message, false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::settings::Settings;
+    use crate::shared::Access;
+    use mqtick_access::Rules;
+    use std::sync::mpsc::{channel, sync_channel};
+    use std::time::Duration;
+
+    #[test]
+    fn a_worker_that_fails_at_one_call_hears_those_that_came_with_it() {
+        let access = Access {
+            passwords: None,
+            rules: Rules::open(),
+            anonymous: true,
+        };
+        let settings = Settings {
+            threads: 1,
+            ..Settings::default()
+        };
+        let (checks, _kept) = sync_channel(1);
+        let shared = Arc::new(Shared::new(settings, access, checks, None).unwrap());
+        let worker = Worker::new(&shared, 0, Vec::new()).unwrap();
+        for call in [Call::Fail, Call::Fail, Call::Stop] {
+            shared.call(0, call);
+        }
+        let (ended, end) = channel();
+        std::thread::spawn(move || {
+            worker.run_on();
+            ended.send(()).unwrap();
+        });
+        let limit = Duration::from_secs(60);
+        assert!(end.recv_timeout(limit).is_ok(), "it was told to stop");
+        assert_eq!(shared.counters.restarts.load(Relaxed), 2);
     }
 }

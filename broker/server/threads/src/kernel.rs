@@ -91,9 +91,12 @@ pub mod poller {
 
     impl Poller {
         /// Change what the worker waits for.
-        pub fn expect<T>(&self, _: T, _: u64, _: bool, write: bool) {
+        pub fn expect<T>(&self, _: T, _: u64, _: bool, _: bool, write: bool) {
             self.0.change(|state| state.awaits_room = write);
         }
+
+        /// No kernel of this model has stamps.
+        pub fn stamp<T>(&self, _: T, _: u64) {}
     }
 }
 
@@ -124,7 +127,9 @@ pub mod socket {
         pub fn stamp_departures(&self) {}
 
         /// None.
-        pub fn departures(&self, _: impl FnMut(u32, i64)) {}
+        pub fn departure(&self) -> Option<(u32, i64)> {
+            None
+        }
 
         /// Not known.
         pub fn troubles(&self) -> Option<(u32, u32)> {
