@@ -97,6 +97,9 @@ class _Line:
     def spread_ns(self) -> int:
         return 0
 
+    def warm_up(self) -> None:
+        pass
+
 
 @dataclass
 class Figures:

@@ -91,6 +91,11 @@ class Client:
     def _later() -> int:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) + _SECOND
 
+    def fall_silent(self) -> None:
+        """Ask nobody any more: only broadcasts are left."""
+        for track in self.agent.tracks:
+            track.ask = lambda: False  # type: ignore[method-assign]
+
     def look(self) -> None:
         """Compare every estimate with the truth."""
         best = self.agent.best()
@@ -130,8 +135,9 @@ def main() -> None:
     # Connect one after the other, as hosts do.
     for place, client in enumerate(clients):
         loop.call_later(place * 20_000_000 + 1, client.agent.start)
-    end_ns = time.monotonic_ns() + int((job["warm_up_s"] + job["seconds"]) * _SECOND)
-    start_ns = end_ns - int(job["seconds"] * _SECOND)
+    silent_ns = time.monotonic_ns() + int(job["warm_up_s"] * _SECOND)
+    start_ns = silent_ns + int(job["silent_s"] * _SECOND)
+    end_ns = start_ns + int(job["seconds"] * _SECOND)
 
     def look(place: int) -> None:
         """Look at one client per turn, so that nothing is held up."""
@@ -140,6 +146,8 @@ def main() -> None:
         if now_ns >= end_ns:
             loop.stop()
             return
+        if job["silent_s"] and now_ns >= silent_ns:
+            client.fall_silent()
         if now_ns >= start_ns:
             client.measuring = True
             client.look()

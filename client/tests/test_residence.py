@@ -274,6 +274,18 @@ def test_requests_follow_what_the_server_says_of_its_broker(bench: Filling) -> N
     assert bench.exchange().version == 1
 
 
+def test_a_message_to_itself_goes_right_before_a_request_whose_residence_counts(
+    bench: Filling,
+) -> None:
+    """So that both ways find caches alike: only differences of the links are left."""
+    bench.ask()
+    warming, asking = TREE.client_loop(NAME), TREE.request(0, NAME)
+    assert [topic for topic, *_ in bench.connection.sent[-2:]] == [warming, asking]
+    bench.connection.filled = False
+    bench.ask()
+    assert [topic for topic, *_ in bench.connection.sent[-2:]] == [asking, asking]
+
+
 def test_of_a_burst_the_exchange_with_the_shortest_links_counts(bench: Filling) -> None:
     bench.exchange()
     bench.exchange(reply_ns=150 * US, stated=(50 * US, 50 * US))  # its link took 100 us more

@@ -198,3 +198,14 @@ def test_a_new_connection_may_be_to_another_broker(roomy: Node) -> None:
     roomy.answer(200_000, roomy.sent[-1][1][:8] + b"here")
     roomy.loopback.start()
     assert not roomy.loopback.filled
+
+
+def test_what_warms_up_is_stamped_and_waited_for_by_nobody(node: Node) -> None:
+    waited = node.sent[-1]
+    node.loopback.warm_up()
+    assert node.collected == 2, "its stamp was read too"
+    assert [topic for topic, _ in node.sent] == [TOPIC, TOPIC]
+    node.answer(900_000)
+    node.answer(200_000, waited[1])
+    assert node.known()
+    assert node.loopback.delay_ns() == 200_000

@@ -213,7 +213,10 @@ class PreciseTrack(Track):
             version=2 if self._server_fills and self._may_use_residence() else 1,
         )
         topic = self._context.tree.request(self.number, self._context.name)
-        sent = self._send(topic, self._keys.sign(request.body(), topic))
+        payload = self._keys.sign(request.body(), topic)
+        if request.version == 2:
+            self._context.loopback.warm_up()
+        sent = self._send(topic, payload)
         if sent is not None:
             place = self._placement.current
             self._pending[request.sequence] = PrecisePending(*sent, request, place)
@@ -333,13 +336,14 @@ class PreciseTrack(Track):
         """Return the echo sample, or None while we are not yet behind the first echo.
 
         Or where the reply may have waited for our acknowledgement of another message: then it
-        came later than the broker sent it to the echoes.
+        came later than the broker sent it to the echoes. A broker that says how long it had it
+        holds nothing back.
         """
         place = (message.generation, message.placement)
         if pending.place != place:
             self._placement.see_to(place)
             return None
-        if pending.maybe_held:
+        if pending.maybe_held and pending.residence is None:
             self._context.refuse("held")
             return None
         assert pending.reply is not None

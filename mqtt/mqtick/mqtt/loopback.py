@@ -77,6 +77,15 @@ class Loopback:
         """Have the broker send us something, for what it says of the message before that."""
         self._connection.publish_unstamped(self._topic, self._make())
 
+    def warm_up(self) -> None:
+        """Send a message that nobody waits for, right before one whose stamps count.
+
+        What hands a packet over after it was stamped takes microseconds more where the processor's
+        caches have forgotten it: here and in the broker, on the way there and not on the way back.
+        """
+        if self._connection.publish(self._topic, self._make()) is not None:
+            self._connection.collect_stamps()
+
     def on_arrival(self, arrival: Arrival) -> None:
         """Take a message on the topic; anything but our last one is ignored."""
         if self._pending is None or arrival.retain:

@@ -280,6 +280,8 @@ class Server:
         self.connection.collect_stamps()
         sent_ns = self.clock.time_ns()
         if "precise" in self.settings.formats:
+            if self.fills:
+                self.loopback.warm_up()
             if self._before_send is not None:
                 self._before_send()
             sent = self.broadcast.send()
