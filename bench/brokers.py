@@ -8,6 +8,7 @@ name. Those of mqtick-broker, Mosquitto, rumqttd and nats-server are measured th
     python -m bench.brokers                      3 rounds
     python -m bench.brokers --short              1 round, short blocks, smaller crowd: 2 minutes
     python -m bench.brokers --broker mosquitto   only this one (may be given more than once)
+    python -m bench.brokers --scenario 1:100     only those with this in their name (the same)
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Report, options, progress, quantile
-from demo.local_broker import Mosquitto, MqtickBroker, Nats, program, running
+from bench.harness import Report, options, quantile
+from demo.local_broker import Mosquitto, MqtickBroker, Nats, program
 
 _BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _DESCRIPTORS = 150_000
+_END_S = 10.0
 OURS, OURS_2, PEER = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto"
 FLOOR, FLOOR_2 = "floor", "floor, 2 threads"
 
@@ -180,6 +183,21 @@ class Figures:
         return quantile(sorted(found), 0.5) if found else None
 
 
+@contextlib.contextmanager
+def running(broker: Mosquitto) -> Iterator[Mosquitto]:
+    """Run a broker; one that does not end soon (Mosquitto after the crowd) is killed."""
+    broker.start()
+    try:
+        yield broker
+    finally:
+        if broker.process is not None:
+            broker.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                broker.process.wait(_END_S)
+            broker.process.kill()
+            broker.process.wait()
+
+
 def load(scenario: Scenario, broker: Mosquitto) -> dict[str, Any]:
     """Run mqtick-load against a broker that runs; RuntimeError with its sentence if it fails."""
     assert broker.process is not None
@@ -199,13 +217,16 @@ def load(scenario: Scenario, broker: Mosquitto) -> dict[str, Any]:
 def measure(kinds: Sequence[type[Mosquitto]], plan: Sequence[Scenario], rounds: int) -> Figures:
     """Measure all brokers, in random order in each round, each freshly started."""
     figures = Figures()
+    began = time.monotonic()
     for number in range(rounds):
         for kind in random.sample(kinds, len(kinds)):
             with tempfile.TemporaryDirectory() as folder, running(kind(Path(folder))) as broker:
                 for scenario in plan:
                     if scenario.udp and not isinstance(broker, Ours):
                         continue
-                    progress(f"round {number + 1} of {rounds}: {kind.name}: {scenario.name}")
+                    passed_s = time.monotonic() - began
+                    text = f"round {number + 1} of {rounds}: {kind.name}: {scenario.name}"
+                    print(f"{passed_s:6.0f} s: {text}", file=sys.stderr, flush=True)
                     try:
                         figures.take(scenario, kind.name, load(scenario, broker))
                     except RuntimeError as error:
@@ -306,6 +327,7 @@ def main() -> None:
         crowd=64_000,
         idle=10_000,
         broker=list[str](),
+        scenario=list[str](),
     )
     if not (_BUILT / "mqtick-load").exists():
         sys.exit("mqtick-load is not built: make bench-brokers builds it.")
@@ -326,7 +348,9 @@ def main() -> None:
                 kinds.append(kind)
             continue
         print(f"not measured: {kind.missing}")
-    plan = scenarios(args.seconds, args.messages, args.crowd, args.idle)
+    whole = scenarios(args.seconds, args.messages, args.crowd, args.idle)
+    wanted = args.scenario or [""]
+    plan = [one for one in whole if any(part in one.name for part in wanted)]
     figures = measure(kinds, plan, args.rounds)
     report = tell(figures, plan, args.crowd)
     report.finish()

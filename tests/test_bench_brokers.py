@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from bench.brokers import (
     Scenario,
     load,
     markdown,
+    running,
     scenarios,
     tell,
 )
@@ -72,7 +75,7 @@ def test_the_table_has_a_column_a_broker_and_says_what_failed() -> None:
 
 
 def test_a_run_that_fails_is_told_in_the_words_of_the_program(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "mqtick-load"
     program.write_text("#!/bin/sh\necho 'mqtick-load: no luck.' >&2\nexit 1\n")
@@ -82,3 +85,24 @@ def test_a_run_that_fails_is_told_in_the_words_of_the_program(
     broker.process = type("Process", (), {"pid": 1})()  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match=r"^no luck\.$"):
         load(Scenario("x", ("pairs",), ()), broker)
+
+
+class Deaf(Mosquitto):
+    """A broker that does not end when it is asked to."""
+
+    def start(self) -> None:
+        """Start, and wait until it is deaf."""
+        script = "trap '' TERM; echo; while :; do sleep 1; done"
+        self.process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+
+def test_a_broker_that_does_not_end_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("bench.brokers._END_S", 0.1)
+    with running(Deaf(tmp_path)) as broker:
+        process = broker.process
+    assert process is not None
+    assert process.returncode == -9

@@ -8,7 +8,7 @@ use crate::session::{Session, State};
 use crate::socket::Socket;
 use crate::tally::Seat;
 use crate::transport::Failure;
-use mqtick_packet::{Error, Packet, Version, decode, frame};
+use mqtick_packet::{Error, Packet, Version, decode, decode_publish, frame};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -72,6 +72,10 @@ pub enum End {
 impl End {
     pub(crate) fn because(reason: u8, why: &str) -> Self {
         Self::Because(reason, why.into())
+    }
+
+    pub(crate) fn stranger() -> Self {
+        Self::because(reason::PROTOCOL, "the first packet is not CONNECT")
     }
 
     /// The reason code of MQTT 5; 0: the other side went.
@@ -247,6 +251,12 @@ impl Connection {
         self.link(Link::take_departures).unwrap_or(false)
     }
 
+    /// See whether the stamp of what was just read can be believed.
+    pub fn arrived(&mut self, desk: &mut Desk) {
+        let out_of_order = self.socket.troubles().map(|(_, count)| count);
+        desk.came = self.arrivals.take(desk.stamp.take(), out_of_order);
+    }
+
     /// Take what the socket brought.
     pub fn input(
         &mut self,
@@ -340,15 +350,14 @@ impl Connection {
             };
             self.heard_s = desk.courier.now_s;
             used += frame.length;
-            let packet = decode(&frame, self.version)?;
-            match packet {
-                Packet::Publish(publish) => {
-                    self.publish(desk, &publish, frame.length == octets.len())?;
-                }
-                Packet::Connect(connect) => {
-                    let whole = rest.get(..frame.length).unwrap_or_default();
-                    self.connect(desk, &connect, whole)?;
-                }
+            let whole = rest.get(..frame.length).unwrap_or_default();
+            if frame.is_publish() {
+                let publish = decode_publish(&frame, self.version)?;
+                self.publish(desk, &publish, whole, whole.len() == octets.len())?;
+                continue;
+            }
+            match decode(&frame, self.version)? {
+                Packet::Connect(connect) => self.connect(desk, &connect, whole)?,
                 packet => self.other(desk, &packet)?,
             }
         }
@@ -358,10 +367,7 @@ impl Connection {
     pub(crate) fn session(&self) -> Result<Arc<Session>, End> {
         match &self.stage {
             Stage::Up(session) => Ok(Arc::clone(session)),
-            _ => Err(End::because(
-                reason::PROTOCOL,
-                "the first packet is not CONNECT",
-            )),
+            _ => Err(End::stranger()),
         }
     }
 

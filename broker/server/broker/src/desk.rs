@@ -5,7 +5,7 @@ use crate::message::{Kept, Message};
 use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
-use crate::shared::{Counters, Quiet, Shared, Subscriptions, Way};
+use crate::shared::{Access, Counters, Quiet, Shared, Subscriptions, Way};
 use crate::udp::Batch;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const REMEMBERED: usize = 64 << 20; // octets: topics, and subscriptions to them
 const FANOUT: usize = 128; // octets of each, about
+const GATHERED: u64 = 1 << 17; // octets that came
 const LONGEST: usize = 256; // octets of a topic that is remembered
 const MOST_QUIET: usize = 1024; // copies; then other workers hear their clients, if they have to
 
@@ -44,11 +45,20 @@ pub struct Desk {
     /// Which worker.
     pub worker: usize,
     tree: Arc<Subscriptions>,
+    /// Who may do what.
+    pub access: Arc<Access>,
+    changes: u64,
     fanouts: HashMap<Box<str>, Fanout>,
-    remembered: usize,
+    latest: (String, Option<Fanout>),
+    flushed_at: u64,
+    remembered_octets: usize,
     share: Share,
     /// When what was just read came, and the clock before: see `Arrivals`.
     pub came: Option<(i64, Clock)>,
+    /// The kernel's stamp of what was just read, until a message asks whether it can be believed.
+    pub stamp: Option<i64>,
+    /// Whether copies are written after all that one look brought: see `Moderation`.
+    pub gathers: bool,
     /// The last batch of changes that it gave to the store.
     pub submitted: u64,
     /// Messages that came.
@@ -84,10 +94,16 @@ impl Desk {
             },
             worker,
             tree: shared.tree.load_full(),
+            access: shared.access.load_full(),
+            changes: 0,
             fanouts: HashMap::new(),
-            remembered: 0,
+            latest: (String::new(), None),
+            flushed_at: 0,
+            remembered_octets: 0,
             share: Share::new(Of::Sessions, 0),
             came: None,
+            stamp: None,
+            gathers: false,
             submitted: 0,
             received: 0,
             octets: 0,
@@ -102,7 +118,7 @@ impl Desk {
         let from = publisher.map_or(0, |session| session.number);
         self.courier.entering = None;
         self.refresh();
-        let mut cached = self.fanouts.get(message.topic).cloned();
+        let mut cached = self.remembered(message.topic);
         let way = cached
             .as_ref()
             .map_or_else(|| self.shared.way(message.topic), |one| one.way);
@@ -116,7 +132,7 @@ impl Desk {
             self.shared.retain(message, &mut self.courier);
             // Who subscribed before that may have got the message that was retained before.
             self.refresh();
-            cached = self.fanouts.get(message.topic).cloned();
+            cached = self.remembered(message.topic);
         }
         let (fanout, shared) = match cached {
             Some(fanout) => (fanout, false),
@@ -124,7 +140,11 @@ impl Desk {
         };
         let all = &fanout.subscriptions;
         self.courier.encoder.begin();
-        self.courier.at_once = alone || way.mode != Mode::Batched || way.residence;
+        let is_urgent = way.mode != Mode::Batched || way.residence;
+        if is_urgent {
+            self.shared.note_urgent();
+        }
+        self.courier.at_once = alone && !self.gathers || is_urgent;
         if self.courier.at_once {
             self.write(); // what came before leaves before
         }
@@ -161,11 +181,25 @@ impl Desk {
 
     /// See who is subscribed now.
     pub fn refresh(&mut self) {
-        let tree = self.shared.tree.load();
-        if !Arc::ptr_eq(&tree, &self.tree) {
-            self.tree = Arc::clone(&tree);
+        let changes = self.shared.changes();
+        if changes != self.changes {
+            self.changes = changes;
+            self.tree = self.shared.tree.load_full();
+            self.access = self.shared.access.load_full();
             self.forget_fanouts();
         }
+    }
+
+    /// Who gets what is published to a topic, if that is known.
+    fn remembered(&mut self, topic: &str) -> Option<Fanout> {
+        if self.latest.0 != topic {
+            self.latest.1 = self.fanouts.get(topic).cloned();
+            self.latest.0.clear();
+            if self.latest.1.is_some() {
+                self.latest.0.push_str(topic);
+            }
+        }
+        self.latest.1.clone()
     }
 
     /// Whether it is the other way round this time.
@@ -180,7 +214,8 @@ impl Desk {
 
     fn forget_fanouts(&mut self) {
         self.fanouts = HashMap::new();
-        self.remembered = 0;
+        self.latest = (String::new(), None);
+        self.remembered_octets = 0;
         self.share.set(0);
     }
 
@@ -262,12 +297,18 @@ impl Desk {
 
     /// Give what changed to the store, and write what waits in the links that were listed.
     pub fn flush(&mut self) {
+        self.flushed_at = self.octets;
         self.send_batch();
         if let (Some(batch), Some(ledger)) = (self.courier.noted.take(), &self.courier.ledger) {
             self.submitted = batch;
             ledger.submit();
         }
         self.write();
+    }
+
+    /// Whether what gathered must go on: it is much, or the store is to have it.
+    pub fn has_gathered(&self) -> bool {
+        self.courier.noted.is_some() || self.octets.wrapping_sub(self.flushed_at) > GATHERED
     }
 
     fn write(&mut self) {
@@ -381,13 +422,13 @@ impl Desk {
         };
         if chosen.is_empty() {
             if message.topic.len() <= LONGEST {
-                self.remembered += fanout.subscriptions.len() * size_of::<Subscription>()
+                self.remembered_octets += fanout.subscriptions.len() * size_of::<Subscription>()
                     + message.topic.len()
                     + FANOUT;
-                if self.remembered > REMEMBERED || memory::is_tight() {
+                if self.remembered_octets > REMEMBERED || memory::is_tight() {
                     self.forget_fanouts();
                 }
-                self.share.set(self.remembered);
+                self.share.set(self.remembered_octets);
                 self.fanouts.insert(message.topic.into(), fanout.clone());
             }
         } else {
@@ -448,6 +489,7 @@ fn split_trailer<'a>(
         .copy_from_slice(&NOT_STATED);
     Some((
         Message {
+            whole: None,
             payload: payload.get(..length + TRAILER)?,
             ..*message
         },

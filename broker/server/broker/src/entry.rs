@@ -248,6 +248,7 @@ impl Connection {
         let mut forwarded = Vec::new();
         will.properties.forwarded(&mut forwarded);
         let message = Message {
+            whole: None,
             topic: will.topic,
             payload: will.payload,
             qos: will.qos,

@@ -1,10 +1,11 @@
 //! Messages and subscriptions of a connected client.
 
-use crate::connection::{Connection, End, reason};
+use crate::connection::{Connection, End, Stage, reason};
 use crate::desk::Desk;
 use crate::link::Promise;
 use crate::memory;
 use crate::message::Message;
+use crate::residence::has_trailer;
 use crate::session::Subscription;
 use mqtick_access::Action;
 use mqtick_packet::{
@@ -21,9 +22,9 @@ impl Connection {
         &mut self,
         desk: &mut Desk,
         publish: &Publish,
+        whole: &[u8],
         alone: bool,
     ) -> Result<(), End> {
-        let session = self.session()?;
         self.published = self.published.saturating_add(1);
         desk.received += 1;
         desk.courier.span = None;
@@ -50,10 +51,17 @@ impl Connection {
             return Ok(()); // it came before
         }
         desk.courier.once = desk.courier.span;
-        let access = desk.shared.access.load_full();
+        if desk.stamp.is_some() && has_trailer(publish.payload) {
+            self.arrived(desk);
+        }
+        let Stage::Up(session) = &self.stage else {
+            return Err(End::stranger());
+        };
+        desk.refresh();
         let user = self.user.as_deref();
         let may = !topic.starts_with("$SYS/")
-            && access
+            && desk
+                .access
                 .rules
                 .may(user, &session.client, Action::Write, topic);
         let mut forwarded = std::mem::take(&mut desk.spare);
@@ -62,7 +70,12 @@ impl Connection {
         if may {
             publish.properties.forwarded(&mut forwarded);
             let now_s = desk.courier.now_s;
+            let is_plain = publish.qos == Qos::AtMostOnce
+                && !publish.retain
+                && alias.is_none()
+                && publish.properties.message_expiry().is_none();
             let message = Message {
+                whole: is_plain.then_some((self.version, whole)),
                 topic,
                 payload: publish.payload,
                 qos: publish.qos,
@@ -80,7 +93,7 @@ impl Connection {
             has_room = publish.qos == Qos::AtMostOnce
                 || memory::may_hold(message.octets()) && !(is_kept && memory::is_tight());
             if has_room {
-                anybody = desk.publish(Some(&session), &message, alone);
+                anybody = desk.publish(Some(session), &message, alone);
             } else {
                 desk.courier.dropped += 1;
             }

@@ -374,6 +374,7 @@ pub fn to_store(message: &Message, now_s: u64) -> store::Message {
 /// A message of the store.
 pub fn from_store(message: &store::Message, retain: bool) -> Arc<Kept> {
     Kept::new(&Message {
+        whole: None,
         topic: &message.topic,
         payload: &message.payload,
         qos: Qos::try_from(message.qos).unwrap_or_default(),
@@ -387,6 +388,7 @@ pub fn from_store(message: &store::Message, retain: bool) -> Arc<Kept> {
 pub fn will_from_store(will: &store::Will) -> Will {
     let lifetime_s = u32::try_from(will.message.expiry).ok();
     let message = Message {
+        whole: None,
         topic: &will.message.topic,
         payload: &will.message.payload,
         qos: Qos::try_from(will.message.qos).unwrap_or_default(),

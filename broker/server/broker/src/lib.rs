@@ -13,6 +13,7 @@ mod log;
 mod memory;
 mod message;
 mod metrics;
+mod moderation;
 mod poller;
 pub mod program;
 mod residence;

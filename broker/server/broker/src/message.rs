@@ -7,6 +7,8 @@ use std::sync::Arc;
 /// A PUBLISH as it was received, or as it was kept.
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
+    /// The packet that brought it, where a copy at QoS 0 has the same octets, in this version.
+    pub whole: Option<(Version, &'a [u8])>,
     /// The topic's name, whole: an alias is resolved before.
     pub topic: &'a str,
     /// The application's octets.
@@ -49,6 +51,7 @@ impl Kept {
     /// The message again.
     pub fn message(&self) -> Message<'_> {
         Message {
+            whole: None,
             topic: &self.topic,
             payload: &self.payload,
             qos: self.qos,
@@ -97,7 +100,8 @@ const KINDS: usize = 12; // versions, levels of service, retained or not
 
 /// Encodes a message once for each kind of copy.
 pub struct Encoder {
-    kinds: [(bool, Octets); KINDS],
+    kinds: [Octets; KINDS],
+    made: u16, // which of them, a bit each
     single: Octets,
 }
 
@@ -108,7 +112,8 @@ impl Default for Encoder {
             id_at: None,
         };
         Self {
-            kinds: std::array::from_fn(|_| (false, none())),
+            kinds: std::array::from_fn(|_| none()),
+            made: 0,
             single: none(),
         }
     }
@@ -117,10 +122,11 @@ impl Default for Encoder {
 impl Encoder {
     /// Forget the last message.
     pub fn begin(&mut self) {
-        for kind in &mut self.kinds {
-            kind.0 = false;
-            kind.1.packet.clear();
-            kind.1.packet.shrink_to(KEEP_ROOM);
+        while self.made != 0 {
+            let kind = &mut self.kinds[self.made.trailing_zeros() as usize % KINDS];
+            kind.packet.clear();
+            kind.packet.shrink_to(KEEP_ROOM);
+            self.made &= self.made - 1;
         }
     }
 
@@ -133,9 +139,9 @@ impl Encoder {
         let kind = usize::from(copy.version == Version::V5) * 6
             + copy.qos as usize * 2
             + usize::from(copy.retain);
-        let (made, octets) = &mut self.kinds[kind % KINDS];
-        if !*made {
-            *made = true;
+        let octets = &mut self.kinds[kind % KINDS];
+        if self.made & 1 << kind == 0 {
+            self.made |= 1 << kind;
             encode(octets, message, copy, now_s);
         }
         octets

@@ -74,6 +74,11 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
+    /// Whether nothing was read yet.
+    pub fn is_new(&self) -> bool {
+        self.before.is_none()
+    }
+
     /// What was just read: its stamp, and how many segments have come out of order. Returns when it
     /// came, and the clock before that.
     pub fn take(

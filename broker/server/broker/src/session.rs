@@ -236,7 +236,11 @@ impl Session {
                 return;
             }
         } else if let Some(link) = &mut state.link {
-            let octets = &courier.encoder.octets(message, &copy, courier.now_s).packet;
+            let is_same = |one: &(_, _)| one.0 == version && !retain && copy.subscription == 0;
+            let octets = match message.whole.filter(is_same) {
+                Some((_, octets)) => octets,
+                None => &courier.encoder.octets(message, &copy, courier.now_s).packet,
+            };
             if octets.len() > link.largest {
                 return; // [MQTT-3.1.2-24]
             }

@@ -146,6 +146,8 @@ pub struct Store {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Delivery {
+    /// For how long input gathers where much comes, in microseconds; 0: never.
+    pub gather_us: u64,
     /// For topics with wishes of their own: the first that matches counts.
     pub topic: Vec<DeliveryTopic>,
 }
@@ -282,6 +284,7 @@ impl Default for Delivery {
     fn default() -> Self {
         let filter = "mqtick/#".into();
         Self {
+            gather_us: 50,
             topic: vec![DeliveryTopic {
                 filter,
                 mode: Mode::Ordered,
@@ -484,6 +487,7 @@ impl Limits {
 
 impl Delivery {
     fn check(&self) -> Result<(), Error> {
+        between("delivery.gather_us", self.gather_us, 0..=1000)?;
         for (at, one) in self.topic.iter().enumerate() {
             let key = format!("delivery.topic[{at}].filter");
             let filter = &one.filter;

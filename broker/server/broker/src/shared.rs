@@ -20,13 +20,17 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI64, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const COMPLAINTS: u64 = 10; // lines a second
 const SYS_S: u64 = 10;
+const URGENT_S: u64 = 3600;
 /// Passwords that may wait.
 pub const CHECKS: usize = 512;
 const PARTS: usize = 4096; // of fan-outs that may wait for a worker
@@ -157,6 +161,8 @@ pub struct Shared {
     sessions: Mutex<Sessions>,
     retained: Mutex<Retained<Arc<Kept>>>,
     changing: Mutex<()>,
+    changes: AtomicU64,
+    urgent_s: AtomicU64,
     ledger: OnceLock<Arc<Ledger>>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
@@ -216,6 +222,8 @@ impl Shared {
             sessions: Mutex::default(),
             retained: Mutex::new(Retained::new()),
             changing: Mutex::default(),
+            changes: AtomicU64::new(0),
+            urgent_s: AtomicU64::new(0),
             ledger: OnceLock::new(),
             next_session: AtomicU64::new(1),
             checks,
@@ -347,7 +355,23 @@ impl Shared {
         let mut tree = Subscriptions::clone(&self.tree.load());
         let result = change(&mut tree);
         self.tree.store(Arc::new(tree));
+        self.changes.fetch_add(1, Release);
         result
+    }
+
+    /// How often the subscriptions changed; with who may do what, they do as well.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Acquire)
+    }
+
+    /// A message came whose copies leave at once: where such are in use, input does not gather.
+    pub fn note_urgent(&self) {
+        self.urgent_s.store(self.now_s(), Relaxed);
+    }
+
+    /// Whether such a message came in the last hour.
+    pub fn was_urgent(&self, now_s: u64) -> bool {
+        now_s < self.urgent_s.load(Relaxed).saturating_add(URGENT_S)
     }
 
     /// Keep a retained message, or remove it where it is empty ([MQTT-3.3.1-6]).

@@ -641,6 +641,7 @@ impl Engine for Hands<'_> {
         let is_full = shared.ledger().is_some_and(|ledger| ledger.is_full());
         let kept = !retain || (!is_full && shared.has_room_for(topic, payload));
         let message = Message {
+            whole: None,
             topic,
             payload,
             qos: Qos::AtMostOnce,

@@ -5,6 +5,7 @@ use crate::desk::Desk;
 use crate::link::{Link, Place};
 use crate::listener::Listener;
 use crate::memory;
+use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::transport::Transport;
@@ -17,8 +18,10 @@ use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 const READ: usize = 1 << 17; // octets at a time
+const SLACK_NS: u64 = 1_000;
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
@@ -109,6 +112,11 @@ impl Worker {
         if !self.calls.is_empty() && !self.called() {
             return; // what the worker that failed had not heard
         }
+        let mut moderation = Moderation::new(Instant::now());
+        let gather = Duration::from_micros(self.desk.shared.settings.delivery.gather_us);
+        if !gather.is_zero() {
+            let _ = nix::sys::prctl::set_timerslack(SLACK_NS); // else it may last twice as long
+        }
         loop {
             let now_s = self.desk.shared.now_s();
             if now_s != second {
@@ -128,6 +136,7 @@ impl Worker {
                     flags.remove(EpollFlags::EPOLLERR);
                 }
             }
+            let received = self.desk.received;
             for &(token, flags) in &events {
                 if token == CALLED {
                     if !self.called() {
@@ -135,12 +144,24 @@ impl Worker {
                     }
                 } else if token == DATAGRAMS {
                     if let Some(door) = &mut self.door {
+                        self.desk.shared.note_urgent();
                         door.ready(&mut self.desk, flags);
                     }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);
                 } else {
                     self.ready(token, flags);
+                }
+            }
+            if self.desk.gathers {
+                self.desk.flush();
+            }
+            let received = self.desk.received.saturating_sub(received);
+            if !gather.is_zero() {
+                self.desk.gathers = moderation.gathers(received, Instant::now())
+                    && !self.desk.shared.was_urgent(self.desk.courier.now_s);
+                if self.desk.gathers {
+                    std::thread::sleep(gather);
                 }
             }
         }
@@ -215,9 +236,9 @@ impl Worker {
         let end = match read {
             Ok((0, _)) => Err(End::Gone),
             Ok((count, came_ns)) => {
-                if self.states_residence {
-                    let out_of_order = connection.socket.troubles().map(|(_, count)| count);
-                    self.desk.came = connection.arrivals.take(came_ns, out_of_order);
+                self.desk.stamp = came_ns;
+                if self.states_residence && connection.arrivals.is_new() {
+                    connection.arrived(&mut self.desk);
                 }
                 let octets = self.buffer.get(..count).unwrap_or_default();
                 connection.input(&mut self.desk, octets, &mut self.spare)
@@ -226,7 +247,10 @@ impl Worker {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(_) => Err(End::Gone),
         };
-        self.desk.flush();
+        self.desk.stamp = None;
+        if !self.desk.gathers || self.desk.has_gathered() {
+            self.desk.flush();
+        }
         if self.desk.submitted != submitted {
             connection.unanswered.push_back(self.desk.submitted);
         }
@@ -456,6 +480,7 @@ impl Worker {
         }
         for (topic, text) in report {
             let message = crate::message::Message {
+                whole: None,
                 topic: &topic,
                 payload: text.as_bytes(),
                 qos: mqtick_packet::Qos::AtMostOnce,

@@ -232,6 +232,10 @@ fn what_is_wrong_is_said_with_its_line_the_setting_and_what_would_be_right() {
             "line 3: limits.inflight: is 0; 1 to 65535",
         ),
         (
+            "[delivery]\ngather_us = 1001",
+            "line 2: delivery.gather_us: is 1001; 0 to 1000",
+        ),
+        (
             "[limits]\npacket = \"1 MB\"",
             "line 2: limits.packet: invalid type: string \"1 MB\", expected a whole number",
         ),

@@ -15,7 +15,7 @@ mod read;
 
 pub use decode::{
     Ack, AckKind, Auth, Connack, Connect, Disconnect, Filter, Filters, Packet, Publish, Suback,
-    Subscribe, Unsuback, Unsubscribe, UnsubscribeFilters, Will, decode,
+    Subscribe, Unsuback, Unsubscribe, UnsubscribeFilters, Will, decode, decode_publish,
 };
 pub use encode::{
     ConnackProperties, ConnectOut, Outgoing, WillOut, ack, connack, connect, disconnect, pingreq,
@@ -108,6 +108,15 @@ pub struct Frame<'a> {
     pub body: &'a [u8],
     /// Octets of the whole packet, its fixed header included.
     pub length: usize,
+}
+
+impl Frame<'_> {
+    /// Whether it is a PUBLISH.
+    #[must_use]
+    #[inline]
+    pub fn is_publish(&self) -> bool {
+        self.first >> 4 == 3
+    }
 }
 
 /// Finds the packet that `octets` begin with; `None` when more octets are needed.
