@@ -3,6 +3,7 @@
 mod activation;
 mod calls;
 mod connection;
+mod departures;
 mod desk;
 mod entry;
 mod exchange;

@@ -59,7 +59,7 @@ impl Worker {
         let poller = Arc::clone(&shared.callers.get(number)?.poller);
         let outlet = shared.outlet.as_ref().filter(|_| number == 0);
         if let Some(outlet) = outlet {
-            poller.add(outlet, DATAGRAMS).ok()?;
+            outlet.listen(&poller, DATAGRAMS).ok()?;
         }
         let door = outlet.and_then(|_| Door::new(shared));
         Some(Self {
@@ -88,9 +88,6 @@ impl Worker {
             self.desk.courier.arrived = None;
             self.desk.courier.batch = Batch::default();
             self.desk.came = None;
-            if let Some(outlet) = &self.desk.shared.outlet {
-                outlet.failed();
-            }
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);

@@ -9,7 +9,7 @@
 mod packet;
 mod proof;
 
-use packet::{Frame, Id, Request, packet};
+use packet::{Frame, Id, Request, matches, packet};
 use proof::Tokens;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -23,6 +23,9 @@ const MOST_RETAINED: usize = 64; // messages that are sent for one filter
 const SUBSCRIBES: usize = 32;
 const RETAINED: usize = 32 * MOST_RETAINED;
 const PUBLISHERS: usize = 1 << 16; // addresses whose messages are counted
+const OWN: usize = 64; // copies of own messages in a second, until a subscriber is put to the test
+const MIRRORS: usize = 1 << 12; // services that send back what they get, for
+const MIRROR_NS: u64 = 60 * SECOND_NS;
 
 /// What is counted: refusals of datagrams, refusals of filters, and the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,12 +205,24 @@ struct Lease<S> {
     second: u64,
     subscribes: usize, // in that second
     told: usize,       // retained messages, in that second
+    own: usize,        // copies of what it published, in that second
+}
+
+impl<S> Lease<S> {
+    fn begin_second(&mut self, second: u64) {
+        if self.second != second {
+            (self.second, self.subscribes) = (second, 0);
+            (self.told, self.own) = (0, 0);
+        }
+    }
 }
 
 /// Serves datagrams. All its tables are bounded by [`Settings`].
 pub struct Server<S> {
     settings: Settings,
     tokens: Tokens,
+    tests: Tokens,
+    mirrors: HashMap<SocketAddrV4, u64>, // until when they are not heard
     leases: HashMap<SocketAddrV4, Lease<S>>,
     ends: BTreeSet<(u64, SocketAddrV4)>,
     of_address: HashMap<Ipv4Addr, usize>,
@@ -223,6 +238,8 @@ impl<S> Server<S> {
     pub fn new(settings: Settings) -> Self {
         Self {
             tokens: Tokens::new(settings.secret),
+            tests: Tokens::new(settings.secret.map(|octet| !octet)),
+            mirrors: HashMap::new(),
             settings,
             leases: HashMap::new(),
             ends: BTreeSet::new(),
@@ -269,9 +286,15 @@ impl<S> Server<S> {
         }
     }
 
-    /// End all leases.
+    /// End all leases, also where a failure left the tables at odds.
     pub fn clear(&mut self, engine: &mut impl Engine<Subscriber = S>) {
-        self.end_leases(u64::MAX, engine);
+        self.ends.clear();
+        self.of_address.clear();
+        self.subscriptions = 0;
+        for (_, lease) in std::mem::take(&mut self.leases) {
+            self.count(Count::LeasesEnded);
+            engine.end(lease.subscriber, lease.filters);
+        }
     }
 
     fn count(&mut self, what: Count) {
@@ -292,7 +315,8 @@ impl<S> Server<S> {
         if port == 0 || port < settings.lowest_port || port == settings.own_port {
             return Err(Count::Source);
         }
-        if net == 0 || net >= 224 || (net == 127 && !self.settings.loopback) {
+        let is_mirror = self.mirrors.get(&from).is_some_and(|end| now_ns < *end);
+        if net == 0 || net >= 224 || (net == 127 && !self.settings.loopback) || is_mirror {
             return Err(Count::Source);
         }
         let frame = Frame::read(octets)?;
@@ -314,6 +338,7 @@ impl<S> Server<S> {
                 if self.is_too_much(now_ns, *from.ip()) {
                     return Err(Count::Rate);
                 }
+                self.test(now_ns, from, topic, engine);
                 return self.publish(topic, payload, retain, engine);
             }
             Request::Prove(token) => return self.prove(now_ns, from, token, engine),
@@ -370,6 +395,28 @@ impl<S> Server<S> {
         *count > most
     }
 
+    /// Send a token to a subscriber that gets many copies of its own messages: only a service that
+    /// sends back what it gets returns it (clause 8), and then nothing is heard from it any more.
+    fn test(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        topic: &str,
+        engine: &mut impl Engine<Subscriber = S>,
+    ) {
+        let Some(lease) = self.leases.get_mut(&from) else {
+            return;
+        };
+        lease.begin_second(now_ns / SECOND_NS);
+        let before = lease.own / OWN;
+        let matching = lease.filters.iter().filter(|one| matches(one, topic));
+        lease.own += matching.count();
+        if lease.own / OWN > before {
+            self.count(Count::Challenges);
+            engine.send(from, &packet::challenge(self.tests.token(from, now_ns)));
+        }
+    }
+
     fn publish(
         &mut self,
         topic: &str,
@@ -394,6 +441,16 @@ impl<S> Server<S> {
         token: &[u8],
         engine: &mut impl Engine<Subscriber = S>,
     ) -> Result<(), Count> {
+        if self.leases.contains_key(&from) && self.tests.is_good(token, from, now_ns) {
+            self.forget(from, engine);
+            if self.mirrors.len() >= MIRRORS {
+                self.mirrors.retain(|_, end| now_ns < *end);
+            }
+            if self.mirrors.len() < MIRRORS {
+                self.mirrors.insert(from, now_ns.saturating_add(MIRROR_NS));
+            }
+            return Err(Count::Source);
+        }
         if !self.tokens.is_good(token, from, now_ns) {
             return Err(Count::Proof);
         }
@@ -417,6 +474,7 @@ impl<S> Server<S> {
             second: 0,
             subscribes: 0,
             told: 0,
+            own: 0,
         };
         self.leases.insert(from, lease);
         self.ends.insert((end_ns, from));
@@ -482,10 +540,7 @@ impl<S> Server<S> {
             engine.subscribe(&lease.subscriber, &new);
         }
         engine.send(from, &packet(0x90, &[&id, &codes]));
-        let second = now_ns / SECOND_NS;
-        if lease.second != second {
-            (lease.second, lease.subscribes, lease.told) = (second, 0, 0);
-        }
+        lease.begin_second(now_ns / SECOND_NS);
         lease.subscribes += 1;
         if lease.subscribes > SUBSCRIBES {
             return self.count(Count::Rate);

@@ -206,6 +206,18 @@ pub(crate) fn filter(octets: &[u8]) -> Option<&str> {
     std::str::from_utf8(octets).ok()
 }
 
+/// Whether a filter fits a topic.
+pub(crate) fn matches(filter: &str, topic: &str) -> bool {
+    let (mut wanted, mut levels) = (filter.split('/'), topic.split('/'));
+    loop {
+        match (wanted.next(), levels.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some(wanted), Some(level)) if wanted == "+" || wanted == level => {}
+            _ => return false,
+        }
+    }
+}
+
 /// A packet: its first octet, and what follows the fixed header.
 pub(crate) fn packet(first: u8, body: &[&[u8]]) -> Vec<u8> {
     let length: usize = body.iter().map(|part| part.len()).sum();

@@ -335,6 +335,92 @@ fn a_service_of_the_system_and_the_server_itself_begin_no_lease() {
     assert_eq!(count(&server, "source"), 3);
 }
 
+const OVERLAPPING: [&str; 8] = ["a/b", "+/b", "a/+", "+/+", "a/#", "+/#", "#", "a/b/#"];
+
+/// A server that knows `from`, which is subscribed to the same eight times.
+fn subscribed_to_all(from: SocketAddrV4) -> (Server<u64>, Broker) {
+    let share = Settings {
+        subscriptions_a_subscriber: 32,
+        ..everybody()
+    };
+    let (mut server, mut broker) = (Server::new(share), Broker::default());
+    server.datagram(0, from, &subscribe("a", 1), &mut broker);
+    let challenge = broker.sent.remove(0).1;
+    server.datagram(0, from, &challenge, &mut broker);
+    for filter in OVERLAPPING {
+        server.datagram(0, from, &subscribe(filter, 1), &mut broker);
+    }
+    (server, broker)
+}
+
+/// Send back all that is sent, but what is lost; how many datagrams were sent.
+fn reflect(
+    server: &mut Server<u64>,
+    broker: &mut Broker,
+    mut is_lost: impl FnMut(&[u8]) -> bool,
+) -> usize {
+    let mut count = 0;
+    while !broker.sent.is_empty() {
+        let (from, octets) = broker.sent.remove(0);
+        count += 1;
+        assert!(count < 10_000, "they go round");
+        if !is_lost(&octets) {
+            server.datagram(0, from, &octets, broker);
+        }
+    }
+    count
+}
+
+#[test]
+fn a_service_that_sends_back_what_it_gets_is_found_out_and_not_heard_any_more() {
+    let from = "10.0.0.1:5000".parse().unwrap();
+    let (mut server, mut broker) = subscribed_to_all(from);
+    let publish = packet(0x30, b"\0\x03a/bx".into());
+    server.datagram(0, from, &publish, &mut broker);
+    assert!(reflect(&mut server, &mut broker, |_| false) < 700);
+    assert_eq!((server.sizes(), broker.leases()), ((0, 0), 0));
+    let minute_ns = 60_000_000_000;
+    for (now_ns, answers) in [(minute_ns - 1, 0), (minute_ns, 1)] {
+        server.datagram(now_ns, from, &subscribe("a", 1), &mut broker);
+        assert_eq!(broker.sent.len(), answers);
+    }
+}
+
+#[test]
+fn such_a_service_is_found_out_where_datagrams_are_lost() {
+    let from = "10.0.0.1:5000".parse().unwrap();
+    let (mut server, mut broker) = subscribed_to_all(from);
+    let publish = packet(0x30, b"\0\x03a/bx".into());
+    server.datagram(0, from, &publish, &mut broker);
+    let mut tests = 0;
+    reflect(&mut server, &mut broker, |octets| {
+        let is_test = octets[4..].starts_with(b"$proof");
+        tests += usize::from(is_test);
+        is_test && tests < 4
+    });
+    assert_eq!(server.sizes(), (0, 0));
+}
+
+#[test]
+fn who_publishes_much_and_hears_it_is_put_to_the_test_and_stays() {
+    let from = "10.0.0.1:5000".parse().unwrap();
+    let (mut server, mut broker) = subscribed_to_all(from);
+    broker.sent.clear();
+    let publish = packet(0x30, b"\0\x03a/bx".into());
+    for _ in 0..100 {
+        server.datagram(0, from, &publish, &mut broker);
+    }
+    let is_test = |one: &(SocketAddrV4, Vec<u8>)| one.1[4..].starts_with(b"$proof");
+    let tests: Vec<_> = broker.sent.extract_if(.., |one| is_test(one)).collect();
+    assert_eq!((tests.len(), broker.sent.len()), (12, 800));
+    broker.sent.clear();
+    // Nobody else can say that it is such a service: it takes what was sent there.
+    let other = "10.0.0.1:5001".parse().unwrap();
+    server.datagram(0, other, &tests[0].1, &mut broker);
+    server.datagram(0, from, &packet(0xc0, vec![]), &mut broker);
+    assert_eq!(broker.sent, [(from, vec![0xd0, 0])]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

@@ -1,0 +1,180 @@
+//! Which copy left when: the kernel's stamp comes with what left, and that alone says whose it is.
+
+use crate::residence::TRAILER;
+use crate::udp::{Peer, lock};
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+const MOST: usize = 1 << 16; // peers, as many as may have a lease
+
+/// The last counted copy of each peer, until its stamp comes.
+#[derive(Default)]
+pub struct Departures {
+    under_way: HashMap<SocketAddrV4, ([u8; TRAILER], Arc<Peer>)>,
+}
+
+impl Departures {
+    /// Whether no stamp is waited for.
+    pub fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// A copy with this trailer is about to leave. No other one to this address ever has the same:
+    /// within a lease it counts, and leases differ in what their residences have below 1 ns.
+    pub fn expect(&mut self, peer: &Arc<Peer>, trailer: [u8; TRAILER]) {
+        let to = peer.address;
+        if self.under_way.len() >= MOST && !self.under_way.contains_key(&to) {
+            self.under_way.clear(); // of leases that ended, and stamps that were lost
+        }
+        self.under_way.insert(to, (trailer, Arc::clone(peer)));
+    }
+
+    /// A frame left.
+    pub fn left(&mut self, frame: &[u8], at_ns: i64) {
+        let Some(trailer) = frame.last_chunk::<TRAILER>() else {
+            return;
+        };
+        for to in destinations(frame) {
+            let is_it = |one: &([u8; TRAILER], _)| one.0 == *trailer;
+            if self.under_way.get(&to).is_some_and(is_it)
+                && let Some((_, peer)) = self.under_way.remove(&to)
+            {
+                return lock(&peer.account).left(copy_of(trailer), at_ns);
+            }
+        }
+    }
+}
+
+/// What an account knows a copy by: its number, and who made the stamps.
+pub fn copy_of(trailer: &[u8; TRAILER]) -> u32 {
+    u32::from_be_bytes(std::array::from_fn(|at| trailer[12 + at]))
+}
+
+/// Where a frame goes, by each header of IPv4 in it that says UDP and the length of what is left:
+/// how much stands before it depends on the link.
+fn destinations(frame: &[u8]) -> impl Iterator<Item = SocketAddrV4> {
+    (0..frame.len()).filter_map(|at| {
+        let packet = frame.get(at..)?;
+        let [0x45, _, high, low, rest @ ..] = packet else {
+            return None;
+        };
+        let is_whole = usize::from(u16::from_be_bytes([*high, *low])) == packet.len();
+        let [
+            _,
+            _,
+            _,
+            _,
+            _,
+            17,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            a,
+            b,
+            c,
+            d,
+            _,
+            _,
+            e,
+            f,
+            ..,
+        ] = rest
+        else {
+            return None;
+        };
+        let port = u16::from_be_bytes([*e, *f]);
+        is_whole.then(|| SocketAddrV4::new([*a, *b, *c, *d].into(), port))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::residence::{Arrived, Clock};
+
+    const TO: [u8; 6] = [10, 0, 0, 7, 0x13, 0x88];
+
+    /// A copy's frame as the error queue brings it, after so many octets of a link's header.
+    fn frame(link: usize, to: [u8; 6], trailer: [u8; TRAILER]) -> Vec<u8> {
+        let [a, b, c, d, e, f] = to;
+        let length = 28 + 12 + TRAILER as u8;
+        let mut octets = vec![0x45; link];
+        octets.extend([
+            0x45, 0, 0, length, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, a, b, c, d,
+        ]);
+        octets.extend([7, 91, e, f, 0, length - 20, 0, 0]);
+        octets.extend(*b"\x30\x1a\0\x06mqtick/ ");
+        octets.extend(trailer);
+        octets
+    }
+
+    /// A peer whose only copy has left the program with this trailer.
+    fn waiting(lease: u16, departures: &mut Departures) -> (Arc<Peer>, [u8; TRAILER]) {
+        let peer = Arc::new(Peer::new("10.0.0.7:5000".parse().unwrap(), u64::MAX, lease));
+        let trailer = state(&peer).1;
+        let now = Clock::read();
+        lock(&peer.account).written(copy_of(&trailer), now, Some(0));
+        departures.expect(&peer, trailer);
+        (peer, trailer)
+    }
+
+    /// What the next copy's trailer says was wrong, and that trailer; all came 5 ns ago.
+    fn state(peer: &Peer) -> (i32, [u8; TRAILER]) {
+        let now = Clock::read();
+        let arrived = Arrived {
+            at_ns: now.now_ns - 5,
+            before: now,
+            trailer: [0; TRAILER],
+        };
+        let (trailer, is_counted) = peer.state(&lock(&peer.account), &arrived, now);
+        assert!(is_counted);
+        let said = i32::from_be_bytes(std::array::from_fn(|at| trailer[8 + at]));
+        (said, trailer)
+    }
+
+    #[test]
+    fn a_stamp_belongs_to_the_copy_that_it_brings_whatever_the_link() {
+        for link in [0, 14, 18, 50] {
+            let mut departures = Departures::default();
+            let (peer, trailer) = waiting(1, &mut departures);
+            departures.left(&frame(link, TO, trailer), Clock::read().now_ns + 1_000);
+            assert!(state(&peer).0 >= 1_000);
+            assert!(departures.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_stamp_of_another_copy_is_none_of_this_one_however_late_it_comes() {
+        let mut departures = Departures::default();
+        let (before, late) = waiting(1, &mut departures);
+        let (peer, trailer) = waiting(2, &mut departures);
+        assert_eq!(late[12..], trailer[12..], "both are the first of a lease");
+        let at_ns = Clock::read().now_ns + 1_000;
+        let mut other = trailer;
+        other[14] += 1; // the next copy
+        departures.left(&frame(14, TO, late), at_ns);
+        departures.left(&frame(14, TO, other), at_ns);
+        departures.left(&frame(14, [10, 0, 0, 7, 0x13, 0x89], trailer), at_ns);
+        departures.left(&frame(14, TO, trailer)[..60], at_ns);
+        departures.left(&[], at_ns);
+        for one in [&before, &peer] {
+            assert_eq!(state(one).0, i32::MIN);
+        }
+        departures.left(&frame(14, TO, trailer), at_ns);
+        assert!(state(&peer).0 >= 1_000);
+    }
+
+    #[test]
+    fn stamps_that_never_come_take_no_more_room() {
+        let mut departures = Departures::default();
+        for at in 0..=MOST as u32 {
+            let to = SocketAddrV4::new(at.into(), 5000);
+            departures.expect(&Arc::new(Peer::new(to, u64::MAX, 1)), [0; TRAILER]);
+            assert!((1..=MOST).contains(&departures.under_way.len()));
+        }
+    }
+}
