@@ -151,7 +151,8 @@ def _errors_ns(
                 while len(streams[place]) < len(packet) * len(sent):
                     streams[place] += one.recv(1 << 16)
     wire.look()
-    errors, times = [], []
+    errors: list[int] = []
+    times: list[int] = []
     for one, stream in zip(subscribers, streams, strict=True):
         port_there, length = one.getsockname()[1], len(packet)
         ends = range(GREETING + length, GREETING + length * len(sent) + 1, length)

@@ -77,7 +77,7 @@ pub struct Link {
     paused: bool,
     counted: u32, // octets written in all, modulo 2^32
     account: Option<Box<Account>>,
-    is_stamped: bool, // what leaves
+    is_stamped: bool, // what leaves, and the poller knows
     share: Share,
 }
 
@@ -321,8 +321,7 @@ impl Link {
 
     fn stamp(&mut self) {
         self.socket.stamp_departures();
-        self.poller.stamp(&self.socket, self.place.token);
-        self.is_stamped = true;
+        self.is_stamped = self.poller.stamp(&self.socket, self.place.token);
         if self.paused || self.blocked {
             self.expect();
         }

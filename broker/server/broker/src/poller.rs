@@ -66,16 +66,19 @@ impl Poller {
         }
     }
 
-    /// From now on a connection's copies are stamped as they leave.
-    pub fn stamp(&self, file: impl AsFd, token: u64) {
+    /// From now on a connection's copies are stamped as they leave; whether it is waited for as
+    /// such.
+    pub fn stamp(&self, file: impl AsFd, token: u64) -> bool {
         self.is_used.store(true, Relaxed);
-        // It fails where the worker has just forgotten the connection.
-        if self.epoll.delete(&file).is_ok() {
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
-            if let Err(error) = self.stamped.add(file, event) {
-                crate::log::error(&format!("epoll: {error}"));
-            }
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
+        if self.stamped.add(&file, event).is_err() {
+            return false; // no memory: it stays where it is
         }
+        let is_known = self.epoll.delete(&file).is_ok();
+        if !is_known {
+            let _ = self.stamped.delete(file); // the worker has just forgotten the connection
+        }
+        is_known
     }
 
     /// Do not wake the worker for those connections until `unhush`, which must follow.
@@ -178,7 +181,7 @@ mod tests {
             poller.add(near, token as u64).unwrap();
         }
         assert!(!poller.hush(), "nothing is stamped");
-        poller.stamp(&pairs[1].0, 1);
+        assert!(poller.stamp(&pairs[1].0, 1));
         assert!(poller.hush() && poller.hush());
         for (_, far) in &pairs {
             (&*far).write_all(b"!").unwrap();
@@ -192,7 +195,7 @@ mod tests {
         assert_eq!(tokens(&poller), [0]);
         pairs.iter().for_each(|(near, _)| poller.forget(near));
         assert!(tokens(&poller).is_empty());
-        poller.stamp(&pairs[0].0, 0);
-        assert!(tokens(&poller).is_empty(), "it was forgotten");
+        assert!(!poller.stamp(&pairs[0].0, 0), "it was forgotten");
+        assert!(tokens(&poller).is_empty());
     }
 }

@@ -96,7 +96,9 @@ pub mod poller {
         }
 
         /// No kernel of this model has stamps.
-        pub fn stamp<T>(&self, _: T, _: u64) {}
+        pub fn stamp<T>(&self, _: T, _: u64) -> bool {
+            false
+        }
     }
 }
 
