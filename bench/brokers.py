@@ -37,6 +37,14 @@ OURS, OURS_2, PEER = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto"
 FLOOR, FLOOR_2 = "floor", "floor, 2 threads"
 
 
+class Peer(Mosquitto):
+    """Mosquitto, with sessions on disk and limits that no measurement reaches."""
+
+    def _configuration(self, anonymous: bool) -> str:
+        keeps = f"persistence true\npersistence_location {self.folder}/\n"
+        return super()._configuration(anonymous) + keeps
+
+
 class Ours(MqtickBroker):
     """Our broker, with limits that no measurement reaches."""
 
@@ -49,6 +57,7 @@ class Ours(MqtickBroker):
             "[limits]\nconnections = 100000\nconnections_a_second = 0\n"
             "publishes_a_second_a_client = 0\nqueue_messages = 100000\n"
             f'[udp]\naddress = "127.0.0.1:{self.port}"\nsubnets = ["127.0.0.0/8"]\n'
+            f'[store]\npath = "{self.folder / "store"}"\n'
         )
 
 
@@ -79,7 +88,7 @@ class Rumqttd(Mosquitto):
 
 
 _KINDS: dict[str, type[Mosquitto]] = {
-    kind.name: kind for kind in (Ours, Ours2, Mosquitto, Rumqttd, Nats)
+    kind.name: kind for kind in (Ours, Ours2, Peer, Rumqttd, Nats)
 }
 
 
@@ -113,6 +122,7 @@ _BATCHED, _SINGLE, _ACKED = (
     f"4 pairs, 64 octets, QoS {qos}, window 4,096, burst {burst}"
     for qos, burst in ((0, 32), (0, 1), (1, 32))
 )
+_KEPT = f"{_ACKED}, sessions kept"
 
 
 _OVER_UDP = "1:100 over UDP, one message at a time"
@@ -125,10 +135,10 @@ def _fan_out(subscribers: int) -> str:
 def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scenario]:
     """Return what is measured of each broker, the memory of a fresh one first."""
 
-    def pairs(name: str, qos: int, burst: int) -> Scenario:
+    def pairs(name: str, qos: int, burst: int, *more: str) -> Scenario:
         flags = ("pairs", "--pairs", "4", "--window", "4096", "--burst", str(burst))
         time = ("--qos", str(qos), "--seconds", str(seconds), "--repeats", "2")
-        return Scenario(name, (*flags, *time), (_COST, _RATE, _LOST))
+        return Scenario(name, (*flags, *time, *more), (_COST, _RATE, _LOST))
 
     def fan_out(
         subscribers: int, count: int, repeats: int, *, floor: bool = True, udp: bool = False
@@ -145,6 +155,7 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         pairs(_BATCHED, 0, 32),
         pairs(_SINGLE, 0, 1),
         pairs(_ACKED, 1, 32),
+        pairs(_KEPT, 1, 32, "--persistent"),
         fan_out(100, messages, 2),
         fan_out(600, max(10, messages // 4), 2),
         fan_out(100, messages, 2, udp=True),
@@ -249,6 +260,8 @@ def _goals(figures: Figures, crowd: int) -> Iterator[tuple[str, float | None, fl
     for scenario, goal in ((_BATCHED, 0.05), (_SINGLE, 0.1), (_ACKED, 0.2)):
         yield f"{scenario}: cost / Mosquitto's", cost(scenario, OURS), cost(scenario, PEER), goal
     yield f"{_BATCHED}: cost, 2 threads / 1", cost(_BATCHED, OURS_2), cost(_BATCHED, OURS), 1.1
+    acked, kept = (figures.median(name, "rate", OURS) for name in (_ACKED, _KEPT))
+    yield f"{_ACKED}: messages a second / with sessions kept", acked, kept, 2.0
     for subscribers in (100, 600):
         name = _fan_out(subscribers)
         for key, text, goal in (
