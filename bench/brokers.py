@@ -5,7 +5,7 @@ that forwards the same octets to the same sockets by bare system calls. Cost is 
 processor time a message delivered; window, burst and number of pairs are part of each quantity's
 name. Those of mqtick-broker, Mosquitto, rumqttd and nats-server are measured that are installed.
 
-    python -m bench.brokers                      3 rounds
+    python -m bench.brokers                      3 rounds, of which the first has the crowd
     python -m bench.brokers --short              1 round, short blocks, smaller crowd: 2 minutes
     python -m bench.brokers --broker mosquitto   only this one (may be given more than once)
     python -m bench.brokers --scenario 1:100     only those with this in their name (the same)
