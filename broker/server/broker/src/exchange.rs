@@ -44,8 +44,8 @@ impl Connection {
             }
         };
         // Its identifier is on disk if the message is.
-        let ledger = desk.courier.ledger.clone();
-        let ledger = ledger.filter(|_| publish.qos == Qos::ExactlyOnce);
+        let ledger = desk.courier.ledger.as_ref();
+        let ledger = ledger.filter(|_| publish.qos == Qos::ExactlyOnce).cloned();
         let _whole = ledger.as_ref().map(|ledger| ledger.whole());
         if publish.qos > Qos::AtMostOnce && !self.begin_qos(desk, publish)? {
             return Ok(()); // it came before
