@@ -377,6 +377,72 @@ def test_the_metrics_have_what_was_refused_and_how_many_copies_left(launch: Laun
     assert value("mqtick_broker_messages_dropped_total") == 0
 
 
+def test_a_service_that_sends_back_what_it_gets_is_found_out(launch: Launch) -> None:
+    """Somebody else subscribes it, from its address: its copies must not go round."""
+    broker = launch()
+    other = Peer(broker.port, "127.0.0.1", b"other")
+    echo = Peer(broker.port, "127.0.0.2", b"a/b", b"+/b", b"a/+", b"a/#", b"#")
+    echo.say(publish(b"a/b", b"x"))
+    count = 0
+    while found := echo.stamped(1):
+        count += 1
+        assert count < 10_000, "they go round"
+        echo.say(found[1])
+    other.is_served()
+    echo.say(CONNECT, PING)
+    other.is_served()
+    assert not echo.waiting(), "it is not heard any more"
+    other.say(publish(b"other", b"y"))
+    assert other.hear() == publish(b"other", b"y")
+
+
+def test_who_publishes_much_and_hears_it_is_put_to_the_test_and_stays(broker: Broker) -> None:
+    client = Peer(broker.port, "127.0.0.1", b"much")
+    heard = []
+    for number in range(200):
+        client.say(publish(b"much", b"%d" % number))
+        heard.append(client.hear())
+        if heard[-1].startswith(CHALLENGE):
+            heard[-1] = client.hear()
+            client.is_served()  # as it asks whether it is still known
+    assert heard == [publish(b"much", b"%d" % number) for number in range(200)]
+    client.say(GOOD_BYE)
+
+
+def test_a_failure_of_the_thread_that_serves_datagrams_is_counted_and_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, fails, metrics = tmp_path / "failing_thread.so", tmp_path / "fails", free_port()
+    source = Path(__file__).with_name("failing_thread.c")
+    command = ["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(command, check=True)
+    broker = Broker(tmp_path, f'[metrics]\naddress = "127.0.0.1:{metrics}"\n')
+    with running(broker), monkeypatch.context() as patch:
+        broker.stop()
+        patch.setenv("LD_PRELOAD", str(library))
+        patch.setenv("FAILING_THREAD", str(fails))
+        broker.start()
+        known = Peer(broker.port, "127.0.0.1", b"mqtick/t")
+        for number in range(3):
+            fails.touch()
+            known.say(PING)
+            while fails.exists():
+                time.sleep(0.01)
+            known.prove()  # nobody is known any more
+            known.say(publish(b"mqtick/t", b"x"))
+            known.is_served()
+            assert not known.waiting(), "and no subscription is left"
+            assert known.subscribe(b"mqtick/t") == b"\x00"
+            for copy in (1, 2, 3):
+                known.say(publish(b"mqtick/t", b"\x20" + bytes(31)))
+                _, correction_ns, *counted = trailer_of(known.hear())
+                assert counted == [copy, 1]
+                assert (correction_ns == UNKNOWN) == (copy == 1)
+            with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics") as page:
+                restarts = f"mqtick_broker_worker_restarts_total {number + 1}"
+                assert restarts in page.read().decode().splitlines()
+
+
 # -- leases ----------------------------------------------------------------------------------------
 
 
@@ -434,6 +500,30 @@ def test_retained_messages_are_the_same_for_both(broker: Broker) -> None:
     assert {over_tcp.message().payload, over_tcp.message().payload} == {b"1", b"2"}
     over_udp.say(publish(b"kept/tcp", b"", retain=True), publish(b"kept/udp", b"", retain=True))
     over_udp.say(GOOD_BYE)
+
+
+def test_who_subscribes_while_it_changes_has_the_newest_retained_message_last(
+    launch: Launch,
+) -> None:
+    broker = launch()
+    peer, other = Peer(broker.port, "127.0.0.1", b"nothing"), broker.tcp()
+    last = 3_000
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+
+        def change() -> None:
+            for number in range(1, last + 1):
+                other.publish("news", b"%d" % number, qos=1, retain=True)
+
+        changed, heard = pool.submit(change), [0]
+        while heard[-1] < last:
+            body = b"\x00\x07\x00\x04news\x00"
+            peer.say(bytes([0x82, len(body)]) + body)
+            peer.hear()
+            came = [octets for _, octets in peer.waiting() if octets[:1] in b"\x30\x31"]
+            heard += [int(octets[8:]) for octets in came]
+            assert heard == sorted(heard), "an older one came later"
+            peer.say(b"\xa2\x08\x00\x08\x00\x04news")
+        changed.result()
 
 
 def test_what_no_datagram_holds_reaches_tcp_alone(broker: Broker) -> None:
@@ -650,6 +740,7 @@ def _corrections(sender: Peer, peers: list[Peer]) -> tuple[list[int], bool]:
     while not again and time.monotonic() < deadline_s:
         time.sleep(0.3)
         errors += again
+        send(b"mqtick/x")  # its subscriber cannot be reached: that is no affair of the others
         send(b"mqtick")
         again = list(heard()) if len(sent) > 33 else []
     return errors + again, bool(again)
