@@ -42,15 +42,13 @@ def find_the_time(broker: Mosquitto, folder: Path, seconds: float) -> tuple[int,
 def beside(errors_us: dict[str, float], report: Path) -> str:
     """Return what was measured of each broker, a line each, from the report of both runs."""
     results = json.loads(report.read_text())["results"]
-    head = ("simulated clocks and pins", "time error, worst of 3", "skew at N = 100, median", "p95")
-    lines = [head]
+    lines = [("simulated clocks and pins", "worst time error", "median |skew|, N = 100", "p95")]
     for (name, error_us), result in zip(errors_us.items(), results, strict=True):
         (skew,) = [one for one in result["quantities"] if one["quantity"] == "skew"]
         found = skew["rows"][-1]["absolute"]
-        values = (found[column]["value"] for column in ("median_us", "p95_us"))
-        lines.append((name, f"{error_us:.1f} us", *(f"{value:.0f} us" for value in values)))
-    rows = (f"{a:26}{b:>22}{c:>25}{d:>12}" for a, b, c, d in lines)
-    return "\n".join(rows)
+        median, p95 = (f"{found[column]['value']:.0f} us" for column in ("median_us", "p95_us"))
+        lines.append((name, f"{error_us:.1f} us", median, p95))
+    return "\n".join(f"{a:26}{b:>16}{c:>24}{d:>10}" for a, b, c, d in lines)
 
 
 def main() -> int:
