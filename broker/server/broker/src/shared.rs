@@ -67,8 +67,11 @@ pub enum Call {
         /// Whether it is right.
         right: bool,
     },
-    /// End.
-    Stop,
+    /// End all connections, one after another, and then yourself.
+    Stop {
+        /// How long that takes.
+        over: Duration,
+    },
 }
 
 /// A password to check, away from the threads that deliver.

@@ -17,11 +17,14 @@ use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 const READ: usize = 1 << 17; // octets at a time
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
+const WAIT_MS: u16 = 1000;
+const LEAVE_MS: u16 = 10; // from some farewells to the next ones
 
 /// Whether the process or the machine ran out of descriptors or memory: trying again at once would
 /// find the same.
@@ -47,6 +50,14 @@ pub struct Worker {
     to_accept: usize,
     deaf: bool,
     starved: bool, // until a connection ends, or a second does
+    leaving: Option<Leaving>,
+}
+
+/// The time in which clients are told, one after another, that the broker ends.
+struct Leaving {
+    until: Instant,
+    over: Duration,
+    connections: usize, // when it began
 }
 
 impl Worker {
@@ -72,6 +83,7 @@ impl Worker {
             to_accept: 0,
             deaf: true,
             starved: false,
+            leaving: None,
         })
     }
 
@@ -89,9 +101,18 @@ impl Worker {
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
-                connection.socket.shut_down();
-                let end = || connection.end(&mut self.desk, &End::Gone);
+                let end = || {
+                    // Nothing can follow what may be half a packet.
+                    let why = if connection.is_idle() {
+                        End::because(reason::UNSPECIFIED, "the broker failed")
+                    } else {
+                        connection.socket.shut_down();
+                        End::Gone
+                    };
+                    connection.end(&mut self.desk, &why);
+                };
                 let _ = catch_unwind(AssertUnwindSafe(end));
+                connection.socket.shut_down();
             }
             if let Some(door) = &mut self.door {
                 let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
@@ -111,13 +132,13 @@ impl Worker {
                 self.tick(now_s);
             }
             self.settle();
-            self.poller.wait(&mut events, 1000);
+            let is_leaving = self.leaving.is_some();
+            self.poller
+                .wait(&mut events, if is_leaving { LEAVE_MS } else { WAIT_MS });
             self.desk.courier.now_s = self.desk.shared.now_s();
             for &(token, flags) in &events {
                 if token == CALLED {
-                    if !self.called() {
-                        return;
-                    }
+                    self.called();
                 } else if token == DATAGRAMS {
                     if let Some(door) = &mut self.door {
                         door.ready(&mut self.desk, flags);
@@ -127,6 +148,9 @@ impl Worker {
                 } else {
                     self.ready(token, flags);
                 }
+            }
+            if self.leave() {
+                return self.desk.count();
             }
         }
     }
@@ -317,7 +341,7 @@ impl Worker {
         }
     }
 
-    fn called(&mut self) -> bool {
+    fn called(&mut self) {
         self.desk.came = None;
         let shared = Arc::clone(&self.desk.shared);
         for call in shared.calls(self.desk.worker) {
@@ -332,22 +356,40 @@ impl Worker {
                         self.end(token, &end);
                     }
                 }
-                Call::Stop => {
-                    self.stop();
-                    return false;
+                Call::Stop { over } => {
+                    self.listen(false);
+                    self.listeners.clear(); // who comes now is to try again later
+                    self.leaving = Some(Leaving {
+                        until: Instant::now() + over,
+                        over,
+                        connections: self.connections.len(),
+                    });
                 }
             }
         }
         self.desk.flush();
-        true
     }
 
-    fn stop(&mut self) {
-        let why = End::Because(reason::SHUTTING_DOWN, "the broker ends".into());
-        for token in self.connections.keys().copied().collect::<Vec<_>>() {
+    /// Where the broker ends, tell as many clients as the time demands; whether that was all of it.
+    /// Those that are left, whichever worker's, are served meanwhile.
+    fn leave(&mut self) -> bool {
+        let Some(leaving) = &self.leaving else {
+            return false;
+        };
+        let left = leaving.until.saturating_duration_since(Instant::now());
+        let is_over = left.is_zero() || self.desk.shared.counters.connected.load(Relaxed) == 0;
+        let may_stay = match is_over {
+            true => 0,
+            false => leaving.connections as u128 * left.as_nanos() / leaving.over.as_nanos(),
+        };
+        let may_stay = usize::try_from(may_stay).unwrap_or(usize::MAX);
+        let more = self.connections.len().saturating_sub(may_stay);
+        let tokens: Vec<_> = self.connections.keys().copied().take(more).collect();
+        for token in tokens {
+            let why = End::because(reason::SHUTTING_DOWN, "the broker ends");
             self.end(token, &why);
         }
-        self.desk.count();
+        is_over
     }
 
     /// Once a second.
