@@ -140,17 +140,19 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers bench-residence: broker-programs
+bench-brokers bench-residence bench-restart: broker-programs
 bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the broker ---------------------------------------------------------------------------------
-.PHONY: broker-programs broker-package
+.PHONY: broker-programs broker-package test-broker-package
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release --bins
 broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
 	@scripts/broker-package.sh $(ARCH)
+test-broker-package: ## the same twice, in two folders: whether both are equal octet by octet
+	@scripts/broker-package-twice.sh $(ARCH)
 # What MQTT.js needs, a client of other authors: package.json says which version of each.
 build/clients/node_modules: tests/clients/package.json
 	rm -rf build/clients && mkdir -p build/clients && cp $< build/clients/

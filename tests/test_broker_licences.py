@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,27 @@ def test_the_copyright_file_names_each_crate_and_has_the_texts_that_debian_lacks
 def test_a_crate_without_the_text_of_its_licence_cannot_be_shipped(tmp_path: Path) -> None:
     with pytest.raises(licences.LicenceError, match=r"bare 1\.2\.3 brings no text"):
         licences.copyright_file([crate(tmp_path, "bare", "ISC")])
+
+
+def test_a_version_that_its_authors_took_back_is_refused_and_one_that_nobody_knows(
+    tmp_path: Path,
+) -> None:
+    cache = tmp_path / "registry/index/some/.cache/cr/at"
+    cache.mkdir(parents=True)
+    head = b"\3\2\0\0\0etag\0"
+    entries = (json.dumps({"vers": one, "yanked": one == "1.0.1"}) for one in ("1.0.0", "1.0.1"))
+    lines = (f"{one}\0{entry}\0".encode() for one, entry in zip("ab", entries, strict=True))
+    (cache / "crate").write_bytes(head + b"".join(lines))
+
+    def sentences(**crate: str) -> list[str]:
+        return licences.yanked([{"name": "Crate", "source": "an index", **crate}], tmp_path)
+
+    assert sentences(version="1.0.0") == []
+    assert sentences(version="1.0.1") == [
+        "crate 1.0.1: its authors took it back; choose another one"
+    ]
+    assert sentences(version="1.0.2") == ["crate 1.0.2: cargo keeps nothing of the index about it"]
+    assert licences.yanked([{"name": "ours", "source": None}], tmp_path) == []
 
 
 @pytest.mark.broker

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import itertools
+import mmap
 import os
 import re
 import resource
+import select
 import shutil
 import socket
 import subprocess
@@ -19,7 +22,7 @@ from typing import TypeVar
 
 import pytest
 
-from broker.conformance.client import CONNACK, PUBACK, V5, Client
+from broker.conformance.client import CONNACK, DISCONNECT, PUBACK, V3, V5, Client, ClosedError
 from broker.conformance.launch import PASSWORD, USER
 from demo.local_broker import MqtickBroker, free_port
 
@@ -428,6 +431,177 @@ def test_what_waits_for_those_who_are_away_is_part_of_the_limit(program: Program
     first = Client(("127.0.0.1", watched.port), V5, "away0")
     assert first.connect(clean=False, properties=kept).session_present
     assert len(first.message().payload) == 100_000
+
+
+# -- its end, and the next start -------------------------------------------------------------------
+
+
+def crowd_of(port: int, count: int) -> list[Client]:
+    """Connected clients with sessions that are kept, each subscribed to its own name."""
+    crowd = [Client(("127.0.0.1", port), V5, f"crowd{number}") for number in range(count)]
+    for one in crowd:
+        assert one.connect(clean=False, properties=[("session_expiry", 3600)]).reason == 0
+        one.subscribe((one.id, 1))
+    return crowd
+
+
+def told(crowd: list[Client]) -> list[Client]:
+    """Those to whom something was said."""
+    sockets = {one.socket: one for one in crowd if isinstance(one.socket, socket.socket)}
+    readable, _, _ = select.select(list(sockets), [], [], 60)
+    return [sockets[one] for one in readable]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_at_its_end_clients_are_told_one_after_another_and_the_others_served_until_then(
+    program: Program, tmp_path: Path, threads: int
+) -> None:
+    """And what comes for those who went is kept for them."""
+    port = free_port()
+    listener = f'threads = {threads}\n[[listener]]\naddress = "127.0.0.1:{port}"\n{ANYBODY}'
+    limits = "[limits]\nconnections_a_second = 10\nstop_s = 15\n"
+    lines = f'{listener}{limits}[store]\npath = "{tmp_path}/store"\n'
+    process = program.start(lines)
+    wait(lambda: "listens on" in program.log())
+    crowd = crowd_of(port, 40)
+    process.terminate()
+    (first, *_) = told(crowd)
+    assert first.expect(DISCONNECT).reason == 0x8B
+    wait(lambda: reached(port, "late") is None)
+    staying = [one for one in crowd if one not in told(crowd)]
+    for sender, hearer in itertools.pairwise(staying):
+        with contextlib.suppress(AssertionError):  # one of them was told meanwhile
+            sender.publish(first.id, b"kept", qos=1)
+            sender.publish(hearer.id, b"heard", qos=1)
+            assert hearer.message().payload == b"heard"
+            break
+    else:
+        pytest.fail("nobody was left who was served")
+    process.terminate()  # again: at once
+    assert process.wait(60) == 0
+    assert staying[-1].expect(DISCONNECT).reason == 0x8B
+    program.start(lines)
+    again = wait(lambda: reached(port, first.id))
+    assert again.connect(clean=False, properties=[("session_expiry", 3600)]).session_present
+    assert again.message().payload == b"kept"
+
+
+def reached(port: int, name: str) -> Client | None:
+    """A connection, if somebody listens."""
+    with contextlib.suppress(ConnectionRefusedError):
+        return Client(("127.0.0.1", port), V5, name)
+    return None
+
+
+def test_few_clients_do_not_hold_up_its_end_and_strangers_do_not_at_all(program: Program) -> None:
+    port = free_port()
+    limits = "[limits]\nconnections_a_second = 1\nstop_s = 15\n"
+    process = program.start(f'[[listener]]\naddress = "127.0.0.1:{port}"\n{ANYBODY}{limits}')
+    wait(lambda: "listens on" in program.log())
+    one = client(port)
+    stranger = Client(("127.0.0.1", port), V5, "stranger")
+    process.terminate()
+    assert one.expect(DISCONNECT).reason == 0x8B
+    stranger.ended()
+    assert process.wait(60) == 0
+
+
+def test_systemd_hears_how_long_the_end_takes(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hears:
+        hears.bind(str(tmp_path / "notify"))
+        hears.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        lines = f'[[listener]]\naddress = "127.0.0.1:{port}"\n{ANYBODY}'
+        process = program.start(f"{lines}[limits]\nconnections_a_second = 1\nstop_s = 3\n")
+        assert hears.recv(100) == b"READY=1"
+        crowd = [client(port, f"c{number}") for number in range(5)]
+        process.terminate()
+        assert hears.recv(100) == b"STOPPING=1"
+        assert hears.recv(100) == b"EXTEND_TIMEOUT_USEC=13000000"
+        assert {one.expect(DISCONNECT).reason for one in crowd} == {0x8B}
+
+
+def test_who_comes_faster_than_allowed_waits_and_is_served(program: Program) -> None:
+    port = free_port()
+    lines = f'threads = 2\n[[listener]]\naddress = "127.0.0.1:{port}"\n{ANYBODY}'
+    program.start(f"{lines}[limits]\nconnections_a_second = 100\n")
+    wait(lambda: "listens on" in program.log())
+    crowd = [Client(("127.0.0.1", port), V5, f"c{number}") for number in range(400)]
+    for one in crowd:
+        one.send(one.encode.connect(one.id))
+    assert {one.expect(CONNACK).reason for one in crowd} == {0}
+
+
+# -- a worker that fails ---------------------------------------------------------------------------
+
+NO_TIME = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile int *failures;
+__attribute__((constructor)) static void begin(void) {
+  int file = open(getenv("MQTICK_FAILURES"), O_RDWR);
+  failures = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+}
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  char name[16] = "";
+  if (clock == CLOCK_MONOTONIC && *failures && !prctl(PR_GET_NAME, name) &&
+      !strncmp(name, "worker", 6) && __sync_bool_compare_and_swap(failures, 1, 0)) {
+    errno = EINVAL;
+    return -1;
+  }
+  return (int)syscall(SYS_clock_gettime, clock, now);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_the_clients_of_a_worker_that_failed_are_told_and_served_when_they_come_back(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rust's library panics where the system has no time; once, here, in a worker."""
+    (tmp_path / "no_time.c").write_text(NO_TIME)
+    words = "cc -shared -fPIC -o no_time.so no_time.c"
+    subprocess.run(words.split(), cwd=tmp_path, check=True)
+    (tmp_path / "failures").write_bytes(bytes(4096))
+    monkeypatch.setenv("MQTICK_FAILURES", str(tmp_path / "failures"))
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "no_time.so"))
+    watched = Watched(program, first="threads = 1\n")
+    kept = {"clean": False, "properties": [("session_expiry", 3600)]}
+    new = Client(("127.0.0.1", watched.port), V5, "new")
+    assert new.connect(**kept).reason == 0
+    new.subscribe(("a", 1))
+    old = Client(("127.0.0.1", watched.port), V3, "old")
+    assert old.connect().reason == 0
+    with (tmp_path / "failures").open("r+b") as file, mmap.mmap(file.fileno(), 4096) as failures:
+        failures[:4] = (1).to_bytes(4, "little")
+    assert new.expect(DISCONNECT).reason == 0x80
+    with pytest.raises(ClosedError):
+        new.receive()
+    with pytest.raises(ClosedError):
+        old.receive()
+    sender = client(watched.port, "sender")
+    sender.publish("a", b"x", qos=1)
+    again = Client(("127.0.0.1", watched.port), V5, "new")
+    assert again.connect(**kept).session_present
+    assert again.message().payload == b"x"
+    values = watched.values()
+    assert values["worker_restarts_total"] == 1
+    assert values['connections_ended_total{reason="unspecified"}'] == 2
+    log = program.log()
+    assert log.count("panicked") == 1
+    assert "<3>a worker failed and begins anew" in log
+    (tmp_path / "broker.log").write_text("")
 
 
 # -- the units -------------------------------------------------------------------------------------

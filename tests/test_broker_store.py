@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +34,7 @@ from broker.conformance.client import (
     Will,
 )
 from broker.conformance.launch import PASSWORD, USER, write_rules
-from demo.local_broker import MqtickBroker
+from demo.local_broker import MqtickBroker, free_port
 
 pytestmark = pytest.mark.broker
 KEPT = [("session_expiry", 3600)]
@@ -679,3 +681,44 @@ def test_a_ping_is_answered_while_the_disk_hangs(launch: Launch, disk: Disk) -> 
     assert client.receive().kind == PINGRESP
     disk.set()
     assert client.receive().kind == SUBACK
+
+
+def test_who_floods_a_disk_that_hangs_is_not_read_and_loses_nothing(
+    launch: Launch, disk: Disk
+) -> None:
+    """64 reads of at most 128 KiB may wait for the disk; the rest stays with the sender."""
+    metrics = free_port()
+    limits = "[limits]\nqueue_messages = 100000\nqueue = 268435456\n"
+    broker = launch(f'{limits}[metrics]\naddress = "127.0.0.1:{metrics}"')
+    away = broker.client("a")
+    away.subscribe(("t", 1))
+    away.vanish()
+    sender, other = broker.client("b", clean=True), broker.client("c", clean=True)
+    numbers = range(1, 1001)
+    flood = [sender.encode.publish("t", bytes(60_000), qos=1, packet_id=n) for n in numbers]
+    disk.set("hang")
+    sending = threading.Thread(target=sender.send, args=flood, daemon=True)
+    sending.start()
+    disk.hangs()
+    before, taken = -1, 0
+    while taken != before:  # for two seconds: it is counted each second
+        before, start = taken, received(metrics)[0]
+        while (now := received(metrics))[0] < start + 2:
+            other.settle()
+        taken = now[1]
+    assert 1 << 17 < taken * 60_000 < 66 << 17
+    assert sending.is_alive()
+    disk.set()
+    assert [sender.expect(PUBACK).packet_id for _ in numbers] == list(numbers)
+    sending.join()
+
+
+def received(port: int) -> tuple[int, int]:
+    """For how many seconds the broker has run, and how many messages came by then."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+        text = page.read().decode()
+    names = ("uptime_seconds", "messages_received_total")
+    up_s, count = (re.search(rf"^mqtick_broker_{name} (\d+)$", text, re.M) for name in names)
+    assert up_s
+    assert count
+    return int(up_s[1]), int(count[1])

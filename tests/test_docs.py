@@ -35,7 +35,7 @@ ROOMS = (
     "lab",
 )
 FOLDERS = ("ansible", "bench", "bench/results", "demo", "tests", "broker/rtl", "broker/spec")
-FOLDERS += ("broker/rtl/boards/colorlight_5a_75b", "broker/conformance")
+FOLDERS += ("broker/rtl/boards/colorlight_5a_75b", "broker/conformance", "broker/server")
 DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),

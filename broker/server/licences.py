@@ -1,6 +1,7 @@
 """Which licences the broker's crates have: refuse what is not permissive, write what to ship.
 
-licences.py                              fails where a crate's licence is not in PERMISSIVE
+licences.py                              fails where a crate's licence is not in PERMISSIVE, or its
+                                         authors took the version back
 licences.py copyright TARGET             prints the copyright file of the Debian package: the
                                          crates in its programs for that target (rustc's
                                          name of it), with the texts of their licences
@@ -9,6 +10,7 @@ licences.py copyright TARGET             prints the copyright file of the Debian
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -95,6 +97,26 @@ def refused(packages: list[Package]) -> list[str]:
     return wrong
 
 
+def yanked(packages: list[Package], home: Path) -> list[str]:
+    """Return a sentence for each crate whose version its authors took back.
+
+    What cargo saw of the index when it chose the versions is in its `home`.
+    """
+    wrong = []
+    for one in filter(lambda one: one["source"], packages):
+        name = one["name"].lower()
+        parts = {1: "1", 2: "2", 3: f"3/{name[0]}"}.get(len(name), f"{name[:2]}/{name[2:4]}")
+        files = list(home.glob(f"registry/index/*/.cache/{parts}/{name}"))
+        entries = [part for file in files for part in file.read_bytes().split(b"\0")]
+        known = [json.loads(entry) for entry in entries if entry.startswith(b"{")]
+        ours = [entry["yanked"] for entry in known if entry["vers"] == one["version"]]
+        if not ours:
+            wrong.append(f"{name} {one['version']}: cargo keeps nothing of the index about it")
+        elif any(ours):
+            wrong.append(f"{name} {one['version']}: its authors took it back; choose another one")
+    return wrong
+
+
 def linked(found: dict[str, Any]) -> list[Package]:
     """Return the crates of others whose code is in the programs; not those that only build it."""
     packages = {one["id"]: one for one in found["packages"]}
@@ -174,7 +196,9 @@ def main() -> None:
     """Do what the command line says."""
     match sys.argv[1:]:
         case []:
-            if wrong := refused(metadata()["packages"]):
+            packages = metadata()["packages"]
+            home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
+            if wrong := refused(packages) + yanked(packages, home):
                 sys.exit("\n".join(wrong))
         case ["copyright", target]:
             print(copyright_file(linked(metadata("--filter-platform", target))), end="")

@@ -20,6 +20,8 @@ pub mod reason {
     pub const NO_SUBSCRIBERS: u8 = 0x10;
     /// There was no such subscription.
     pub const NO_SUBSCRIPTION: u8 = 0x11;
+    /// Something that no other code stands for.
+    pub const UNSPECIFIED: u8 = 0x80;
     /// Not a version that we speak.
     pub const VERSION: u8 = 0x84;
     /// Against the protocol.
@@ -218,6 +220,11 @@ impl Connection {
             }
             Stage::Over => None,
         }
+    }
+
+    /// Whether nothing waits to be written.
+    pub fn is_idle(&mut self) -> bool {
+        self.link(|link| link.waiting()) == Some(0)
     }
 
     /// The socket takes more.

@@ -25,9 +25,13 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+const LOOK: Duration = Duration::from_millis(5); // from one look for the workers' end to the next
+const AFTERWARDS: Duration = Duration::from_secs(10); // for the store
 
 const USAGE: &str = "\
 Usage: mqtick-broker [--config FILE] [--check-config]
@@ -237,14 +241,30 @@ fn run(settings: Settings) -> Result<(), String> {
         }
     }
     supervisor::tell("STOPPING=1");
-    for worker in 0..workers {
-        shared.call(worker, Call::Stop);
-    }
-    for thread in threads {
-        // A worker that panics is started again in its own thread; this cannot fail.
-        let _ = thread.join();
+    let stop = |over| (0..workers).for_each(|worker| shared.call(worker, Call::Stop { over }));
+    stop(take_leave(&shared));
+    while !threads.iter().all(thread::JoinHandle::is_finished) {
+        match next_signal(&signals, Some(LOOK))? {
+            None | Some(Signal::SIGHUP) => {}
+            Some(_) => stop(Duration::ZERO), // whoever asks again does not want to wait
+        }
     }
     shared.ledger().map_or(Ok(()), |ledger| ledger.close())
+}
+
+/// How long to take for telling all clients that the broker ends: as fast as they may come back.
+/// systemd is told so.
+fn take_leave(shared: &Shared) -> Duration {
+    let limits = &shared.settings.limits;
+    let clients = shared.counters.connected.load(Relaxed) as u64;
+    let rate = u64::from(limits.connections_a_second);
+    let needed_us = (clients * 1_000_000).checked_div(rate).unwrap_or(0);
+    let over = Duration::from_micros(needed_us).min(Duration::from_secs(limits.stop_s));
+    if !over.is_zero() {
+        let most_us = (over + AFTERWARDS).as_micros();
+        supervisor::tell(&format!("EXTEND_TIMEOUT_USEC={most_us}"));
+    }
+    over
 }
 
 /// The next signal; none: so much time went by.

@@ -123,6 +123,8 @@ pub struct Limits {
     pub connect_timeout_s: u64,
     /// New connections in a second; 0: no limit.
     pub connections_a_second: u32,
+    /// Seconds that the end may take: clients are told one after another.
+    pub stop_s: u64,
     /// Messages that one client publishes in a second; 0: no limit.
     pub publishes_a_second_a_client: u32,
     /// Topic aliases that one client may set.
@@ -272,6 +274,7 @@ impl Default for Limits {
             subscriptions_a_client: 10_000,
             connect_timeout_s: 10,
             connections_a_second: 1000,
+            stop_s: 5,
             publishes_a_second_a_client: 0,
             topic_alias: 16,
             retained_messages: 100_000,
@@ -460,6 +463,7 @@ impl Limits {
             self.connections_a_second,
             0..=10_000_000,
         )?;
+        between("limits.stop_s", self.stop_s, 0..=15)?;
         let rate = self.publishes_a_second_a_client;
         between("limits.publishes_a_second_a_client", rate, 0..=100_000_000)?;
         between(

@@ -71,8 +71,11 @@ pub enum Call {
         /// Whether it is right.
         right: bool,
     },
-    /// End.
-    Stop,
+    /// End all connections, one after another, and then yourself.
+    Stop {
+        /// How long that takes.
+        over: Duration,
+    },
     /// Fail.
     #[cfg(test)]
     Fail,

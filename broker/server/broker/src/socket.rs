@@ -5,7 +5,7 @@ use nix::libc;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, TimestampingFlag, recvmsg, setsockopt, sockopt,
 };
-use nix::sys::time::TimeSpec;
+use nix::sys::time::{TimeSpec, TimeValLike};
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -171,8 +171,8 @@ pub(crate) fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
     let ControlMessageOwned::ScmTimestampsns(stamps) = one else {
         return None;
     };
-    let (seconds, ns) = (stamps.system.tv_sec(), stamps.system.tv_nsec());
-    (seconds != 0).then(|| seconds.saturating_mul(1_000_000_000).saturating_add(ns))
+    // In 64 bits, whatever the system's own numbers have.
+    (stamps.system.tv_sec() != 0).then(|| stamps.system.num_nanoseconds())
 }
 
 impl AsFd for Socket {

@@ -9,8 +9,9 @@ pub const TRANSPORTS: [&str; 4] = ["mqtt", "tls", "websocket", "tls_websocket"];
 
 /// Why a connection ended, by reason code of MQTT 5 (clause 2.4); the first one: the client went
 /// without a word; the last one: any other.
-pub const REASONS: [(u8, &str); 17] = [
+pub const REASONS: [(u8, &str); 18] = [
     (0x00, "gone"),
+    (0x80, "unspecified"),
     (0x81, "malformed"),
     (0x82, "protocol"),
     (0x84, "version"),

@@ -25,6 +25,8 @@ const SLACK_NS: u64 = 1_000;
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
+const WAIT_MS: u16 = 1000;
+const LEAVE_MS: u16 = 10; // from some farewells to the next ones
 
 /// Whether the process or the machine ran out of descriptors or memory: trying again at once would
 /// find the same.
@@ -49,8 +51,16 @@ pub struct Worker {
     states_residence: bool,
     to_accept: usize,
     deaf: bool,
-    starved: bool,         // until a connection ends, or a second does
+    starved: bool, // until a connection ends, or a second does
+    leaving: Option<Leaving>,
     calls: VecDeque<Call>, // taken, but not heard yet
+}
+
+/// The time in which clients are told, one after another, that the broker ends.
+struct Leaving {
+    until: Instant,
+    over: Duration,
+    connections: usize, // when it began
 }
 
 impl Worker {
@@ -77,6 +87,7 @@ impl Worker {
             deaf: true,
             starved: false,
             calls: VecDeque::new(),
+            leaving: None,
         })
     }
 
@@ -91,9 +102,18 @@ impl Worker {
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
-                connection.socket.shut_down();
-                let end = || connection.end(&mut self.desk, &End::Gone);
+                let end = || {
+                    // Nothing can follow what may be half a packet.
+                    let why = if connection.is_idle() {
+                        End::because(reason::UNSPECIFIED, "the broker failed")
+                    } else {
+                        connection.socket.shut_down();
+                        End::Gone
+                    };
+                    connection.end(&mut self.desk, &why);
+                };
                 let _ = catch_unwind(AssertUnwindSafe(end));
+                connection.socket.shut_down();
             }
             if let Some(door) = &mut self.door {
                 let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
@@ -106,8 +126,8 @@ impl Worker {
     fn run(&mut self) {
         let mut events = Vec::new();
         let mut second = 0;
-        if !self.calls.is_empty() && !self.called() {
-            return; // what the worker that failed had not heard
+        if !self.calls.is_empty() {
+            self.called(); // what the worker that failed had not heard
         }
         let mut moderation = Moderation::new(Instant::now());
         let gather = Duration::from_micros(self.desk.shared.settings.delivery.gather_us);
@@ -121,7 +141,9 @@ impl Worker {
                 self.tick(now_s);
             }
             self.settle();
-            self.poller.wait(&mut events, 1000);
+            let is_leaving = self.leaving.is_some();
+            self.poller
+                .wait(&mut events, if is_leaving { LEAVE_MS } else { WAIT_MS });
             self.desk.courier.now_s = self.desk.shared.now_s();
             // First, so that what leaves next can say when the copy before left. A connection that
             // failed says more than EPOLLERR.
@@ -136,9 +158,7 @@ impl Worker {
             let received = self.desk.received;
             for &(token, flags) in &events {
                 if token == CALLED {
-                    if !self.called() {
-                        return;
-                    }
+                    self.called();
                 } else if token == DATAGRAMS {
                     if let Some(door) = &mut self.door {
                         self.desk.shared.note_urgent();
@@ -160,6 +180,9 @@ impl Worker {
                 if self.desk.gathers {
                     std::thread::sleep(gather);
                 }
+            }
+            if self.leave() {
+                return self.desk.count();
             }
         }
     }
@@ -350,7 +373,7 @@ impl Worker {
         }
     }
 
-    fn called(&mut self) -> bool {
+    fn called(&mut self) {
         self.desk.came = None;
         self.calls.extend(self.desk.shared.calls(self.desk.worker));
         while let Some(call) = self.calls.pop_front() {
@@ -365,9 +388,14 @@ impl Worker {
                         self.end(token, &end);
                     }
                 }
-                Call::Stop => {
-                    self.stop();
-                    return false;
+                Call::Stop { over } => {
+                    self.listen(false);
+                    self.listeners.clear(); // who comes now is to try again later
+                    self.leaving = Some(Leaving {
+                        until: Instant::now() + over,
+                        over,
+                        connections: self.connections.len(),
+                    });
                 }
                 #[cfg(test)]
                 #[allow(clippy::panic)]
@@ -375,15 +403,28 @@ impl Worker {
             }
         }
         self.desk.flush();
-        true
     }
 
-    fn stop(&mut self) {
-        let why = End::Because(reason::SHUTTING_DOWN, "the broker ends".into());
-        for token in self.connections.keys().copied().collect::<Vec<_>>() {
+    /// Where the broker ends, tell as many clients as the time demands; whether that was all of it.
+    /// Those that are left, whichever worker's, are served meanwhile.
+    fn leave(&mut self) -> bool {
+        let Some(leaving) = &self.leaving else {
+            return false;
+        };
+        let left = leaving.until.saturating_duration_since(Instant::now());
+        let is_over = left.is_zero() || self.desk.shared.counters.connected.load(Relaxed) == 0;
+        let may_stay = match is_over {
+            true => 0,
+            false => leaving.connections as u128 * left.as_nanos() / leaving.over.as_nanos(),
+        };
+        let may_stay = usize::try_from(may_stay).unwrap_or(usize::MAX);
+        let more = self.connections.len().saturating_sub(may_stay);
+        let tokens: Vec<_> = self.connections.keys().copied().take(more).collect();
+        for token in tokens {
+            let why = End::because(reason::SHUTTING_DOWN, "the broker ends");
             self.end(token, &why);
         }
-        self.desk.count();
+        is_over
     }
 
     /// Once a second.
@@ -515,7 +556,7 @@ mod tests {
         let (checks, _kept) = sync_channel(1);
         let shared = Arc::new(Shared::new(settings, access, checks, None).unwrap());
         let worker = Worker::new(&shared, 0, Vec::new()).unwrap();
-        for call in [Call::Fail, Call::Fail, Call::Stop] {
+        for call in [Call::Fail, Call::Fail, Call::Stop { over: Duration::ZERO }] {
             shared.call(0, call);
         }
         let (ended, end) = channel();

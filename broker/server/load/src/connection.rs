@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -340,7 +340,7 @@ fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
     let fd = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)
         .map_err(system("a socket cannot be opened"))?;
     let microseconds = target.patience.as_micros() as i64;
-    let limit = TimeVal::new(microseconds / 1_000_000, microseconds % 1_000_000);
+    let limit = TimeVal::microseconds(microseconds);
     setsockopt(&fd, sockopt::SendTimeout, &limit)
         .and_then(|()| setsockopt(&fd, sockopt::ReceiveTimeout, &limit))
         .and_then(|()| match target.udp {

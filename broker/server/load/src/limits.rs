@@ -14,14 +14,17 @@ const SPARE: u64 = 32;
 pub fn descriptors(sockets: u64) -> Outcome<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
         .map_err(system("the limit of descriptors is not known"))?;
+    let (soft, hard) = (wide(soft), wide(hard));
     let needed = sockets + SPARE;
     if needed <= soft {
         return Ok(soft);
     }
-    if setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed)).is_ok() {
-        return Ok(needed);
-    }
-    if needed <= hard && setrlimit(Resource::RLIMIT_NOFILE, needed, hard).is_ok() {
+    let set = |hard: u64| {
+        let (soft, hard) = (fit(needed), fit(hard));
+        soft.zip(hard)
+            .is_some_and(|(soft, hard)| setrlimit(Resource::RLIMIT_NOFILE, soft, hard).is_ok())
+    };
+    if set(hard.max(needed)) || needed <= hard && set(hard) {
         return Ok(needed);
     }
     Err(Failure::Failed(format!(
@@ -29,4 +32,14 @@ pub fn descriptors(sockets: u64) -> Outcome<u64> {
          for at most {} connections, or raise the limit (`ulimit -Hn`).",
         hard.saturating_sub(SPARE)
     )))
+}
+
+/// The system's number, which has 32 bits on some systems and 64 on others.
+fn wide(limit: impl Into<u64>) -> u64 {
+    limit.into()
+}
+
+/// And back.
+fn fit<T: TryFrom<u64>>(limit: u64) -> Option<T> {
+    limit.try_into().ok()
 }

@@ -2,6 +2,7 @@
 
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use std::io::IoSliceMut;
 use std::net::TcpStream;
@@ -18,8 +19,7 @@ pub fn now_ns() -> u64 {
 /// Returns by how much, in ns, a clock that is never stepped is behind: a change is a step.
 #[must_use]
 pub fn ahead_ns() -> i64 {
-    let boot = clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map_or(0, |now| now.tv_sec() * 1_000_000_000 + now.tv_nsec());
+    let boot = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds());
     now_ns().cast_signed() - boot
 }
 

@@ -23,7 +23,7 @@ const FORMAT: u64 = 1;
 const CACHE_OCTETS: usize = 32 << 20;
 
 /// How much room is set aside so that a full disk can be emptied, or what of it there is.
-const SPARE_OCTETS: [i64; 4] = [1 << 20, 1 << 19, 1 << 18, 1 << 17];
+const SPARE_OCTETS: [i32; 4] = [1 << 20, 1 << 19, 1 << 18, 1 << 17];
 
 const FULL: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
 
@@ -90,7 +90,7 @@ impl Place {
         self.drop_spare();
         SPARE_OCTETS.into_iter().any(|octets| {
             let file = File::create(self.spare());
-            let made = file.is_ok_and(|file| posix_fallocate(file, 0, octets).is_ok());
+            let made = file.is_ok_and(|file| posix_fallocate(file, 0, octets.into()).is_ok());
             if !made {
                 self.drop_spare();
             }
