@@ -417,11 +417,9 @@ def test_a_failure_of_the_thread_that_serves_datagrams_is_counted_and_it_goes_on
     command = ["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
     subprocess.run(command, check=True)
     broker = Broker(tmp_path, f'[metrics]\naddress = "127.0.0.1:{metrics}"\n')
-    with running(broker), monkeypatch.context() as patch:
-        broker.stop()
-        patch.setenv("LD_PRELOAD", str(library))
-        patch.setenv("FAILING_THREAD", str(fails))
-        broker.start()
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("FAILING_THREAD", str(fails))
+    with running(broker):
         known = Peer(broker.port, "127.0.0.1", b"mqtick/t")
         for number in range(3):
             fails.touch()

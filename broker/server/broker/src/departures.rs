@@ -1,7 +1,8 @@
 //! Which copy left when: the kernel's stamp comes with what left, and that alone says whose it is.
 
+use crate::batch::Peer;
 use crate::residence::TRAILER;
-use crate::udp::{Peer, lock};
+use crate::udp::lock;
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -114,7 +115,8 @@ mod tests {
 
     /// A peer whose only copy has left the program with this trailer.
     fn waiting(lease: u16, departures: &mut Departures) -> (Arc<Peer>, [u8; TRAILER]) {
-        let peer = Arc::new(Peer::new("10.0.0.7:5000".parse().unwrap(), u64::MAX, lease));
+        let to = SocketAddrV4::new([10, 0, 0, 7].into(), 5000);
+        let peer = Arc::new(Peer::new(to, u64::MAX, lease));
         let trailer = state(&peer).1;
         let now = Clock::read();
         lock(&peer.account).written(copy_of(&trailer), now, Some(0));

@@ -1,12 +1,12 @@
 //! From one message to its copies.
 
+use crate::batch::Batch;
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
 use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
 use crate::shared::{Access, Counters, Quiet, Shared, Subscriptions, Way};
-use crate::udp::Batch;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_topics::Match;

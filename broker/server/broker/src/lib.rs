@@ -1,10 +1,12 @@
 //! The program: configuration, listeners, connections, sessions, delivery.
 
 mod activation;
+mod batch;
 mod calls;
 mod connection;
 mod departures;
 mod desk;
+mod door;
 mod entry;
 mod exchange;
 mod ledger;

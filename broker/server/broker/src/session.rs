@@ -1,12 +1,12 @@
 //! What the broker keeps of one client: its link while it is connected, and what waits for it.
 
+use crate::batch::{Batch, Peer};
 use crate::connection::reason;
 use crate::ledger::{Entering, Ledger, Span, from_store, session_change, will_from_store};
 use crate::link::{Link, Promise};
 use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
-use crate::udp::{Batch, Peer};
 use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
 use mqtick_store::{Change, KeptSession};
 use mqtick_udp::DATAGRAM;

@@ -1,5 +1,6 @@
 //! What all workers share.
 
+use crate::batch::Peer;
 use crate::calls::Calls;
 use crate::desk::Part;
 use crate::ledger::{Ledger, from_store, session_change, to_store, wall_s};
@@ -9,7 +10,7 @@ use crate::poller::Poller;
 use crate::session::{Bounds, Courier, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
 use crate::tally::Tally;
-use crate::udp::{Outlet, Peer};
+use crate::udp::Outlet;
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_packet::Qos;

@@ -1,147 +1,37 @@
-//! MQTT over UDP: its one socket, and the door behind which the first worker serves datagrams.
-//!
-//! One worker serves them all, because they have to be served in the order in which they come; any
-//! worker sends copies, a fan-out with one system call.
+//! The socket of MQTT over UDP: any worker sends copies from it, a fan-out with one system call.
 
+use crate::batch::{Batch, Copy, NEVER_AGAIN, Peer};
 use crate::departures::{Departures, copy_of};
-use crate::desk::Desk;
-use crate::exchange::MOST_RETAINED;
-use crate::message::Message;
 use crate::poller::Poller;
-use crate::residence::{Account, Arrived, Clock, TRAILER};
-use crate::session::{Session, Subscription};
-use crate::settings::Udp;
-use crate::shared::Shared;
+use crate::residence::{Arrived, Clock, TRAILER};
 use crate::socket::stamp_of;
-use mqtick_access::Action;
-use mqtick_packet::Qos;
-use mqtick_udp::{DATAGRAM, Engine, NAMES, Published, Server, Settings, Subnet};
+use mqtick_udp::{DATAGRAM, NAMES};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrIn, TimestampingFlag, bind,
     recvmmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeSpec;
 use nix::{cmsg_space, libc};
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::ops::Range;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-const AT_ONCE: usize = 32; // datagrams that one system call receives
-const TURN: usize = 256; // datagrams until others have their turn
-const ROOM: usize = DATAGRAM + 1; // octets, so that one that is too long shows
+pub(crate) const AT_ONCE: usize = 32; // datagrams that one system call receives
+pub(crate) const ROOM: usize = DATAGRAM + 1; // octets, so that one that is too long shows
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
-const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
 const PATIENCE_MS: u8 = 10;
 const PATIENCE_REST: u64 = 10; // times as long as was waited, nobody waits again
-const TURN_NS: u64 = 2_000_000; // the same, in time
 const FRAME: usize = DATAGRAM + 128; // octets, with the headers of each link on the way
-const FULL: usize = 1024; // copies that leave together; the kernel takes no more
-const SPARE: usize = 1 << 20; // octets of a batch that are not given back
 const STATED: usize = 8; // copies that state the same time of departure
 
-/// Somebody who has a lease.
-pub struct Peer {
-    /// Where.
-    pub address: SocketAddrV4,
-    end_ns: AtomicU64,
-    lease: u16,
-    /// Its copies.
-    pub account: Mutex<Account>,
-}
-
-impl Peer {
-    /// Its lease ends at `end_ns`; no other one of this address has had the same number lately.
-    pub fn new(address: SocketAddrV4, end_ns: u64, lease: u16) -> Self {
-        Self {
-            address,
-            end_ns: AtomicU64::new(end_ns),
-            lease,
-            account: Mutex::default(),
-        }
-    }
-
-    /// The trailer of a copy that leaves now; whether it is counted. The octets below 1 ns say which
-    /// lease it is of.
-    pub fn state(&self, account: &Account, arrived: &Arrived, now: Clock) -> ([u8; TRAILER], bool) {
-        let (mut trailer, is_counted) = account.state(arrived, now, NEVER_AGAIN);
-        if is_counted {
-            [trailer[6], trailer[7]] = self.lease.to_be_bytes();
-        }
-        (trailer, is_counted)
-    }
-}
-
-struct Copy {
-    to: SocketAddrV4,
-    peer: Option<Arc<Peer>>, // none: an answer
-    octets: Range<usize>,
-}
-
-/// Datagrams that leave together.
 #[derive(Default)]
-pub struct Batch {
-    octets: Vec<u8>,
-    copies: Vec<Copy>,
-    arrived: Option<Arrived>,
-}
-
-impl Batch {
-    /// Append one message's copy, which says how long it was here where it is known when the message
-    /// came. All copies of a batch that says so are of one message.
-    pub fn copy(&mut self, peer: &Arc<Peer>, packet: &[u8], arrived: Option<Arrived>) {
-        self.arrived = arrived;
-        self.push(peer.address, Some(Arc::clone(peer)), packet);
-    }
-
-    /// Append an answer.
-    pub fn answer(&mut self, to: SocketAddrV4, packet: &[u8]) {
-        self.push(to, None, packet);
-    }
-
-    /// Whether there is nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.copies.is_empty()
-    }
-
-    /// Whether it had better be sent now.
-    pub fn is_full(&self) -> bool {
-        self.copies.len() >= FULL
-    }
-
-    fn push(&mut self, to: SocketAddrV4, peer: Option<Arc<Peer>>, packet: &[u8]) {
-        let last = self.copies.last().map(|copy| copy.octets.clone());
-        let is_same = |last: &Range<usize>| self.octets.get(last.clone()) == Some(packet);
-        // Copies that state nothing share their octets.
-        let octets = match last.filter(|last| self.arrived.is_none() && is_same(last)) {
-            Some(last) => last,
-            None => {
-                let start = self.octets.len();
-                self.octets.extend_from_slice(packet);
-                start..self.octets.len()
-            }
-        };
-        self.copies.push(Copy { to, peer, octets });
-    }
-
-    fn clear(&mut self) {
-        self.octets.clear();
-        self.octets.shrink_to(SPARE);
-        self.copies.clear();
-        self.arrived = None;
-    }
-}
-
-#[derive(Default)]
-struct Sending {
+pub(crate) struct Sending {
     stamps: bool,
     departures: Departures,
     frames: Vec<u8>, // room for what left
@@ -167,12 +57,12 @@ impl Patience {
 /// The socket.
 pub struct Outlet {
     socket: OwnedFd,
-    secret: [u8; 16],
+    pub(crate) secret: [u8; 16],
     poller: OnceLock<(Arc<Poller>, u64)>,
-    leases: AtomicU16,
-    sending: Mutex<Sending>,
+    pub(crate) leases: AtomicU16,
+    pub(crate) sending: Mutex<Sending>,
     start: Instant,
-    counted: [AtomicU64; NAMES.len()],
+    pub(crate) counted: [AtomicU64; NAMES.len()],
 }
 
 impl Outlet {
@@ -213,14 +103,14 @@ impl Outlet {
         Ok(())
     }
 
-    fn listen_again(&self) {
+    pub(crate) fn listen_again(&self) {
         if let Some((poller, token)) = self.poller.get() {
             let _ = poller.add(self, *token); // where it fails, `tick` tries again
         }
     }
 
     /// Since it was opened.
-    fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -390,7 +280,7 @@ impl Outlet {
     }
 
     /// Take the stamps of what left.
-    fn take_departures(&self, sending: &mut Sending) {
+    pub(crate) fn take_departures(&self, sending: &mut Sending) {
         let space = cmsg_space!([TimeSpec; 3], [u64; 8]);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         let room = &mut sending.frames;
@@ -419,7 +309,7 @@ impl Outlet {
     }
 
     /// Receive some datagrams, each into `ROOM` octets: from whom, how many octets, and when it came.
-    fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddrV4, usize, Option<i64>)> {
+    pub(crate) fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddrV4, usize, Option<i64>)> {
         let parts = room.chunks_exact_mut(ROOM);
         let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
         let space = cmsg_space!([TimeSpec; 3]);
@@ -441,9 +331,6 @@ impl Outlet {
 
 /// Port 0, which the server refuses.
 const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-
-/// How often a datagram was sent again.
-const NEVER_AGAIN: Option<u32> = Some(0);
 
 impl AsFd for Outlet {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -474,262 +361,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Serves what comes over UDP.
-pub struct Door {
-    outlet: Arc<Outlet>,
-    server: Server<Arc<Session>>,
-    room: Vec<u8>,
-    since: Clock,  // nothing that will be read came before
-    looked: usize, // for retained messages, in the present second: steps
-}
-
-impl Door {
-    /// A door that knows nobody; none if there is no socket.
-    pub fn new(shared: &Shared) -> Option<Self> {
-        let outlet = Arc::clone(shared.outlet.as_ref()?);
-        let rate = shared.settings.limits.publishes_a_second_a_client;
-        Some(Self {
-            server: Server::new(settings(&shared.settings.udp, rate, outlet.secret)),
-            outlet,
-            room: vec![0; AT_ONCE * ROOM],
-            since: Clock::read(),
-            looked: 0,
-        })
-    }
-
-    /// Serve what has come.
-    pub fn ready(&mut self, desk: &mut Desk, flags: EpollFlags) {
-        if flags.contains(EpollFlags::EPOLLERR) {
-            self.outlet.take_departures(&mut lock(&self.outlet.sending));
-        }
-        let end_ns = self.outlet.now_ns() + TURN_NS;
-        for _ in 0..TURN / AT_ONCE {
-            let clock = Clock::read();
-            let came = self.outlet.receive(&mut self.room);
-            for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
-                let octets = octets.get(..*length).unwrap_or_default();
-                let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
-                desk.came = stamp_ns.map(|ns| (ns, self.since));
-                desk.octets += octets.len() as u64;
-                let mut hands = Hands {
-                    desk,
-                    alone: came.len() == 1,
-                    looked: &mut self.looked,
-                };
-                let now_ns = self.outlet.now_ns();
-                self.server.datagram(now_ns, *from, octets, &mut hands);
-            }
-            desk.flush();
-            if came.len() < AT_ONCE {
-                self.since = clock;
-                break;
-            }
-            if self.outlet.now_ns() >= end_ns {
-                break;
-            }
-        }
-        desk.came = None;
-    }
-
-    /// Once a second: end leases.
-    pub fn tick(&mut self, desk: &mut Desk) {
-        let now_ns = self.outlet.now_ns();
-        self.outlet.listen_again();
-        self.looked = 0;
-        self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
-        for (place, (_, count)) in self.outlet.counted.iter().zip(self.server.counters()) {
-            place.store(count, Relaxed);
-        }
-    }
-
-    /// Forget everybody: they find out by a PINGREQ that is not answered.
-    pub fn forget_all(&mut self, desk: &mut Desk) {
-        self.with_hands(desk, |server, hands| server.clear(hands));
-    }
-
-    /// What was counted, by name.
-    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.server.counters()
-    }
-
-    fn with_hands(
-        &mut self,
-        desk: &mut Desk,
-        what: impl FnOnce(&mut Server<Arc<Session>>, &mut Hands),
-    ) {
-        let mut hands = Hands {
-            desk,
-            alone: false,
-            looked: &mut self.looked,
-        };
-        what(&mut self.server, &mut hands);
-    }
-}
-
-/// What the server reaches the rest of the broker with.
-struct Hands<'a> {
-    desk: &'a mut Desk,
-    alone: bool,
-    looked: &'a mut usize,
-}
-
-impl Hands<'_> {
-    fn may(&self, action: Action, topic: &str) -> bool {
-        let access = self.desk.shared.access.load();
-        access.rules.may(None, NOBODY, action, topic)
-    }
-}
-
-/// No client's identifier in an access list: a `/` fits no pattern.
-const NOBODY: &str = "udp/";
-
-impl Engine for Hands<'_> {
-    type Subscriber = Arc<Session>;
-
-    fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
-        if self.desk.courier.batch.is_full() {
-            self.desk.send_batch();
-        }
-        self.desk.courier.batch.answer(to, datagram);
-    }
-
-    fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Arc<Session> {
-        let leases = self
-            .desk
-            .shared
-            .outlet
-            .as_ref()
-            .map(|outlet| &outlet.leases);
-        let lease = leases.map_or(0, |leases| leases.fetch_add(1, Relaxed));
-        let peer = Peer::new(who, end_ns, lease);
-        self.desk.shared.new_peer(NOBODY, Arc::new(peer))
-    }
-
-    fn renew(&mut self, who: &Arc<Session>, end_ns: u64) {
-        if let Some(peer) = &who.peer {
-            peer.end_ns.store(end_ns, Relaxed);
-        }
-    }
-
-    fn end(&mut self, who: Arc<Session>, filters: HashSet<Box<str>>) {
-        self.renew(&who, 0);
-        if !filters.is_empty() {
-            self.desk.shared.change(|tree| {
-                for filter in &filters {
-                    tree.unsubscribe(filter, &who.number);
-                }
-            });
-        }
-    }
-
-    fn may_subscribe(&self, filter: &str) -> bool {
-        self.may(Action::Subscribe, filter)
-    }
-
-    fn subscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
-        let subscription = || Subscription {
-            session: Arc::clone(who),
-            qos: Qos::AtMostOnce,
-            no_local: false,
-            retain_as_published: false,
-            identifier: 0,
-        };
-        self.desk.shared.change(|tree| {
-            for filter in filters {
-                tree.subscribe(filter, who.number, subscription());
-            }
-        });
-    }
-
-    fn unsubscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
-        self.desk.shared.change(|tree| {
-            for filter in filters {
-                tree.unsubscribe(filter, &who.number);
-            }
-        });
-    }
-
-    fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published {
-        if !self.may(Action::Write, topic) {
-            return Published::NotAllowed;
-        }
-        self.desk.received += 1;
-        let shared = &self.desk.shared;
-        let is_full = shared.ledger().is_some_and(|ledger| ledger.is_full());
-        let kept = !retain || (!is_full && shared.has_room_for(topic, payload));
-        let message = Message {
-            whole: None,
-            topic,
-            payload,
-            qos: Qos::AtMostOnce,
-            retain: retain && kept,
-            forwarded: &[],
-            expires_s: None,
-        };
-        self.desk.publish(None, &message, self.alone);
-        if kept {
-            Published::Sent
-        } else {
-            Published::NotKept
-        }
-    }
-
-    fn retained(
-        &mut self,
-        who: &Arc<Session>,
-        filter: &str,
-        most: usize,
-        packet: fn(&str, &[u8]) -> Option<Vec<u8>>,
-    ) -> usize {
-        let Some(peer) = &who.peer else { return 0 };
-        if *self.looked > MOST_RETAINED {
-            return 0;
-        }
-        self.desk.send_batch();
-        let now_s = self.desk.courier.now_s;
-        let shared = Arc::clone(&self.desk.shared);
-        let (kept, steps) = shared.retained_first(filter, most, |message| {
-            message.expires_s.is_none_or(|expires_s| expires_s > now_s)
-                && self.may(Action::Read, message.topic)
-        });
-        *self.looked += steps;
-        for kept in &kept {
-            let message = kept.message();
-            let Some(packet) = packet(message.topic, message.payload) else {
-                continue;
-            };
-            // It leaves before whoever retains a newer one may send that.
-            shared.if_retained(kept, || {
-                self.desk.courier.batch.copy(peer, &packet, None);
-                self.desk.send_batch();
-            });
-        }
-        kept.len()
-    }
-}
-
-fn settings(udp: &Udp, publishes_a_second: u32, secret: [u8; 16]) -> Settings {
-    let subnet = |one: &crate::settings::Subnet| match one.first {
-        IpAddr::V4(first) => Some(Subnet {
-            first,
-            bits: one.bits,
-        }),
-        IpAddr::V6(_) => None,
-    };
-    let subnets: Vec<_> = udp.subnets.iter().filter_map(subnet).collect();
-    let is_local = |one: &Subnet| one.first.is_loopback();
-    Settings {
-        secret,
-        loopback: subnets.iter().any(is_local),
-        publishers: subnets.clone(),
-        subscribers: subnets,
-        lowest_port: LOWEST_PORT,
-        own_port: udp.address.map_or(0, |address| address.port()),
-        publishes_a_second,
-        ..Settings::default()
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -746,26 +377,6 @@ mod tests {
         let outlet = Outlet::open(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let name: SockaddrIn = getsockname(outlet.socket.as_raw_fd()).unwrap();
         (outlet, name.into())
-    }
-
-    #[test]
-    fn copies_share_their_octets_unless_each_states_its_own_residence() {
-        let mut batch = Batch::default();
-        for port in 1..4 {
-            batch.copy(&peer(port), b"one message", None);
-        }
-        batch.answer(peer(4).address, b"another");
-        assert_eq!(batch.octets, b"one messageanother");
-        batch.clear();
-        let arrived = Arrived {
-            at_ns: 0,
-            before: Clock::read(),
-            trailer: [0; TRAILER],
-        };
-        for port in 1..4 {
-            batch.copy(&peer(port), b"one message", Some(arrived));
-        }
-        assert_eq!(batch.octets.len(), 3 * b"one message".len());
     }
 
     #[test]

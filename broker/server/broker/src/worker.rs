@@ -1,7 +1,9 @@
 //! One thread's loop: connections come, bring packets, and go.
 
+use crate::batch::Batch;
 use crate::connection::{Connection, End, reason};
 use crate::desk::Desk;
+use crate::door::Door;
 use crate::link::{Link, Place};
 use crate::listener::Listener;
 use crate::memory;
@@ -9,7 +11,6 @@ use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::transport::Transport;
-use crate::udp::{Batch, Door};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use std::borrow::Cow;

@@ -1,0 +1,136 @@
+//! Who hears over UDP, and datagrams that leave together.
+
+use crate::residence::{Account, Arrived, Clock, TRAILER};
+use std::net::SocketAddrV4;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+const FULL: usize = 1024; // copies that leave together; the kernel takes no more
+const SPARE: usize = 1 << 20; // octets of a batch that are not given back
+
+/// How often a datagram was sent again.
+pub(crate) const NEVER_AGAIN: Option<u32> = Some(0);
+
+/// Somebody who has a lease.
+pub struct Peer {
+    /// Where.
+    pub address: SocketAddrV4,
+    pub(crate) end_ns: AtomicU64,
+    lease: u16,
+    /// Its copies.
+    pub account: Mutex<Account>,
+}
+
+impl Peer {
+    /// Its lease ends at `end_ns`; no other one of this address has had the same number lately.
+    pub fn new(address: SocketAddrV4, end_ns: u64, lease: u16) -> Self {
+        Self {
+            address,
+            end_ns: AtomicU64::new(end_ns),
+            lease,
+            account: Mutex::default(),
+        }
+    }
+
+    /// The trailer of a copy that leaves now; whether it is counted. The octets below 1 ns say which
+    /// lease it is of.
+    pub fn state(&self, account: &Account, arrived: &Arrived, now: Clock) -> ([u8; TRAILER], bool) {
+        let (mut trailer, is_counted) = account.state(arrived, now, NEVER_AGAIN);
+        if is_counted {
+            [trailer[6], trailer[7]] = self.lease.to_be_bytes();
+        }
+        (trailer, is_counted)
+    }
+}
+
+pub(crate) struct Copy {
+    pub(crate) to: SocketAddrV4,
+    pub(crate) peer: Option<Arc<Peer>>, // none: an answer
+    pub(crate) octets: Range<usize>,
+}
+
+/// Datagrams that leave together.
+#[derive(Default)]
+pub struct Batch {
+    pub(crate) octets: Vec<u8>,
+    pub(crate) copies: Vec<Copy>,
+    pub(crate) arrived: Option<Arrived>,
+}
+
+impl Batch {
+    /// Append one message's copy, which says how long it was here where it is known when the message
+    /// came. All copies of a batch that says so are of one message.
+    pub fn copy(&mut self, peer: &Arc<Peer>, packet: &[u8], arrived: Option<Arrived>) {
+        self.arrived = arrived;
+        self.push(peer.address, Some(Arc::clone(peer)), packet);
+    }
+
+    /// Append an answer.
+    pub fn answer(&mut self, to: SocketAddrV4, packet: &[u8]) {
+        self.push(to, None, packet);
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.copies.is_empty()
+    }
+
+    /// Whether it had better be sent now.
+    pub fn is_full(&self) -> bool {
+        self.copies.len() >= FULL
+    }
+
+    fn push(&mut self, to: SocketAddrV4, peer: Option<Arc<Peer>>, packet: &[u8]) {
+        let last = self.copies.last().map(|copy| copy.octets.clone());
+        let is_same = |last: &Range<usize>| self.octets.get(last.clone()) == Some(packet);
+        // Copies that state nothing share their octets.
+        let octets = match last.filter(|last| self.arrived.is_none() && is_same(last)) {
+            Some(last) => last,
+            None => {
+                let start = self.octets.len();
+                self.octets.extend_from_slice(packet);
+                start..self.octets.len()
+            }
+        };
+        self.copies.push(Copy { to, peer, octets });
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.octets.clear();
+        self.octets.shrink_to(SPARE);
+        self.copies.clear();
+        self.arrived = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn peer(port: u16) -> Arc<Peer> {
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        Arc::new(Peer::new(address, u64::MAX, 1))
+    }
+
+    #[test]
+    fn copies_share_their_octets_unless_each_states_its_own_residence() {
+        let mut batch = Batch::default();
+        for port in 1..4 {
+            batch.copy(&peer(port), b"one message", None);
+        }
+        batch.answer(peer(4).address, b"another");
+        assert_eq!(batch.octets, b"one messageanother");
+        batch.clear();
+        let arrived = Arrived {
+            at_ns: 0,
+            before: Clock::read(),
+            trailer: [0; TRAILER],
+        };
+        for port in 1..4 {
+            batch.copy(&peer(port), b"one message", Some(arrived));
+        }
+        assert_eq!(batch.octets.len(), 3 * b"one message".len());
+    }
+}

@@ -1,0 +1,280 @@
+//! The door behind which the first worker serves what comes over UDP: datagrams have to be served in
+//! the order in which they come.
+
+use crate::batch::Peer;
+use crate::desk::Desk;
+use crate::exchange::MOST_RETAINED;
+use crate::message::Message;
+use crate::residence::Clock;
+use crate::session::{Session, Subscription};
+use crate::settings::Udp;
+use crate::shared::Shared;
+use crate::udp::{AT_ONCE, Outlet, ROOM, lock};
+use mqtick_access::Action;
+use mqtick_packet::Qos;
+use mqtick_udp::{Engine, Published, Server, Settings, Subnet};
+use nix::sys::epoll::EpollFlags;
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const TURN: usize = 256; // datagrams until others have their turn
+const TURN_NS: u64 = 2_000_000; // the same, in time
+const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
+
+/// Serves what comes over UDP.
+pub struct Door {
+    outlet: Arc<Outlet>,
+    server: Server<Arc<Session>>,
+    room: Vec<u8>,
+    since: Clock,  // nothing that will be read came before
+    looked: usize, // for retained messages, in the present second: steps
+}
+
+impl Door {
+    /// A door that knows nobody; none if there is no socket.
+    pub fn new(shared: &Shared) -> Option<Self> {
+        let outlet = Arc::clone(shared.outlet.as_ref()?);
+        let rate = shared.settings.limits.publishes_a_second_a_client;
+        Some(Self {
+            server: Server::new(settings(&shared.settings.udp, rate, outlet.secret)),
+            outlet,
+            room: vec![0; AT_ONCE * ROOM],
+            since: Clock::read(),
+            looked: 0,
+        })
+    }
+
+    /// Serve what has come.
+    pub fn ready(&mut self, desk: &mut Desk, flags: EpollFlags) {
+        if flags.contains(EpollFlags::EPOLLERR) {
+            self.outlet.take_departures(&mut lock(&self.outlet.sending));
+        }
+        let end_ns = self.outlet.now_ns() + TURN_NS;
+        for _ in 0..TURN / AT_ONCE {
+            let clock = Clock::read();
+            let came = self.outlet.receive(&mut self.room);
+            for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
+                let octets = octets.get(..*length).unwrap_or_default();
+                let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
+                desk.came = stamp_ns.map(|ns| (ns, self.since));
+                desk.octets += octets.len() as u64;
+                let mut hands = Hands {
+                    desk,
+                    alone: came.len() == 1,
+                    looked: &mut self.looked,
+                };
+                let now_ns = self.outlet.now_ns();
+                self.server.datagram(now_ns, *from, octets, &mut hands);
+            }
+            desk.flush();
+            if came.len() < AT_ONCE {
+                self.since = clock;
+                break;
+            }
+            if self.outlet.now_ns() >= end_ns {
+                break;
+            }
+        }
+        desk.came = None;
+    }
+
+    /// Once a second: end leases.
+    pub fn tick(&mut self, desk: &mut Desk) {
+        let now_ns = self.outlet.now_ns();
+        self.outlet.listen_again();
+        self.looked = 0;
+        self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
+        for (place, (_, count)) in self.outlet.counted.iter().zip(self.server.counters()) {
+            place.store(count, Relaxed);
+        }
+    }
+
+    /// Forget everybody: they find out by a PINGREQ that is not answered.
+    pub fn forget_all(&mut self, desk: &mut Desk) {
+        self.with_hands(desk, |server, hands| server.clear(hands));
+    }
+
+    /// What was counted, by name.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.server.counters()
+    }
+
+    fn with_hands(
+        &mut self,
+        desk: &mut Desk,
+        what: impl FnOnce(&mut Server<Arc<Session>>, &mut Hands),
+    ) {
+        let mut hands = Hands {
+            desk,
+            alone: false,
+            looked: &mut self.looked,
+        };
+        what(&mut self.server, &mut hands);
+    }
+}
+
+/// What the server reaches the rest of the broker with.
+struct Hands<'a> {
+    desk: &'a mut Desk,
+    alone: bool,
+    looked: &'a mut usize,
+}
+
+impl Hands<'_> {
+    fn may(&self, action: Action, topic: &str) -> bool {
+        let access = self.desk.shared.access.load();
+        access.rules.may(None, NOBODY, action, topic)
+    }
+}
+
+/// No client's identifier in an access list: a `/` fits no pattern.
+const NOBODY: &str = "udp/";
+
+impl Engine for Hands<'_> {
+    type Subscriber = Arc<Session>;
+
+    fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
+        if self.desk.courier.batch.is_full() {
+            self.desk.send_batch();
+        }
+        self.desk.courier.batch.answer(to, datagram);
+    }
+
+    fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Arc<Session> {
+        let leases = self
+            .desk
+            .shared
+            .outlet
+            .as_ref()
+            .map(|outlet| &outlet.leases);
+        let lease = leases.map_or(0, |leases| leases.fetch_add(1, Relaxed));
+        let peer = Peer::new(who, end_ns, lease);
+        self.desk.shared.new_peer(NOBODY, Arc::new(peer))
+    }
+
+    fn renew(&mut self, who: &Arc<Session>, end_ns: u64) {
+        if let Some(peer) = &who.peer {
+            peer.end_ns.store(end_ns, Relaxed);
+        }
+    }
+
+    fn end(&mut self, who: Arc<Session>, filters: HashSet<Box<str>>) {
+        self.renew(&who, 0);
+        if !filters.is_empty() {
+            self.desk.shared.change(|tree| {
+                for filter in &filters {
+                    tree.unsubscribe(filter, &who.number);
+                }
+            });
+        }
+    }
+
+    fn may_subscribe(&self, filter: &str) -> bool {
+        self.may(Action::Subscribe, filter)
+    }
+
+    fn subscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
+        let subscription = || Subscription {
+            session: Arc::clone(who),
+            qos: Qos::AtMostOnce,
+            no_local: false,
+            retain_as_published: false,
+            identifier: 0,
+        };
+        self.desk.shared.change(|tree| {
+            for filter in filters {
+                tree.subscribe(filter, who.number, subscription());
+            }
+        });
+    }
+
+    fn unsubscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
+        self.desk.shared.change(|tree| {
+            for filter in filters {
+                tree.unsubscribe(filter, &who.number);
+            }
+        });
+    }
+
+    fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published {
+        if !self.may(Action::Write, topic) {
+            return Published::NotAllowed;
+        }
+        self.desk.received += 1;
+        let shared = &self.desk.shared;
+        let is_full = shared.ledger().is_some_and(|ledger| ledger.is_full());
+        let kept = !retain || (!is_full && shared.has_room_for(topic, payload));
+        let message = Message {
+            whole: None,
+            topic,
+            payload,
+            qos: Qos::AtMostOnce,
+            retain: retain && kept,
+            forwarded: &[],
+            expires_s: None,
+        };
+        self.desk.publish(None, &message, self.alone);
+        if kept {
+            Published::Sent
+        } else {
+            Published::NotKept
+        }
+    }
+
+    fn retained(
+        &mut self,
+        who: &Arc<Session>,
+        filter: &str,
+        most: usize,
+        packet: fn(&str, &[u8]) -> Option<Vec<u8>>,
+    ) -> usize {
+        let Some(peer) = &who.peer else { return 0 };
+        if *self.looked > MOST_RETAINED {
+            return 0;
+        }
+        self.desk.send_batch();
+        let now_s = self.desk.courier.now_s;
+        let shared = Arc::clone(&self.desk.shared);
+        let (kept, steps) = shared.retained_first(filter, most, |message| {
+            message.expires_s.is_none_or(|expires_s| expires_s > now_s)
+                && self.may(Action::Read, message.topic)
+        });
+        *self.looked += steps;
+        for kept in &kept {
+            let message = kept.message();
+            let Some(packet) = packet(message.topic, message.payload) else {
+                continue;
+            };
+            // It leaves before whoever retains a newer one may send that.
+            shared.if_retained(kept, || {
+                self.desk.courier.batch.copy(peer, &packet, None);
+                self.desk.send_batch();
+            });
+        }
+        kept.len()
+    }
+}
+
+fn settings(udp: &Udp, publishes_a_second: u32, secret: [u8; 16]) -> Settings {
+    let subnet = |one: &crate::settings::Subnet| match one.first {
+        IpAddr::V4(first) => Some(Subnet {
+            first,
+            bits: one.bits,
+        }),
+        IpAddr::V6(_) => None,
+    };
+    let subnets: Vec<_> = udp.subnets.iter().filter_map(subnet).collect();
+    let is_local = |one: &Subnet| one.first.is_loopback();
+    Settings {
+        secret,
+        loopback: subnets.iter().any(is_local),
+        publishers: subnets.clone(),
+        subscribers: subnets,
+        lowest_port: LOWEST_PORT,
+        own_port: udp.address.map_or(0, |address| address.port()),
+        publishes_a_second,
+        ..Settings::default()
+    }
+}
