@@ -196,6 +196,13 @@ def test_of_a_burst_the_least_delayed_exchange_is_used():
     assert estimate.offset_ns == pytest.approx(EPOCH, abs=10)
 
 
+def test_the_first_samples_are_doubted_once_others_show_that_less_delay_is_possible(fresh):
+    fresh.exchange(1, kind=Kind.TWO_WAY, half_ns=500 * US, error_ns=400 * US)
+    for at_s in range(4, 20, 3):
+        fresh.exchange(at_s, kind=Kind.TWO_WAY)
+    assert abs(fresh.after(40).offset_ns - EPOCH) < 10 * US
+
+
 def test_of_a_burst_of_echoes_the_mean_is_used_and_the_narrowest_weighs_most(fresh):
     for number, (half, error) in enumerate([(60, 30), (20, 0)]):
         fresh.exchange(number / 10, EPOCH, half * US, error_ns=error * US)

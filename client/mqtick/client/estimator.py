@@ -182,15 +182,14 @@ class Estimator:
         if is_echo or is_residence:
             return self._use_refined(sample, interval)
         offset_ns, cost = sample.offset_ns, float(sample.delay_ns)
-        self._round_trips.add(sample.delay_ns)
+        above_ns = self._above_least(sample, self._round_trips)
         line = self._history.fit
         if line is not None and self._history.better_is_fresh(sample.kind, sample.local_ns):
             if self._may_learn(sample.local_ns):
                 self.asymmetry.add(offset_ns - line.at(sample.local_ns))
             return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)
-        least_ns = self._round_trips.least_ns
         sigma_ns = self.settings.two_way_sigma_us * 1e3
-        sigma_ns += self.settings.two_way_sigma_share * (sample.delay_ns - least_ns)
+        sigma_ns += self.settings.two_way_sigma_share * above_ns
         offset_ns -= self.asymmetry.delay_ns or 0
         return self._use(sample, offset_ns, sigma_ns, cost, interval)
 
@@ -226,14 +225,25 @@ class Estimator:
         if self._history.better_is_fresh(sample.kind, sample.local_ns):
             return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)
         if sample.kind is Kind.RESIDENCE:
-            self._link_trips.add(sample.delay_ns)
-            above_ns = sample.delay_ns - self._link_trips.least_ns
+            above_ns = self._above_least(sample, self._link_trips)
             sigma_ns = settings.residence_sigma_us * 1e3 + settings.two_way_sigma_share * above_ns
         else:
             sigma_ns = settings.echo_sigma_us * 1e3
             sigma_ns = max(sigma_ns, settings.echo_sigma_share * sample.delay_ns / 2)
         cost = float(sample.delay_ns)
         return self._use(sample, sample.offset_ns, sigma_ns, cost, certain, narrow)
+
+    def _above_least(self, sample: Sample, trips: PathDelay) -> int:
+        """How much of the delay is above the least, of which samples are the more doubtful.
+
+        The first ones seem to have none: if less turns out to do, that goes for them too.
+        """
+        least_ns = trips.least_ns if len(trips) else sample.delay_ns
+        trips.add(sample.delay_ns)
+        if sample.delay_ns < least_ns:
+            share = self.settings.two_way_sigma_share
+            self._history.doubt(sample.kind, share * (least_ns - sample.delay_ns))
+        return sample.delay_ns - trips.least_ns
 
     def _take_broadcast(self, sample: Sample) -> Sample:
         """A broadcast while there are exchanges: its delay is learned, or used.

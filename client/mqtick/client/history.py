@@ -160,6 +160,12 @@ class History:
         self._refit()
         return True
 
+    def doubt(self, kind: Kind, by_ns: float) -> None:
+        """Add to the standard deviation of all points of this kind."""
+        for place, point in enumerate(self._points):
+            if self._kinds[place] is kind:
+                self._points[place] = point._replace(sigma_ns=point.sigma_ns + by_ns)
+
     def _insert(self, kind: Kind, point: Point) -> bool:
         """Put a late point at its place; False if it is older than a full window."""
         place = bisect_right(self._points, point.local_ns, key=lambda old: old.local_ns)
