@@ -241,7 +241,7 @@ pub fn decode(datagram: &[u8]) -> Result<(Message<'_>, Option<Forwarded<'_>>), E
 fn message(octets: &[u8]) -> Result<Message<'_>, Error> {
     let (length, rest) = match octets {
         [1, high, low, rest @ ..] => (usize::from(u16::from_be_bytes([*high, *low])), rest),
-        [length @ 2.., rest @ ..] => (usize::from(*length), rest),
+        [length, rest @ ..] => (usize::from(*length), rest),
         _ => return Err(Error::Length),
     };
     if length != octets.len() {
@@ -493,10 +493,6 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(part);
         }
     };
-    let will = |will: &Option<Will<'_>>| {
-        let flags = will.map(|will| flags_of(will.qos) | flag(will.retain, RETAIN));
-        (flags, will.map_or("", |will| will.topic))
-    };
     match message {
         Message::Advertise {
             gateway,
@@ -521,7 +517,7 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) {
         Message::Connack(code) => put(CONNACK, &[&[code.0]]),
         Message::WillTopicRequest => put(WILLTOPICREQ, &[]),
         Message::WillTopic(topic) => {
-            let (flags, topic) = will(topic);
+            let (flags, topic) = will_parts(topic);
             put(WILLTOPIC, &[flags.as_slice(), topic.as_bytes()]);
         }
         Message::WillMessageRequest => put(WILLMSGREQ, &[]),
@@ -603,13 +599,18 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) {
             put(DISCONNECT, &[duration.as_ref().map_or(&[], |two| two)]);
         }
         Message::WillTopicUpdate(topic) => {
-            let (flags, topic) = will(topic);
+            let (flags, topic) = will_parts(topic);
             put(WILLTOPICUPD, &[flags.as_slice(), topic.as_bytes()]);
         }
         Message::WillTopicResponse(code) => put(WILLTOPICRESP, &[&[code.0]]),
         Message::WillMessageUpdate(octets) => put(WILLMSGUPD, &[octets]),
         Message::WillMessageResponse(code) => put(WILLMSGRESP, &[&[code.0]]),
     }
+}
+
+fn will_parts<'a>(will: &Option<Will<'a>>) -> (Option<u8>, &'a str) {
+    let flags = will.map(|will| flags_of(will.qos) | flag(will.retain, RETAIN));
+    (flags, will.map_or("", |will| will.topic))
 }
 
 fn kind_of(filter: &Filter<'_>) -> u8 {
