@@ -158,6 +158,7 @@ pub(crate) struct Bounds {
     pub(crate) topics: usize,
     pub(crate) retry_ns: u64,
     pub(crate) retries: u32,
+    pub(crate) prove: bool,
 }
 
 /// One client, as whoever delivers sees it.
@@ -197,7 +198,7 @@ impl<M: Keep> Client<M> {
             names: Names::new(bounds.topics, (random >> 16) as u16),
             will_octets: 0,
             bounds,
-            proven: false,
+            proven: !bounds.prove,
             received: 0,
             sent: 0,
             queue: VecDeque::new(),
@@ -222,7 +223,7 @@ impl<M: Keep> Client<M> {
     pub(crate) fn come(&mut self, address: Address) {
         if self.address != address {
             self.address = address;
-            self.proven = false;
+            self.proven = !self.bounds.prove;
             (self.received, self.sent) = (0, 0);
         }
         M::moved(&mut self.account, Some(address.at));
@@ -499,7 +500,9 @@ impl<M: Keep> Client<M> {
         }
         let credit = (CREDIT * self.received).saturating_sub(self.sent);
         match &pending.what {
-            What::Register(topic_id, name) if self.proven || self.address.register_octets(name) <= credit => {
+            What::Register(topic_id, name)
+                if self.proven || self.address.register_octets(name) <= credit =>
+            {
                 let register = Message::Register {
                     topic_id: *topic_id,
                     message_id: pending.id,

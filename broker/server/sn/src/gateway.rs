@@ -96,6 +96,8 @@ pub struct Settings {
     pub retry_ns: u64,
     /// How often it is asked for again.
     pub retries: u32,
+    /// Whether a client has to show that it receives what is sent to its address.
+    pub prove: bool,
 }
 
 impl Default for Settings {
@@ -112,6 +114,7 @@ impl Default for Settings {
             expiry_s: 24 * 3600,
             retry_ns: 10 * SECOND_NS,
             retries: 4,
+            prove: true,
         }
     }
 }
@@ -235,14 +238,10 @@ impl<M: Keep, S> Session<M, S> {
     }
 }
 
-/// What an engine keeps of each client of a gateway.
-type Sessions<E> =
-    HashMap<Arc<str>, Session<<E as Engine>::Message, <E as Engine>::Subscriber>>;
-
 /// Serves datagrams. All its tables are bounded by [`Settings`].
-pub struct Gateway<E: Engine> {
+pub struct Gateway<M: Keep, S> {
     settings: Settings,
-    sessions: Sessions<E>,
+    sessions: HashMap<Arc<str>, Session<M, S>>,
     here: HashMap<Address, Arc<str>>, // of those that are not gone
     connecting: HashMap<Address, Connecting>,
     second: u64,
@@ -258,7 +257,7 @@ enum Change {
     Is(Testament),
 }
 
-impl<E: Engine> Gateway<E> {
+impl<M: Keep, S> Gateway<M, S> {
     /// A gateway that knows nobody.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
@@ -298,7 +297,13 @@ impl<E: Engine> Gateway<E> {
     }
 
     /// Serve one datagram. `now_ns`: since the gateway was made; it never goes back.
-    pub fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, octets: &[u8], engine: &mut E) {
+    pub fn datagram(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        octets: &[u8],
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
+    ) {
         if let Err(refusal) = self.serve(now_ns, from, octets, engine) {
             self.count(refusal);
         }
@@ -309,7 +314,7 @@ impl<E: Engine> Gateway<E> {
         now_ns: u64,
         from: SocketAddrV4,
         octets: &[u8],
-        engine: &mut E,
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
         let (message, forwarded) = decode(octets)?;
         let address = Address::new(from, forwarded.as_ref()).ok_or(Count::Node)?;
@@ -374,7 +379,14 @@ impl<E: Engine> Gateway<E> {
                 let mut will = connecting.will.take().ok_or(Count::Unexpected)?;
                 will.payload = payload.into();
                 let connecting = self.connecting.remove(&address).ok_or(Count::Unexpected)?;
-                return self.enter(now_ns, address, &connecting, Change::Is(will), octets, engine);
+                return self.enter(
+                    now_ns,
+                    address,
+                    &connecting,
+                    Change::Is(will),
+                    octets,
+                    engine,
+                );
             }
             Message::Pingreq { client } if !client.is_empty() => {
                 return self.wake(now_ns, address, client, octets.len(), engine);
@@ -429,7 +441,7 @@ impl<E: Engine> Gateway<E> {
         topic: Topic,
         payload: &[u8],
         retain: bool,
-        engine: &mut E,
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
         if self.is_too_much(now_ns, *from.ip()) {
             return Err(Count::Rate);
@@ -461,10 +473,14 @@ impl<E: Engine> Gateway<E> {
         wanted: &Connecting,
         will: Change,
         octets: &[u8],
-        engine: &mut E,
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
         // Whoever else was there is gone: it cannot be reached any more.
-        if let Some(other) = self.here.get(&address).filter(|one| ***one != *wanted.client) {
+        if let Some(other) = self
+            .here
+            .get(&address)
+            .filter(|one| ***one != *wanted.client)
+        {
             let other = Arc::clone(other);
             self.lose(now_ns, &other, engine);
         }
@@ -526,7 +542,7 @@ impl<E: Engine> Gateway<E> {
         now_ns: u64,
         client: &Arc<str>,
         address: Address,
-        engine: &mut E,
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> bool {
         if self.sessions.len() >= self.settings.clients {
             return false;
@@ -537,6 +553,7 @@ impl<E: Engine> Gateway<E> {
             topics: self.settings.topics,
             retry_ns: self.settings.retry_ns,
             retries: self.settings.retries,
+            prove: self.settings.prove,
         };
         let seat = Arc::new(Mutex::new(Client::new(address, bounds, engine.random())));
         let Some(subscriber) = engine.begin(client, &seat) else {
@@ -568,7 +585,7 @@ impl<E: Engine> Gateway<E> {
         address: Address,
         client: &str,
         octets: usize,
-        engine: &mut E,
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
         let session = self.sessions.get_mut(client).filter(|one| !one.gone);
         // It may come back from another port, but not from another host.
@@ -611,7 +628,7 @@ impl<E: Engine> Gateway<E> {
         client: &Arc<str>,
         message: &Message<'_>,
         octets: usize,
-        engine: &mut E,
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
         if let Message::Publish {
             qos,
@@ -638,7 +655,7 @@ impl<E: Engine> Gateway<E> {
             Message::Register {
                 message_id, name, ..
             } => {
-                let may = is_name(name) && E::Message::may_wait(seat.names.octets() + name.len());
+                let may = is_name(name) && M::may_wait(seat.names.octets() + name.len());
                 let (topic_id, code) = match may.then(|| seat.names.id(name)) {
                     None if !is_name(name) => (0, Code::NOT_SUPPORTED),
                     None | Some(None) => (0, Code::CONGESTION),
@@ -816,7 +833,7 @@ impl<E: Engine> Gateway<E> {
         qos: Qos,
         retain: bool,
         message_id: u16,
-        engine: &mut E,
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
         let Some(address) = self.sessions.get(client).map(|session| session.address) else {
             return Err(Count::Stranger);
@@ -906,7 +923,12 @@ impl<E: Engine> Gateway<E> {
     }
 
     /// A client is gone without a good-bye.
-    fn lose(&mut self, now_ns: u64, client: &str, engine: &mut E) {
+    fn lose(
+        &mut self,
+        now_ns: u64,
+        client: &str,
+        engine: &mut impl Engine<Message = M, Subscriber = S>,
+    ) {
         self.count(Count::Lost);
         let Some(session) = self.sessions.get_mut(client) else {
             return;
@@ -921,7 +943,7 @@ impl<E: Engine> Gateway<E> {
     }
 
     /// A client is gone: its session is kept, or ends.
-    fn leave(&mut self, client: &str, engine: &mut E) {
+    fn leave(&mut self, client: &str, engine: &mut impl Engine<Message = M, Subscriber = S>) {
         let Some(session) = self.sessions.get_mut(client) else {
             return;
         };
@@ -933,7 +955,7 @@ impl<E: Engine> Gateway<E> {
         }
     }
 
-    fn forget(&mut self, client: &str, engine: &mut E) {
+    fn forget(&mut self, client: &str, engine: &mut impl Engine<Message = M, Subscriber = S>) {
         if let Some(session) = self.sessions.remove(client) {
             self.dropped += std::mem::take(&mut lock(&session.seat).dropped);
             engine.end(&session.subscriber);
@@ -941,7 +963,7 @@ impl<E: Engine> Gateway<E> {
     }
 
     /// Once a second: send again what was not answered, and see who is gone.
-    pub fn tick(&mut self, now_ns: u64, engine: &mut E) {
+    pub fn tick(&mut self, now_ns: u64, engine: &mut impl Engine<Message = M, Subscriber = S>) {
         self.connecting
             .retain(|_, one| now_ns.saturating_sub(one.since_ns) < CONNECTING_NS);
         let (mut lost, mut over) = (Vec::new(), Vec::new());
@@ -972,7 +994,7 @@ impl<E: Engine> Gateway<E> {
     }
 
     /// Forget everybody: they are told so when they ask.
-    pub fn clear(&mut self, engine: &mut E) {
+    pub fn clear(&mut self, engine: &mut impl Engine<Message = M, Subscriber = S>) {
         let clients: Vec<_> = self.sessions.keys().cloned().collect();
         for client in clients {
             self.forget(&client, engine);
@@ -1022,7 +1044,9 @@ fn is_name(name: &str) -> bool {
 }
 
 fn topic_name(octets: &[u8; 2]) -> Option<&str> {
-    std::str::from_utf8(octets).ok().filter(|name| is_name(name))
+    std::str::from_utf8(octets)
+        .ok()
+        .filter(|name| is_name(name))
 }
 
 /// The filter that a SUBSCRIBE or UNSUBSCRIBE names.
