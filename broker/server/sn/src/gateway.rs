@@ -36,11 +36,10 @@ pub enum Count {
     Full,
     Lost,
     TakenOver,
-    Asleep,
 }
 
 /// The names of what is counted, in the order of [`Count`].
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 15] = [
     "length",
     "type",
     "flags",
@@ -56,7 +55,6 @@ pub const NAMES: [&str; 16] = [
     "full",
     "lost",
     "taken_over",
-    "asleep",
 ];
 
 impl From<Error> for Count {
