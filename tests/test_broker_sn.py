@@ -314,16 +314,19 @@ def test_a_sleeping_sensor_gets_as_many_messages_as_may_wait(launch: Launch) -> 
 def test_what_the_access_list_says_of_those_without_a_name_is_true(
     launch: Launch, tmp_path: Path
 ) -> None:
-    (tmp_path / "acl").write_text("topic read open/#\ntopic write in/#\npattern read own/%c\n")
+    rules = "topic readwrite open/#\ntopic write in/#\npattern readwrite own/%c\n"
+    (tmp_path / "acl").write_text(rules)
     broker = launch(f'acl_file = "{tmp_path / "acl"}"\n')
-    sensor = Sensor(broker).connect("sensor-1")
-    for topic, code in (("open/a", 0), ("own/sensor-1", 0), ("in/a", 3), ("own/other", 3)):
-        suback = sensor.ask(sn.MQTTSNSubscribe(mid=1, topic_name=topic))
-        assert suback.return_code == code, topic
-    for topic, code in (("in/a", 0), ("open/a", 3)):
+    sensor, tcp = Sensor(broker).connect("sensor-1"), broker.tcp("other")
+    sensor.subscribe("#")
+    for topic in ("in/a", "own/other", "open/a"):
+        tcp.publish(topic, b"x", qos=1)
+    assert sensor.message() == ("open/a", b"x", 0)
+    for topic, code in (("in/a", 0), ("own/other", 3), ("elsewhere", 3)):
         tid = sensor.register(topic)
         puback = sensor.ask(sn.MQTTSNPublish(qos=1, tid=tid, mid=3, data=b"x"))
         assert puback.return_code == code, topic
+    sensor.is_served()
 
 
 def test_what_was_acknowledged_survives_a_crash(launch: Launch, tmp_path: Path) -> None:
@@ -457,7 +460,7 @@ def test_a_client_of_other_authors_publishes_and_subscribes(launch: Launch) -> N
     tcp = broker.tcp()
     tcp.subscribe("#")
     told = Told()
-    client = theirs.Client("theirs", "127.0.0.1", broker.port)
+    client = theirs.Client(b"theirs", "127.0.0.1", broker.port)
     client.register_callback(told)
     client.connect()
     topic = client.register(b"room/theirs")
