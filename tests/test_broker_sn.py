@@ -393,8 +393,8 @@ def test_after_any_octets_it_serves_others_as_before(broker: Broker) -> None:
             while select.select([bad.socket], [], [], 0)[0]:
                 bad.hear()
             assert sensor.told(PING) == PONG
-    for octets in bad.heard:
-        assert not sn.MQTTSN(octets).haslayer("Raw"), octets.hex()
+    for answer in bad.heard:
+        assert not sn.MQTTSN(answer).haslayer("Raw"), answer.hex()
 
 
 def test_a_flood_of_clients_fills_what_it_may_and_those_who_are_there_stay(launch: Launch) -> None:
