@@ -361,6 +361,17 @@ def test_it_says_that_it_is_there_where_it_was_told_to(launch: Launch) -> None:
     assert (found.gw_id, found.duration) == (9, 60)
 
 
+def test_what_is_counted_is_in_sys_under_the_names_of_the_specification(broker: Broker) -> None:
+    text = (VECTORS.parents[1] / "mqtt-sn.md").read_text()
+    table = text[text.index("## 8.") : text.index("## 9.")]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    wanted = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    watcher = broker.tcp()
+    watcher.subscribe("$SYS/broker/sn/#")
+    found = {watcher.message().topic.decode().rpartition("/")[2] for _ in wanted}
+    assert found == wanted
+
+
 # -- hostile ---------------------------------------------------------------------------------------
 
 
