@@ -12,6 +12,7 @@ import re
 import select
 import shutil
 import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ Packet = Any  # scapy's
 
 VECTORS = Path(__file__).parent.parent / "broker/spec/vectors/mqtt-sn"
 PATIENCE_S = 30.0
+UNKNOWN = -(1 << 31)
 SEARCH = bytes.fromhex("030100")
 INFO = bytes.fromhex("030201")
 PING, PONG, GOOD_BYE = bytes.fromhex("0216"), bytes.fromhex("0217"), bytes.fromhex("0218")
@@ -306,6 +308,20 @@ def test_a_sleeping_sensor_gets_as_many_messages_as_may_wait(launch: Launch) -> 
     assert [sensor.message()[1] for _ in range(5)] == [b"%d" % number for number in range(5)]
     assert sensor.hear() == PONG
     sensor.is_served()
+
+
+def test_each_copy_says_how_long_the_broker_had_it_but_for_what_waited(broker: Broker) -> None:
+    tcp = broker.tcp()
+    sensors = [Sensor(broker).connect(f"sensor-{number}") for number in range(5)]
+    for sensor in sensors:
+        sensor.subscribe("mqtick/t")
+    for copy in range(11):
+        tcp.publish("mqtick/t", b"\x20" + bytes(31))
+        for sensor in sensors:
+            stated, correction_ns, tail = struct.unpack(">QiI", sensor.message()[1][-16:])
+            assert tail >> 8 == copy
+            assert (0 < stated >> 16 < 10**10) == (copy > 0), "the first one waits for the proof"
+            assert (correction_ns == UNKNOWN) == (copy < 2)
 
 
 # -- the rest of the broker ------------------------------------------------------------------------
