@@ -3,7 +3,7 @@
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use std::net::SocketAddrV4;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 const FULL: usize = 1024; // copies that leave together; the kernel takes no more
@@ -23,14 +23,21 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Its lease ends at `end_ns`; no other one of this address has had the same number lately.
-    pub fn new(address: SocketAddrV4, end_ns: u64, lease: u16) -> Self {
+    /// Nothing is sent there after `end_ns`.
+    pub fn new(address: SocketAddrV4, end_ns: u64) -> Self {
+        // No other lease of this address has had the same number lately.
+        static LEASES: AtomicU16 = AtomicU16::new(0);
         Self {
             address,
             end_ns: AtomicU64::new(end_ns),
-            lease,
+            lease: LEASES.fetch_add(1, Relaxed),
             account: Mutex::default(),
         }
+    }
+
+    /// Nothing is sent there after this time.
+    pub fn set_end(&self, end_ns: u64) {
+        self.end_ns.store(end_ns, Relaxed);
     }
 
     /// The trailer of a copy that leaves now; whether it is counted. The octets below 1 ns say which
@@ -111,7 +118,7 @@ mod tests {
 
     fn peer(port: u16) -> Arc<Peer> {
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-        Arc::new(Peer::new(address, u64::MAX, 1))
+        Arc::new(Peer::new(address, u64::MAX))
     }
 
     #[test]

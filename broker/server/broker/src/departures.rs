@@ -114,9 +114,9 @@ mod tests {
     }
 
     /// A peer whose only copy has left the program with this trailer.
-    fn waiting(lease: u16, departures: &mut Departures) -> (Arc<Peer>, [u8; TRAILER]) {
+    fn waiting(departures: &mut Departures) -> (Arc<Peer>, [u8; TRAILER]) {
         let to = SocketAddrV4::new([10, 0, 0, 7].into(), 5000);
-        let peer = Arc::new(Peer::new(to, u64::MAX, lease));
+        let peer = Arc::new(Peer::new(to, u64::MAX));
         let trailer = state(&peer).1;
         let now = Clock::read();
         lock(&peer.account).written(copy_of(&trailer), now, Some(0));
@@ -142,7 +142,7 @@ mod tests {
     fn a_stamp_belongs_to_the_copy_that_it_brings_whatever_the_link() {
         for link in [0, 14, 18, 50] {
             let mut departures = Departures::default();
-            let (peer, trailer) = waiting(1, &mut departures);
+            let (peer, trailer) = waiting(&mut departures);
             departures.left(&frame(link, TO, trailer), Clock::read().now_ns + 1_000);
             assert!(state(&peer).0 >= 1_000);
             assert!(departures.is_empty());
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn a_stamp_of_another_copy_is_none_of_this_one_however_late_it_comes() {
         let mut departures = Departures::default();
-        let (before, late) = waiting(1, &mut departures);
-        let (peer, trailer) = waiting(2, &mut departures);
+        let (before, late) = waiting(&mut departures);
+        let (peer, trailer) = waiting(&mut departures);
         assert_eq!(late[12..], trailer[12..], "both are the first of a lease");
         let at_ns = Clock::read().now_ns + 1_000;
         let mut other = trailer;
@@ -175,7 +175,7 @@ mod tests {
         let mut departures = Departures::default();
         for at in 0..=MOST as u32 {
             let to = SocketAddrV4::new(at.into(), 5000);
-            departures.expect(&Arc::new(Peer::new(to, u64::MAX, 1)), [0; TRAILER]);
+            departures.expect(&Arc::new(Peer::new(to, u64::MAX)), [0; TRAILER]);
             assert!((1..=MOST).contains(&departures.under_way.len()));
         }
     }

@@ -9,7 +9,7 @@ use crate::residence::Clock;
 use crate::session::{Session, Subscription};
 use crate::settings::Udp;
 use crate::shared::Shared;
-use crate::udp::{AT_ONCE, Outlet, ROOM, lock};
+use crate::udp::{AT_ONCE, Outlet, ROOM};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_udp::{Engine, Published, Server, Settings, Subnet};
@@ -19,9 +19,9 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-const TURN: usize = 256; // datagrams until others have their turn
-const TURN_NS: u64 = 2_000_000; // the same, in time
-const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
+pub(crate) const TURN: usize = 256; // datagrams until others have their turn
+pub(crate) const TURN_NS: u64 = 2_000_000; // the same, in time
+pub(crate) const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
 
 /// Serves what comes over UDP.
 pub struct Door {
@@ -49,7 +49,7 @@ impl Door {
     /// Serve what has come.
     pub fn ready(&mut self, desk: &mut Desk, flags: EpollFlags) {
         if flags.contains(EpollFlags::EPOLLERR) {
-            self.outlet.take_departures(&mut lock(&self.outlet.sending));
+            self.outlet.departures();
         }
         let end_ns = self.outlet.now_ns() + TURN_NS;
         for _ in 0..TURN / AT_ONCE {
@@ -143,20 +143,13 @@ impl Engine for Hands<'_> {
     }
 
     fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Arc<Session> {
-        let leases = self
-            .desk
-            .shared
-            .outlet
-            .as_ref()
-            .map(|outlet| &outlet.leases);
-        let lease = leases.map_or(0, |leases| leases.fetch_add(1, Relaxed));
-        let peer = Peer::new(who, end_ns, lease);
+        let peer = Peer::new(who, end_ns);
         self.desk.shared.new_peer(NOBODY, Arc::new(peer))
     }
 
     fn renew(&mut self, who: &Arc<Session>, end_ns: u64) {
         if let Some(peer) = &who.peer {
-            peer.end_ns.store(end_ns, Relaxed);
+            peer.set_end(end_ns);
         }
     }
 

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -59,7 +59,6 @@ pub struct Outlet {
     socket: OwnedFd,
     pub(crate) secret: [u8; 16],
     poller: OnceLock<(Arc<Poller>, u64)>,
-    pub(crate) leases: AtomicU16,
     pub(crate) sending: Mutex<Sending>,
     start: Instant,
     pub(crate) counted: [AtomicU64; NAMES.len()],
@@ -87,7 +86,6 @@ impl Outlet {
             socket,
             secret,
             poller: OnceLock::new(),
-            leases: AtomicU16::new(0),
             sending: Mutex::default(),
             start: Instant::now(),
             counted: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -107,6 +105,12 @@ impl Outlet {
         if let Some((poller, token)) = self.poller.get() {
             let _ = poller.add(self, *token); // where it fails, `tick` tries again
         }
+    }
+
+    /// Let datagrams go to all of a network.
+    pub fn allow_broadcast(&self) {
+        // Where that fails, so does sending: nobody gets them then.
+        let _ = setsockopt(&self.socket, sockopt::Broadcast, &true);
     }
 
     /// Since it was opened.
@@ -279,6 +283,11 @@ impl Outlet {
                 .is_some_and(|one| one.contains(PollFlags::POLLOUT))
     }
 
+    /// The kernel has stamps of what left.
+    pub fn departures(&self) {
+        self.take_departures(&mut lock(&self.sending));
+    }
+
     /// Take the stamps of what left.
     pub(crate) fn take_departures(&self, sending: &mut Sending) {
         let space = cmsg_space!([TimeSpec; 3], [u64; 8]);
@@ -369,7 +378,7 @@ mod tests {
 
     fn peer(port: u16) -> Arc<Peer> {
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-        Arc::new(Peer::new(address, u64::MAX, 1))
+        Arc::new(Peer::new(address, u64::MAX))
     }
 
     /// A socket on any port, and that port.
@@ -400,7 +409,7 @@ mod tests {
     #[test]
     fn no_copy_leaves_after_the_end_of_a_lease() {
         let (outlet, own) = outlet();
-        let ended = Peer::new(own, 0, 1);
+        let ended = Peer::new(own, 0);
         let mut batch = Batch::default();
         batch.copy(&Arc::new(ended), b"late", None);
         assert_eq!(outlet.send(&mut batch), (0, 0));

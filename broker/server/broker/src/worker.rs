@@ -10,6 +10,7 @@ use crate::memory;
 use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
+use crate::sn;
 use crate::transport::Transport;
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -26,6 +27,7 @@ const SLACK_NS: u64 = 1_000;
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
+const SENSORS: u64 = FIRST_TOKEN - 2;
 const WAIT_MS: u16 = 1000;
 const LEAVE_MS: u16 = 10; // from some farewells to the next ones
 
@@ -44,6 +46,7 @@ pub struct Worker {
     poller: Arc<Poller>,
     listeners: Vec<Listener>,
     door: Option<Door>,
+    gate: Option<sn::Door>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
     next_token: u64,
@@ -73,11 +76,17 @@ impl Worker {
             outlet.listen(&poller, DATAGRAMS).ok()?;
         }
         let door = outlet.and_then(|_| Door::new(shared));
+        let sensors = shared.sensors.as_ref().filter(|_| number == 0);
+        if let Some(sensors) = sensors {
+            sensors.listen(&poller, SENSORS).ok()?;
+        }
+        let gate = sensors.and_then(|_| sn::Door::new(shared));
         Some(Self {
             desk: Desk::new(shared, number),
             poller,
             listeners,
             door,
+            gate,
             connections: HashMap::new(),
             waiting: HashSet::new(),
             next_token: FIRST_TOKEN + number as u64,
@@ -99,6 +108,7 @@ impl Worker {
             self.desk.shared.counters.restarts.fetch_add(1, Relaxed);
             self.desk.courier.arrived = None;
             self.desk.courier.batch = Batch::default();
+            self.desk.courier.sensors = sn::Sending::default();
             self.desk.came = None;
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
@@ -118,6 +128,9 @@ impl Worker {
             }
             if let Some(door) = &mut self.door {
                 let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
+            }
+            if let Some(gate) = &mut self.gate {
+                let _ = catch_unwind(AssertUnwindSafe(|| gate.forget_all(&mut self.desk)));
             }
             // Links of others' clients may be listed there, and would not be listed again.
             let _ = catch_unwind(AssertUnwindSafe(|| self.desk.flush()));
@@ -165,6 +178,10 @@ impl Worker {
                         self.desk.shared.note_urgent();
                         door.ready(&mut self.desk, flags);
                     }
+                } else if token == SENSORS {
+                    if let Some(gate) = &mut self.gate {
+                        gate.ready(&mut self.desk, flags);
+                    }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);
                 } else {
@@ -195,6 +212,9 @@ impl Worker {
         }
         self.desk.came = None; // when that came which waited is not known any more
         self.desk.settle();
+        if let Some(gate) = &mut self.gate {
+            gate.settle(&mut self.desk);
+        }
         let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
         let mut rested = Vec::new();
         for token in &self.waiting {
@@ -460,6 +480,9 @@ impl Worker {
         if let Some(door) = &mut self.door {
             door.tick(&mut self.desk);
         }
+        if let Some(gate) = &mut self.gate {
+            gate.tick(&mut self.desk);
+        }
         self.desk.refresh(); // or sessions that ended stay in what is remembered
         if self.desk.worker == 0 {
             self.keep_house(now_s);
@@ -517,6 +540,12 @@ impl Worker {
             };
             report.extend(door.counters().map(count));
         }
+        if let Some(gate) = self.gate.as_ref().filter(|_| !report.is_empty()) {
+            let count = |(name, count): (_, u64)| {
+                (format!("$SYS/broker/sn/{name}").into(), count.to_string())
+            };
+            report.extend(gate.counters().map(count));
+        }
         for (topic, text) in report {
             let message = crate::message::Message {
                 whole: None,
@@ -555,9 +584,15 @@ mod tests {
             ..Settings::default()
         };
         let (checks, _kept) = sync_channel(1);
-        let shared = Arc::new(Shared::new(settings, access, checks, None).unwrap());
+        let shared = Arc::new(Shared::new(settings, access, checks, None, None).unwrap());
         let worker = Worker::new(&shared, 0, Vec::new()).unwrap();
-        for call in [Call::Fail, Call::Fail, Call::Stop { over: Duration::ZERO }] {
+        for call in [
+            Call::Fail,
+            Call::Fail,
+            Call::Stop {
+                over: Duration::ZERO,
+            },
+        ] {
             shared.call(0, call);
         }
         let (ended, end) = channel();
