@@ -1,20 +1,10 @@
 //! What a data plane does for the controller (`broker/spec/acceleration.md`).
 
+use mqtick_sn::Topic;
 use std::net::SocketAddr;
 
-/// A topic as it stands in a PUBLISH: type and number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Topic {
-    /// A number that one client and the broker agreed on.
-    Registered(u16),
-    /// A number that was agreed on before.
-    Predefined(u16),
-    /// A name of two octets.
-    Short([u8; 2]),
-}
-
 /// What a publish is found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Who sends it.
     pub publisher: SocketAddr,
