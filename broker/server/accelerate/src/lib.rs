@@ -5,3 +5,4 @@ pub mod controller;
 pub mod names;
 pub mod plane;
 mod session;
+pub mod table;
