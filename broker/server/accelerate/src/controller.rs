@@ -528,9 +528,11 @@ impl Controller {
     /// Take a subscription off the list, unless it is there for another reason.
     fn unlist_unused(&mut self, client: SocketAddr, subscription: &Subscription) {
         let filter = &subscription.filter;
-        let session = self.sessions.get(&client);
-        let mut filters = session.into_iter().flat_map(Session::filters);
-        if !filters.any(|one| one.filter == *filter) {
+        let is_used = self
+            .sessions
+            .get(&client)
+            .is_some_and(|session| session.filters().any(|one| one.filter == *filter));
+        if !is_used {
             self.unlist(client, subscription);
         }
     }
