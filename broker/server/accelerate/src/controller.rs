@@ -135,10 +135,7 @@ impl fmt::Display for Reason {
             Self::NotActive(who) => write!(f, "{who} sleeps, comes or goes"),
             Self::Overdue(who) => write!(f, "{who} has not been heard for its keep-alive"),
             Self::InDoubt(who) => {
-                write!(
-                    f,
-                    "the broker has not confirmed lately that it knows {who}"
-                )
+                write!(f, "the broker has not confirmed lately that it knows {who}")
             }
             Self::Overlap(who) => write!(f, "{who} has several subscriptions that match"),
             Self::OtherWay(who) => write!(
@@ -321,7 +318,7 @@ impl Controller {
             match (event.datagram.map(mqtick_sn::decode), event.way) {
                 (Some(Ok((message, None))), Way::ToBroker) => {
                     self.hear(now_ns, client);
-                    self.asked(now_ns, client, &message, plane);
+                    self.asked(now_ns, client, &message);
                 }
                 (Some(Ok((message, None))), Way::FromBroker) => {
                     self.answered(now_ns, client, &message, event.kept_back, plane);
@@ -390,7 +387,10 @@ impl Controller {
         self.count_publishes(now_ns, plane);
         self.watch_keep_alives(now_ns, plane);
         self.make_rules(plane);
-        self.ping(now_ns, plane);
+        // A client that has just gone to sleep must not be woken by a PINGREQ in its name.
+        if plane.is_quiet() {
+            self.ping(now_ns, plane);
+        }
     }
 
     fn begin(&mut self, now_ns: u64, plane: &mut impl Plane) {
@@ -539,13 +539,7 @@ impl Controller {
 
     // ---- what clients say -------------------------------------------------------------------------
 
-    fn asked(
-        &mut self,
-        now_ns: u64,
-        client: SocketAddr,
-        message: &Message<'_>,
-        plane: &mut impl Plane,
-    ) {
+    fn asked(&mut self, now_ns: u64, client: SocketAddr, message: &Message<'_>) {
         match message {
             Message::Connect {
                 clean,
@@ -554,7 +548,7 @@ impl Controller {
                 ..
             } => {
                 let keep_alive_ns = u64::from(*duration_s) * SECOND_NS;
-                self.connect(now_ns, client, id, *clean, keep_alive_ns, plane);
+                self.connect(now_ns, client, id, *clean, keep_alive_ns);
             }
             Message::Publish { qos, topic, .. } => self.published(now_ns, client, *qos, *topic),
             Message::Subscribe {
@@ -603,7 +597,6 @@ impl Controller {
         id: &str,
         clean: bool,
         keep_alive_ns: u64,
-        plane: &mut impl Plane,
     ) {
         let id: Rc<str> = Rc::from(id);
         if self
@@ -621,9 +614,6 @@ impl Controller {
         self.touch_client(client);
         if let Some(mut session) = self.sessions.remove(&client) {
             self.unlist_all_of(client, &session);
-            if session.ours {
-                plane.keep_back(&client, 0);
-            }
             let publishes = std::mem::take(&mut session.publishes);
             session.forget_connection();
             let again = !matches!(session.state, State::Connecting { again: false });
@@ -685,13 +675,7 @@ impl Controller {
         }
     }
 
-    fn registered_there(
-        &mut self,
-        client: SocketAddr,
-        topic_id: u16,
-        message_id: u16,
-        code: Code,
-    ) {
+    fn registered_there(&mut self, client: SocketAddr, topic_id: u16, message_id: u16, code: Code) {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
@@ -1130,7 +1114,9 @@ impl Controller {
         };
         // Nobody is kept alive who does not publish: each of ours follows something of his.
         let is_recent = now_ns.saturating_sub(session.heard_ns) <= interval_ns;
-        let is_news = session.pinged_ns.is_none_or(|at_ns| session.heard_ns > at_ns);
+        let is_news = session
+            .pinged_ns
+            .is_none_or(|at_ns| session.heard_ns > at_ns);
         if session.state != State::Active || session.ours || !is_recent || !is_news {
             return;
         }
@@ -1166,7 +1152,7 @@ impl Controller {
         session.pings = session.pings.saturating_add(1);
         session.asked_ns = now_ns;
         self.counters.pings += 1;
-        plane.keep_back(&client, 1);
+        plane.keep_back(&client, now_ns + PATIENCE_NS);
         plane.to_broker(&client, &PINGREQ);
     }
 

@@ -66,8 +66,10 @@ pub trait Plane {
     fn counts(&self, key: &Key) -> Counts;
     /// When a client last sent anything, ns on the controller's clock; None: not that it is known.
     fn heard_ns(&self, client: &SocketAddr) -> Option<u64>;
-    /// Keep back so many PINGRESP from a client, from now on, and no others.
-    fn keep_back(&mut self, client: &SocketAddr, answers: u32);
+    /// Keep one PINGRESP from a client, if it comes before this time; 0: none.
+    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64);
+    /// Whether all packets that may change who receives are [`done`](Self::done).
+    fn is_quiet(&self) -> bool;
     /// Send a datagram to the broker in a client's name.
     fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]);
     /// All packets up to this mark, which an event had, are taken into account.

@@ -222,7 +222,6 @@ impl Session {
         self.pending.clear();
         self.answered.clear();
         self.publishes.clear();
-        (self.pings, self.ours, self.pinged_ns) = (0, false, None);
         (self.tries, self.fast_then, self.seen_then) = (0, 0, 0);
     }
 

@@ -33,7 +33,7 @@ pub struct Table {
     rules: HashMap<Key, Rule>,
     capacity: usize,
     heard_ns: HashMap<SocketAddr, u64>,
-    kept_back: HashMap<SocketAddr, u32>,
+    kept_back: HashMap<SocketAddr, u64>,
     reported: HashMap<Key, u64>,
     seen: u64,
     done: u64,
@@ -110,7 +110,7 @@ impl Table {
     }
 
     fn publish(&mut self, now_ns: u64, key: &Key, can_be: bool) -> Verdict<'_> {
-        let is_quiet = self.seen == self.done;
+        let is_quiet = self.is_quiet();
         let mark = self.seen;
         let Some(rule) = self.rules.get_mut(key) else {
             let is_old = |at_ns: &u64| now_ns.saturating_sub(*at_ns) >= REPORT_NS;
@@ -135,16 +135,17 @@ impl Table {
     /// What becomes of a packet of the broker.
     pub fn from_broker(
         &mut self,
+        now_ns: u64,
         client: SocketAddr,
         message: Option<&Message<'_>>,
     ) -> Verdict<'_> {
         match message {
             Some(Message::Pingresp) => {
-                if let Some(count) = self.kept_back.get_mut(&client) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.kept_back.remove(&client);
-                    }
+                if self
+                    .kept_back
+                    .remove(&client)
+                    .is_some_and(|until_ns| now_ns < until_ns)
+                {
                     return Verdict::KeptBack(self.seen);
                 }
             }
@@ -203,12 +204,18 @@ impl Table {
     }
 
     /// See [`crate::plane::Plane::keep_back`].
-    pub fn keep_back(&mut self, client: &SocketAddr, answers: u32) {
-        if answers == 0 {
+    pub fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
+        if until_ns == 0 {
             self.kept_back.remove(client);
         } else {
-            self.kept_back.insert(*client, answers);
+            self.kept_back.insert(*client, until_ns);
         }
+    }
+
+    /// See [`crate::plane::Plane::is_quiet`].
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.seen == self.done
     }
 
     /// See [`crate::plane::Plane::done`].
