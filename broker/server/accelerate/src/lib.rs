@@ -1,0 +1,4 @@
+//! Copies the publishes of an MQTT-SN broker to its subscribers before they reach it: who gets what,
+//! when that may be, and the program around it.
+
+pub mod plane;
