@@ -29,7 +29,10 @@ volatile const __u32 has_tai = 0;
 TABLE(brokers, HASH, 64, struct endpoint, struct broker);
 TABLE(subscribers, ARRAY, 65536, __u32, struct subscriber);
 TABLE(hops, ARRAY, 4096, __u32, struct hop);
-TABLE(held, HASH, 4096, struct endpoint, __u64);
+TABLE(clients, HASH, 16384, struct endpoint, struct client);
+TABLE(asked, LRU_HASH, 4096, struct rule_key, __u64);
+TABLE(all_seen, ARRAY, 1, __u32, __u64);
+TABLE(all_targets, ARRAY, 1, __u32, struct target);
 TABLE(all_settings, ARRAY, 1, __u32, struct settings);
 TABLE(rule_counters, ARRAY, 16384, __u32, struct rule_counters);
 TABLE(counters, PERCPU_ARRAY, COUNTERS, __u32, __u64);
@@ -55,17 +58,6 @@ INLINE void add(__u32 counter, __u64 n)
 
 	if (value)
 		*value += n;
-}
-
-INLINE const struct settings *alive_settings(void)
-{
-	__u32 zero = 0;
-	const struct settings *settings = bpf_map_lookup_elem(&all_settings, &zero);
-
-	if (settings && bpf_ktime_get_ns() < settings->alive_until_ns)
-		return settings;
-	add(STALE, 1);
-	return 0;
 }
 
 /* Read the message, and its checksum. */
@@ -123,6 +115,7 @@ INLINE enum verdict examine(struct __sk_buff *skb, struct frame *frame, struct w
 	__u8 ethernet[18];
 	__u16 vlan = skb->vlan_present ? skb->vlan_tci & 0xfff : 0, type;
 	enum verdict verdict;
+	__u8 *udp;
 
 	if (bpf_skb_load_bytes(skb, 0, ethernet, sizeof(ethernet)))
 		return IGNORE;
@@ -153,12 +146,11 @@ INLINE enum verdict examine(struct __sk_buff *skb, struct frame *frame, struct w
 	}
 	if (verdict != PUBLISH)
 		return IGNORE;
-	__u8 *udp = frame->head + IP + (frame->l3 == 20 ? 20 : 40);
-
+	udp = udp_of(frame);
 	if (bpf_skb_load_bytes(skb, frame->l2 + frame->l3, udp, 8))
 		return IGNORE;
-	copy_octets((__u8 *)&frame->from.port, udp, 2);
-	copy_octets((__u8 *)&frame->to.port, udp + 2, 2);
+	copy_octets(&frame->from.port, udp, 2);
+	copy_octets(&frame->to.port, udp + 2, 2);
 	if (!find_broker(frame, who))
 		return IGNORE;
 	if (skb->len > MAX_FRAME || !lengths_agree(frame, skb->len - frame->l2))
@@ -171,17 +163,29 @@ INLINE enum verdict examine(struct __sk_buff *skb, struct frame *frame, struct w
 }
 
 /* Whether the controller sent the PINGREQ that this answers, and wants nobody to see the answer. */
-INLINE int is_held(const struct frame *frame)
+INLINE int is_kept_back(const struct frame *frame)
 {
-	__u64 *until;
+	struct client *client;
 
 	if (frame->protocol != MQTT_SN || frame->message[1] != 0x17)
 		return 0;
-	until = bpf_map_lookup_elem(&held, &frame->to);
-	if (!until || __sync_lock_test_and_set(until, 0) < bpf_ktime_get_ns())
+	client = bpf_map_lookup_elem(&clients, &frame->to);
+	if (!client || !client->keep_back)
 		return 0;
-	add(HELD_BACK, 1);
+	client->keep_back--;
+	add(ANSWERS_KEPT_BACK, 1);
 	return 1;
+}
+
+/* Count what may change who receives, before it goes on; else say how many there were. */
+INLINE __u64 now_seen(int more)
+{
+	__u32 zero = 0;
+	__u64 *seen = bpf_map_lookup_elem(&all_seen, &zero);
+
+	if (!seen)
+		return 0;
+	return more ? __sync_fetch_and_add(seen, 1) + 1 : *(volatile __u64 *)seen;
 }
 
 INLINE int tell(struct __sk_buff *skb, const struct frame *frame, const struct who *who, __u8 flags)
@@ -194,19 +198,20 @@ INLINE int tell(struct __sk_buff *skb, const struct frame *frame, const struct w
 		return verdict;
 	if (who->from_broker) {
 		flags |= FROM_BROKER;
-		if (frame->reason == MESSAGE && is_held(frame)) {
-			flags |= HELD;
+		if (frame->reason == MESSAGE && is_kept_back(frame)) {
+			flags |= KEPT_BACK;
 			verdict = TC_ACT_SHOT;
 		}
 	}
 	event->at_ns = bpf_ktime_get_ns();
+	event->seen = now_seen(may_change_receivers(frame, who->from_broker));
 	event->interface = skb->ifindex;
 	event->vlan = frame->to.vlan;
 	event->broker = who->broker.number;
 	event->protocol = who->broker.protocol;
 	event->reason = frame->reason;
 	event->flags = flags;
-	event->message = frame->reason == MESSAGE ? frame->l2 + frame->l3 + 8 : 0;
+	event->message = frame->reason == MESSAGE || frame->reason == UNKNOWN_TOPIC ? frame->l2 + frame->l3 + 8 : 0;
 	asm volatile("" : "+r"(length));
 	if (length > MAX_FRAME)
 		length = MAX_FRAME;
@@ -251,9 +256,6 @@ struct copying {
 	__u64 arrival_ns;
 	__u64 tai_minus_utc_ns;
 	__u32 first;
-	__u32 copies;
-	__u32 unreachable;
-	__u32 refused;
 };
 
 static long one_copy(__u32 number, void *context)
@@ -270,25 +272,23 @@ static long one_copy(__u32 number, void *context)
 	hop_number = to->hop;
 	hop = bpf_map_lookup_elem(&hops, &hop_number);
 	if (!hop || !(hop->flags & UP)) {
-		copying->unreachable++;
+		frame->unreachable++;
 		return 0;
 	}
 	if (has_tai && frame->prior)
 		now_ns = mqtick_ktime_get_tai_ns() - copying->tai_minus_utc_ns;
 	write_back(copying->skb, frame, rewrite(frame, to, hop, copying->arrival_ns, now_ns));
 	if (bpf_clone_redirect(copying->skb, hop->interface, 0))
-		copying->refused++;
+		frame->refused++;
 	else
-		copying->copies++;
+		frame->copies++;
 	return 0;
 }
 
-INLINE const struct rule *find_rule(struct frame *frame, __u8 broker)
+INLINE const struct rule *find_rule(struct frame *frame)
 {
-	const struct rule *rule;
+	const struct rule *rule = bpf_map_lookup_elem(&rules, &frame->key);
 
-	frame->key.broker = broker;
-	rule = bpf_map_lookup_elem(&rules, &frame->key);
 	if (!rule) {
 		any_publisher(&frame->key);
 		rule = bpf_map_lookup_elem(&rules, &frame->key);
@@ -296,45 +296,88 @@ INLINE const struct rule *find_rule(struct frame *frame, __u8 broker)
 	return rule;
 }
 
+/* Whether the controller is to be told of a topic without a rule: once a second. */
+INLINE int ask(const struct rule_key *key)
+{
+	__u64 now_ns = bpf_ktime_get_ns(), *last_ns = bpf_map_lookup_elem(&asked, key);
+
+	if (last_ns && now_ns - *last_ns < 1000000000)
+		return 0;
+	bpf_map_update_elem(&asked, key, &now_ns, BPF_ANY);
+	return 1;
+}
+
+/* Why a frame that has a rule is not copied; COUNTERS: it is. */
+INLINE enum counter hindrance(const struct frame *frame, const struct rule *rule, __u64 slow)
+{
+	__u32 zero = 0;
+	const volatile struct settings *settings = bpf_map_lookup_elem(&all_settings, &zero);
+
+	if (frame->counter != COUNTERS)
+		return frame->counter;
+	if (rule->flags & PASS)
+		return DISABLED;
+	if (!settings || now_seen(0) != settings->done)
+		return WAITING;
+	if (rule->open != slow)
+		return CLOSED;
+	return bpf_ktime_get_ns() < settings->alive_until_ns ? COUNTERS : STALE;
+}
+
 SEC("tc")
 int mqtick_ingress(struct __sk_buff *skb)
 {
-	const struct settings *settings = alive_settings();
 	struct copying copying = {.skb = skb};
 	struct rule_counters *of_rule;
+	const struct settings *settings;
 	const struct rule *rule;
+	struct client *client;
 	__u32 zero = 0, flags, number, count;
+	enum counter counter;
+	enum verdict verdict;
 	struct who who;
 
-	if (!settings)
+	settings = bpf_map_lookup_elem(&all_settings, &zero);
+	copying.frame = bpf_map_lookup_elem(&frames, &zero);
+	if (!settings || !copying.frame)
 		return NEXT;
 	if (skb->pkt_type != 0 /* PACKET_HOST */ && !(settings->flags & IN_PATH))
 		return NEXT;
-	copying.frame = bpf_map_lookup_elem(&frames, &zero);
-	if (!copying.frame)
+	verdict = examine(skb, copying.frame, &who);
+	if (verdict == IGNORE)
 		return NEXT;
-	switch (examine(skb, copying.frame, &who)) {
-	case IGNORE:
-		return NEXT;
-	case COUNT:
-		if (!who.from_broker)
-			add(copying.frame->counter, 1);
-		return NEXT;
-	case REPORT:
+	client = bpf_map_lookup_elem(&clients, &copying.frame->from);
+	if (client)
+		client->heard_ns = bpf_ktime_get_ns();
+	if (verdict == REPORT)
 		return tell(skb, copying.frame, &who, 0);
-	case PUBLISH:
-		break;
-	}
 	if (who.from_broker)
 		return NEXT;
-	rule = find_rule(copying.frame, who.broker.number);
-	if (!rule || rule->flags & PASS) {
-		add(rule ? DISABLED : NO_RULE, 1);
+	counter = copying.frame->counter;
+	if (counter == LENGTH || counter == CHECKSUM) { /* the broker drops it */
+		add(counter, 1);
 		return NEXT;
+	}
+	copying.frame->key.broker = who.broker.number;
+	rule = find_rule(copying.frame);
+	if (!rule) {
+		add(counter == COUNTERS ? NO_RULE : counter, 1);
+		copying.frame->reason = UNKNOWN_TOPIC;
+		return verdict == PUBLISH && ask(&copying.frame->key)
+			       ? tell(skb, copying.frame, &who, 0) : NEXT;
 	}
 	flags = rule->flags;
 	number = rule->number;
 	count = rule->count;
+	of_rule = bpf_map_lookup_elem(&rule_counters, &number);
+	if (!of_rule)
+		return NEXT;
+	counter = hindrance(copying.frame, rule, of_rule->slow);
+	if (counter != COUNTERS) {
+		add(counter, 1);
+		__sync_fetch_and_add(&of_rule->slow, 1);
+		return NEXT;
+	}
 	copying.first = rule->first;
 	copying.arrival_ns = skb->tstamp;
 	copying.tai_minus_utc_ns = settings->tai_minus_utc_ns;
@@ -342,16 +385,11 @@ int mqtick_ingress(struct __sk_buff *skb)
 	bpf_loop(count & MAX_SUBSCRIBERS, one_copy, &copying, 0);
 
 	add(HITS, 1);
-	add(COPIES, copying.copies);
-	if (copying.unreachable)
-		add(UNREACHABLE, copying.unreachable);
-	if (copying.refused)
-		add(REFUSED, copying.refused);
-	of_rule = bpf_map_lookup_elem(&rule_counters, &number);
-	if (of_rule) {
-		__sync_fetch_and_add(&of_rule->hits, 1);
-		__sync_fetch_and_add(&of_rule->copies, copying.copies);
-	}
+	add(COPIES, copying.frame->copies);
+	add(UNREACHABLE, copying.frame->unreachable);
+	add(REFUSED, copying.frame->refused);
+	__sync_fetch_and_add(&of_rule->hits, 1);
+	__sync_fetch_and_add(&of_rule->copies, copying.frame->copies);
 	if (!(flags & TO_BROKER))
 		return TC_ACT_SHOT;
 	add(TO_BROKER_TOO, 1);
@@ -367,12 +405,22 @@ int mqtick_egress(struct __sk_buff *skb)
 	__u32 zero = 0;
 
 	/* What arrived here has been seen, and copies of it are ours. */
-	if (skb->ingress_ifindex || !alive_settings())
+	if (skb->ingress_ifindex)
 		return NEXT;
 	frame = bpf_map_lookup_elem(&frames, &zero);
 	if (!frame || examine(skb, frame, &who) != REPORT || !who.from_broker)
 		return NEXT;
 	return tell(skb, frame, &who, AT_EGRESS);
+}
+
+/* Run by the controller, not attached: sends a frame of its own as if it had arrived, or out. */
+SEC("tc")
+int mqtick_inject(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	const struct target *target = bpf_map_lookup_elem(&all_targets, &zero);
+
+	return target ? bpf_clone_redirect(skb, target->interface, target->flags) : -1;
 }
 
 char licence[] SEC("license") = "Apache-2.0";

@@ -32,7 +32,8 @@ enum verdict {
 	PUBLISH, /* looked up by frame->key */
 };
 
-enum prior { NO_TRAILER, STATES_NOTHING, STATES_RESIDENCE, UNKNOWN };
+/* What stands in the trailer of a frame that came. */
+enum prior { NO_TRAILER, ZEROS, STATED, NOT_STATED };
 
 struct frame {
 	__u8 head[MAX_HEAD + 2]; /* the Ethernet header ends, and the IP header begins, at IP */
@@ -53,6 +54,9 @@ struct frame {
 	struct rule_key key;
 	__u32 addresses; /* sum of the addresses as they stand in head now */
 	__u32 rest;      /* sum of the other octets that are rewritten */
+	__u32 copies; /* what became of the copies: counted here, where the verifier does not follow */
+	__u32 unreachable;
+	__u32 refused;
 	__u8 first_head[MAX_HEAD + 2]; /* as it came, for a frame that goes on after its copies */
 	__u8 first_topic[4];
 	__u8 first_trailer[TRAILER];
@@ -69,9 +73,23 @@ INLINE void store16(__u8 *at, __u16 value)
 	at[1] = value;
 }
 
-INLINE void copy_octets(__u8 *to, const __u8 *from, __u32 n)
+/* Wider than octets although nothing is aligned: both kinds of processor can, and clang would not. */
+typedef __u16 __attribute__((may_alias)) any16;
+typedef __u64 __attribute__((may_alias)) any64;
+
+INLINE void copy_octets(void *to, const void *from, __u32 n)
 {
-	__builtin_memcpy(to, from, n);
+	__u8 *out = to;
+	const __u8 *in = from;
+
+#pragma unroll
+	for (; n >= 8; n -= 8, out += 8, in += 8)
+		*(any64 *)out = *(const any64 *)in;
+#pragma unroll
+	for (; n >= 2; n -= 2, out += 2, in += 2)
+		*(any16 *)out = *(const any16 *)in;
+	if (n)
+		*out = *in;
 }
 
 /* Zero what follows the first n octets of a name's room. */
@@ -79,14 +97,12 @@ INLINE void clear_after(__u8 *name, __u32 n)
 {
 #pragma unroll
 	for (__u32 i = 0; i < MAX_NAME; i += 8) {
-		__u64 word;
+		any64 *word = (any64 *)(name + i);
 
-		__builtin_memcpy(&word, name + i, 8);
 		if (n <= i)
-			word = 0;
+			*word = 0;
 		else if (n < i + 8)
-			word &= (1ULL << 8 * (n - i)) - 1;
-		__builtin_memcpy(name + i, &word, 8);
+			*word &= (1ULL << 8 * (n - i)) - 1;
 	}
 }
 
@@ -100,12 +116,8 @@ INLINE __u16 fold(__u32 sum)
 INLINE __u32 sum_words(const __u8 *at, __u32 n, __u32 sum)
 {
 #pragma unroll
-	for (__u32 i = 0; i < n; i += 2) {
-		__u16 word;
-
-		__builtin_memcpy(&word, at + i, 2);
-		sum += word;
-	}
+	for (__u32 i = 0; i < n; i += 2)
+		sum += *(const any16 *)(at + i);
 	return sum;
 }
 
@@ -115,18 +127,22 @@ INLINE __u32 sum_addresses(const struct frame *frame)
 			       : sum_words(frame->head + IP + 8, 32, 0);
 }
 
+INLINE __u8 *udp_of(struct frame *frame)
+{
+	return frame->head + IP + (frame->l3 == 20 ? 20 : 40);
+}
+
 INLINE int is_v4(const __u8 address[16])
 {
-	__u32 word[3];
-
-	__builtin_memcpy(word, address, 12);
-	return !word[0] && !word[1] && word[2] == 0xffff0000;
+	return !*(const any64 *)address && !*(const any16 *)(address + 8) &&
+	       *(const any16 *)(address + 10) == 0xffff;
 }
 
 INLINE void map_v4(__u8 address[16], const __u8 *from)
 {
-	__builtin_memset(address, 0, 10);
-	address[10] = address[11] = 0xff;
+	*(any64 *)address = 0;
+	*(any16 *)(address + 8) = 0;
+	*(any16 *)(address + 10) = 0xffff;
 	copy_octets(address + 12, from, 4);
 }
 
@@ -196,7 +212,7 @@ INLINE int lengths_agree(struct frame *frame, __u32 room)
 {
 	const __u8 *ip = frame->head + IP;
 	__u32 datagram = frame->l3 == 20 ? load16(ip + 2) : 40 + (__u32)load16(ip + 4);
-	__u32 udp = load16(ip + frame->l3 + 4);
+	__u32 udp = load16(udp_of(frame) + 4);
 
 	if (datagram > room || datagram != frame->l3 + udp || udp <= 8 || udp - 8 > MAX_MESSAGE)
 		return 0;
@@ -210,13 +226,12 @@ INLINE int ip_header_is_right(const struct frame *frame)
 }
 
 /* Whether the UDP checksum is right; `sum`: of the message, in the order of memory. */
-INLINE int udp_is_right(const struct frame *frame, __u32 sum)
+INLINE int udp_is_right(struct frame *frame, __u32 sum)
 {
-	const __u8 *udp = frame->head + IP + frame->l3;
+	const __u8 *udp = udp_of(frame);
 	__u32 pseudo = frame->addresses + be16(IPPROTO_UDP) + be16(frame->length + 8);
-	__u16 field;
+	__u16 field = *(const any16 *)(udp + 6);
 
-	__builtin_memcpy(&field, udp + 6, 2);
 	if (!field)
 		return frame->l3 == 20;
 	return field == fold(pseudo) || fold(fold(sum) + sum_words(udp, 8, pseudo)) == 0xffff;
@@ -226,11 +241,9 @@ INLINE int udp_is_right(const struct frame *frame, __u32 sum)
 INLINE int source_is_good(const struct frame *frame)
 {
 	const __u8 *a = frame->from.address;
-	__u64 half[2];
+	const any64 *half = (const any64 *)a, *to = (const any64 *)frame->to.address;
 
-	__builtin_memcpy(half, a, 16);
-	if (__builtin_bswap16(frame->from.port) < 1024 ||
-	    !__builtin_memcmp(a, frame->to.address, 16))
+	if (__builtin_bswap16(frame->from.port) < 1024 || (half[0] == to[0] && half[1] == to[1]))
 		return 0;
 	if (frame->l3 == 20)
 		return a[12] != 0 && a[12] != 127 && a[12] < 224;
@@ -251,10 +264,10 @@ INLINE enum verdict parse_mqtt_sn(struct frame *frame)
 	}
 	if (length != frame->length || length < at + 6 || (at == 3 && length < 256))
 		return count(frame, LENGTH);
+	frame->key.kind = m[at + 1] & 3;
+	copy_octets(&frame->key.topic_id, m + at + 2, 2);
 	if (m[at + 1] > SHORT_NAME || load16(m + at + 4))
 		return count(frame, QOS);
-	frame->key.kind = m[at + 1];
-	copy_octets((__u8 *)&frame->key.topic_id, m + at + 2, 2);
 	if (m[at + 6] >> 4 == 2 && length >= at + 6 + 17 && length <= at + 6 + 64)
 		frame->trailer = length - TRAILER;
 	return PUBLISH;
@@ -277,13 +290,13 @@ INLINE enum verdict parse_mqtt_udp(struct frame *frame)
 	if (frame->length != at + remaining || (at == 3 && (m[2] > 127 || !m[2])) || !name ||
 	    name > MAX_NAME || remaining < 2 + name)
 		return count(frame, LENGTH);
-	if (m[0] & 15)
-		return count(frame, QOS);
 	at += 2;
 	frame->key.kind = NAME;
 	frame->key.name_length = name;
 	copy_octets(frame->key.name, m + at, MAX_NAME);
 	clear_after(frame->key.name, name);
+	if (m[0] & 15)
+		return count(frame, QOS);
 	at += name;
 	if (m[at] >> 4 == 2 && frame->length >= at + 17 && frame->length <= at + 64)
 		frame->trailer = frame->length - TRAILER;
@@ -304,13 +317,39 @@ INLINE enum verdict parse_message(struct frame *frame)
 		verdict = parse_mqtt_udp(frame);
 		frame->topic = 0;
 	}
-	if (verdict != PUBLISH)
-		return verdict;
-	if (!source_is_good(frame))
-		return count(frame, SOURCE);
 	copy_octets(frame->key.publisher, frame->from.address, 16);
 	frame->key.port = frame->from.port;
-	return PUBLISH;
+	if (verdict == PUBLISH && !source_is_good(frame))
+		return count(frame, SOURCE);
+	return verdict;
+}
+
+/* Whether a reported frame may change who receives what: the table of section 11. */
+INLINE int may_change_receivers(const struct frame *frame, int from_broker)
+{
+	const __u8 *m = frame->message;
+	__u32 at = m[0] == 1 ? 3 : 1;
+
+	if (frame->reason != MESSAGE)
+		return frame->reason != UNKNOWN_TOPIC;
+	if (frame->protocol == MQTT_UDP)
+		return from_broker ? m[0] >> 4 == 2 || m[0] >> 4 == 9
+				   : m[0] >> 4 != 12;
+	switch (m[at]) {
+	case 0x0a: /* REGISTER */
+	case 0x05: /* CONNACK */
+	case 0x13: /* SUBACK */
+		return from_broker;
+	case 0x04: /* CONNECT */
+	case 0x12: /* SUBSCRIBE */
+	case 0x14: /* UNSUBSCRIBE */
+	case 0xfe: /* encapsulated */
+		return !from_broker;
+	case 0x16: /* PINGREQ of a sleeping client */
+		return !from_broker && frame->length > at + 1;
+	default:
+		return m[at] == 0x18; /* DISCONNECT */
+	}
 }
 
 /* The same key for anybody. */
@@ -331,9 +370,9 @@ INLINE __u32 trailer_at(const struct frame *frame)
 }
 
 /* Sum of the octets that are rewritten beside the addresses. */
-INLINE __u32 sum_rest(const struct frame *frame)
+INLINE __u32 sum_rest(struct frame *frame)
 {
-	__u32 sum = sum_words(frame->head + IP + frame->l3, 4, 0);
+	__u32 sum = sum_words(udp_of(frame), 4, 0);
 
 	if (frame->topic)
 		sum = sum_words(frame->message + (frame->topic == 2 ? 2 : 4), 4, sum);
@@ -349,18 +388,18 @@ INLINE __u32 sum_rest(const struct frame *frame)
 INLINE void begin_copies(struct frame *frame, __u32 flags)
 {
 	const __u8 *trailer = frame->message + trailer_at(frame);
-	__u64 half[2];
+	const any64 *half = (const any64 *)trailer;
 
 	copy_octets(frame->first_head, frame->head, sizeof(frame->head));
 	copy_octets(frame->first_topic, frame->message + (frame->topic == 4 ? 4 : 2), 4);
 	frame->prior = NO_TRAILER;
+	frame->copies = frame->unreachable = frame->refused = 0;
 	if ((flags & RESIDENCE) && frame->trailer) {
-		__builtin_memcpy(half, trailer, 16);
 		copy_octets(frame->first_trailer, trailer, TRAILER);
 		frame->residence = __builtin_bswap64(half[0]);
 		frame->prior_source = trailer[15];
-		frame->prior = !half[0] && !half[1] ? STATES_NOTHING
-			     : trailer[15] >= 1 && trailer[15] <= 3 ? STATES_RESIDENCE : UNKNOWN;
+		frame->prior = !half[0] && !half[1] ? ZEROS
+			     : trailer[15] >= 1 && trailer[15] <= 3 ? STATED : NOT_STATED;
 	}
 	frame->rest = sum_rest(frame);
 }
@@ -372,16 +411,13 @@ INLINE void write_trailer(struct frame *frame, __u64 arrival_ns, __u64 now_ns)
 	__u64 spent = now_ns - arrival_ns, total = frame->residence + (spent << 16);
 	__u8 source = KERNEL_STAMPS;
 
-	if (frame->prior == STATES_RESIDENCE && frame->prior_source < source)
+	if (frame->prior == STATED && frame->prior_source < source)
 		source = frame->prior_source;
-	if (frame->prior == UNKNOWN || !arrival_ns || !now_ns || now_ns < arrival_ns ||
+	if (frame->prior == NOT_STATED || !arrival_ns || !now_ns || now_ns < arrival_ns ||
 	    spent >= MAX_RESIDENCE_NS || total < frame->residence)
 		total = source = 0;
-	total = __builtin_bswap64(total);
-	__builtin_memcpy(to, &total, 8);
-	total = 0x80;
-	__builtin_memcpy(to + 8, &total, 8);
-	to[15] = source;
+	*(any64 *)to = __builtin_bswap64(total);
+	*(any64 *)(to + 8) = 0x80 | (__u64)source << 56;
 }
 
 /* How the checksum of the copy differs from that of the frame before it, both one's complement. */
@@ -407,37 +443,33 @@ INLINE struct change changed(struct frame *frame)
 INLINE struct change rewrite(struct frame *frame, const struct subscriber *to,
 			     const struct hop *hop, __u64 arrival_ns, __u64 now_ns)
 {
-	__u8 *ip = frame->head + IP, *ethernet = frame->head + (frame->l2 == 14 ? 4 : 0), *udp;
+	__u8 *ip = frame->head + IP, *udp = udp_of(frame);
+	__u8 *ethernet = frame->head + (frame->l2 == 14 ? 4 : 0);
 
 	copy_octets(ethernet, hop->destination, 6);
 	copy_octets(ethernet + 6, hop->source, 6);
 	if (frame->l3 == 20) {
-		__u16 sum;
-
 		ip[1] = ip[4] = ip[5] = ip[7] = ip[10] = ip[11] = 0;
 		ip[6] = 0x40;
 		ip[8] = hop->ttl;
 		copy_octets(ip + 12, frame->to.address + 12, 4);
 		copy_octets(ip + 16, to->address + 12, 4);
-		sum = ~fold(sum_words(ip, 20, 0));
-		__builtin_memcpy(ip + 10, &sum, 2);
-		udp = ip + 20;
+		*(any16 *)(ip + 10) = ~fold(sum_words(ip, 20, 0));
 	} else {
 		ip[0] = 0x60;
 		ip[1] = ip[2] = ip[3] = 0;
 		ip[7] = hop->ttl;
 		copy_octets(ip + 8, frame->to.address, 16);
 		copy_octets(ip + 24, to->address, 16);
-		udp = ip + 40;
 	}
-	copy_octets(udp, (const __u8 *)&frame->to.port, 2);
-	copy_octets(udp + 2, (const __u8 *)&to->port, 2);
+	*(any16 *)udp = frame->to.port;
+	*(any16 *)(udp + 2) = to->port;
 	if (frame->topic == 2) {
 		frame->message[2] = to->kind;
-		copy_octets(frame->message + 3, (const __u8 *)&to->topic_id, 2);
+		copy_octets(frame->message + 3, &to->topic_id, 2);
 	} else if (frame->topic) {
 		frame->message[4] = to->kind;
-		copy_octets(frame->message + 5, (const __u8 *)&to->topic_id, 2);
+		copy_octets(frame->message + 5, &to->topic_id, 2);
 	}
 	if (frame->prior)
 		write_trailer(frame, arrival_ns, now_ns);

@@ -13,11 +13,10 @@ enum kind { REGISTERED, PREDEFINED, SHORT_NAME, NAME };
 enum rule_flag { TO_BROKER = 1, MARK = 2, RESIDENCE = 4, PASS = 8 };
 enum settings_flag { IN_PATH = 1 };
 enum hop_flag { UP = 1 };
-enum reason { MESSAGE, FRAGMENT, HEADER };
-enum event_flag { AT_EGRESS = 1, FROM_BROKER = 2, HELD = 4 };
+enum reason { MESSAGE, FRAGMENT, HEADER, UNKNOWN_TOPIC };
+enum event_flag { AT_EGRESS = 1, FROM_BROKER = 2, KEPT_BACK = 4 };
 
 enum counter {
-	STALE,
 	FRAGMENTS,
 	HEADERS,
 	LENGTH,
@@ -26,6 +25,9 @@ enum counter {
 	SOURCE,
 	NO_RULE,
 	DISABLED,
+	CLOSED,
+	WAITING,
+	STALE,
 	HITS,
 	COPIES,
 	UNREACHABLE,
@@ -33,7 +35,7 @@ enum counter {
 	TO_BROKER_TOO,
 	EVENTS,
 	EVENTS_LOST,
-	HELD_BACK,
+	ANSWERS_KEPT_BACK,
 	COUNTERS
 };
 
@@ -66,9 +68,11 @@ struct rule {
 	__u32 count;
 	__u32 number;
 	__u32 flags;
+	__u64 open;
 };
 
 struct rule_counters {
+	__u64 slow;
 	__u64 hits;
 	__u64 copies;
 };
@@ -93,13 +97,27 @@ struct hop {
 
 struct settings {
 	__u64 alive_until_ns;
+	__u64 done;
 	__u64 tai_minus_utc_ns;
 	__u32 flags;
 	__u32 zero;
 };
 
+struct client {
+	__u64 heard_ns;
+	__u32 keep_back;
+	__u32 zero;
+};
+
+/* Where the next frame that the controller sends itself is to go. */
+struct target {
+	__u32 interface;
+	__u32 flags;
+};
+
 struct event {
 	__u64 at_ns;
+	__u64 seen;
 	__u32 interface;
 	__u16 vlan;
 	__u16 length;
