@@ -15,8 +15,10 @@
 #define NEXT TC_ACT_UNSPEC /* what other programs and the stack think of it */
 #define CHUNK 512	   /* most that bpf_csum_diff takes at once */
 
+#ifdef __bpf__
 static __u64 (*mqtick_ktime_get_tai_ns)(void) = (void *)208; /* Linux 6.1 */
 volatile const __u32 has_tai = 0;
+#endif
 
 #define TABLE(name, kind, entries, key_type, value_type) \
 	struct {                                         \
@@ -74,7 +76,7 @@ INLINE int load_message(struct __sk_buff *skb, struct frame *frame)
 	__builtin_memset(frame->message + length, 0, 8);
 #pragma unroll
 	for (__u32 at = 0; at < 3 * CHUNK; at += CHUNK) {
-		__u32 chunk = length + 3 - at & ~3;
+		__u32 chunk = (length + 3 - at) & ~3;
 
 		if (length <= at)
 			break;
