@@ -93,6 +93,8 @@ pub struct Hop {
 pub struct Event {
     /// When, on CLOCK_MONOTONIC, ns.
     pub at_ns: u64,
+    /// How many packets that may change who receives were seen, this one included.
+    pub seen: u64,
     /// Index of the interface.
     pub interface: u32,
     /// The VLAN; 0: none.
@@ -105,16 +107,35 @@ pub struct Event {
     pub at_egress: bool,
     /// Whether it comes from the broker's address and port (else: it goes there).
     pub from_broker: bool,
-    /// Whether it is a PINGRESP that was held back.
-    pub held: bool,
+    /// Whether it is a PINGRESP that was kept back.
+    pub kept_back: bool,
     /// The frame, from the destination MAC on.
     pub frame: Vec<u8>,
     /// Who sent it.
     pub source: SocketAddr,
     /// Whom it was sent to.
     pub destination: SocketAddr,
-    /// The UDP payload; empty unless `reason` is a message.
+    /// The UDP payload; empty where it cannot be read.
     pub message: Vec<u8>,
+}
+
+impl Event {
+    /// The way back to who sent it: through whom, and from where, its frame came.
+    ///
+    /// It holds where the way there and the way back are one, as from any host to its own network
+    /// and its router.
+    #[must_use]
+    pub fn way_back(&self) -> Option<Hop> {
+        let (destination, rest) = self.frame.split_first_chunk()?;
+        let (source, _) = rest.split_first_chunk()?;
+        Some(Hop {
+            interface: self.interface,
+            destination: *source,
+            source: *destination,
+            ttl: 64,
+            up: !self.at_egress,
+        })
+    }
 }
 
 /// Why a frame is reported.
@@ -126,11 +147,15 @@ pub enum Reason {
     Fragment,
     /// It has options or extension headers, and may be anything. Ports are 0.
     Header,
+    /// It is a PUBLISH for which there is no rule.
+    NoRule,
 }
 
-/// Hits and copies of one rule.
+/// What became of the messages of one rule, since it was set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCounters {
+    /// Messages that went to the broker instead.
+    pub slow: u64,
     /// Messages copied.
     pub hits: u64,
     /// Copies sent.
