@@ -271,6 +271,12 @@ impl Controller {
         (self.sessions.len(), self.strangers.len())
     }
 
+    /// Whether the broker has, or may have, a session with this client.
+    #[must_use]
+    pub fn knows(&self, client: &SocketAddr) -> bool {
+        self.sessions.contains_key(client) || self.strangers.contains_key(client)
+    }
+
     /// All topics of publishers that are followed.
     #[must_use]
     pub fn status(&self, plane: &impl Plane) -> Vec<Status> {

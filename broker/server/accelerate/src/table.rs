@@ -247,9 +247,16 @@ pub fn changes_receivers(way: Way, message: &Message<'_>) -> bool {
     }
 }
 
-/// A PUBLISH as it goes to a subscriber: type and id of the topic are his.
+/// A PUBLISH in two: as far as the topic, and the rest, which is the same in each copy.
+#[must_use]
+pub fn field(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = if datagram.first() == Some(&1) { 4 } else { 2 };
+    datagram.split_at_checked(start + 3)
+}
+
+/// A PUBLISH, or its first part, as it goes to a subscriber: type and id of the topic are his.
 ///
-/// The datagram must be a whole PUBLISH; another one comes back as it is.
+/// What is too short for one comes back as it is.
 #[must_use]
 pub fn rewritten(datagram: &[u8], topic: Topic) -> Vec<u8> {
     let mut copy = datagram.to_vec();
