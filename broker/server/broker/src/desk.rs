@@ -70,6 +70,7 @@ impl Desk {
                 arrived: None,
                 dirty: Vec::new(),
                 batch: Batch::default(),
+                sensors: crate::sn::Sending::default(),
                 now_s: shared.now_s(),
                 sent: 0,
                 dropped: 0,
@@ -250,10 +251,26 @@ impl Desk {
 
     /// Send the datagrams that wait.
     pub(crate) fn send_batch(&mut self) {
-        if let Some(outlet) = &self.shared.outlet {
-            let (sent, dropped) = outlet.send(&mut self.courier.batch);
-            self.courier.sent += sent as u64;
-            self.courier.dropped += dropped as u64;
+        let Self {
+            shared, courier, ..
+        } = self;
+        let Courier {
+            batch,
+            sensors,
+            sent,
+            dropped,
+            ..
+        } = courier;
+        let ways = [
+            (&shared.outlet, batch),
+            (&shared.sensors, &mut sensors.batch),
+        ];
+        for (outlet, batch) in ways {
+            if let Some(outlet) = outlet {
+                let (left, none) = outlet.send(batch);
+                *sent += left as u64;
+                *dropped += none as u64;
+            }
         }
     }
 
@@ -307,7 +324,14 @@ impl Desk {
             return;
         }
         // Copies that leave at once leave in their order, whatever carries them.
-        if self.courier.batch.is_full() || (self.courier.at_once && to.session.peer.is_none()) {
+        let Courier { batch, sensors, .. } = &self.courier;
+        let is_first = match (&to.session.peer, &to.session.sensor) {
+            (Some(_), _) => sensors.batch.is_empty(),
+            (_, Some(_)) => batch.is_empty(),
+            _ => false,
+        };
+        let is_full = batch.is_full() || sensors.batch.is_full();
+        if is_full || (self.courier.at_once && !is_first) {
             self.send_batch();
         }
         let retain = message.retain && to.retain_as_published;

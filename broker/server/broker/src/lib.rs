@@ -20,6 +20,7 @@ mod scrape;
 mod session;
 pub mod settings;
 mod shared;
+mod sn;
 mod socket;
 mod supervisor;
 mod sync;

@@ -174,6 +174,11 @@ fn run(settings: Settings) -> Result<(), String> {
         opened.map_err(|error| format!("udp {address}: {error}"))
     });
     let outlet = outlet.transpose()?;
+    let sensors = settings.sn.address.map(|address| {
+        let opened = Outlet::open(address).map(Arc::new);
+        opened.map_err(|error| format!("sn {address}: {error}"))
+    });
+    let sensors = sensors.transpose()?;
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     let (mut certificates, mut places) = (Vec::new(), Vec::new());
@@ -194,8 +199,8 @@ fn run(settings: Settings) -> Result<(), String> {
         .map(listen_for_metrics)
         .transpose()?;
     let (checks, to_check) = sync_channel(CHECKS);
-    let shared =
-        Shared::new(settings, access, checks, outlet).map_err(|error| error.to_string())?;
+    let shared = Shared::new(settings, access, checks, outlet, sensors)
+        .map_err(|error| error.to_string())?;
     if let Some(path) = &shared.settings.store.path {
         let (store, kept) = Store::open(path, log::error).map_err(|error| error.to_string())?;
         shared.restore(store, &kept);
@@ -220,6 +225,9 @@ fn run(settings: Settings) -> Result<(), String> {
     }
     if let Some(address) = shared.settings.udp.address {
         log::notice(&format!("listens on UDP {address}"));
+    }
+    if let Some(address) = shared.settings.sn.address {
+        log::notice(&format!("listens on UDP {address} for MQTT-SN"));
     }
     supervisor::tell("READY=1");
     let heartbeat = supervisor::heartbeat();

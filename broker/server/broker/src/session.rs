@@ -8,6 +8,7 @@ use crate::message::{Copy, Encoder, Kept, Message};
 use crate::residence::Arrived;
 use crate::udp::{Batch, Peer};
 use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
+use mqtick_sn::Seat;
 use mqtick_store::{Change, KeptSession};
 use mqtick_udp::DATAGRAM;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -85,6 +86,8 @@ pub struct Session {
     pub number: u64,
     /// Where it is reached if it subscribed over UDP; it has no link then.
     pub peer: Option<Arc<Peer>>,
+    /// What it has to be sent if it came over MQTT-SN; it has no link then.
+    pub sensor: Option<Seat<Kept>>,
     /// Whether nobody is connected to it, so that somebody has to look whether its time is over.
     pub is_away: AtomicBool,
     state: Mutex<State>,
@@ -134,6 +137,8 @@ pub struct Courier {
     pub dirty: Vec<Arc<Session>>,
     /// Datagrams to send.
     pub batch: Batch,
+    /// The same over MQTT-SN.
+    pub sensors: crate::sn::Sending,
     /// The broker's clock, seconds.
     pub now_s: u64,
     /// Copies that went to a link.
@@ -168,15 +173,30 @@ impl Courier {
 impl Session {
     /// A session that nobody is connected to.
     pub fn new(client: &str, number: u64) -> Arc<Self> {
-        Self::with_peer(client, number, None)
+        Self::with(client, number, None, None)
     }
 
     /// What stands for a subscriber over UDP in the tree.
-    pub fn with_peer(client: &str, number: u64, peer: Option<Arc<Peer>>) -> Arc<Self> {
+    pub fn with_peer(client: &str, number: u64, peer: Arc<Peer>) -> Arc<Self> {
+        Self::with(client, number, Some(peer), None)
+    }
+
+    /// What stands for a client over MQTT-SN in the tree.
+    pub fn with_sensor(client: &str, number: u64, seat: Seat<Kept>) -> Arc<Self> {
+        Self::with(client, number, None, Some(seat))
+    }
+
+    fn with(
+        client: &str,
+        number: u64,
+        peer: Option<Arc<Peer>>,
+        sensor: Option<Seat<Kept>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             client: client.into(),
             number,
             peer,
+            sensor,
             is_away: AtomicBool::new(false),
             state: Mutex::new(State {
                 link: None,
@@ -217,6 +237,9 @@ impl Session {
     ) {
         if let Some(peer) = &self.peer {
             return courier.send_datagram(message, peer);
+        }
+        if let Some(seat) = &self.sensor {
+            return courier.send_to_sensor(message, kept, subscription.qos, retain, seat);
         }
         let mut state = self.lock();
         let version = match &state.link {

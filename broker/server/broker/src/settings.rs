@@ -2,6 +2,7 @@
 //!
 //! `broker.toml.example` beside the crates documents each setting.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
@@ -34,6 +35,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// MQTT over UDP (`broker/spec/mqtt-udp.md`).
     pub udp: Udp,
+    /// MQTT-SN (`broker/spec/mqtt-sn.md`).
+    pub sn: Sn,
 }
 
 /// One place where clients connect.
@@ -199,6 +202,40 @@ pub struct Udp {
     pub subnets: Vec<Subnet>,
 }
 
+/// MQTT-SN.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sn {
+    /// Address and port; none: off.
+    #[serde(deserialize_with = "address")]
+    pub address: Option<SocketAddr>,
+    /// Whom it answers.
+    pub subnets: Vec<Subnet>,
+    /// Topics that clients know by an id beforehand.
+    pub topic: Vec<SnTopic>,
+    /// What the gateway calls itself.
+    pub gateway: u8,
+    /// Clients at a time, with those whose session is kept.
+    pub clients: usize,
+    /// Whether a client has to answer a REGISTER before it gets messages.
+    pub proof: bool,
+    /// Where it says that it is there; none: nowhere.
+    #[serde(deserialize_with = "address")]
+    pub advertise_to: Option<SocketAddr>,
+    /// How often, in seconds.
+    pub advertise_s: u16,
+}
+
+/// A topic with an id that is known beforehand.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnTopic {
+    /// The id.
+    pub id: u16,
+    /// The topic's name.
+    pub name: String,
+}
+
 /// A subnet, such as `192.168.1.0/24`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Subnet {
@@ -254,6 +291,7 @@ impl Default for Settings {
             delivery: Delivery::default(),
             metrics: Metrics::default(),
             udp: Udp::default(),
+            sn: Sn::default(),
         }
     }
 }
@@ -274,6 +312,21 @@ impl Default for Limits {
             topic_alias: 16,
             retained_messages: 100_000,
             session_expiry_s: 30 * 24 * 3600,
+        }
+    }
+}
+
+impl Default for Sn {
+    fn default() -> Self {
+        Self {
+            address: None,
+            subnets: Vec::new(),
+            topic: Vec::new(),
+            gateway: 1,
+            clients: 10_000,
+            proof: true,
+            advertise_to: None,
+            advertise_s: 900,
         }
     }
 }
@@ -360,6 +413,7 @@ impl Settings {
         self.limits.check()?;
         self.delivery.check()?;
         self.udp.check()?;
+        self.sn.check()?;
         let by_certificate =
             |one: &Listener| one.tls.as_ref().is_some_and(|tls| tls.identity_as_username);
         let names = self.access.password_file.is_some();
@@ -398,13 +452,13 @@ impl Settings {
                 format!("access.anonymous = true: whoever reaches {place} may connect")
             }));
         }
-        if let Some(address) = self
-            .udp
-            .address
-            .filter(|_| self.access.password_file.is_some())
-        {
+        let datagrams = [("udp", self.udp.address), ("sn", self.sn.address)];
+        for (key, address) in datagrams {
+            let Some(address) = address.filter(|_| self.access.password_file.is_some()) else {
+                continue;
+            };
             said.push(format!(
-                "udp: asks for no password: whoever is in its subnets may use {address}, as far as \
+                "{key}: asks for no password: whoever is in its subnets may use {address}, as far as \
                  access.acl_file lets those without a name"
             ));
         }
@@ -507,38 +561,79 @@ impl Delivery {
 
 impl Udp {
     fn check(&self) -> Result<(), Error> {
-        let Some(address) = self.address else {
-            return match self.subnets[..] {
-                [] => Ok(()),
-                _ => refuse(
-                    "udp",
-                    "has subnets but no address; set address = \"0.0.0.0:1883\"",
-                ),
-            };
-        };
-        if !address.is_ipv4() {
-            return refuse("udp.address", "must be of IPv4");
+        check_datagrams("udp", self.address, &self.subnets)
+    }
+}
+
+impl Sn {
+    fn check(&self) -> Result<(), Error> {
+        check_datagrams("sn", self.address, &self.subnets)?;
+        between("sn.clients", self.clients, 1..=1_000_000)?;
+        between("sn.advertise_s", self.advertise_s, 1..=u16::MAX)?;
+        if self.advertise_to.is_some_and(|to| !to.is_ipv4()) {
+            return refuse("sn.advertise_to", "must be of IPv4");
         }
-        if self.subnets.is_empty() {
-            return refuse(
-                "udp",
-                "has an address but answers nobody; set subnets = [\"...\"]",
-            );
-        }
-        for (at, subnet) in self.subnets.iter().enumerate() {
-            let key = || format!("udp.subnets[{at}]");
-            if !subnet.first.is_ipv4() {
-                return refuse(key(), format!("{subnet} must be of IPv4"));
+        for (at, one) in self.topic.iter().enumerate() {
+            let key = format!("sn.topic[{at}]");
+            if matches!(one.id, 0 | u16::MAX) {
+                return refuse(key, format!("{} is no id; 1 to 65534 can be used", one.id));
             }
-            if subnet.bits == 0 {
-                return refuse(
-                    key(),
-                    format!("{subnet} is everybody; name your own subnets"),
-                );
+            if !mqtick_topics::valid_topic(&one.name) {
+                return refuse(key, format!("{:?} is no topic", one.name));
+            }
+            let before = self.topic.get(..at).unwrap_or_default();
+            if before.iter().any(|other| other.id == one.id) {
+                return refuse(key, format!("the id {} is above, too", one.id));
             }
         }
         Ok(())
     }
+
+    /// Topics by their ids.
+    #[must_use]
+    pub fn predefined(&self) -> HashMap<u16, Box<str>> {
+        let topics = self.topic.iter();
+        topics.map(|one| (one.id, (*one.name).into())).collect()
+    }
+}
+
+/// Of what listens for datagrams: whom it answers.
+fn check_datagrams(
+    key: &str,
+    address: Option<SocketAddr>,
+    subnets: &[Subnet],
+) -> Result<(), Error> {
+    let Some(address) = address else {
+        return match subnets {
+            [] => Ok(()),
+            _ => refuse(
+                key,
+                "has subnets but no address; set address = \"0.0.0.0:1883\"",
+            ),
+        };
+    };
+    if !address.is_ipv4() {
+        return refuse(format!("{key}.address"), "must be of IPv4");
+    }
+    if subnets.is_empty() {
+        return refuse(
+            key,
+            "has an address but answers nobody; set subnets = [\"...\"]",
+        );
+    }
+    for (at, subnet) in subnets.iter().enumerate() {
+        let key = || format!("{key}.subnets[{at}]");
+        if !subnet.first.is_ipv4() {
+            return refuse(key(), format!("{subnet} must be of IPv4"));
+        }
+        if subnet.bits == 0 {
+            return refuse(
+                key(),
+                format!("{subnet} is everybody; name your own subnets"),
+            );
+        }
+    }
+    Ok(())
 }
 
 impl Place {

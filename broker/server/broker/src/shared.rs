@@ -13,6 +13,7 @@ use crate::udp::{Outlet, Peer};
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_packet::Qos;
+use mqtick_sn::Seat;
 use mqtick_store::{Change, KeptSession, Store};
 use mqtick_topics::{Match, Retained, Tree};
 use std::collections::HashMap;
@@ -134,6 +135,8 @@ pub struct Shared {
     pub callers: Vec<Caller>,
     /// Where datagrams leave, if MQTT over UDP is on.
     pub outlet: Option<Arc<Outlet>>,
+    /// Where datagrams of MQTT-SN leave, if it is on.
+    pub sensors: Option<Arc<Outlet>>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
     retained: Mutex<Retained<Arc<Kept>>>,
@@ -156,6 +159,7 @@ impl Shared {
         access: Access,
         checks: SyncSender<Check>,
         outlet: Option<Arc<Outlet>>,
+        sensors: Option<Arc<Outlet>>,
     ) -> nix::Result<Self> {
         memory::limit_to(match settings.limits.memory {
             0 => memory::usual_limit(),
@@ -201,6 +205,7 @@ impl Shared {
             next_session: AtomicU64::new(1),
             checks,
             outlet,
+            sensors,
             waiting: Mutex::default(),
             start: Instant::now(),
             began_s: SystemTime::now()
@@ -265,7 +270,12 @@ impl Shared {
 
     /// What stands for a subscriber over UDP in the tree.
     pub fn new_peer(&self, client: &str, peer: Arc<Peer>) -> Arc<Session> {
-        Session::with_peer(client, self.next_session.fetch_add(1, Relaxed), Some(peer))
+        Session::with_peer(client, self.next_session.fetch_add(1, Relaxed), peer)
+    }
+
+    /// What stands for a client over MQTT-SN in the tree.
+    pub fn new_sensor(&self, client: &str, seat: Seat<Kept>) -> Arc<Session> {
+        Session::with_sensor(client, self.next_session.fetch_add(1, Relaxed), seat)
     }
 
     /// Take what the store holds, before any client comes, and keep what changes there.

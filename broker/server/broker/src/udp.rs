@@ -33,14 +33,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-const AT_ONCE: usize = 32; // datagrams that one system call receives
-const TURN: usize = 256; // datagrams until others have their turn
-const ROOM: usize = DATAGRAM + 1; // octets, so that one that is too long shows
+pub(crate) const AT_ONCE: usize = 32; // datagrams that one system call receives
+pub(crate) const TURN: usize = 256; // datagrams until others have their turn
+pub(crate) const ROOM: usize = DATAGRAM + 1; // octets, so that one that is too long shows
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
-const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
+pub(crate) const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
 const PATIENCE_MS: u8 = 10;
 const PATIENCE_REST: u64 = 10; // times as long as was waited, nobody waits again
-const TURN_NS: u64 = 2_000_000; // the same, in time
+pub(crate) const TURN_NS: u64 = 2_000_000; // the same, in time
 const QUIET_NS: u64 = 1_000_000_000; // netem takes what it holds off the socket's account
 const UNDER_WAY: usize = 1 << 16; // departures that are waited for
 const FULL: usize = 1024; // copies that leave together; the kernel takes no more
@@ -52,6 +52,27 @@ pub struct Peer {
     address: SocketAddrV4,
     end_ns: AtomicU64,
     account: Mutex<Account>,
+}
+
+impl Peer {
+    /// Somebody who is reached at an address until then.
+    pub fn new(address: SocketAddrV4, end_ns: u64) -> Self {
+        Self {
+            address,
+            end_ns: AtomicU64::new(end_ns),
+            account: Mutex::default(),
+        }
+    }
+
+    /// Where.
+    pub fn address(&self) -> SocketAddrV4 {
+        self.address
+    }
+
+    /// Nothing is sent there after this time.
+    pub fn set_end(&self, end_ns: u64) {
+        self.end_ns.store(end_ns, Relaxed);
+    }
 }
 
 struct Copy {
@@ -178,8 +199,14 @@ impl Outlet {
         Ok(outlet)
     }
 
+    /// Let datagrams go to all of a network.
+    pub fn allow_broadcast(&self) {
+        // Where that fails, so does sending: nobody gets them then.
+        let _ = setsockopt(&self.socket, sockopt::Broadcast, &true);
+    }
+
     /// Since it was opened.
-    fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -396,6 +423,11 @@ impl Outlet {
                 .is_some_and(|one| one.contains(PollFlags::POLLOUT))
     }
 
+    /// The kernel has stamps of what left.
+    pub fn departures(&self) {
+        self.take_departures(&mut lock(&self.sending));
+    }
+
     /// Take the stamps of what left.
     fn take_departures(&self, sending: &mut Sending) {
         let mut space = cmsg_space!([TimeSpec; 3], [u64; 8]);
@@ -425,7 +457,7 @@ impl Outlet {
     }
 
     /// Receive some datagrams, each into `ROOM` octets: from whom, how many octets, and when it came.
-    fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddrV4, usize, Option<i64>)> {
+    pub(crate) fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddrV4, usize, Option<i64>)> {
         let parts = room.chunks_exact_mut(ROOM);
         let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
         let space = cmsg_space!([TimeSpec; 3]);
@@ -487,7 +519,7 @@ impl Door {
     /// Serve what has come.
     pub fn ready(&mut self, desk: &mut Desk, flags: EpollFlags) {
         if flags.contains(EpollFlags::EPOLLERR) {
-            self.outlet.take_departures(&mut lock(&self.outlet.sending));
+            self.outlet.departures();
         }
         let end_ns = self.outlet.now_ns() + TURN_NS;
         for _ in 0..TURN / AT_ONCE {
@@ -580,17 +612,13 @@ impl Engine for Hands<'_> {
     }
 
     fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Arc<Session> {
-        let peer = Peer {
-            address: who,
-            end_ns: AtomicU64::new(end_ns),
-            account: Mutex::default(),
-        };
-        self.desk.shared.new_peer(NOBODY, Arc::new(peer))
+        let peer = Arc::new(Peer::new(who, end_ns));
+        self.desk.shared.new_peer(NOBODY, peer)
     }
 
     fn renew(&mut self, who: &Arc<Session>, end_ns: u64) {
         if let Some(peer) = &who.peer {
-            peer.end_ns.store(end_ns, Relaxed);
+            peer.set_end(end_ns);
         }
     }
 

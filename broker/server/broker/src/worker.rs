@@ -7,6 +7,7 @@ use crate::listener::Listener;
 use crate::memory;
 use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
+use crate::sn;
 use crate::transport::Transport;
 use crate::udp::{Batch, Door};
 use nix::errno::Errno;
@@ -22,6 +23,7 @@ const READ: usize = 1 << 17; // octets at a time
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
+const SENSORS: u64 = FIRST_TOKEN - 2;
 
 /// Whether the process or the machine ran out of descriptors or memory: trying again at once would
 /// find the same.
@@ -38,6 +40,7 @@ pub struct Worker {
     poller: Arc<Poller>,
     listeners: Vec<Listener>,
     door: Option<Door>,
+    gate: Option<sn::Door>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
     next_token: u64,
@@ -58,11 +61,17 @@ impl Worker {
             poller.add(outlet, DATAGRAMS).ok()?;
         }
         let door = outlet.and_then(|_| Door::new(shared));
+        let sensors = shared.sensors.as_ref().filter(|_| number == 0);
+        if let Some(sensors) = sensors {
+            poller.add(sensors, SENSORS).ok()?;
+        }
+        let gate = sensors.and_then(|_| sn::Door::new(shared));
         Some(Self {
             desk: Desk::new(shared, number),
             poller,
             listeners,
             door,
+            gate,
             connections: HashMap::new(),
             waiting: HashSet::new(),
             next_token: FIRST_TOKEN + number as u64,
@@ -82,8 +91,12 @@ impl Worker {
             self.desk.shared.counters.restarts.fetch_add(1, Relaxed);
             self.desk.courier.arrived = None;
             self.desk.courier.batch = Batch::default();
+            self.desk.courier.sensors = sn::Sending::default();
             self.desk.came = None;
-            if let Some(outlet) = &self.desk.shared.outlet {
+            let Shared {
+                outlet, sensors, ..
+            } = &*self.desk.shared;
+            for outlet in outlet.iter().chain(sensors) {
                 outlet.failed();
             }
             crate::log::error("a worker failed and begins anew; its clients must connect again");
@@ -95,6 +108,9 @@ impl Worker {
             }
             if let Some(door) = &mut self.door {
                 let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
+            }
+            if let Some(gate) = &mut self.gate {
+                let _ = catch_unwind(AssertUnwindSafe(|| gate.forget_all(&mut self.desk)));
             }
             // Links of others' clients may be listed there, and would not be listed again.
             let _ = catch_unwind(AssertUnwindSafe(|| self.desk.flush()));
@@ -122,6 +138,10 @@ impl Worker {
                     if let Some(door) = &mut self.door {
                         door.ready(&mut self.desk, flags);
                     }
+                } else if token == SENSORS {
+                    if let Some(gate) = &mut self.gate {
+                        gate.ready(&mut self.desk, flags);
+                    }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);
                 } else {
@@ -138,6 +158,9 @@ impl Worker {
         }
         self.desk.came = None; // when that came which waited is not known any more
         self.desk.settle();
+        if let Some(gate) = &mut self.gate {
+            gate.settle(&mut self.desk);
+        }
         let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
         let mut rested = Vec::new();
         for token in &self.waiting {
@@ -382,6 +405,9 @@ impl Worker {
         if let Some(door) = &mut self.door {
             door.tick(&mut self.desk);
         }
+        if let Some(gate) = &mut self.gate {
+            gate.tick(&mut self.desk);
+        }
         self.desk.refresh(); // or sessions that ended stay in what is remembered
         if self.desk.worker == 0 {
             self.keep_house(now_s);
@@ -438,6 +464,12 @@ impl Worker {
                 (format!("$SYS/broker/udp/{name}").into(), count.to_string())
             };
             report.extend(door.counters().map(count));
+        }
+        if let Some(gate) = self.gate.as_ref().filter(|_| !report.is_empty()) {
+            let count = |(name, count): (_, u64)| {
+                (format!("$SYS/broker/sn/{name}").into(), count.to_string())
+            };
+            report.extend(gate.counters().map(count));
         }
         for (topic, text) in report {
             let message = crate::message::Message {

@@ -1,5 +1,7 @@
 //! Octets of MQTT-SN: what is read, what is refused, and that both ways agree.
 
+#![allow(clippy::unwrap_used)]
+
 use mqtick_sn::{
     Code, Error, Filter, Forwarded, Message, Qos, Topic, Will, decode, encode, encode_forwarded,
 };

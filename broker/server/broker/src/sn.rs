@@ -1,0 +1,457 @@
+//! MQTT-SN: its one socket, and the door behind which the first worker serves datagrams.
+//!
+//! Any worker delivers to its clients: what one of them has to be sent next is under a lock of its
+//! own.
+
+use crate::desk::Desk;
+use crate::exchange::MOST_RETAINED;
+use crate::ledger::Span;
+use crate::memory::{self, Of, Share};
+use crate::message::{Kept, Message};
+use crate::residence::Clock;
+use crate::session::{Courier, Session, Subscription};
+use crate::settings::Sn;
+use crate::shared::Shared;
+use crate::udp::{AT_ONCE, Batch, LOWEST_PORT, Outlet, Peer, ROOM, TURN, TURN_NS};
+use mqtick_access::Action;
+use mqtick_packet::Qos;
+use mqtick_sn::{
+    Answer, Code, Datagrams, Delivered, Engine, Gateway, Keep, Publication, Seat, Settings, lock,
+};
+use mqtick_topics::{valid_filter, valid_topic};
+use nix::sys::epoll::EpollFlags;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+
+/// No client's identifier in an access list: a `/` fits no pattern.
+const NOBODY: &str = "sn/";
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What a worker has at hand to deliver with over MQTT-SN.
+#[derive(Default)]
+pub struct Sending {
+    /// Datagrams to send.
+    pub batch: Batch,
+    out: Datagrams,
+}
+
+/// What is kept beside a client.
+#[derive(Default)]
+pub struct Account {
+    share: Option<Share>,
+    peer: Option<Arc<Peer>>,
+}
+
+impl Keep for Kept {
+    type Account = Account;
+
+    fn topic(&self) -> &str {
+        self.message().topic
+    }
+
+    fn payload(&self) -> &[u8] {
+        self.message().payload
+    }
+
+    fn octets(&self) -> usize {
+        Self::octets(self)
+    }
+
+    fn may_wait(octets: usize) -> bool {
+        memory::may_queue(octets)
+    }
+
+    fn hold(account: &mut Account, octets: usize) {
+        let share = || Share::new(Of::Sessions, 0);
+        account.share.get_or_insert_with(share).set(octets);
+    }
+
+    fn moved(account: &mut Account, to: Option<SocketAddrV4>) {
+        if account.peer.as_ref().map(|peer| peer.address()) != to {
+            if let Some(peer) = &account.peer {
+                peer.set_end(0); // what was not sent there yet is not sent any more
+            }
+            account.peer = to.map(|to| Arc::new(Peer::new(to, u64::MAX)));
+        }
+    }
+}
+
+fn qos_of(qos: mqtick_sn::Qos) -> Qos {
+    match qos {
+        mqtick_sn::Qos::ExactlyOnce => Qos::ExactlyOnce,
+        mqtick_sn::Qos::AtLeastOnce => Qos::AtLeastOnce,
+        mqtick_sn::Qos::AtMostOnce | mqtick_sn::Qos::Unconnected => Qos::AtMostOnce,
+    }
+}
+
+impl Courier {
+    /// Deliver one copy to a client over MQTT-SN.
+    pub fn send_to_sensor(
+        &mut self,
+        message: &Message,
+        kept: &mut Option<Arc<Kept>>,
+        qos: Qos,
+        retain: bool,
+        seat: &Seat<Kept>,
+    ) {
+        let qos = match qos.min(message.qos) {
+            Qos::AtMostOnce => mqtick_sn::Qos::AtMostOnce,
+            Qos::AtLeastOnce => mqtick_sn::Qos::AtLeastOnce,
+            Qos::ExactlyOnce => mqtick_sn::Qos::ExactlyOnce,
+        };
+        let keep = || Arc::clone(kept.get_or_insert_with(|| Kept::new(message)));
+        let now_ns = self.now_s * SECOND_NS;
+        let Sending { batch, out } = &mut self.sensors;
+        let mut client = lock(seat);
+        let (topic, payload) = (message.topic, message.payload);
+        let delivered = client.deliver(now_ns, topic, payload, qos, retain, keep, out);
+        if let Some(peer) = &client.account.peer {
+            for datagram in out.iter() {
+                match delivered {
+                    Delivered::Sent => batch.copy(peer, datagram, self.arrived),
+                    // It may hold a copy that waited: it says nothing of the present message.
+                    _ => batch.answer(peer.address(), datagram),
+                }
+            }
+        }
+        out.clear();
+        // What the client drops, it counts itself.
+    }
+}
+
+struct Held {
+    span: Span,
+    answer: Answer,
+}
+
+/// Serves what comes over MQTT-SN.
+pub struct Door {
+    outlet: Arc<Outlet>,
+    gateway: Gateway<Kept, Arc<Session>>,
+    settings: Sn,
+    room: Vec<u8>,
+    since: Clock,         // nothing that will be read came before
+    looked: usize,        // for retained messages, in the present second: steps
+    held: VecDeque<Held>, // answers, until the disk has what they acknowledge
+    refused: [u64; REFUSED.len()],
+    advertised_s: u64,
+}
+
+/// What is refused before it is read.
+const REFUSED: [&str; 3] = ["oversized", "source", "subnet"];
+
+impl Door {
+    /// A door that knows nobody; none if there is no socket.
+    pub fn new(shared: &Shared) -> Option<Self> {
+        let outlet = Arc::clone(shared.sensors.as_ref()?);
+        let sn = shared.settings.sn.clone();
+        let limits = &shared.settings.limits;
+        if sn.advertise_to.is_some() {
+            outlet.allow_broadcast();
+        }
+        let settings = Settings {
+            gateway: sn.gateway,
+            predefined: sn.predefined(),
+            clients: sn.clients,
+            prove: sn.proof,
+            subscriptions: limits.subscriptions_a_client.min(256),
+            messages: limits.queue_messages,
+            octets: limits.queue,
+            publishes_a_second: limits.publishes_a_second_a_client,
+            expiry_s: limits.session_expiry_s,
+            ..Settings::default()
+        };
+        Some(Self {
+            outlet,
+            gateway: Gateway::new(settings),
+            settings: sn,
+            room: vec![0; AT_ONCE * ROOM],
+            since: Clock::read(),
+            looked: 0,
+            held: VecDeque::new(),
+            refused: [0; REFUSED.len()],
+            advertised_s: 0,
+        })
+    }
+
+    /// Serve what has come.
+    pub fn ready(&mut self, desk: &mut Desk, flags: EpollFlags) {
+        if flags.contains(EpollFlags::EPOLLERR) {
+            self.outlet.departures();
+        }
+        let end_ns = self.outlet.now_ns() + TURN_NS;
+        for _ in 0..TURN / AT_ONCE {
+            let clock = Clock::read();
+            let came = self.outlet.receive(&mut self.room);
+            let room = std::mem::take(&mut self.room);
+            for ((from, length, stamp), octets) in came.iter().zip(room.chunks_exact(ROOM)) {
+                let octets = octets.get(..*length).unwrap_or_default();
+                desk.octets += octets.len() as u64;
+                if let Some(count) = self
+                    .refusal(*from, octets)
+                    .and_then(|at| self.refused.get_mut(at))
+                {
+                    *count += 1;
+                    continue;
+                }
+                let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
+                desk.came = stamp_ns.map(|ns| (ns, self.since));
+                self.with_hands(desk, came.len() == 1, |gateway, hands, now_ns| {
+                    gateway.datagram(now_ns, *from, octets, hands);
+                });
+            }
+            self.room = room;
+            desk.flush();
+            if came.len() < AT_ONCE {
+                self.since = clock;
+                break;
+            }
+            if self.outlet.now_ns() >= end_ns {
+                break;
+            }
+        }
+        desk.came = None;
+    }
+
+    /// Which of the first names it is refused under.
+    fn refusal(&self, from: SocketAddrV4, octets: &[u8]) -> Option<usize> {
+        let ip = IpAddr::V4(*from.ip());
+        let own = self.settings.address.map_or(0, |address| address.port());
+        let is_sender = !ip.is_unspecified() && !ip.is_multicast() && !from.ip().is_broadcast();
+        if octets.len() >= ROOM {
+            return Some(0);
+        }
+        if from.port() < LOWEST_PORT || from.port() == own || !is_sender {
+            return Some(1);
+        }
+        let may = self.settings.subnets.iter().any(|one| one.contains(ip));
+        (!may).then_some(2)
+    }
+
+    /// Send the answers whose messages are on disk now.
+    pub fn settle(&mut self, desk: &mut Desk) {
+        let Some(ledger) = desk.courier.ledger.clone() else {
+            return;
+        };
+        while let Some(held) = self.held.front() {
+            let last = held.span.last;
+            if last > ledger.answered() {
+                ledger.wake(desk.worker);
+                if last > ledger.answered() {
+                    break; // whoever answers now wakes this worker
+                }
+            }
+            let Some(Held { span, answer }) = self.held.pop_front() else {
+                break;
+            };
+            if !ledger.is_refused(span) {
+                desk.courier.sensors.batch.answer(answer.to, &answer.good);
+                continue;
+            }
+            desk.courier.sensors.batch.answer(answer.to, &answer.bad);
+            if let Some((client, id)) = &answer.once {
+                self.gateway.refused(client, *id);
+            }
+        }
+        desk.send_batch();
+    }
+
+    /// Once a second: repeat what was not answered, end who is gone.
+    pub fn tick(&mut self, desk: &mut Desk) {
+        let now_s = desk.courier.now_s;
+        self.looked = 0;
+        self.with_hands(desk, false, |gateway, hands, now_ns| {
+            gateway.tick(now_ns, hands)
+        });
+        desk.courier.dropped += self.gateway.take_dropped();
+        let Sn {
+            advertise_to,
+            advertise_s,
+            ..
+        } = self.settings;
+        if let Some(SocketAddr::V4(to)) = advertise_to
+            && now_s >= self.advertised_s + u64::from(advertise_s)
+        {
+            self.advertised_s = now_s;
+            let datagram = self.gateway.advertisement(advertise_s);
+            desk.courier.sensors.batch.answer(to, &datagram);
+        }
+    }
+
+    /// Forget everybody: they are told when they ask.
+    pub fn forget_all(&mut self, desk: &mut Desk) {
+        self.with_hands(desk, false, |gateway, hands, _| gateway.clear(hands));
+    }
+
+    /// What was counted, by name.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let clients = ("clients", self.gateway.sizes().0 as u64);
+        let refused = REFUSED.into_iter().zip(self.refused);
+        refused.chain(self.gateway.counters()).chain([clients])
+    }
+
+    fn with_hands(
+        &mut self,
+        desk: &mut Desk,
+        alone: bool,
+        what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut Hands, u64),
+    ) {
+        let now_ns = desk.courier.now_s * SECOND_NS;
+        let mut hands = Hands {
+            desk,
+            alone,
+            looked: &mut self.looked,
+            held: &mut self.held,
+        };
+        what(&mut self.gateway, &mut hands, now_ns);
+    }
+}
+
+/// What the gateway reaches the rest of the broker with.
+struct Hands<'a> {
+    desk: &'a mut Desk,
+    alone: bool,
+    looked: &'a mut usize,
+    held: &'a mut VecDeque<Held>,
+}
+
+impl Hands<'_> {
+    fn may(&self, client: &str, action: Action, topic: &str) -> bool {
+        let access = self.desk.shared.access.load();
+        access.rules.may(None, client, action, topic)
+    }
+
+    /// Answer now, or once the disk has what changed.
+    fn acknowledge(&mut self, answer: Answer) {
+        match self.desk.courier.span.take() {
+            Some(span) => self.held.push_back(Held { span, answer }),
+            None => self.send(answer.to, &answer.good),
+        }
+    }
+}
+
+impl Engine for Hands<'_> {
+    type Message = Kept;
+    type Subscriber = Arc<Session>;
+
+    fn random(&mut self) -> u32 {
+        RandomState::new().build_hasher().finish() as u32
+    }
+
+    fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
+        if self.desk.courier.sensors.batch.is_full() {
+            self.desk.send_batch();
+        }
+        self.desk.courier.sensors.batch.answer(to, datagram);
+    }
+
+    fn begin(&mut self, client: &str, seat: &Seat<Kept>) -> Option<Arc<Session>> {
+        let has_room = memory::free() > 0;
+        has_room.then(|| self.desk.shared.new_sensor(client, Arc::clone(seat)))
+    }
+
+    fn end(&mut self, who: &Arc<Session>) {
+        let shared = Arc::clone(&self.desk.shared);
+        shared.end_session(who, &mut who.lock(), &mut self.desk.courier);
+    }
+
+    fn subscribe(&mut self, who: &Arc<Session>, filter: &str, qos: mqtick_sn::Qos) -> Code {
+        let is_shared = filter.starts_with("$share/");
+        if !valid_filter(filter) || is_shared || !self.may(&who.client, Action::Subscribe, filter) {
+            return Code::NOT_SUPPORTED;
+        }
+        let mut state = who.lock();
+        if !state.filters().contains(filter) && !state.may_add(filter) {
+            return Code::CONGESTION;
+        }
+        state.add_filter(filter);
+        let subscription = Subscription {
+            session: Arc::clone(who),
+            qos: qos_of(qos),
+            no_local: false,
+            retain_as_published: false,
+            identifier: 0,
+        };
+        let change = |tree: &mut crate::shared::Subscriptions| {
+            tree.subscribe(filter, who.number, subscription);
+        };
+        self.desk.shared.change(change);
+        Code::ACCEPTED
+    }
+
+    fn unsubscribe(&mut self, who: &Arc<Session>, filter: &str) {
+        who.lock().remove_filter(filter);
+        self.desk.shared.change(|tree| {
+            tree.unsubscribe(filter, &who.number);
+        });
+    }
+
+    fn retained(&mut self, who: &Arc<Session>, filter: &str, qos: mqtick_sn::Qos) {
+        let Some(seat) = &who.sensor else { return };
+        if *self.looked > MOST_RETAINED {
+            return;
+        }
+        let now_s = self.desk.courier.now_s;
+        let shared = Arc::clone(&self.desk.shared);
+        let most = self.desk.courier.bounds.messages;
+        let (kept, steps) = shared.retained_first(filter, most, |message| {
+            message.expires_s.is_none_or(|expires_s| expires_s > now_s)
+                && self.may(&who.client, Action::Read, message.topic)
+        });
+        *self.looked += steps;
+        self.desk.courier.arrived = None;
+        for kept in &kept {
+            // It leaves before whoever retains a newer one may send that.
+            shared.if_retained(kept, || {
+                let (message, mut again) = (kept.message(), Some(Arc::clone(kept)));
+                let courier = &mut self.desk.courier;
+                courier.send_to_sensor(&message, &mut again, qos_of(qos), true, seat);
+                self.desk.send_batch();
+            });
+        }
+    }
+
+    fn publish(
+        &mut self,
+        who: Option<&Arc<Session>>,
+        publication: &Publication<'_>,
+        answer: Option<Answer>,
+    ) -> Result<(), Code> {
+        let topic = publication.topic;
+        let client = who.map_or(NOBODY, |who| &who.client);
+        let is_ours = topic.starts_with("$SYS/");
+        if is_ours || !valid_topic(topic) || !self.may(client, Action::Write, topic) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        self.desk.received += 1;
+        let message = Message {
+            topic,
+            payload: publication.payload,
+            qos: qos_of(publication.qos),
+            retain: publication.retain,
+            forwarded: &[],
+            expires_s: None,
+        };
+        let is_kept = message.retain && !message.payload.is_empty();
+        let has_room = message.qos == Qos::AtMostOnce
+            || memory::may_hold(message.octets()) && !(is_kept && memory::is_tight());
+        if !has_room {
+            self.desk.courier.dropped += 1;
+            return Err(Code::CONGESTION);
+        }
+        // All changes of a message of QoS 2 are in one batch.
+        let ledger = self.desk.courier.ledger.clone();
+        let ledger = ledger.filter(|_| message.qos == Qos::ExactlyOnce);
+        let whole = ledger.as_ref().map(|ledger| ledger.whole());
+        self.desk.courier.span = None;
+        let publisher = who.map(|who| &**who);
+        self.desk.publish(publisher, &message, self.alone);
+        drop(whole);
+        if let Some(answer) = answer {
+            self.acknowledge(answer);
+        }
+        Ok(())
+    }
+}

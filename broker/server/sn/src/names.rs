@@ -1,0 +1,97 @@
+//! What one client and the gateway call topics: ids are per client.
+
+use crate::codec::Topic;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const COST: usize = 128; // octets of an entry beside its name, about
+
+struct Named {
+    topic: Topic,
+    known: bool, // whether the client has said that it knows it, or was told in a SUBACK
+}
+
+/// The names that one client and the gateway have ids for.
+pub(crate) struct Names {
+    most: usize,
+    next: u16,
+    named: HashMap<Arc<str>, Named>,
+    registered: HashMap<u16, Arc<str>>,
+    octets: usize,
+}
+
+impl Names {
+    /// None yet. Ids begin anywhere, so that they cannot be guessed.
+    pub(crate) fn new(most: usize, first: u16) -> Self {
+        Self {
+            most: most.min(60_000),
+            next: first,
+            named: HashMap::new(),
+            registered: HashMap::new(),
+            octets: 0,
+        }
+    }
+
+    /// About how much memory they take.
+    pub(crate) fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// How to name a topic to the client; none: it has to be registered first.
+    pub(crate) fn known(&self, name: &str) -> Option<Topic> {
+        let named = self.named.get(name).filter(|named| named.known);
+        named.map(|named| named.topic).or_else(|| short(name))
+    }
+
+    /// The topic that a client's own id names.
+    pub(crate) fn name(&self, id: u16) -> Option<Arc<str>> {
+        self.registered.get(&id).cloned()
+    }
+
+    /// The id of a name, a new one if it has none; none: there are too many.
+    pub(crate) fn id(&mut self, name: &str) -> Option<u16> {
+        if let Some(Topic::Registered(id)) = self.named.get(name).map(|named| named.topic) {
+            return Some(id);
+        }
+        if self.named.len() >= self.most {
+            return None;
+        }
+        while matches!(self.next, 0 | u16::MAX) || self.registered.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let (id, name) = (self.next, Arc::<str>::from(name));
+        self.next = self.next.wrapping_add(1);
+        self.registered.insert(id, Arc::clone(&name));
+        let topic = Topic::Registered(id);
+        self.octets += COST + name.len();
+        self.named.insert(
+            name,
+            Named {
+                topic,
+                known: false,
+            },
+        );
+        Some(id)
+    }
+
+    /// The client knows a name by its id.
+    pub(crate) fn confirm(&mut self, name: &str) {
+        if let Some(named) = self.named.get_mut(name) {
+            named.known = true;
+        }
+    }
+
+    /// The client uses a predefined id for a name.
+    pub(crate) fn predefined(&mut self, name: &str, id: u16) {
+        if self.named.contains_key(name) || self.named.len() >= self.most {
+            return;
+        }
+        let topic = Topic::Predefined(id);
+        self.octets += COST + name.len();
+        self.named.insert(name.into(), Named { topic, known: true });
+    }
+}
+
+fn short(name: &str) -> Option<Topic> {
+    name.as_bytes().try_into().ok().map(Topic::Short)
+}

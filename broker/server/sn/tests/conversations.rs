@@ -1,0 +1,255 @@
+//! The vectors of `broker/spec/vectors/mqtt-sn`; and whatever else may come, against bounds.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+#[path = "../../udp/tests/json/mod.rs"]
+mod json;
+mod tree;
+
+use json::Value;
+use mqtick_sn::{Gateway, Message, Qos, Settings, decode};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddrV4;
+use std::path::Path;
+use tree::Broker;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn octets(hex: &str) -> Vec<u8> {
+    let pair = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+    (0..hex.len()).step_by(2).map(pair).collect()
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// Ids that the gateway chose, by the names that the vectors give them.
+#[derive(Default)]
+struct Ids(BTreeMap<String, String>);
+
+impl Ids {
+    fn fill(&self, pattern: &str) -> String {
+        let mut text = pattern.to_owned();
+        for (name, id) in &self.0 {
+            text = text.replace(&format!("{{{name}}}"), id);
+        }
+        text
+    }
+
+    /// Whether octets are what is expected; ids that are not known yet are learnt.
+    fn agree(&mut self, pattern: &str, sent: &str) -> bool {
+        let filled = self.fill(pattern);
+        let (mut wanted, mut is) = (filled.as_str(), sent);
+        while let Some((before, rest)) = wanted.split_once('{') {
+            let (name, after) = rest.split_once('}').expect("a whole name");
+            let Some(found) = is.strip_prefix(before).and_then(|rest| rest.get(..4)) else {
+                return false;
+            };
+            self.0.insert(name.into(), found.into());
+            (wanted, is) = (after, &is[before.len() + 4..]);
+        }
+        wanted == is
+    }
+}
+
+fn run(conversation: &Value) {
+    let name = conversation.get("name").expect("a name").text();
+    let given = conversation.get("settings").expect("settings");
+    let predefined: HashMap<u16, Box<str>> =
+        given.get("predefined").map_or_else(HashMap::new, |all| {
+            let pairs = all.map().iter();
+            pairs
+                .map(|(id, name)| (id.parse().expect("an id"), name.text().into()))
+                .collect()
+        });
+    let mut gateway = Gateway::new(Settings {
+        predefined,
+        ..Settings::default()
+    });
+    let mut broker = Broker::default();
+    let mut ids = Ids::default();
+    for (at, step) in conversation
+        .get("steps")
+        .expect("steps")
+        .list()
+        .iter()
+        .enumerate()
+    {
+        let until_s = step
+            .get("at_s")
+            .map_or(broker.now_s, |one| one.number() as u64);
+        while broker.now_s < until_s {
+            broker.now_s += 1;
+            gateway.tick(broker.now_s * SECOND_NS, &mut broker);
+        }
+        if let Some(from) = step.get("from") {
+            let from = from.text().parse().expect("an address");
+            let datagram = octets(&ids.fill(step.get("send").expect("octets").text()));
+            gateway.datagram(broker.now_s * SECOND_NS, from, &datagram, &mut broker);
+        }
+        if let Some(message) = step.get("publish") {
+            let field = |name| message.get(name).expect("a field");
+            let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][field("qos").number()];
+            let payload = octets(field("payload").text());
+            let retain = field("retain").number() == 1;
+            broker.deliver(field("topic").text(), &payload, qos, retain);
+        }
+        let sent = std::mem::take(&mut broker.sent);
+        let text: Vec<_> = sent
+            .iter()
+            .map(|(to, one)| format!("{to} {}", hex(one)))
+            .collect();
+        let expect = step.get("expect").expect("what comes").list();
+        let fits = |(wanted, (to, octets)): (&Value, &(SocketAddrV4, Vec<u8>))| {
+            wanted.get("to").expect("a receiver").text() == to.to_string()
+                && ids.agree(wanted.get("send").expect("octets").text(), &hex(octets))
+        };
+        let agrees = expect.len() == sent.len() && expect.iter().zip(&sent).all(fits);
+        assert!(agrees, "{name}: step {at}: {text:#?}");
+    }
+    let counted: BTreeMap<_, _> = gateway.counters().filter(|one| one.1 > 0).collect();
+    let wanted = conversation.get("counters").expect("counters").map();
+    let wanted: BTreeMap<_, _> = wanted
+        .iter()
+        .map(|(name, count)| (&**name, count.number() as u64))
+        .collect();
+    assert_eq!(counted, wanted, "{name}");
+}
+
+#[test]
+fn the_vectors_hold() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors/mqtt-sn");
+    let mut count = 0;
+    for file in std::fs::read_dir(folder).expect("vectors") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+        for conversation in json::read(&text).list() {
+            run(conversation);
+            count += 1;
+        }
+    }
+    assert!(count > 40, "{count}");
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Says(u16, Vec<u8>),
+    Publishes(String, Vec<u8>, usize, bool),
+    Waits(u64),
+}
+
+/// Octets that are mostly whole messages.
+fn datagram() -> impl Strategy<Value = Vec<u8>> {
+    let kinds = prop_oneof![
+        Just("04 04 01 00 05 61"),
+        Just("04 00 01 00 05 61"),
+        Just("04 0c 01 00 05 62"),
+        Just("07 30 77"),
+        Just("09 78"),
+        Just("0a 00 00 00 01 61 2f 62"),
+        Just("0b 00 01 00 01 00"),
+        Just("0c 00 00 01 00 00 79"),
+        Just("0c 22 61 62 00 05 79"),
+        Just("0c 42 61 62 00 06 79"),
+        Just("0c 62 61 62 00 00 79"),
+        Just("0d 00 01 00 01 00"),
+        Just("0f 00 01"),
+        Just("10 00 06"),
+        Just("0e 00 01"),
+        Just("12 40 00 01 23"),
+        Just("12 20 00 02 61 2f 62"),
+        Just("12 02 00 03 61 62"),
+        Just("14 00 00 04 23"),
+        Just("16"),
+        Just("16 61"),
+        Just("18"),
+        Just("18 00 05"),
+        Just("1a 00 76"),
+        Just("1c 75"),
+    ];
+    let whole = kinds.prop_map(|text| {
+        let body = octets(&text.replace(' ', ""));
+        [&[1 + body.len() as u8], &body[..]].concat()
+    });
+    let changed = (vec(any::<(u8, u8)>(), 0..3), any::<bool>());
+    (whole, changed).prop_map(|(mut octets, (changes, is_changed))| {
+        for (at, value) in changes.into_iter().filter(|_| is_changed) {
+            let at = usize::from(at) % octets.len();
+            octets[at] = value;
+        }
+        octets
+    })
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => (5000_u16..5004, datagram()).prop_map(|(port, octets)| Act::Says(port, octets)),
+        2 => ("[ab/]{1,4}", vec(any::<u8>(), 0..4), 0_usize..3, any::<bool>())
+            .prop_map(|(topic, payload, qos, retain)| Act::Publishes(topic, payload, qos, retain)),
+        1 => (1_u64..30).prop_map(Act::Waits),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_bounds_hold_and_no_unproven_address_gets_more_than_thrice_what_it_sent(
+        acts in vec(act(), 1..120),
+    ) {
+        let mut gateway = Gateway::new(Settings {
+            clients: 3,
+            topics: 5,
+            subscriptions: 2,
+            messages: 4,
+            ..Settings::default()
+        });
+        let mut broker = Broker::default();
+        let (mut came, mut proves) = (HashMap::<u16, usize>::new(), HashMap::<u16, bool>::new());
+        let mut left = HashMap::<u16, usize>::new();
+        for act in acts {
+            match act {
+                Act::Says(port, mut octets) => {
+                    // Who answers what it got: only then is anything acknowledged.
+                    if let Some((id, message)) = broker.registers.get(&port)
+                        && octets.get(1) == Some(&0x0b) && octets.len() == 7
+                    {
+                        octets[2..4].copy_from_slice(&id.to_be_bytes());
+                        octets[4..6].copy_from_slice(&message.to_be_bytes());
+                        proves.insert(port, true);
+                    }
+                    *came.entry(port).or_default() += octets.len();
+                    let from = SocketAddrV4::new([10, 0, 0, 2].into(), port);
+                    gateway.datagram(broker.now_s * SECOND_NS, from, &octets, &mut broker);
+                }
+                Act::Publishes(topic, payload, qos, retain) => {
+                    let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][qos];
+                    broker.deliver(&topic, &payload, qos, retain);
+                }
+                Act::Waits(seconds) => for _ in 0..seconds {
+                    broker.now_s += 1;
+                    gateway.tick(broker.now_s * SECOND_NS, &mut broker);
+                }
+            }
+            for (to, octets) in broker.take() {
+                prop_assert!(decode(&octets).is_ok(), "{octets:?}");
+                let is_ours = !matches!(
+                    decode(&octets),
+                    Ok((Message::Connect { .. } | Message::Subscribe { .. }, _))
+                );
+                prop_assert!(is_ours);
+                *left.entry(to.port()).or_default() += octets.len();
+            }
+            for (port, left) in &left {
+                let most = 3 * came.get(port).copied().unwrap_or(0);
+                prop_assert!(proves.contains_key(port) || *left <= most, "{port}: {left} of {most}");
+            }
+            let (here, sessions) = gateway.sizes();
+            prop_assert!(here <= sessions && sessions <= 3);
+            prop_assert!(broker.most_of_one() <= 2);
+            prop_assert_eq!(broker.sessions(), sessions);
+        }
+        gateway.clear(&mut broker);
+        prop_assert_eq!(broker.subscriptions(), 0);
+    }
+}
