@@ -24,7 +24,7 @@ through the broker, and everything does once it is stopped. Which publishes it l
 and why, says `status`; broker/spec/acceleration.md says what it must know first.
 
   --interface NAME     the kernel copies what comes in here; several may be named (root)
-  --in-path            this host is a bridge or router between clients and broker
+  --broker-side NAME   this host is a bridge or router, and the broker is behind this interface
   --vlan N             the broker's VLAN, if this host sees the tags (0: none)
   --proxy ADDRESS:PORT clients talk to this address instead of the broker's, and this program copies:
                        for kernels that cannot
@@ -60,8 +60,8 @@ pub enum Where {
     Kernel {
         /// Their names.
         interfaces: Vec<String>,
-        /// Whether frames of other hosts come through this one.
-        in_path: bool,
+        /// Behind which the broker is, if it is another host.
+        broker_side: Option<String>,
         /// The broker's VLAN.
         vlan: u16,
     },
@@ -103,7 +103,7 @@ struct Given {
     asked: Option<String>,
     json: bool,
     interfaces: Vec<String>,
-    in_path: bool,
+    broker_side: Option<String>,
     vlan: u16,
     proxy: Option<SocketAddr>,
     broker: Option<SocketAddr>,
@@ -146,11 +146,12 @@ impl Given {
                 }
                 Long("json") => self.json = true,
                 Long("interface") => self.interfaces.push(interface(text(parser)?)?),
-                Long("in-path") => self.in_path = true,
+                Long("broker-side") => self.broker_side = Some(interface(text(parser)?)?),
                 Long("vlan") => self.vlan = number("--vlan", &text(parser)?, 0, 4094)?,
                 Long("proxy") => {
                     let text = text(parser)?;
-                    let fault = || Failure::Use(format!("--proxy '{text}' is not an ADDRESS:PORT."));
+                    let fault =
+                        || Failure::Use(format!("--proxy '{text}' is not an ADDRESS:PORT."));
                     self.proxy = Some(text.parse().map_err(|_| fault())?);
                 }
                 Long("broker") => self.broker = Some(broker(&text(parser)?)?),
@@ -193,7 +194,7 @@ impl Given {
             (true, Some(address)) => Where::Proxy(address),
             (false, None) => Where::Kernel {
                 interfaces: self.interfaces,
-                in_path: self.in_path,
+                broker_side: self.broker_side,
                 vlan: self.vlan,
             },
         };
@@ -246,9 +247,12 @@ fn number<T: TryFrom<u64>>(option: &str, text: &str, least: u64, most: u64) -> O
 
 /// A name that the kernel would take for an interface.
 fn interface(name: String) -> Outcome<String> {
-    let is_bad = |octet: u8| octet.is_ascii_whitespace() || octet < 0x21 || b"/'\"".contains(&octet);
+    let is_bad =
+        |octet: u8| octet.is_ascii_whitespace() || octet < 0x21 || b"/'\"".contains(&octet);
     if name.is_empty() || name.len() > 15 || name.bytes().any(is_bad) {
-        return Err(Failure::Use(format!("'{name}' is not an interface's name.")));
+        return Err(Failure::Use(format!(
+            "'{name}' is not an interface's name."
+        )));
     }
     Ok(name)
 }

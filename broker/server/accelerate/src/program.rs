@@ -90,13 +90,13 @@ pub fn run(options: Options) -> Outcome<()> {
                 #[cfg(feature = "kernel")]
                 Where::Kernel {
                     interfaces,
-                    in_path,
+                    broker_side,
                     vlan,
                 } => {
                     let switch = crate::switch::Switch::new(
                         &interfaces,
                         settings.broker,
-                        in_path,
+                        broker_side.as_deref(),
                         vlan,
                         rules,
                     )?;
@@ -104,7 +104,8 @@ pub fn run(options: Options) -> Outcome<()> {
                 }
                 #[cfg(not(feature = "kernel"))]
                 Where::Kernel { .. } => Err(Failure::Failed(
-                    "this program was built without the kernel's data plane: use --proxy.".to_owned(),
+                    "this program was built without the kernel's data plane: use --proxy."
+                        .to_owned(),
                 )),
             }
         }
@@ -147,11 +148,7 @@ fn accelerate(mut driver: impl Driver, settings: Settings, path: &Path) -> Outco
     Ok(())
 }
 
-fn answer(
-    question: &str,
-    driver: &mut impl Driver,
-    controller: &mut Controller,
-) -> Option<String> {
+fn answer(question: &str, driver: &mut impl Driver, controller: &mut Controller) -> Option<String> {
     if question == "broker-started" {
         controller.broker_started(now_ns(), driver);
         return Some("noted\n".to_owned());

@@ -58,11 +58,12 @@ impl Proxy {
     /// # Errors
     /// The system's.
     pub fn new(address: SocketAddr, broker: SocketAddr, rules: usize) -> Outcome<Self> {
-        let fault = |what: String| {
-            move |error: io::Error| Failure::Failed(format!("{what}: {error}."))
-        };
+        let fault =
+            |what: String| move |error: io::Error| Failure::Failed(format!("{what}: {error}."));
         let front = UdpSocket::bind(address).map_err(fault(address.to_string()))?;
-        front.set_nonblocking(true).map_err(fault(address.to_string()))?;
+        front
+            .set_nonblocking(true)
+            .map_err(fault(address.to_string()))?;
         let _ = setsockopt(&front, sockopt::RcvBuf, &BUFFER);
         let _ = setsockopt(&front, sockopt::SndBuf, &BUFFER);
         let system = |error: Errno| Failure::Failed(format!("epoll: {error}."));
@@ -351,7 +352,14 @@ fn send_copies(socket: &UdpSocket, datagram: &[u8], copies: &[Copy]) -> (u64, u6
                 addresses.get(at..).unwrap_or_default(),
             );
             let flags = MsgFlags::MSG_DONTWAIT;
-            match sendmmsg(socket.as_raw_fd(), &mut headers, parts, addresses, [], flags) {
+            match sendmmsg(
+                socket.as_raw_fd(),
+                &mut headers,
+                parts,
+                addresses,
+                [],
+                flags,
+            ) {
                 Ok(results) => {
                     let count = results.count().max(1);
                     at += count;

@@ -47,11 +47,20 @@ impl<P: Plane> Report<'_, P> {
         let open = topics.iter().filter(|one| one.rule.is_ok()).count();
         let _ = writeln!(out, "data plane   {}", self.plane_name);
         let _ = writeln!(out, "clients      {clients} known, {strangers} not known");
-        let _ = writeln!(out, "topics       {} published, {open} with a rule", topics.len());
+        let _ = writeln!(
+            out,
+            "topics       {} published, {open} with a rule",
+            topics.len()
+        );
         let counters = counts(&self.controller.counters());
-        for (what, counts) in [("controller", &counters[..]), ("frames", &self.plane_counters)] {
+        for (what, counts) in [
+            ("controller", &counters[..]),
+            ("frames", &self.plane_counters),
+        ] {
             let named = counts.iter().filter(|(_, count)| *count != 0);
-            let named: Vec<_> = named.map(|(name, count)| format!("{name} {count}")).collect();
+            let named: Vec<_> = named
+                .map(|(name, count)| format!("{name} {count}"))
+                .collect();
             let _ = writeln!(out, "{what:<12} {}", named.join(", "));
         }
         for one in topics.iter().take(MOST_LINES) {
@@ -59,7 +68,9 @@ impl<P: Plane> Report<'_, P> {
             let (fast, slow) = (one.counts.fast, one.counts.slow);
             let state = match &one.rule {
                 Ok((copies, true)) => format!("to {copies} subscribers"),
-                Ok((copies, false)) => format!("to {copies} subscribers, once nothing is under way"),
+                Ok((copies, false)) => {
+                    format!("to {copies} subscribers, once nothing is under way")
+                }
                 Err(reason) => format!("not accelerated: {reason}"),
             };
             let who = one.key.publisher;
