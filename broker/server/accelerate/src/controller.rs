@@ -142,7 +142,7 @@ impl fmt::Display for Reason {
                 f,
                 "{who} names the topic in another way (name, predefined or short)"
             ),
-            Self::NoId(who) => write!(f, "no topic id is agreed with {who}"),
+            Self::NoId(who) => write!(f, "{who} and the broker have not agreed on a topic id"),
             Self::PredefinedUnknown(who, id) => {
                 write!(
                     f,
@@ -696,8 +696,7 @@ impl Controller {
         } else {
             *told = Told::Unclear;
         }
-        self.dirty.push(Dirty::Name(name));
-        self.dirty.push(Dirty::Publisher(client));
+        self.touch_client(client);
     }
 
     fn disconnect(&mut self, client: SocketAddr, duration_s: Option<u16>) {
@@ -706,7 +705,7 @@ impl Controller {
             return;
         };
         session.state = match (duration_s, session.state) {
-            (None, _) => State::Leaving,
+            (None | Some(0), _) => State::Leaving,
             (Some(duration_s), state) => {
                 session.keep_alive_ns = u64::from(duration_s) * SECOND_NS;
                 match state {
@@ -930,7 +929,11 @@ impl Controller {
                 && !has_wildcards(name)
             {
                 session.agree(topic_id, name);
-                session.told.insert(Rc::clone(name), Told::Id(topic_id));
+                let told = session.told.entry(Rc::clone(name));
+                let told = told.or_insert(Told::Id(topic_id));
+                if !matches!(told, Told::Asked(..)) {
+                    *told = Told::Id(topic_id);
+                }
             }
         }
         self.touch(&subscription);
@@ -959,10 +962,8 @@ impl Controller {
             return;
         };
         let name: Rc<str> = Rc::from(name);
-        session
-            .told
-            .insert(Rc::clone(&name), Told::Asked(topic_id, message_id));
-        self.dirty.push(Dirty::Name(name));
+        session.told.insert(name, Told::Asked(topic_id, message_id));
+        self.touch_client(client);
     }
 
     /// The broker tells a publisher the id for which it asked.
@@ -1138,7 +1139,9 @@ impl Controller {
                 if let Ok(rule) = &mut candidate.rule {
                     let counts = plane.counts(&key);
                     fast += counts.fast;
-                    let is_closed = rule.open != Some(counts.slow);
+                    // At least one message has to show whether the broker asks subscribers for a
+                    // proof of their address before it sends them any.
+                    let is_closed = rule.open != Some(counts.slow) && counts.slow > 0;
                     closed |= is_closed;
                     rule.wanted = is_closed.then_some(counts.slow);
                 }
@@ -1330,6 +1333,14 @@ fn receives(
     }
     if session.doubt {
         return Err(Reason::InDoubt(client));
+    }
+    // What it does not answer, it may not have got: a broker may wait for that before it sends.
+    if session
+        .told
+        .values()
+        .any(|told| matches!(told, Told::Asked(..)))
+    {
+        return Err(Reason::NoId(client));
     }
     match (topic, subscription.named) {
         (Topic::Short(_), Named::Short) if subscription.filter.as_deref() == Some(name) => {

@@ -228,7 +228,12 @@ impl Session {
     /// Whether the broker may have given it up.
     #[must_use]
     pub fn is_overdue(&self, now_ns: u64) -> bool {
-        self.keep_alive_ns > 0 && now_ns.saturating_sub(self.heard_ns) > self.keep_alive_ns
+        const WITHOUT_NS: u64 = 3_600_000_000_000; // some brokers give up who states none, others do not
+        let limit_ns = match self.keep_alive_ns {
+            0 => WITHOUT_NS,
+            keep_alive_ns => keep_alive_ns,
+        };
+        now_ns.saturating_sub(self.heard_ns) > limit_ns
     }
 
     /// Whether the broker must have given it up: no tolerance is above half of the keep-alive.

@@ -350,7 +350,8 @@ fn frame(head: &[u8], from: SocketAddr, to: SocketAddr, datagram: &[u8]) -> Opti
             ip.extend((20 + length).to_be_bytes());
             ip.extend([0, 0, 0x40, 0, TTL, 17, 0, 0]);
             ip.extend(&addresses);
-            put(&mut ip, 10, checksum(&ip));
+            let sum = checksum(&ip);
+            put(&mut ip, 10, sum);
             out.extend([0x08, 0x00]);
             out.extend(&ip);
             pseudo.extend(addresses);

@@ -52,6 +52,7 @@ struct Session {
     kept: Vec<Vec<u8>>,
     subscriptions: Vec<Subscription>,
     ids: BTreeMap<String, u16>,
+    proven: bool,
     waiting: BTreeMap<u16, Vec<Vec<u8>>>, // for REGACK
     next_id: u16,
 }
@@ -60,10 +61,19 @@ struct Session {
 pub struct Broker {
     sessions: Vec<Session>,
     retained: BTreeMap<String, Vec<u8>>,
+    /// Whether a client has to answer a REGISTER before it gets messages by registered ids.
+    wants_proof: bool,
     pub out: Vec<(SocketAddr, Vec<u8>)>,
 }
 
 impl Broker {
+    pub fn new(wants_proof: bool) -> Self {
+        Self {
+            wants_proof,
+            ..Self::default()
+        }
+    }
+
     fn say(&mut self, to: SocketAddr, message: &Message<'_>) {
         let mut datagram = Vec::new();
         assert!(encode(message, &mut datagram));
@@ -128,6 +138,7 @@ impl Broker {
                 );
             }
             Message::Regack { topic_id, .. } => {
+                session.proven = true;
                 for one in session.waiting.remove(&topic_id).unwrap_or_default() {
                     self.out.push((from, one));
                 }
@@ -225,6 +236,7 @@ impl Broker {
             kept: Vec::new(),
             subscriptions,
             ids,
+            proven: false,
             waiting: BTreeMap::new(),
             next_id,
         });
@@ -286,6 +298,7 @@ impl Broker {
             _ if name.len() == 2 => Topic::Short(name.as_bytes().try_into().expect("two")),
             _ => {
                 registers = !session.ids.contains_key(name);
+                registers |= self.wants_proof && !session.proven;
                 Topic::Registered(session.id_of(name))
             }
         };

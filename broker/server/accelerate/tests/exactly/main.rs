@@ -86,9 +86,9 @@ fn session(length: usize) -> impl Strategy<Value = Vec<Action>> {
 }
 
 /// What one world delivered and the other did not, and whatever else is wrong.
-fn compare(actions: &[Action], rules: usize) -> (Vec<String>, u64) {
-    let mut plain = World::new(false, rules);
-    let mut fast = World::new(true, rules);
+fn compare(actions: &[Action], rules: usize, wants_proof: bool) -> (Vec<String>, u64) {
+    let mut plain = World::new(false, rules, wants_proof);
+    let mut fast = World::new(true, rules, wants_proof);
     for action in actions {
         plain.act(action);
         fast.act(action);
@@ -131,8 +131,9 @@ proptest! {
     fn the_same_clients_get_the_same_messages_in_the_same_order(
         actions in session(120),
         rules in prop_oneof![Just(64_usize), Just(2)],
+        wants_proof in any::<bool>(),
     ) {
-        let (faults, _) = compare(&actions, rules);
+        let (faults, _) = compare(&actions, rules, wants_proof);
         prop_assert!(faults.is_empty(), "{faults:#?}");
     }
 }
@@ -152,7 +153,7 @@ fn most_publishes_of_an_ordinary_session_are_copied() {
     for _ in 0..100 {
         actions.extend([Action::Publish(0, What::Name(0), 1), Action::Time(1)]);
     }
-    let (faults, fast) = compare(&actions, 64);
+    let (faults, fast) = compare(&actions, 64, false);
     assert_eq!(faults, Vec::<String>::new());
     assert!(fast >= 97, "{fast} of 100");
 }

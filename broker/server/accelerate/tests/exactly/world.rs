@@ -14,6 +14,8 @@ use super::broker::{Broker, PREDEFINED};
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
 pub const CLIENTS: usize = 5;
+/// Answers no REGISTER of a broker that wants a proof.
+const DEAF: usize = 4;
 pub const NAMES: [&str; 3] = ["a/b", "a/c", "x"];
 const SHORT: [[u8; 2]; 2] = [*b"s1", *b"s2"];
 
@@ -135,6 +137,7 @@ pub struct World {
     lost: bool,
     loses: usize,
     broker: Broker,
+    wants_proof: bool,
     inbox: VecDeque<(SocketAddr, Vec<u8>)>,
     clients: Vec<Client>,
     number: u32,
@@ -153,7 +156,7 @@ pub fn broker_address() -> SocketAddr {
 }
 
 impl World {
-    pub fn new(is_accelerated: bool, rules: usize) -> Self {
+    pub fn new(is_accelerated: bool, rules: usize, wants_proof: bool) -> Self {
         let mut settings = Settings::new(broker_address());
         settings.only = vec![Rc::from("#")];
         settings.fresh = true;
@@ -188,7 +191,8 @@ impl World {
             events: VecDeque::new(),
             lost: false,
             loses: 0,
-            broker: Broker::default(),
+            broker: Broker::new(wants_proof),
+            wants_proof,
             inbox: VecDeque::new(),
             clients: clients.collect(),
             number: 0,
@@ -612,7 +616,9 @@ impl World {
             } => {
                 client.names.insert(topic_id, name.to_owned());
                 let code = Code::ACCEPTED;
-                if !client.silent {
+                // Who did not ask for anything, but somebody in his name, does not answer.
+                let is_deaf = self.wants_proof && who == DEAF;
+                if !client.silent && !is_deaf {
                     self.say(
                         who,
                         &Message::Regack {
