@@ -347,6 +347,10 @@ impl Engine for Hands<'_> {
         self.desk.courier.sensors.batch.answer(to, datagram);
     }
 
+    fn flush(&mut self) {
+        self.desk.send_batch();
+    }
+
     fn begin(&mut self, client: &str, seat: &Seat<Kept>) -> Option<Arc<Session>> {
         let has_room = memory::free() > 0;
         has_room.then(|| self.desk.shared.new_sensor(client, Arc::clone(seat)))

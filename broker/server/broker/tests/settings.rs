@@ -417,3 +417,35 @@ fn damaged_files_are_read_or_refused_in_one_line() {
         assert!(said(&deep).len() < 500);
     }
 }
+
+#[test]
+fn sensors_are_answered_in_subnets_and_know_topics_by_ids() {
+    let sn = |lines: &str| format!("[sn]\naddress = \"0.0.0.0:1884\"\n{lines}");
+    let all = sn("subnets = [\"10.0.0.0/8\"]\n[[sn.topic]]\nid = 7\nname = \"a/b\"\n");
+    let settings = parse(&all).unwrap();
+    assert_eq!(settings.sn.predefined()[&7], "a/b".into());
+    for (lines, key) in [
+        (sn(""), "sn: has an address but answers nobody"),
+        (
+            sn("subnets = [\"0.0.0.0/0\"]"),
+            "sn.subnets[0]: 0.0.0.0/0 is everybody",
+        ),
+        (all.replace("id = 7", "id = 0"), "sn.topic[0]: 0 is no id"),
+        (
+            all.replace("a/b", "a/#"),
+            "sn.topic[0]: \"a/#\" is no topic",
+        ),
+        (
+            format!("{all}[[sn.topic]]\nid = 7\nname = \"c\"\n"),
+            "sn.topic[1]: the id 7 is above, too",
+        ),
+        (all.replace("[[sn", "clients = 0\n[[sn"), "sn.clients: is 0"),
+        (
+            all.replace("[[sn", "advertise_to = \"[::1]:1884\"\n[[sn"),
+            "sn.advertise_to: must be of IPv4",
+        ),
+    ] {
+        let error = said(&lines);
+        assert!(error.contains(key), "{error}");
+    }
+}

@@ -90,6 +90,8 @@ impl Address {
 pub struct Datagrams {
     octets: Vec<u8>,
     ends: Vec<usize>,
+    /// Whether a message is among them that had to wait.
+    pub(crate) has_waited: bool,
 }
 
 impl Datagrams {
@@ -104,6 +106,7 @@ impl Datagrams {
     pub fn clear(&mut self) {
         self.octets.clear();
         self.ends.clear();
+        self.has_waited = false;
     }
 }
 
@@ -347,6 +350,7 @@ impl<M: Keep> Client<M> {
                 waiting.id = self.message_id();
             }
             let (id, qos, retain) = (waiting.id, waiting.qos, waiting.retain);
+            out.has_waited = true;
             let publish = publish(named, id, is_again, qos, retain, message.payload());
             if !self.say(&publish, out) {
                 self.dropped += 1; // no datagram is so long

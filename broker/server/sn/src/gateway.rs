@@ -36,11 +36,10 @@ pub enum Count {
     Full,
     Lost,
     TakenOver,
-    Asleep,
 }
 
 /// The names of what is counted, in the order of [`Count`].
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 15] = [
     "length",
     "type",
     "flags",
@@ -56,7 +55,6 @@ pub const NAMES: [&str; 16] = [
     "full",
     "lost",
     "taken_over",
-    "asleep",
 ];
 
 impl From<Error> for Count {
@@ -155,6 +153,9 @@ pub trait Engine {
     fn random(&mut self) -> u32;
     /// Send a datagram.
     fn send(&mut self, to: SocketAddrV4, datagram: &[u8]);
+    /// Let what was given to `send` leave now: nobody else delivers to the client meanwhile, so that
+    /// what waited leaves before what comes.
+    fn flush(&mut self);
     /// A session begins; none: there is no room.
     fn begin(&mut self, client: &str, seat: &Seat<Self::Message>) -> Option<Self::Subscriber>;
     /// A session ends, with all its subscriptions.
@@ -793,9 +794,9 @@ impl<M: Keep, S> Gateway<M, S> {
             }
             _ => wanted = false,
         }
-        drop(seat);
         let address = session.address;
         send(engine, &address, out);
+        drop(seat);
         if let Some((filter, qos)) = retained {
             let second = now_ns / SECOND_NS;
             if session.second != second {
@@ -1035,6 +1036,9 @@ fn answer<E: Engine>(engine: &mut E, address: &Address, message: &Message<'_>) {
 fn send<E: Engine>(engine: &mut E, address: &Address, out: &mut Datagrams) {
     for datagram in out.iter() {
         engine.send(address.at, datagram);
+    }
+    if out.has_waited {
+        engine.flush();
     }
     out.clear();
 }

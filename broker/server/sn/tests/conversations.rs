@@ -193,6 +193,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn whatever_comes_bounds_hold_and_no_unproven_address_gets_more_than_thrice_what_it_sent(
         acts in vec(act(), 1..120),

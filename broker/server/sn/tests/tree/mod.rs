@@ -130,6 +130,8 @@ impl Engine for Broker {
         self.sent.push((to, datagram.into()));
     }
 
+    fn flush(&mut self) {}
+
     fn begin(&mut self, _: &str, seat: &Seat<Body>) -> Option<u64> {
         self.next += 1;
         self.known.insert(self.next, (Arc::clone(seat), Vec::new()));

@@ -1,0 +1,523 @@
+"""`mqtick-broker` over MQTT-SN: the specification's conversations, TCP beside it, hostile input.
+
+What it sends is read by decoders of other authors, scapy's and, where it is installed, tshark's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+import select
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.conformance.client import V5, Client
+from demo.local_broker import MqtickBroker, running
+
+theirs = pytest.importorskip("mqttsn.client")
+sn = pytest.importorskip("scapy.contrib.mqttsn")
+inet = pytest.importorskip("scapy.layers.inet")
+
+pytestmark = pytest.mark.broker
+Packet = Any  # scapy's
+
+VECTORS = Path(__file__).parent.parent / "broker/spec/vectors/mqtt-sn"
+PATIENCE_S = 30.0
+SEARCH = bytes.fromhex("030100")
+INFO = bytes.fromhex("030201")
+GOOD_BYE = bytes.fromhex("0218")
+
+
+class Broker(MqtickBroker):
+    """The broker, on the same port over TCP and, with MQTT-SN, over UDP."""
+
+    def __init__(self, folder: Path, lines: str = "", sn_lines: str = "") -> None:
+        super().__init__(folder, lines)
+        if "subnets" not in sn_lines:
+            sn_lines = f'subnets = ["127.0.0.0/8"]\n{sn_lines}'
+        own = f'[sn]\naddress = "127.0.0.1:{self.port}"\n{sn_lines}\n'
+        self.config.write_text(self.config.read_text() + own)
+
+    def tcp(self, name: str = "over-tcp") -> Client:
+        """A connected client of MQTT 5 over TCP."""
+        client = Client(("127.0.0.1", self.port), V5, name)
+        assert client.connect().reason == 0
+        return client
+
+
+Launch = Callable[..., Broker]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start a broker with these lines of configuration, and these of [sn]; it must not panic."""
+    with contextlib.ExitStack() as open_ones:
+
+        def start(lines: str = "", sn_lines: str = "") -> Broker:
+            broker = open_ones.enter_context(running(Broker(tmp_path, lines, sn_lines)))
+            assert isinstance(broker, Broker)
+            return broker
+
+        yield start
+    log = (tmp_path / "broker.log").read_text()
+    assert "panicked" not in log
+    assert "a worker failed" not in log
+
+
+def message(kind: Packet, *, node: bytes | None = None) -> bytes:
+    """What scapy makes of a message, from a client behind a forwarder if that is named."""
+    inner = bytes(sn.MQTTSN() / kind)
+    if node is None:
+        return inner
+    return bytes([3 + len(node), 0xFE, 0]) + node + inner
+
+
+class Sensor:
+    """A port of somebody who speaks MQTT-SN; it knows what names the broker's ids stand for."""
+
+    def __init__(self, broker: Broker, ip: str = "127.0.0.1", port: int = 0) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((ip, port))
+        self.socket.connect(("127.0.0.1", broker.port))
+        self.heard: list[bytes] = []
+        self.names: dict[int, str] = {}
+
+    def say(self, *datagrams: bytes | Packet) -> None:
+        for one in datagrams:
+            self.socket.send(one if isinstance(one, bytes) else message(one))
+
+    def hear(self, patience_s: float = PATIENCE_S) -> bytes:
+        """The next datagram."""
+        assert select.select([self.socket], [], [], patience_s)[0], "nothing comes"
+        self.heard.append(self.socket.recv(2048))
+        return self.heard[-1]
+
+    def ask(self, kind: bytes | Packet) -> Packet:
+        """The answer, as scapy reads it."""
+        self.say(kind)
+        return self.answer()
+
+    def answer(self) -> Packet:
+        return sn.MQTTSN(self.hear()).payload
+
+    def connect(self, name: str, **fields: Any) -> Sensor:
+        fields = {"cleansess": 1, "duration": 600, **fields}
+        assert self.ask(sn.MQTTSNConnect(client_id=name, **fields)).return_code == 0
+        return self
+
+    def subscribe(self, topic: str, qos: int = 0) -> None:
+        suback = self.ask(sn.MQTTSNSubscribe(qos=qos, mid=7, topic_name=topic))
+        assert (suback.mid, suback.return_code, suback.qos) == (7, 0, qos)
+        self.names[suback.tid] = topic
+
+    def register(self, topic: str) -> int:
+        regack = self.ask(sn.MQTTSNRegister(mid=9, topic_name=topic))
+        assert (regack.mid, regack.return_code) == (9, 0)
+        self.names[regack.tid] = topic
+        return int(regack.tid)
+
+    def message(self) -> tuple[str, bytes, int]:
+        """The next message, answered as its QoS says: topic, payload, QoS."""
+        while True:
+            found = self.answer()
+            if isinstance(found, sn.MQTTSNRegister):
+                self.names[found.tid] = found.topic_name.decode()
+                self.say(sn.MQTTSNRegack(tid=found.tid, mid=found.mid))
+                continue
+            assert isinstance(found, sn.MQTTSNPublish), found.summary()
+            if found.qos == 1:
+                self.say(sn.MQTTSNPuback(tid=found.tid, mid=found.mid))
+            elif found.qos == 2:
+                assert self.ask(sn.MQTTSNPubrec(mid=found.mid)).mid == found.mid
+                self.say(sn.MQTTSNPubcomp(mid=found.mid))
+            short = found.tid.to_bytes(2).decode(errors="replace")
+            topic = short if found.tid_type == 2 else self.names[found.tid]
+            return topic, bytes(found.data), found.qos
+
+    def is_served(self) -> None:
+        """All that was sent before has been served, and nothing else comes of it."""
+        self.say(SEARCH)
+        assert self.hear() == INFO
+
+
+# -- the specification's conversations -------------------------------------------------------------
+
+ALL = [one for path in sorted(VECTORS.glob("*.json")) for one in json.loads(path.read_text())]
+# The long ones are in broker/server/sn/tests/conversations.rs.
+HELD = [one for one in ALL if max(step.get("at_s", 0) for step in one["steps"]) <= 5]
+
+
+@pytest.mark.parametrize("conversation", HELD, ids=[one["name"] for one in HELD])
+def test_the_conversation_goes_as_the_specification_says(
+    conversation: dict[str, Any], launch: Launch
+) -> None:
+    topics = conversation["settings"].get("predefined", {}).items()
+    broker = launch(
+        "", "".join(f'[[sn.topic]]\nid = {id}\nname = "{name}"\n' for id, name in topics)
+    )
+    peers: dict[str, Sensor] = {}
+    ids: dict[str, str] = {}
+    tcp = None
+
+    def peer(address: str) -> Sensor:
+        if address not in peers:
+            ip = "127.0.0." + address.partition(":")[0].rpartition(".")[2]
+            peers[address] = Sensor(broker, ip)
+        return peers[address]
+
+    def filled(text: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda found: ids[found[1]], text)
+
+    for step in conversation["steps"]:
+        if "from" in step:
+            peer(step["from"]).say(bytes.fromhex(filled(step["send"])))
+        if given := step.get("publish"):
+            tcp = tcp or broker.tcp()
+            payload = bytes.fromhex(given["payload"])
+            tcp.publish(given["topic"], payload, qos=given["qos"], retain=bool(given["retain"]))
+            tcp.settle()
+        for wanted in step["expect"]:
+            found = peer(wanted["to"]).hear().hex()
+            known = re.sub(r"\{(\w+)\}", lambda one: ids.get(one[1], one[0]), wanted["send"])
+            pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[0-9a-f]{4})", known)
+            fits = re.fullmatch(pattern, found)
+            assert fits, (step, found, known)
+            ids.update(fits.groupdict())
+    for one in peers.values():
+        one.is_served()
+
+
+# -- one tree --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(launch: Launch) -> Broker:
+    return launch("", '[[sn.topic]]\nid = 7\nname = "plant/temperature"\n')
+
+
+def test_what_sensors_publish_reaches_clients_over_tcp_with_its_qos(broker: Broker) -> None:
+    tcp, sensor = broker.tcp(), Sensor(broker).connect("sensor-1")
+    tcp.subscribe("#")
+    topic = sensor.register("room/1")
+    for qos in (0, 1, 2):
+        sensor.say(sn.MQTTSNPublish(qos=qos, tid=topic, mid=qos and 20 + qos, data=b"%d" % qos))
+        found = tcp.message()
+        assert (found.topic, found.payload, found.qos) == (b"room/1", b"%d" % qos, qos)
+        if qos == 1:
+            assert isinstance(sensor.answer(), sn.MQTTSNPuback)
+        if qos == 2:
+            assert isinstance(sensor.answer(), sn.MQTTSNPubrec)
+            assert isinstance(sensor.ask(sn.MQTTSNPubrel(mid=22)), sn.MQTTSNPubcomp)
+    Sensor(broker).say(sn.MQTTSNPublish(qos=3, tid_type=1, tid=7, data=b"20.5"))
+    found = tcp.message()
+    assert (found.topic, found.payload, found.qos) == (b"plant/temperature", b"20.5", 0)
+
+
+def test_what_clients_publish_over_tcp_reaches_sensors_with_the_lower_qos(broker: Broker) -> None:
+    tcp = broker.tcp()
+    sensors = [Sensor(broker).connect(f"sensor-{qos}") for qos in (0, 1, 2)]
+    for qos, sensor in enumerate(sensors):
+        sensor.subscribe("room/+", qos)
+    for qos in (0, 1, 2):
+        tcp.publish("room/1", b"%d" % qos, qos=qos)
+        for granted, sensor in enumerate(sensors):
+            assert sensor.message() == ("room/1", b"%d" % qos, min(qos, granted))
+    for sensor in sensors:
+        sensor.is_served()
+
+
+def test_one_pool_keeps_retained_messages_of_both(broker: Broker) -> None:
+    tcp, sensor = broker.tcp(), Sensor(broker).connect("sensor-1")
+    tcp.publish("kept/tcp", b"1", qos=1, retain=True)
+    sensor.say(sn.MQTTSNPublish(qos=1, retain=1, tid=sensor.register("kept/sn"), mid=1, data=b"2"))
+    assert isinstance(sensor.answer(), sn.MQTTSNPuback)
+    tcp.subscribe("kept/#")
+    assert {tcp.message().payload for _ in range(2)} == {b"1", b"2"}
+    sensor.subscribe("kept/#")
+    assert {sensor.message()[:2] for _ in range(2)} == {("kept/tcp", b"1"), ("kept/sn", b"2")}
+
+
+def test_forty_sensors_and_ten_clients_get_the_same_messages_in_the_same_order(
+    broker: Broker,
+) -> None:
+    sensors = [Sensor(broker).connect(f"sensor-{number}") for number in range(40)]
+    for sensor in sensors:
+        sensor.subscribe("room/1")
+    clients = [broker.tcp(f"client-{number}") for number in range(10)]
+    for client in clients:
+        client.subscribe("room/1")
+    wanted = [b"%d" % number for number in range(30)]
+    clients[0].send(*(clients[0].encode.publish("room/1", payload) for payload in wanted))
+    for client in clients:
+        assert [client.message().payload for _ in wanted] == wanted
+    for sensor in sensors:
+        assert [sensor.message() for _ in wanted] == [("room/1", one, 0) for one in wanted]
+        sensor.is_served()
+
+
+def test_a_will_of_a_sensor_that_is_silent_reaches_clients_over_tcp(broker: Broker) -> None:
+    tcp, sensor = broker.tcp(), Sensor(broker)
+    tcp.subscribe("gone/+")
+    connect = sn.MQTTSNConnect(client_id="sensor-1", will=1, cleansess=1, duration=1)
+    assert isinstance(sensor.ask(connect), sn.MQTTSNWillTopicReq)
+    topic = sn.MQTTSNWillTopic(qos=1, retain=1, will_topic="gone/sensor-1")
+    assert isinstance(sensor.ask(topic), sn.MQTTSNWillMsgReq)
+    assert isinstance(sensor.ask(sn.MQTTSNWillMsg(will_msg="silent")), sn.MQTTSNConnack)
+    found = tcp.message()
+    assert (found.topic, found.payload, found.qos) == (b"gone/sensor-1", b"silent", 1)
+
+
+def test_a_sleeping_sensor_gets_as_many_messages_as_may_wait(launch: Launch) -> None:
+    broker = launch("[limits]\nqueue_messages = 5\n")
+    tcp, sensor = broker.tcp(), Sensor(broker).connect("sensor-1")
+    sensor.subscribe("room/1")
+    tcp.publish("room/1", b"awake")
+    assert sensor.message() == ("room/1", b"awake", 0)
+    assert isinstance(sensor.ask(bytes.fromhex("0418003c")), sn.MQTTSNDisconnect)
+    for number in range(9):
+        tcp.publish("room/1", b"%d" % number, qos=1)
+    sensor.say(sn.MQTTSNPingReq(client_id="sensor-1"))
+    assert [sensor.message()[1] for _ in range(5)] == [b"%d" % number for number in range(5)]
+    assert isinstance(sensor.answer(), sn.MQTTSNPingResp)
+    sensor.is_served()
+
+
+# -- the rest of the broker ------------------------------------------------------------------------
+
+
+def test_what_the_access_list_says_of_those_without_a_name_is_true(
+    launch: Launch, tmp_path: Path
+) -> None:
+    (tmp_path / "acl").write_text("topic read open/#\ntopic write in/#\npattern read own/%c\n")
+    broker = launch(f'acl_file = "{tmp_path / "acl"}"\n')
+    sensor = Sensor(broker).connect("sensor-1")
+    for topic, code in (("open/a", 0), ("own/sensor-1", 0), ("in/a", 3), ("own/other", 3)):
+        suback = sensor.ask(sn.MQTTSNSubscribe(mid=1, topic_name=topic))
+        assert suback.return_code == code, topic
+    for topic, code in (("in/a", 0), ("open/a", 3)):
+        tid = sensor.register(topic)
+        puback = sensor.ask(sn.MQTTSNPublish(qos=1, tid=tid, mid=3, data=b"x"))
+        assert puback.return_code == code, topic
+
+
+def test_what_was_acknowledged_survives_a_crash(launch: Launch, tmp_path: Path) -> None:
+    broker = launch(f'[store]\npath = "{tmp_path / "store"}"\n')
+    sensor, tcp = (
+        Sensor(broker).connect("sensor-1"),
+        Client(("127.0.0.1", broker.port), V5, "waits"),
+    )
+    tcp.connect(properties=[("session_expiry", 1000)])
+    tcp.subscribe("room/#")
+    tcp.close()
+    for qos, mid in ((1, 5), (2, 6)):
+        tid = sensor.register("room/1")
+        answer = sensor.ask(sn.MQTTSNPublish(qos=qos, tid=tid, mid=mid, data=b"%d" % qos))
+        assert answer.mid == mid
+    assert broker.process is not None
+    broker.process.kill()
+    broker.process.wait()
+    broker.start()
+    again = Client(("127.0.0.1", broker.port), V5, "waits")
+    assert again.connect(clean=False, properties=[("session_expiry", 1000)]).reason == 0
+    assert [again.message().payload for _ in range(2)] == [b"1", b"2"]
+
+
+def test_it_says_that_it_is_there_where_it_was_told_to(launch: Launch) -> None:
+    ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    ear.bind(("127.0.0.1", 0))
+    ear.settimeout(PATIENCE_S)
+    port = ear.getsockname()[1]
+    launch("", f'gateway = 9\nadvertise_to = "127.0.0.1:{port}"\nadvertise_s = 60\n')
+    found = sn.MQTTSN(ear.recv(99)).payload
+    assert (found.gw_id, found.duration) == (9, 60)
+
+
+# -- hostile ---------------------------------------------------------------------------------------
+
+
+def test_who_is_in_no_subnet_is_not_answered(launch: Launch) -> None:
+    broker = launch("", 'subnets = ["127.0.0.1/32"]\n')
+    stranger, sensor = Sensor(broker, "127.0.0.2"), Sensor(broker)
+    stranger.say(SEARCH, sn.MQTTSNConnect(client_id="x", duration=60))
+    sensor.is_served()
+    assert not select.select([stranger.socket], [], [], 0)[0]
+
+
+def test_after_any_octets_it_serves_others_as_before(broker: Broker) -> None:
+    rng = random.Random(1)
+    sensor = Sensor(broker).connect("sensor-1")
+    bad = Sensor(broker)
+    seeds = [
+        bytes.fromhex(step["send"])
+        for one in ALL
+        for step in one["steps"]
+        if "send" in step and "{" not in step["send"]
+    ]
+    for number in range(6000):
+        octets = bytearray(rng.choice(seeds) or b"\0")
+        for _ in range(rng.randrange(4)):
+            octets[rng.randrange(len(octets))] = rng.randrange(256)
+        if rng.random() < 0.2:
+            octets = bytearray(rng.randbytes(rng.randrange(1, 1600)))
+        bad.say(bytes(octets))
+        if number % 100 == 99:
+            while select.select([bad.socket], [], [], 0)[0]:
+                bad.hear()
+            assert isinstance(sensor.ask(sn.MQTTSNPingReq()), sn.MQTTSNPingResp)
+    for octets in bad.heard:
+        assert not sn.MQTTSN(octets).haslayer("Raw"), octets.hex()
+
+
+def test_a_flood_of_clients_fills_what_it_may_and_those_who_are_there_stay(launch: Launch) -> None:
+    broker = launch("", "clients = 20\n")
+    sensor = Sensor(broker).connect("sensor-1")
+    flood = Sensor(broker)
+    codes = []
+    for number in range(60):
+        node = number.to_bytes(2)
+        flood.say(message(sn.MQTTSNConnect(client_id=f"f{number}", duration=60), node=node))
+        codes.append(flood.hear()[-1])
+    assert codes == [0] * 19 + [1] * 41
+    assert isinstance(sensor.ask(sn.MQTTSNPingReq()), sn.MQTTSNPingResp)
+
+
+def test_an_address_that_does_not_answer_gets_no_more_than_thrice_what_it_sent(
+    broker: Broker,
+) -> None:
+    tcp, forged = broker.tcp(), Sensor(broker)
+    said = [
+        message(sn.MQTTSNConnect(client_id="forged", cleansess=1, duration=60)),
+        message(sn.MQTTSNSubscribe(mid=1, topic_name="#")),
+    ]
+    forged.say(*said)
+    for number in range(100):
+        tcp.publish(f"room/{number}", bytes(1000))
+    tcp.settle()
+    forged.say(SEARCH)
+    while forged.hear() != INFO:
+        pass
+    assert sum(map(len, forged.heard[:-1])) <= 3 * sum(map(len, said))
+
+
+# -- software of other authors ---------------------------------------------------------------------
+
+
+class Told:
+    """What the other authors' client was told."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Any, bytes, int]] = []
+        self.published_ids: list[int] = []
+        self.new = threading.Condition()
+
+    def message_arrived(self, topic: Any, data: Any, qos: int, retained: bool, id: int) -> bool:
+        with self.new:
+            self.messages.append((topic, data.encode() if isinstance(data, str) else data, qos))
+            self.new.notify_all()
+        return True
+
+    def published(self, id: int) -> None:
+        with self.new:
+            self.published_ids.append(id)
+            self.new.notify_all()
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        with self.new:
+            assert self.new.wait_for(until, PATIENCE_S)
+
+
+def test_a_client_of_other_authors_publishes_and_subscribes(launch: Launch) -> None:
+    broker = launch("", "proof = false\n")  # it answers no REGISTER
+    tcp = broker.tcp()
+    tcp.subscribe("#")
+    told = Told()
+    client = theirs.Client("theirs", "127.0.0.1", broker.port)
+    client.register_callback(told)
+    client.connect()
+    topic = client.register("room/theirs")
+    for number, qos in enumerate((0, 1, 2)):
+        client.publish(topic, f"m{number}", qos=qos)
+        found = tcp.message()
+        assert (found.topic, found.payload, found.qos) == (b"room/theirs", b"m%d" % number, qos)
+    told.wait(lambda: len(told.published_ids) == 2)
+    client.publish("ab", "short")
+    assert tcp.message().topic == b"ab"
+    code, tid = client.subscribe("room/ours")
+    assert code == 0
+    assert tid != 0
+    tcp.publish("room/ours", b"hello")
+    told.wait(lambda: len(told.messages) == 1)
+    assert told.messages[0][1:] == (b"hello", 0)
+    client.disconnect()
+
+
+def test_scapy_and_tshark_read_whatever_it_sends(broker: Broker, tmp_path: Path) -> None:
+    sensor, tcp = Sensor(broker), broker.tcp()
+    sensor.is_served()
+    sensor.connect("sensor-1")
+    sensor.subscribe("room/#", 2)
+    for qos in (0, 1, 2):
+        tcp.publish("room/1", bytes(300), qos=qos)
+        sensor.message()
+    tid = sensor.register("out")
+    for qos in (1, 2):
+        sensor.ask(sn.MQTTSNPublish(qos=qos, tid=tid, mid=30 + qos, data=b"x"))
+    sensor.ask(sn.MQTTSNPubrel(mid=32))
+    sensor.ask(sn.MQTTSNUnsubscribe(mid=8, topic_name="room/#"))
+    sensor.ask(sn.MQTTSNPingReq())
+    sensor.ask(sn.MQTTSNWillTopicUpd(will_topic="gone"))
+    sensor.ask(sn.MQTTSNWillMsgUpd(will_msg="x"))
+    sensor.ask(GOOD_BYE)
+    sensor.ask(sn.MQTTSNConnect(client_id="sensor-2", will=1))
+    sensor.ask(sn.MQTTSNWillTopic(will_topic="gone"))
+    sensor.ask(sn.MQTTSNWillMsg(will_msg="x"))
+    sent = sensor.heard
+    kinds = {sn.MQTTSN(octets).type for octets in sent}
+    assert kinds == {
+        0x02,
+        0x05,
+        0x06,
+        0x08,
+        0x0A,
+        0x0B,
+        0x0C,
+        0x0D,
+        0x0E,
+        0x0F,
+        0x10,
+        0x13,
+        0x15,
+        0x17,
+        0x18,
+        0x1B,
+        0x1D,
+    }
+    for octets in sent:
+        found = sn.MQTTSN(octets)
+        assert not found.haslayer("Raw"), found.summary()
+        assert found.len == len(octets)
+    if (tshark := shutil.which("tshark")) is None:
+        pytest.skip("tshark is not installed; scapy has read it all")
+    capture = tmp_path / "sent.pcap"
+    packets = [inet.IP() / inet.UDP(sport=1883, dport=5000) / one for one in sent]
+    inet.wrpcap(str(capture), packets)
+    fields = ["-e", "mqttsn.msg.type", "-e", "mqttsn.msg.len", "-e", "_ws.malformed"]
+    read = subprocess.run(
+        [tshark, "-r", str(capture), "-d", "udp.port==1883,mqttsn", "-T", "fields", *fields],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line.split("\t") for line in read.stdout.splitlines()]
+    assert [(int(line[0], 0), int(line[1]), line[2:]) for line in lines] == [
+        (sn.MQTTSN(one).type, len(one), [""]) for one in sent
+    ]
