@@ -326,7 +326,10 @@ INLINE enum counter hindrance(const struct frame *frame, const struct rule *rule
 	return bpf_ktime_get_ns() < settings->alive_until_ns ? COUNTERS : STALE;
 }
 
-SEC("tc")
+/* What the controller sends in a client's name is not heard as the client's. */
+#define INJECTED 0x6d717469
+
+SEC("classifier")
 int mqtick_ingress(struct __sk_buff *skb)
 {
 	struct copying copying = {.skb = skb};
@@ -341,7 +344,7 @@ int mqtick_ingress(struct __sk_buff *skb)
 
 	settings = bpf_map_lookup_elem(&all_settings, &zero);
 	copying.frame = bpf_map_lookup_elem(&frames, &zero);
-	if (!settings || !copying.frame)
+	if (!settings || !copying.frame || skb->mark == INJECTED)
 		return NEXT;
 	if (skb->pkt_type != 0 /* PACKET_HOST */ && !(settings->flags & IN_PATH))
 		return NEXT;
@@ -399,7 +402,7 @@ int mqtick_ingress(struct __sk_buff *skb)
 	return NEXT;
 }
 
-SEC("tc")
+SEC("classifier")
 int mqtick_egress(struct __sk_buff *skb)
 {
 	struct frame *frame;
@@ -416,12 +419,13 @@ int mqtick_egress(struct __sk_buff *skb)
 }
 
 /* Run by the controller, not attached: sends a frame of its own as if it had arrived, or out. */
-SEC("tc")
+SEC("classifier")
 int mqtick_inject(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
 	const struct target *target = bpf_map_lookup_elem(&all_targets, &zero);
 
+	skb->mark = INJECTED;
 	return target ? bpf_clone_redirect(skb, target->interface, target->flags) : -1;
 }
 
