@@ -39,7 +39,7 @@ demo-broker: setup-demo broker-programs ## our broker beside Mosquitto: the time
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
-  setup-fleet-test setup-rtl setup-broker
+  setup-fleet-test setup-rtl setup-broker setup-accelerate
 setup: setup-check setup-slow ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-slow setup-check: setup-%:
@@ -52,6 +52,8 @@ setup-fleet-test: ## the same, plus its linter and what fleet-test needs to make
 	@scripts/ansible.sh test
 setup-rtl: setup-test ## what simulates, builds and proves the hardware broker, in .venv-rtl
 	@scripts/rtl.sh
+setup-accelerate: setup-broker ## what builds the data plane in the kernel: clang, and libbpf's headers
+	@scripts/clang.sh
 setup-broker: ## what builds the broker: Rust, and the crates' versions
 	@scripts/rust.sh
 .PHONY: lint-rtl
@@ -146,7 +148,22 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the broker ---------------------------------------------------------------------------------
-.PHONY: broker-programs broker-package
+.PHONY: broker-programs broker-package accelerate test-accelerate
+ACCELERATE_OBJECT := $(CURDIR)/build/bpf/accelerate.o
+# Without the multiarch folder, the kernel's headers lack asm/.
+BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch)
+$(ACCELERATE_OBJECT): $(wildcard broker/bpf/*.[ch]) | setup-accelerate
+	@mkdir -p $(@D)
+	$(or $(shell command -v clang),clang-14) $(BPF_FLAGS) -c broker/bpf/accelerate.bpf.c -o $@
+accelerate: $(ACCELERATE_OBJECT) ## mqtick-accelerate with the data plane in the kernel, in broker/server/target/release
+	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo build --locked --release \
+	  -p mqtick-accelerate --features kernel
+test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel, in network namespaces (root)
+	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo clippy --locked \
+	  -p mqtick-accelerate --features kernel --all-targets -- -D warnings
+	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo build --locked \
+	  -p mqtick-accelerate --features kernel --example kernel_rules
+	$(PYTEST) -q tests/test_accelerate_rules.py tests/test_accelerate_kernel.py
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release --bins
 broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)

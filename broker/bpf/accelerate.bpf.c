@@ -329,7 +329,7 @@ INLINE enum counter hindrance(const struct frame *frame, const struct rule *rule
 /* What the controller sends in a client's name is not heard as the client's. */
 #define INJECTED 0x6d717469
 
-SEC("tc")
+SEC("classifier")
 int mqtick_ingress(struct __sk_buff *skb)
 {
 	struct copying copying = {.skb = skb};
@@ -402,7 +402,7 @@ int mqtick_ingress(struct __sk_buff *skb)
 	return NEXT;
 }
 
-SEC("tc")
+SEC("classifier")
 int mqtick_egress(struct __sk_buff *skb)
 {
 	struct frame *frame;
@@ -419,7 +419,7 @@ int mqtick_egress(struct __sk_buff *skb)
 }
 
 /* Run by the controller, not attached: sends a frame of its own as if it had arrived, or out. */
-SEC("tc")
+SEC("classifier")
 int mqtick_inject(struct __sk_buff *skb)
 {
 	__u32 zero = 0;

@@ -144,6 +144,11 @@ impl Kernel {
             .override_global("has_tai", &has_tai, true)
             .load(OBJECT)
             .map_err(other)?;
+        // Before the maps are taken: what is loaded holds them.
+        for (_, program) in programs.programs_mut() {
+            let program: &mut SchedClassifier = program.try_into().map_err(other)?;
+            program.load().map_err(other)?;
+        }
         // The kernel stamps arrivals while a socket wants it.
         let stamps = UdpSocket::bind(("127.0.0.1", 0))?;
         setsockopt(&stamps, ReceiveTimestampns, &true)?;
@@ -170,10 +175,6 @@ impl Kernel {
             in_path,
         };
         this.name_brokers(brokers)?;
-        for (name, _) in DIRECTIONS {
-            this.program(name)?.load().map_err(other)?;
-        }
-        this.program("mqtick_inject")?.load().map_err(other)?;
         for interface in interfaces {
             this.attach(interface, attach)?;
         }
