@@ -162,8 +162,10 @@ test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel
 	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo clippy --locked \
 	  -p mqtick-accelerate --features kernel --all-targets -- -D warnings
 	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo build --locked \
-	  -p mqtick-accelerate --features kernel --example kernel_rules
-	$(PYTEST) -q tests/test_accelerate_rules.py tests/test_accelerate_kernel.py
+	  -p mqtick-accelerate --features kernel --example kernel_rules --bin mqtick-accelerate
+	cd broker/server && cargo build --locked -p mqtick-broker && cargo test --locked --quiet -p mqtick-accelerate \
+	  --test exactly
+	$(PYTEST) -q tests/test_accelerate_rules.py tests/test_accelerate_kernel.py tests/test_accelerate.py
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release --bins
 broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
