@@ -231,6 +231,9 @@ pub struct Controller {
     candidates: HashMap<Key, Candidate>,
     by_name: HashMap<Rc<str>, HashSet<Key>>,
     rules: HashSet<Key>,
+    /// Those for which there was no room, and whether there is some since.
+    waiting: HashSet<Key>,
+    has_room: bool,
     dirty: Vec<Dirty>,
     counters: Counters,
 }
@@ -254,6 +257,8 @@ impl Controller {
             candidates: HashMap::new(),
             by_name: HashMap::new(),
             rules: HashSet::new(),
+            waiting: HashSet::new(),
+            has_room: false,
             dirty: Vec::new(),
             counters: Counters::default(),
         }
@@ -392,6 +397,9 @@ impl Controller {
         }
         self.count_publishes(now_ns, plane);
         self.watch_keep_alives(now_ns, plane);
+        if std::mem::take(&mut self.has_room) {
+            self.dirty.extend(self.waiting.drain().map(Dirty::Key));
+        }
         self.make_rules(plane);
         // A client that has just gone to sleep must not be woken by a PINGREQ in its name.
         if plane.is_quiet() {
@@ -1219,6 +1227,7 @@ impl Controller {
             add(&mut candidate.before, plane.counts(&key));
             plane.delete(&key);
             self.rules.remove(&key);
+            self.has_room = true;
         }
         let was = std::mem::replace(&mut candidate.name, name.clone());
         candidate.rule = match wanted {
@@ -1232,7 +1241,10 @@ impl Controller {
                         wanted: None,
                     })
                 }
-                Err(Refusal::Full) => Err(Reason::Full),
+                Err(Refusal::Full) => {
+                    self.waiting.insert(key);
+                    Err(Reason::Full)
+                }
                 Err(Refusal::Copies) => Err(Reason::Copies),
                 Err(Refusal::Unreachable(who)) => Err(Reason::Unreachable(who)),
             },
