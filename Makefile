@@ -26,7 +26,7 @@ help: ## list the targets
 	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
 
 # ---- see it work --------------------------------------------------------------------------------
-.PHONY: demo demo-sync demo-bench demo-hardware demo-broker
+.PHONY: demo demo-sync demo-bench demo-hardware demo-broker demo-accelerate
 demo: demo-sync demo-bench ## watch clients find the time, then measure them on a simulated bench
 demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
@@ -36,6 +36,8 @@ demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time
 	@$(PYTHON_BIN) -m demo.hardware
 demo-broker: setup-demo broker-programs ## our broker beside Mosquitto: the time through it, then 2 to 100 subscribers
 	@$(PYTHON_BIN) -m demo.software_broker
+demo-accelerate: setup-demo broker-programs accelerate ## MQTT-SN past the broker, in the kernel: 100 subscribers with and without (root)
+	@$(PYTHON_BIN) -m demo.accelerate
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
