@@ -1061,7 +1061,13 @@ impl Controller {
                     seen += counts.slow + counts.fast + before.slow + before.fast;
                 }
             }
-            let stamp_ns = plane.heard_ns(client).unwrap_or(0);
+            let is_due = now_ns.saturating_sub(session.looked_ns) >= SECOND_NS;
+            let stamp_ns = if is_due || !session.publishes.is_empty() {
+                session.looked_ns = now_ns;
+                plane.heard_ns(client).unwrap_or(0)
+            } else {
+                0
+            };
             let heard_ns = if seen > session.seen_then {
                 now_ns
             } else {

@@ -95,6 +95,8 @@ pub struct Session {
     pub heard_ns: u64,
     /// Whether that is longer ago than its keep-alive.
     pub late: bool,
+    /// When the data plane was last asked when it was heard.
+    pub looked_ns: u64,
     /// What it may publish to, by agreed ids.
     pub ids: HashMap<u16, Rc<str>>,
     /// By what ids names are sent to it.
@@ -133,6 +135,7 @@ impl Session {
             keep_alive_ns,
             doubt: false,
             heard_ns: now_ns,
+            looked_ns: 0,
             late: false,
             ids: HashMap::new(),
             told: HashMap::new(),
