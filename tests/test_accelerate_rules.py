@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from broker.bpf.vectors import FILE, cases, outcome, vectors, written
 USER = Path("broker/bpf/user")
 VECTORS = vectors()
 
-needs_compiler = pytest.mark.skipif(
-    shutil.which("cc") is None or not Path("/usr/include/linux/bpf.h").exists(),
-    reason="no C compiler, or no headers of the kernel",
-)
+no_compiler = shutil.which("cc") is None or not Path("/usr/include/linux/bpf.h").exists()
+
+
+def needs_compiler(test: Callable[..., None]) -> Callable[..., None]:
+    reason = "no C compiler, or no headers of the kernel"
+    return pytest.mark.slow(pytest.mark.skipif(no_compiler, reason=reason)(test))
 
 
 def build(to: Path, source: str, *options: str) -> Path:

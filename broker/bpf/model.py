@@ -13,7 +13,7 @@ UDP = 17
 Endpoint = tuple[bytes, int, int]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The frame is not one to copy; the argument is the counter's name."""
 
 
@@ -53,6 +53,7 @@ class Frame:
 
     @property
     def ip(self) -> bytes:
+        """From the IP header on."""
         return self.octets[14 + len(self.tag) :]
 
 
@@ -87,7 +88,7 @@ class Plane:
             return self.outcome
         try:
             self._check(frame)
-        except Refused as reason:
+        except RefusedError as reason:
             if not from_broker:
                 self.outcome.counters[str(reason)] += 1
             return self.outcome
@@ -150,20 +151,20 @@ class Plane:
         total = int.from_bytes(ip[4:6], "big") + 40 if frame.six else int.from_bytes(ip[2:4], "big")
         udp_length = int.from_bytes(ip[head + 4 : head + 6], "big")
         if len(frame.octets) > 1536 or total > len(ip) or total != head + udp_length:
-            raise Refused("length")
+            raise RefusedError("length")
         if udp_length <= 8:
-            raise Refused("length")
+            raise RefusedError("length")
         udp, frame.padding = ip[head:total], ip[total:]
         frame.message = udp[8:]
         pseudo = frame.source + frame.destination + bytes([0, UDP]) + ip[head + 4 : head + 6]
         if not frame.six and ones_sum(ip[:20]) != 0xFFFF:
-            raise Refused("checksum")
+            raise RefusedError("checksum")
         unsummed = udp[6:8] == bytes(2) and not frame.six
         unfinished = int.from_bytes(udp[6:8], "big") == ones_sum(pseudo)
         if not (unsummed or unfinished) and (
             udp[6:8] == bytes(2) or ones_sum(pseudo + udp) != 0xFFFF
         ):
-            raise Refused("checksum")
+            raise RefusedError("checksum")
 
     def _report(self, reason: str, from_broker: bool, at: int) -> None:
         self.outcome.counters["events"] += 1
@@ -186,7 +187,7 @@ class Plane:
             at = 3 if message[0] == 1 else 1
             length = int.from_bytes(message[1:3], "big") if at == 3 else message[0]
             if length != len(message) or length < at + 6 or (at == 3 and length < 256):
-                raise Refused("length")
+                raise RefusedError("length")
             topic = KINDS[message[at + 1] & 3], message[at + 2 : at + 4], at + 6
             good = message[at + 1] <= 2 and message[at + 4 : at + 6] == bytes(2)
         else:
@@ -195,10 +196,10 @@ class Plane:
             if remaining & 0x80:
                 remaining, at = remaining & 0x7F | message[2] << 7, 3
                 if not 0 < message[2] < 128:
-                    raise Refused("length")
+                    raise RefusedError("length")
             name = int.from_bytes(message[at : at + 2], "big")
             if len(frame.message) != at + remaining or not 0 < name <= 64 or remaining < 2 + name:
-                raise Refused("length")
+                raise RefusedError("length")
             topic = "name", message[at + 2 : at + 2 + name], at + 2 + name
             good = message[0] == 0x30
         if not good:
@@ -233,7 +234,7 @@ class Plane:
         self.hindrance = ""
         try:
             kind, topic, payload = self._topic(frame, self.brokers[number]["protocol"])
-        except Refused as reason:
+        except RefusedError as reason:
             counters[str(reason)] += 1
             return
         rule = self._rule(frame, number, kind, topic)
@@ -250,8 +251,10 @@ class Plane:
             "closed": rule.get("closed", False),
             "stale": self.settings.get("stale", False),
         }
-        if reason := self.hindrance or next((name for name, is_so in hindrances.items() if is_so), ""):
-            counters[reason] += 1
+        if hindered := self.hindrance or next(
+            (name for name, is_so in hindrances.items() if is_so), ""
+        ):
+            counters[hindered] += 1
             return
         self._copy(frame, rule, payload, (arrival_ns, now_ns))
         counters["hits"] += 1
@@ -284,7 +287,9 @@ class Plane:
             head = bytes.fromhex(hop["destination"] + hop["source"]) + frame.tag
             head += b"\x86\xdd" if frame.six else b"\x08\x00"
             if frame.six:
-                head += b"\x60\x00\x00\x00" + frame.ip[4:6] + bytes([UDP, hop["ttl"]]) + address + to
+                head += (
+                    b"\x60\x00\x00\x00" + frame.ip[4:6] + bytes([UDP, hop["ttl"]]) + address + to
+                )
             else:
                 ip = b"\x45\x00" + frame.ip[2:4] + b"\x00\x00\x40\x00" + bytes([hop["ttl"], UDP])
                 head += ip + checksum(ip + address + to) + address + to

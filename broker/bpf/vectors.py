@@ -16,9 +16,12 @@ from broker.bpf.model import UDP, Plane, checksum
 FILE = Path(__file__).parents[1] / "spec" / "acceleration.json"
 MACS = {"broker": "020000000001", "publisher": "020000000002", "subscriber": "020000000003"}
 HOPS = [
-    {"interface": 2, "destination": MACS["subscriber"], "source": MACS["broker"], "ttl": 64, "up": True},
-    {"interface": 2, "destination": "0200000000aa", "source": MACS["broker"], "ttl": 64, "up": False},
-    {"interface": 2, "destination": "0200000000bb", "source": MACS["broker"], "ttl": 63, "up": True},
+    {"interface": 2, "destination": to, "source": MACS["broker"], "ttl": ttl, "up": up}
+    for to, ttl, up in (
+        (MACS["subscriber"], 64, True),
+        ("0200000000aa", 64, False),
+        ("0200000000bb", 63, True),
+    )
 ]
 ARRIVAL_NS = 1_790_000_000_000_000_000
 NOW_NS = ARRIVAL_NS + 12_345
@@ -76,15 +79,24 @@ V4, V6 = ("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")
 
 def tables(six: bool, vlan: int = 0) -> dict[str, Any]:
     """Return brokers, hops and rules."""
+
     def at(n: int, port: int) -> str:
         return f"[fd00::{n:x}]:{port}" if six else f"10.0.0.{n}:{port}"
 
     def sn(n: int, topic: str, kind: str = "registered", hop: int = 0) -> dict[str, Any]:
         return {"address": at(n, 6000 + n), "kind": kind, "topic": topic, "hop": hop}
 
-    def rule(publisher: str | None, kind: str, topic: str, *who: dict[str, Any], **more: Any) -> Any:
-        return {"broker": int(kind == "name"), "publisher": publisher, "kind": kind, "topic": topic,
-                "subscribers": list(who), **more}
+    def rule(
+        publisher: str | None, kind: str, topic: str, *who: dict[str, Any], **more: Any
+    ) -> Any:
+        return {
+            "broker": int(kind == "name"),
+            "publisher": publisher,
+            "kind": kind,
+            "topic": topic,
+            "subscribers": list(who),
+            **more,
+        }
 
     me = at(2, 5000)
     return {
@@ -97,7 +109,7 @@ def tables(six: bool, vlan: int = 0) -> dict[str, Any]:
             rule(me, "registered", "0007", sn(3, "0001"), sn(4, "ffee"), sn(5, "6162", "short", 2)),
             rule(None, "predefined", "0007", sn(3, "0007", "predefined")),
             rule(me, "predefined", "0007", flags=["pass"]),
-            rule(None, "short", b"ab".hex(), sn(3, b"ab".hex(), "short"), sn(4, "0009", "registered", 1)),
+            rule(None, "short", "6162", sn(3, "6162", "short"), sn(4, "0009", "registered", 1)),
             rule(me, "registered", "0008", sn(3, "0002"), flags=["broker"]),
             rule(me, "registered", "0009", sn(3, "0003"), flags=["broker", "mark"]),
             rule(me, "registered", "000a", sn(3, "0004"), sn(4, "0004"), flags=["residence"]),
@@ -111,7 +123,15 @@ def tables(six: bool, vlan: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def cases() -> list[dict[str, Any]]:
+def case(
+    name: str, used: dict[str, Any], frame: bytes, settings: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return one vector."""
+    times = {"arrival_ns": ARRIVAL_NS, "now_ns": NOW_NS}
+    return {"name": name, **used, "settings": settings or {}, **times, "frame": frame.hex()}
+
+
+def cases() -> list[dict[str, Any]]:  # noqa: PLR0915 - a list
     """Return all vectors."""
     made: list[dict[str, Any]] = []
     for six in (False, True):
@@ -124,8 +144,7 @@ def cases() -> list[dict[str, Any]]:
             if frame is None:
                 assert message is not None
                 frame = udp_frame(a, b, message, **how)
-            made.append({"name": f"{name}, {of}", **tables(six, vlan), "settings": settings or {},
-                         "arrival_ns": ARRIVAL_NS, "now_ns": NOW_NS, "frame": frame.hex()})  # fmt: skip
+            made.append(case(f"{name}, {of}", tables(six, vlan), frame, settings))
 
         other = (5001, 1883)
         udp = (5000, 1884)
@@ -158,7 +177,10 @@ def cases() -> list[dict[str, Any]]:
         add("kind 3", sn_publish("0007", b"x", 3))
         add("a length that is too large", bytes([len(good) + 1]) + good[1:])
         add("a length that is too small", good + b"x")
-        add("three octets of length where one would do", b"\x01\x00" + bytes([len(good) + 2]) + good[1:])
+        add(
+            "three octets of length where one would do",
+            b"\x01\x00" + bytes([len(good) + 2]) + good[1:],
+        )
         add("a truncated PUBLISH", b"\x06" + good[1:6])
         add("a port of a service", good, ports=(1023, 1883))
         add("another port", good, ports=(5000, 1885))
@@ -200,20 +222,32 @@ def cases() -> list[dict[str, Any]]:
         add("PUBACK", b"\x07\x0d\x00\x07\x00\x01\x00")
         add("mqtt-udp, SUBSCRIBE", bytes.fromhex("820600010001") + b"a\x00", ports=udp)
         add("mqtt-udp, PUBREL", bytes.fromhex("62020001"), ports=udp)
-        add("SUBACK of the broker", None, udp_frame(b, a, bytes.fromhex("0813000007000100"), ports=(1883, 5000)))
+        add(
+            "SUBACK of the broker",
+            None,
+            udp_frame(b, a, bytes.fromhex("0813000007000100"), ports=(1883, 5000)),
+        )
         add("PUBLISH of the broker", None, udp_frame(b, a, good, ports=(1883, 5000)))
         add("nobody's broker", None, udp_frame(a, b.replace("1", "9"), good))
-        add("a frame that ends in the UDP header", None, udp_frame(a, b, good)[: 14 + (40 if six else 20) + 7])
+        add(
+            "a frame that ends in the UDP header",
+            None,
+            udp_frame(a, b, good)[: 14 + (40 if six else 20) + 7],
+        )
+
     def four(name: str, frame: bytes) -> None:
-        made.append({"name": name, **tables(False), "settings": {}, "arrival_ns": ARRIVAL_NS,
-                     "now_ns": NOW_NS, "frame": frame.hex()})  # fmt: skip
+        made.append(case(name, tables(six=False), frame))
 
     good = sn_publish("0007", b"hello")
     plain = udp_frame(*V4, good)
-    four("other TOS, identification and TTL", udp_frame(*V4, good, ip=bytes.fromhex("b8ffff000009")))
+    four(
+        "other TOS, identification and TTL", udp_frame(*V4, good, ip=bytes.fromhex("b8ffff000009"))
+    )
     four("the first fragment", udp_frame(*V4, good, ip=bytes.fromhex("000001200040")))
     four("the last fragment", udp_frame(*V4, good, ip=bytes.fromhex("000001000540")))
-    options = b"\x46" + plain[15:16] + (len(plain) - 10).to_bytes(2, "big") + plain[18:24] + bytes(2)
+    options = (
+        b"\x46" + plain[15:16] + (len(plain) - 10).to_bytes(2, "big") + plain[18:24] + bytes(2)
+    )
     options += plain[26:34] + b"\x01\x01\x01\x00"
     four("IP options", plain[:14] + options[:10] + checksum(options) + options[12:] + plain[34:])
     four("a wrong IP checksum", plain[:24] + b"\x00\x00" + plain[26:])
@@ -223,11 +257,14 @@ def cases() -> list[dict[str, Any]]:
         four(f"from {source}", udp_frame(source, V4[1], sn_publish(b"ab".hex(), b"x", 2)))
     four("ARP", bytes.fromhex("ffffffffffff" + MACS["publisher"] + "0806") + bytes(46))
     four("TCP", plain[:23] + b"\x06" + plain[24:])
-    for header, name in ((0, "hop-by-hop options"), (44, "a fragment"), (60, "destination options")):
+    for header, name in (
+        (0, "hop-by-hop options"),
+        (44, "a fragment"),
+        (60, "destination options"),
+    ):
         frame = udp_frame(*V6, good)
         frame = frame[:20] + bytes([header]) + frame[21:54] + bytes([UDP, *bytes(7)]) + frame[54:]
-        made.append({"name": f"{name}, IPv6", **tables(True), "settings": {},
-                     "arrival_ns": ARRIVAL_NS, "now_ns": NOW_NS, "frame": frame.hex()})  # fmt: skip
+        made.append(case(f"{name}, IPv6", tables(six=True), frame))
     return made
 
 
@@ -248,21 +285,21 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
 def vectors() -> list[dict[str, Any]]:
     """Return the vectors of the file, each with its tables and its name."""
     read = json.loads(FILE.read_text())
-    return [{**case, **read["tables"][case["tables"]]} for case in read["vectors"]]
+    return [{**one, **read["tables"][one["tables"]]} for one in read["vectors"]]
 
 
 def written() -> str:
     """Return what is to stand in the file."""
     all_tables: dict[str, str] = {}
     lines = []
-    for case in cases():
-        used = json.dumps({name: case.pop(name) for name in ("brokers", "hops", "rules")})
+    for one in cases():
+        used = json.dumps({name: one.pop(name) for name in ("brokers", "hops", "rules")})
         name = all_tables.setdefault(used, f"tables {len(all_tables) + 1}")
-        expect = outcome({**case, **json.loads(used)})
-        case["expect"] = {key: value for key, value in expect.items() if value}
-        if not case["settings"]:
-            del case["settings"]
-        lines.append(json.dumps({"name": case.pop("name"), "tables": name, **case}))
+        expect = outcome({**one, **json.loads(used)})
+        one["expect"] = {key: value for key, value in expect.items() if value}
+        if not one["settings"]:
+            del one["settings"]
+        lines.append(json.dumps({"name": one.pop("name"), "tables": name, **one}))
     named = ",\n".join(f'"{name}": {used}' for used, name in all_tables.items())
     return f'{{"tables": {{\n{named}\n}},\n"vectors": [\n' + ",\n".join(lines) + "\n]}\n"
 
