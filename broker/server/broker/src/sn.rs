@@ -59,6 +59,11 @@ impl Keep for Kept {
         Self::octets(self)
     }
 
+    fn is_over(&self, now_ns: u64) -> bool {
+        let expires_s = self.message().expires_s;
+        expires_s.is_some_and(|expires_s| expires_s.saturating_mul(SECOND_NS) <= now_ns)
+    }
+
     fn may_wait(octets: usize) -> bool {
         memory::may_queue(octets)
     }
@@ -439,14 +444,15 @@ impl Engine for Hands<'_> {
             expires_s: None,
         };
         let is_kept = message.retain && !message.payload.is_empty();
-        let has_room = message.qos == Qos::AtMostOnce
-            || memory::may_hold(message.octets()) && !(is_kept && memory::is_tight());
+        let ledger = self.desk.courier.ledger.clone();
+        let is_full = ledger.as_ref().is_some_and(|ledger| ledger.is_full());
+        let has_memory = || memory::may_hold(message.octets()) && !(is_kept && memory::is_tight());
+        let has_room = message.qos == Qos::AtMostOnce || !is_full && has_memory();
         if !has_room {
             self.desk.courier.dropped += 1;
             return Err(Code::CONGESTION);
         }
         // All changes of a message of QoS 2 are in one batch.
-        let ledger = self.desk.courier.ledger.clone();
         let ledger = ledger.filter(|_| message.qos == Qos::ExactlyOnce);
         let whole = ledger.as_ref().map(|ledger| ledger.whole());
         self.desk.courier.span = None;

@@ -25,6 +25,8 @@ pub trait Keep {
     fn payload(&self) -> &[u8];
     /// About how much memory it takes.
     fn octets(&self) -> usize;
+    /// Whether it may not be delivered any more.
+    fn is_over(&self, now_ns: u64) -> bool;
     /// Whether so much in all may wait for one client.
     fn may_wait(octets: usize) -> bool;
     /// The client holds so much beside messages.
@@ -333,6 +335,11 @@ impl<M: Keep> Client<M> {
                 break;
             };
             let message = Arc::clone(&first.message);
+            if message.is_over(now_ns) {
+                self.queued -= message.octets();
+                self.queue.pop_front();
+                continue;
+            }
             let topic = message.topic();
             let known = self.names.known(topic).filter(|_| self.proven);
             let Some(named) = known else {

@@ -30,6 +30,10 @@ impl Keep for Body {
         self.topic.len() + self.payload.len()
     }
 
+    fn is_over(&self, _: u64) -> bool {
+        false
+    }
+
     fn may_wait(_: usize) -> bool {
         true
     }
