@@ -204,23 +204,34 @@ class SensorBroker(MqtickBroker):
         self.config.write_text(self.config.read_text() + own)
 
 
-BROKER_SIDE, CLIENT_SIDE = "mqtick-acc-b", "mqtick-acc-c"
+BROKER_SIDE, CLIENT_SIDE, BRIDGE = "mqtick-acc-b", "mqtick-acc-c", "mqtick-acc-r"
 
 
 @contextlib.contextmanager
-def between_namespaces(folder: Path) -> Iterator[tuple[str, int]]:
-    """Run the broker in one namespace, with a link to another one for clients; where it is."""
+def between_namespaces(folder: Path, *, bridged: bool = False) -> Iterator[tuple[str, int]]:
+    """Run the broker in one namespace, with a link to another one for clients; where it is.
+
+    If it is bridged, a third one is between them, with `rb` and `rc` as ports of its bridge.
+    """
     with contextlib.ExitStack() as open_ones:
 
         def ip(*words: str) -> None:
             subprocess.run(["ip", *words], check=True)
 
-        for name in (BROKER_SIDE, CLIENT_SIDE):
+        for name in (BROKER_SIDE, CLIENT_SIDE, *([BRIDGE] if bridged else [])):
             subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
             ip("netns", "add", name)
             open_ones.callback(ip, "netns", "del", name)
-        peer = ("peer", "name", "c0", "netns", CLIENT_SIDE)
-        ip("-n", BROKER_SIDE, "link", "add", "b0", "type", "veth", *peer)
+        if bridged:
+            ip("-n", BRIDGE, "link", "add", "br0", "type", "bridge")
+            ip("-n", BRIDGE, "link", "set", "br0", "up")
+            for name, link, port in ((BROKER_SIDE, "b0", "rb"), (CLIENT_SIDE, "c0", "rc")):
+                peer = ("peer", "name", port, "netns", BRIDGE)
+                ip("-n", name, "link", "add", link, "type", "veth", *peer)
+                ip("-n", BRIDGE, "link", "set", port, "master", "br0", "up")
+        else:
+            peer = ("peer", "name", "c0", "netns", CLIENT_SIDE)
+            ip("-n", BROKER_SIDE, "link", "add", "b0", "type", "veth", *peer)
         for name, link, address in ((BROKER_SIDE, "b0", 1), (CLIENT_SIDE, "c0", 2)):
             ip("-n", name, "address", "add", f"10.77.0.{address}/24", "dev", link)
             ip("-n", name, "link", "set", link, "up")
@@ -243,8 +254,10 @@ def between_namespaces(folder: Path) -> Iterator[tuple[str, int]]:
         yield at
 
 
-def in_the_kernel(folder: Path, at: tuple[str, int], only: str = "#") -> Accelerator:
-    """Start the kernel's data plane on the broker's interface."""
-    run = ("ip", "netns", "exec", BROKER_SIDE)
-    way = ["--interface", "b0"]
+def in_the_kernel(
+    folder: Path, at: tuple[str, int], only: str = "#", *, bridged: bool = False
+) -> Accelerator:
+    """Start the kernel's data plane on the broker's interface, or on the bridge's."""
+    run = ("ip", "netns", "exec", BRIDGE if bridged else BROKER_SIDE)
+    way = ["--interface", "rc", "--broker-side", "rb"] if bridged else ["--interface", "b0"]
     return Accelerator(folder, at, way, only=only, run=run, clients=CLIENT_SIDE, at=at)

@@ -57,21 +57,19 @@ def proxy(tmp_path: Path) -> Iterator[Launch]:
         yield start
 
 
-@pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[Launch]:
-    """Start the broker in a namespace, the kernel's data plane on its interface."""
+@contextlib.contextmanager
+def in_kernel(folder: Path, *, bridged: bool) -> Iterator[Launch]:
+    """Start the broker in a namespace; what starts the kernel's data plane before it."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     with contextlib.ExitStack() as open_ones:
-        at = open_ones.enter_context(between_namespaces(tmp_path))
+        at = open_ones.enter_context(between_namespaces(folder, bridged=bridged))
 
         def start(only: str = "#") -> Accelerator:
             try:
-                one = in_the_kernel(tmp_path, at, only)
+                one = in_the_kernel(folder, at, only, bridged=bridged)
             except OSError:
-                pytest.skip(
-                    "the kernel's data plane is not built, or this kernel cannot: make accelerate"
-                )
+                pytest.skip("not built for the kernel (make accelerate), or it cannot")
             open_ones.callback(one.process.wait)
             open_ones.callback(one.process.terminate)
             return one
@@ -79,9 +77,23 @@ def kernel(tmp_path: Path) -> Iterator[Launch]:
         yield start
 
 
-@pytest.fixture(params=["proxy", "kernel"])
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Launch]:
+    """On the broker's host."""
+    with in_kernel(tmp_path, bridged=False) as start:
+        yield start
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[Launch]:
+    """On a bridge between clients and broker."""
+    with in_kernel(tmp_path, bridged=True) as start:
+        yield start
+
+
+@pytest.fixture(params=["proxy", "kernel", "bridge"])
 def launch(request: pytest.FixtureRequest) -> Launch:
-    """Both data planes."""
+    """In user space, in the kernel of the broker's host, and of a bridge before it."""
     found: Launch = request.getfixturevalue(request.param)
     return found
 
