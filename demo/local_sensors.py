@@ -255,9 +255,10 @@ def between_namespaces(folder: Path, *, bridged: bool = False) -> Iterator[tuple
 
 
 def in_the_kernel(
-    folder: Path, at: tuple[str, int], only: str = "#", *, bridged: bool = False
+    folder: Path, at: tuple[str, int], only: str = "#", *more: str, bridged: bool = False
 ) -> Accelerator:
     """Start the kernel's data plane on the broker's interface, or on the bridge's."""
     run = ("ip", "netns", "exec", BRIDGE if bridged else BROKER_SIDE)
     way = ["--interface", "rc", "--broker-side", "rb"] if bridged else ["--interface", "b0"]
+    way += more
     return Accelerator(folder, at, way, only=only, run=run, clients=CLIENT_SIDE, at=at)

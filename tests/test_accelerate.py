@@ -65,9 +65,9 @@ def in_kernel(folder: Path, *, bridged: bool) -> Iterator[Launch]:
     with contextlib.ExitStack() as open_ones:
         at = open_ones.enter_context(between_namespaces(folder, bridged=bridged))
 
-        def start(only: str = "#") -> Accelerator:
+        def start(only: str = "#", *more: str) -> Accelerator:
             try:
-                one = in_the_kernel(folder, at, only, bridged=bridged)
+                one = in_the_kernel(folder, at, only, *more, bridged=bridged)
             except OSError:
                 pytest.skip("not built for the kernel (make accelerate), or it cannot")
             open_ones.callback(one.process.wait)
@@ -227,6 +227,20 @@ def test_topics_that_are_not_declared_go_through_the_broker(launch: Launch) -> N
     publisher.publish(topic_id, b"through the broker")
     subscriber.has(("slow/1", b"through the broker"))
     until(lambda: "--only" in (one.topic("slow/1").get("reason") or ""), "no reason is given")
+
+
+def test_copies_of_time_topics_say_how_long_they_were_in_the_kernel(kernel: Launch) -> None:
+    one = kernel("mqtick/#", "--residence", "mqtick/#")
+    subscriber = one.sensor("subscriber").connect().subscribe("mqtick/time")
+    publisher = one.sensor("publisher").connect()
+    topic_id = publisher.register("mqtick/time")
+    one.is_open(publisher, topic_id, "mqtick/time", subscriber)
+    publisher.publish(topic_id, bytes([0x20]) + b"time" + bytes(16))
+    while subscriber.got[-1][1][1:5] != b"time":
+        assert subscriber.hear()
+    residence, correction, copy, source = struct.unpack("!Qi3sB", subscriber.got[-1][1][5:])
+    assert 0 < residence / 2**16 < 100_000_000
+    assert (correction, copy, source) == (-(2**31), bytes(3), 2)
 
 
 def test_after_a_kill_everything_goes_through_the_broker(kernel: Launch) -> None:

@@ -28,6 +28,8 @@ pub struct Settings {
     /// Topics that have no subscribers but MQTT-SN clients behind this data plane, and that whoever may
     /// register may publish.
     pub only: Vec<Rc<str>>,
+    /// Topics whose copies say how long they were in the data plane.
+    pub residence: Vec<Rc<str>>,
     /// The names of predefined numbers.
     pub predefined: BTreeMap<u16, Rc<str>>,
     /// Whether the broker has no sessions when we begin.
@@ -50,6 +52,7 @@ impl Settings {
         Self {
             broker,
             only: Vec::new(),
+            residence: Vec::new(),
             predefined: BTreeMap::new(),
             fresh: false,
             settle_ns: LONGEST_SETTLE_NS,
@@ -140,7 +143,7 @@ impl fmt::Display for Reason {
             Self::Overlap(who) => write!(f, "{who} has several subscriptions that match"),
             Self::OtherWay(who) => write!(
                 f,
-                "{who} names the topic in another way (name, predefined or short)"
+                "{who} names the topic in another way, or in two (name, predefined or short)"
             ),
             Self::NoId(who) => write!(f, "{who} and the broker have not agreed on a topic id"),
             Self::PredefinedUnknown(who, id) => {
@@ -632,6 +635,7 @@ impl Controller {
             session.forget_connection();
             let again = !matches!(session.state, State::Connecting { again: false });
             session.state = State::Connecting { again };
+            session.mixed |= session.mixes(clean);
             (session.clean, session.keep_alive_ns) = (clean, keep_alive_ns);
             for one in &session.subscriptions {
                 self.list(client, one);
@@ -851,7 +855,7 @@ impl Controller {
         self.forget_stranger(client);
         let elsewhere = self.addresses.get(&id).copied();
         let moved = match elsewhere.filter(|there| *there != client) {
-            Some(there) => self.remove(there).map(|session| session.subscriptions),
+            Some(there) => self.remove(there),
             None => None,
         };
         let kept = self.kept.remove(&id);
@@ -860,9 +864,14 @@ impl Controller {
             return;
         };
         self.unlist_all_of(client, &session);
-        let known = if again {
+        let is_mixed = std::mem::take(&mut session.mixed)
+            || moved.as_ref().is_some_and(|before| before.mixes(clean));
+        let known = if is_mixed {
+            None
+        } else if again {
             Some(std::mem::take(&mut session.subscriptions))
         } else {
+            let moved = moved.map(|before| before.subscriptions);
             moved.or(kept).or(self.kept_known.then(Vec::new))
         };
         session.subscriptions = match known {
@@ -1163,7 +1172,8 @@ impl Controller {
         }
         let retry_ns = LONGEST_RETRY_NS.min(RETRY_NS << session.tries.min(10));
         let opens = (closed || session.doubt) && since_ns >= retry_ns;
-        if !opens && !(fast > session.fast_then && since_ns >= interval_ns) {
+        let keeps_alive = fast > session.fast_then && since_ns >= interval_ns;
+        if !opens && !keeps_alive {
             return;
         }
         session.tries = if closed {
@@ -1220,6 +1230,10 @@ impl Controller {
             .sessions
             .get(&key.publisher)
             .is_some_and(|session| session.publishes.contains(&key.topic));
+        let residence = name.as_ref().is_some_and(|name| {
+            let mut filters = self.settings.residence.iter();
+            filters.any(|one| matches(one, name))
+        });
         let Some(candidate) = self.candidates.get_mut(&key) else {
             return;
         };
@@ -1238,7 +1252,7 @@ impl Controller {
         let was = std::mem::replace(&mut candidate.name, name.clone());
         candidate.rule = match wanted {
             Err(reason) => Err(reason),
-            Ok(copies) => match plane.set(key, &copies) {
+            Ok(copies) => match plane.set(key, &copies, residence) {
                 Ok(()) => {
                     self.rules.insert(key);
                     Ok(Rule {
@@ -1291,6 +1305,16 @@ impl Controller {
         let name = name.ok_or(Reason::NameUnknown)?;
         if name.starts_with('$') {
             return Err(Reason::Reserved);
+        }
+        // What it may send in two ways, it may send in an order that we cannot keep.
+        let registered = publisher.ids.values().filter(|one| *one == name).count();
+        let predefined = self.settings.predefined.values();
+        let predefined = predefined.filter(|one| *one == name).count();
+        let is_unnamed = |one: &Topic| matches!(one, Topic::Predefined(id) if !self.settings.predefined.contains_key(id));
+        if registered + predefined + usize::from(name.len() == 2) != 1
+            || publisher.publishes.iter().any(is_unnamed)
+        {
+            return Err(Reason::OtherWay(key.publisher));
         }
         if !self.settings.only.iter().any(|one| matches(one, name)) {
             return Err(Reason::NotDeclared);

@@ -32,6 +32,8 @@ and why, says `status`; broker/spec/acceleration.md says what it must know first
   --only FILTER        topics whose subscribers are all MQTT-SN clients that come this way, and which
                        whoever can register them may publish to; several may be given. Without it
                        nothing is copied, since only you know that
+  --residence FILTER   topics of mqtick's time messages: each copy says how long it was in this host
+                       (broker/spec/residence.md; in the kernel only); several may be given
   --predefined ID=NAME the name of a predefined topic id; several may be given
   --fresh              the broker has no sessions yet: it is started after this program
   --settle SECONDS     else: wait so long for clients that were there before; at least one and a half
@@ -108,6 +110,7 @@ struct Given {
     proxy: Option<SocketAddr>,
     broker: Option<SocketAddr>,
     only: Vec<Rc<str>>,
+    residence: Vec<Rc<str>>,
     predefined: BTreeMap<u16, Rc<str>>,
     fresh: bool,
     settle_s: Option<u64>,
@@ -155,7 +158,10 @@ impl Given {
                     self.proxy = Some(text.parse().map_err(|_| fault())?);
                 }
                 Long("broker") => self.broker = Some(broker(&text(parser)?)?),
-                Long("only") => self.only.push(filter(&text(parser)?)?),
+                Long("only") => self.only.push(filter("--only", &text(parser)?)?),
+                Long("residence") => {
+                    self.residence.push(filter("--residence", &text(parser)?)?);
+                }
                 Long("predefined") => {
                     let (id, name) = predefined(&text(parser)?)?;
                     self.predefined.insert(id, name);
@@ -204,6 +210,7 @@ impl Given {
         }
         let mut settings = Settings::new(broker);
         settings.only = self.only;
+        settings.residence = self.residence;
         settings.predefined = self.predefined;
         settings.fresh = self.fresh;
         settings.settle_ns = self
@@ -279,7 +286,7 @@ fn broker(text: &str) -> Outcome<SocketAddr> {
     }
 }
 
-fn filter(text: &str) -> Outcome<Rc<str>> {
+fn filter(option: &str, text: &str) -> Outcome<Rc<str>> {
     let levels: Vec<_> = text.split('/').collect();
     let is_good = |(at, level): (usize, &&str)| match *level {
         "+" => true,
@@ -287,7 +294,7 @@ fn filter(text: &str) -> Outcome<Rc<str>> {
         level => !level.contains(['+', '#', '\0']),
     };
     if text.is_empty() || !levels.iter().enumerate().all(is_good) {
-        return Err(Failure::Use(format!("--only '{text}' is not a filter.")));
+        return Err(Failure::Use(format!("{option} '{text}' is not a filter.")));
     }
     Ok(Rc::from(text))
 }

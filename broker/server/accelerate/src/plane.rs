@@ -53,11 +53,12 @@ pub const MOST_COPIES: usize = 4095;
 ///    [`done`](Self::done);
 /// 3. QoS is 0, and neither RETAIN nor DUP is set.
 pub trait Plane {
-    /// Set a rule, or replace it. It is closed, and its counts begin at 0.
+    /// Set a rule, or replace it. It is closed, and its counts begin at 0. `residence`: copies say how
+    /// long they were here (`broker/spec/residence.md`), where the data plane can.
     ///
     /// # Errors
     /// It is not there then, nor is the one that was.
-    fn set(&mut self, key: Key, copies: &[Copy]) -> Result<(), Refusal>;
+    fn set(&mut self, key: Key, copies: &[Copy], residence: bool) -> Result<(), Refusal>;
     /// Open a rule for as long as its `slow` is this.
     fn open(&mut self, key: &Key, slow: u64);
     /// Delete a rule, if it is there.

@@ -299,7 +299,7 @@ impl Driver for Proxy {
 }
 
 impl Plane for Proxy {
-    fn set(&mut self, key: Key, copies: &[Copy]) -> Result<(), Refusal> {
+    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
         self.table.set(key, copies)
     }
     fn open(&mut self, key: &Key, slow: u64) {

@@ -87,6 +87,8 @@ pub struct Session {
     pub clean: bool,
     /// Where it stands.
     pub state: State,
+    /// It resumes what was to end with the connection before: brokers differ.
+    pub mixed: bool,
     /// Within what time the broker wants to hear from it; 0: ever.
     pub keep_alive_ns: u64,
     /// Whether a broker that was restarted, or does not answer, may have forgotten it.
@@ -132,6 +134,7 @@ impl Session {
             id,
             clean,
             state: State::Connecting { again: false },
+            mixed: false,
             keep_alive_ns,
             doubt: false,
             heard_ns: now_ns,
@@ -159,6 +162,12 @@ impl Session {
         self.subscriptions
             .iter()
             .chain(requests.filter_map(Request::changes))
+    }
+
+    /// Whether it is not to be said what is left of it after a CONNECT.
+    #[must_use]
+    pub fn mixes(&self, clean: bool) -> bool {
+        self.clean && !clean && !self.subscriptions.is_empty()
     }
 
     /// Note a request; whether it can be followed.

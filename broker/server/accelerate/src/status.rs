@@ -97,7 +97,6 @@ impl<P: Plane> Report<'_, P> {
                 *reasons.entry(reason.to_string()).or_default() += 1;
             }
         }
-        let reasons = reasons.into_iter().map(|(text, count)| (text, count));
         let named = |(name, count): (&'static str, u64)| (name.to_owned(), count);
         let topics: Vec<_> = topics.iter().map(topic).collect();
         format!(
@@ -106,7 +105,7 @@ impl<P: Plane> Report<'_, P> {
             quoted(self.plane_name),
             object(counts(&self.controller.counters()).into_iter().map(named)),
             object(self.plane_counters.iter().copied().map(named)),
-            object(reasons),
+            object(reasons.into_iter()),
             topics.join(", ")
         )
     }

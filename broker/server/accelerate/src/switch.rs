@@ -245,7 +245,7 @@ impl Driver for Switch {
 }
 
 impl Plane for Switch {
-    fn set(&mut self, key: Key, copies: &[Copy]) -> Result<(), Refusal> {
+    fn set(&mut self, key: Key, copies: &[Copy], residence: bool) -> Result<(), Refusal> {
         if self.set >= self.rules {
             return Err(Refusal::Full);
         }
@@ -261,9 +261,11 @@ impl Plane for Switch {
                 .ok_or(Refusal::Unreachable(copy.to))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let set = self
-            .kernel
-            .set(&Self::key(&key), &subscribers, Flags::default());
+        let flags = Flags {
+            residence,
+            ..Flags::default()
+        };
+        let set = self.kernel.set(&Self::key(&key), &subscribers, flags);
         set.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => Refusal::Copies,
             _ => Refusal::Full,
@@ -388,7 +390,7 @@ fn checksum(octets: &[u8]) -> u16 {
         [high] => u32::from(*high) << 8,
         _ => 0,
     });
-    let mut sum = words.fold(0_u32, |sum, word| sum + word);
+    let mut sum: u32 = words.sum();
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }

@@ -13,7 +13,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 struct Rules(Table, Vec<SocketAddr>);
 
 impl Plane for Rules {
-    fn set(&mut self, key: Key, copies: &[Copy]) -> Result<(), Refusal> {
+    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
         self.0.set(key, copies)
     }
     fn open(&mut self, key: &Key, slow: u64) {

@@ -14,7 +14,8 @@ fn who() -> impl Strategy<Value = usize> {
 
 fn what() -> impl Strategy<Value = What> {
     prop_oneof![
-        6 => (0..NAMES.len()).prop_map(What::Name),
+        6 => Just(What::Name(0)),
+        3 => (0..NAMES.len()).prop_map(What::Name),
         1 => (0..2_usize).prop_map(What::Short),
         1 => (0..2_usize).prop_map(What::Predefined),
     ]
@@ -71,17 +72,50 @@ fn trouble() -> impl Strategy<Value = Action> {
     ]
 }
 
+/// What follows each other seldom by chance: a rule is open, then something ends it.
+fn episode() -> impl Strategy<Value = Vec<Action>> {
+    let one = || Action::Publish(0, What::Name(0), 1);
+    let topic = Wanted::What(What::Name(0));
+    let warm = move || vec![one(), Action::Time(3), one(), Action::Time(3), one()];
+    let ends = (1..CLIENTS, 0..6_u8).prop_map(move |(who, kind)| match kind {
+        0 => vec![Action::Unsubscribe(who, topic), Action::Serve(0, 2)],
+        1 => vec![Action::Sleep(who), Action::Serve(0, 2)],
+        2 => vec![Action::Disconnect(who), Action::Serve(0, 2)],
+        3 => vec![Action::Vanish(who), Action::Time(370)],
+        4 => vec![Action::Subscribe(who, topic), Action::Serve(1, 0)],
+        _ => vec![
+            Action::Connect {
+                who,
+                clean: false,
+                keep_alive_s: 20,
+                moves: true,
+            },
+            Action::Serve(0, 3),
+        ],
+    });
+    prop_oneof![
+        2 => Just(warm()),
+        3 => ends.prop_map(move |end| [warm(), end, vec![one(), Action::Time(1)]].concat()),
+    ]
+}
+
 /// Begins with some clients that are connected, so that most of what follows means something.
 fn session(length: usize) -> impl Strategy<Value = Vec<Action>> {
-    let one = prop_oneof![100 => ordinary(), 1 => trouble()];
+    let one = prop_oneof![
+        100 => ordinary().prop_map(|one| vec![one]),
+        10 => episode(),
+        1 => trouble().prop_map(|one| vec![one]),
+    ];
     prop::collection::vec(one, 1..length).prop_map(|actions| {
-        let begin = (0..CLIENTS - 1).map(|who| Action::Connect {
+        let connect = |who| Action::Connect {
             who,
             clean: true,
-            keep_alive_s: 60,
+            keep_alive_s: 20,
             moves: false,
-        });
-        begin.chain(actions).collect()
+        };
+        let subscribe = |who| Action::Subscribe(who, Wanted::What(What::Name(0)));
+        let begin = (0..CLIENTS - 1).map(connect).chain([1, 2].map(subscribe));
+        begin.chain(actions.into_iter().flatten()).collect()
     })
 }
 

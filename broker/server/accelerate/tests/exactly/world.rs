@@ -72,7 +72,7 @@ pub struct Switch {
 }
 
 impl Plane for Switch {
-    fn set(&mut self, key: Key, copies: &[Copy]) -> Result<(), Refusal> {
+    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
         self.table.set(key, copies)
     }
     fn open(&mut self, key: &Key, slow: u64) {
@@ -655,7 +655,7 @@ impl Wanted {
     fn name(self) -> String {
         match self {
             Self::What(what) => what.name(),
-            Self::Wild(at) => ["a/+", "#", "+/b", "no/#"][at].to_owned(),
+            Self::Wild(at) => ["a/+", "#", "+/b", "x"][at].to_owned(),
         }
     }
 
