@@ -1,5 +1,7 @@
 //! When the controller makes rules, and why not.
 
+#![allow(clippy::expect_used)]
+
 use std::net::SocketAddr;
 use std::rc::Rc;
 

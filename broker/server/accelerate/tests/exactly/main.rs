@@ -1,6 +1,8 @@
 //! Who gets what is the same with acceleration and without: random sessions against a small model of
 //! a broker. All of it is simulated.
 
+#![allow(clippy::expect_used)]
+
 mod broker;
 mod world;
 
