@@ -432,10 +432,10 @@ impl World {
             client.said_ns = self.now_ns;
         }
         let at = client.at;
-        self.to_broker(at, datagram);
+        self.send(at, datagram);
     }
 
-    fn to_broker(&mut self, from: SocketAddr, datagram: Vec<u8>) {
+    fn send(&mut self, from: SocketAddr, datagram: Vec<u8>) {
         if self.controller.is_none() {
             return self.inbox.push_back((from, datagram));
         }
