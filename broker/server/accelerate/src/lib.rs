@@ -1,0 +1,19 @@
+//! Copies the publishes of an MQTT-SN broker to its subscribers before they reach it: who gets what,
+//! when that may be, and the program around it.
+
+pub mod clock;
+pub mod control;
+pub mod controller;
+#[cfg(feature = "kernel")]
+pub mod kernel;
+pub mod names;
+pub mod options;
+pub mod plane;
+pub mod program;
+pub mod proxy;
+pub mod rules;
+mod session;
+pub mod status;
+#[cfg(feature = "kernel")]
+pub mod switch;
+pub mod table;
