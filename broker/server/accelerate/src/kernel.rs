@@ -708,3 +708,53 @@ fn event(octets: &[u8]) -> Option<Event> {
         frame: frame.to_vec(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(rooms: &mut Rooms) {
+        for (since, _, _) in &mut rooms.left {
+            *since -= GRACE;
+        }
+    }
+
+    #[test]
+    fn places_are_used_again_when_no_program_can_still_read_them() {
+        let mut rooms = Rooms::new(8);
+        assert_eq!(rooms.take(4), Some(0));
+        assert_eq!(rooms.take(4), Some(4));
+        rooms.give_back(0, 4);
+        assert_eq!(rooms.take(1), None);
+        settle(&mut rooms);
+        assert_eq!(rooms.take(1), Some(0));
+    }
+
+    #[test]
+    fn neighbouring_places_become_one() {
+        let mut rooms = Rooms::new(8);
+        for (at, first) in [0, 2, 4, 6].into_iter().enumerate() {
+            assert_eq!(rooms.take(2), Some(first), "{at}");
+        }
+        for first in [4, 0, 6, 2] {
+            rooms.give_back(first, 2);
+        }
+        settle(&mut rooms);
+        assert_eq!(rooms.take(8), Some(0));
+    }
+
+    #[test]
+    fn an_event_is_read_whatever_its_octets_are() {
+        let mut octets = vec![0; MESSAGE_HEADER];
+        for length in 0..200_u16 {
+            octets.truncate(MESSAGE_HEADER);
+            octets[22..24].copy_from_slice(&length.to_ne_bytes());
+            for octet in 0..length {
+                octets.push((octet % 7 * 37) as u8);
+            }
+            if let Some(event) = event(&octets) {
+                assert_eq!(event.frame.len(), usize::from(length));
+            }
+        }
+    }
+}
