@@ -160,8 +160,8 @@ class Rules:
 class World:
     """Two namespaces, and the veth between them."""
 
-    def __init__(self) -> None:
-        self.broker, self.clients = f"mqtick-b{os.getpid()}", f"mqtick-c{os.getpid()}"
+    def __init__(self, which: str = "one") -> None:
+        self.broker, self.clients = (f"mqtick-{os.getpid()}-{which}-{side}" for side in "bc")
         for space in (self.broker, self.clients):
             ip(f"netns add {space}")
             ip(f"-n {space} link set lo up")
@@ -531,3 +531,29 @@ def test_a_second_one_on_the_same_interface_is_refused(world: World) -> None:
     assert ran.returncode != 0
     assert "AddrInUse" in ran.stderr
     rules.stop()
+
+
+@pytest.mark.parametrize(("words", "copies"), [((), 0), (("--in-path",), 1)])
+def test_frames_for_another_host_are_copied_only_on_their_way_through(
+    world: World, words: tuple[str, ...], copies: int
+) -> None:
+    rules, wire = accelerated(world, *words), Wire(world.clients)
+    frame = udp_frame(*V4, sn_publish("0007", b"x"))
+    wire.send(bytes.fromhex("0200000000ee") + frame[6:])
+    assert len([frame for frame in wire.until_answered() if is_udp(frame)]) == copies
+    assert rules.counters().get("hits", 0) == copies
+    rules.stop()
+    wire.close()
+
+
+@pytest.mark.parametrize("words", [(), ("--clsact",)], ids=["tcx", "clsact"])
+def test_an_interface_that_goes_away_does_not_stop_the_controller(
+    world: World, words: tuple[str, ...]
+) -> None:
+    another = World("other")
+    rules = accelerated(another, *words)
+    ip(f"-n {another.broker} link delete broker")
+    assert rules.say("done") == "ok"
+    rules.stop()
+    another.close()
+    assert world.attached() == []
