@@ -439,6 +439,18 @@ def test_a_rule_that_finds_no_room_is_refused_and_the_others_stay(world: World) 
     wire.close()
 
 
+def test_each_publisher_of_a_topic_without_a_rule_is_reported_once_a_second(world: World) -> None:
+    rules, wire = accelerated(world), Wire(world.clients)
+    for port in (5001, 5002) * 3:
+        wire.send(udp_frame(*V4, sn_publish("0007", b"x"), ports=(port, 1883)))
+    wire.until_answered()
+    words = [event.split()[:2] for event in rules.events()]
+    assert words == [["NoRule", "10.0.0.2:5001"], ["NoRule", "10.0.0.2:5002"]]
+    assert rules.counters()["no_rule"] == 6
+    rules.stop()
+    wire.close()
+
+
 def test_events_that_find_no_room_are_counted(world: World) -> None:
     rules, wire = accelerated(world), Wire(world.clients)
     connect = udp_frame(*V4, b"\x08\x04\x04\x01\x00\x3cme" + bytes(500))

@@ -210,9 +210,9 @@ impl Kernel {
         let added = attach == Attach::Clsact && qdisc_add_clsact(interface).is_ok();
         if attach == Attach::Clsact {
             // What an accelerator left that was killed together with its watchdog.
-            tc(&clean(interface, false)).status()?;
+            shell(&clean(false), interface).status()?;
             self.watchdogs.push(
-                tc(&format!("read _; {}", clean(interface, added)))
+                shell(&format!("read _; {}", clean(added)), interface)
                     .stdin(Stdio::piped())
                     .process_group(0)
                     .spawn()?,
@@ -319,9 +319,13 @@ impl Kernel {
             self.subscribers.set(at, one, 0).map_err(other)?;
         }
         rule.subscribers = wanted;
-        self.rules
-            .insert(octets, rule.octets(CLOSED), 0)
-            .map_err(full)?;
+        let old = self.set.get(key).map(|old| old.first);
+        if let Err(error) = self.rules.insert(octets, rule.octets(CLOSED), 0) {
+            if old != Some(rule.first) {
+                self.rooms.give_back(rule.first, rule.room);
+            }
+            return Err(full(error));
+        }
         self.rule_counters
             .set(rule.number, [0; 24], 0)
             .map_err(other)?;
@@ -569,21 +573,21 @@ fn full(error: aya::maps::MapError) -> Error {
     Error::new(ErrorKind::StorageFull, error)
 }
 
-/// The shell command that takes our filters off an interface, and `clsact` if we `added` it.
-fn clean(interface: &str, added: bool) -> String {
-    let of = |direction| format!("tc filter del dev '{interface}' {direction} pref {PRIORITY}; ");
+/// The shell's command that takes our filters off interface `$1`, and `clsact` if we `added` it.
+fn clean(added: bool) -> String {
+    let of = |direction| format!("tc filter del dev \"$1\" {direction} pref {PRIORITY}; ");
     let qdisc = if added {
-        format!("tc qdisc del dev '{interface}' clsact; ")
+        "tc qdisc del dev \"$1\" clsact; "
     } else {
-        String::new()
+        ""
     };
-    of("ingress") + &of("egress") + &qdisc + "true"
+    of("ingress") + &of("egress") + qdisc + "true"
 }
 
-fn tc(script: &str) -> Command {
+fn shell(script: &str, interface: &str) -> Command {
     let mut command = Command::new("sh");
     command
-        .args(["-c", script])
+        .args(["-c", script, "sh", interface])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
