@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,8 @@ from broker.bpf.vectors import MACS, V4, V6, sn_publish, udp_frame, vectors
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "broker/server/target"))
 PROGRAM = TARGET / "debug/examples/kernel_rules"
 BPF, BPF_PROG_QUERY, TCX_INGRESS = {"x86_64": 321, "aarch64": 280}, 16, 46
-CLONE_NEWNET, SOL_PACKET, PACKET_AUXDATA, VLAN_VALID = 0x40000000, 263, 8, 0x10
+CLONE_NEWNET, SO_RCVBUFFORCE = 0x40000000, 33
+SOL_PACKET, PACKET_AUXDATA, VLAN_VALID = 263, 8, 0x10
 ASK = bytes.fromhex("ffffffffffff" + MACS["publisher"] + "0806" + "0001080006040001")
 ASK += bytes.fromhex(MACS["publisher"]) + bytes([10, 0, 0, 2]) + bytes(6) + bytes([10, 0, 0, 1])
 
@@ -70,6 +72,7 @@ class Wire:
         wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
         wire.bind(("clients", 0))
         wire.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        wire.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 26)
         wire.settimeout(20)
         return wire
 
@@ -157,8 +160,8 @@ class Rules:
 class World:
     """Two namespaces, and the veth between them."""
 
-    def __init__(self) -> None:
-        self.broker, self.clients = f"mqtick-b{os.getpid()}", f"mqtick-c{os.getpid()}"
+    def __init__(self, which: str = "one") -> None:
+        self.broker, self.clients = (f"mqtick-{os.getpid()}-{which}-{side}" for side in "bc")
         for space in (self.broker, self.clients):
             ip(f"netns add {space}")
             ip(f"-n {space} link set lo up")
@@ -350,6 +353,18 @@ def test_each_subscriber_gets_one_datagram_of_the_broker_with_its_own_id(
     rules.stop()
 
 
+@contextmanager
+def frames_that_may_wait(most: int) -> Iterator[None]:
+    """Set how many frames the kernel keeps on their way from one end of a veth to the other."""
+    path = Path("/proc/sys/net/core/netdev_max_backlog")
+    before = path.read_text()
+    path.write_text(str(most))
+    try:
+        yield
+    finally:
+        path.write_text(before)
+
+
 def accelerated(world: World, *words: str) -> Rules:
     rules = start(world, [{"address": "10.0.0.1:1883", "vlan": 0, "protocol": "mqtt-sn"}], *words)
     hop = {"destination": MACS["publisher"], "source": MACS["broker"], "ttl": 64, "up": True}
@@ -381,6 +396,71 @@ def test_a_packet_that_may_change_receivers_stops_copying_until_it_is_known(worl
     wire.send(publish)
     wire.until_answered()
     assert rules.say(f"counts {key}") == "2 1 1"
+    rules.stop()
+    wire.close()
+
+
+def test_of_4095_copies_none_is_lost_that_is_not_counted(world: World) -> None:
+    rules, wire = accelerated(world), Wire(world.clients)
+    to = [
+        {"address": f"10.0.0.2:{20_000 + n}", "kind": "registered", "topic": f"{n:04x}", "hop": 0}
+        for n in range(4095)
+    ]
+    rules.rule({"broker": 0, "publisher": None, "kind": "short", "topic": "6162",
+                "subscribers": to})  # fmt: skip
+    with frames_that_may_wait(10_000):
+        wire.send(udp_frame(*V4, sn_publish("6162", b"x", 2)))
+        topics = [frame[45:47] for frame in wire.until_answered() if is_udp(frame)]
+    counters = rules.counters()
+    assert counters["copies"] + counters.get("refused", 0) == 4095
+    assert topics == sorted(topics)
+    assert len(set(topics)) == counters["copies"]
+    rules.stop()
+    wire.close()
+
+
+def test_a_rule_that_finds_no_room_is_refused_and_the_others_stay(world: World) -> None:
+    rules, wire = accelerated(world), Wire(world.clients)
+    to = [
+        {"address": f"10.0.0.2:{20_000 + n}", "kind": "registered", "topic": f"{n:04x}", "hop": 0}
+        for n in range(4095)
+    ]
+    key = {"broker": 0, "publisher": None, "kind": "predefined"}
+    for number in range(15):
+        rules.rule({**key, "topic": f"{number:04x}", "subscribers": to})
+    with pytest.raises(AssertionError, match="storage"):
+        rules.rule({**key, "topic": "000f", "subscribers": to})
+    wire.send(udp_frame(*V4, sn_publish("0007", b"x")))
+    assert [frame[45:47] for frame in wire.until_answered() if is_udp(frame)] == [b"\x00\x01"]
+    wire.send(udp_frame(*V4, sn_publish("000f", b"x", 1)))
+    assert not [frame for frame in wire.until_answered() if is_udp(frame)]
+    assert rules.counters()["no_rule"] == 1
+    rules.stop()
+    wire.close()
+
+
+def test_each_publisher_of_a_topic_without_a_rule_is_reported_once_a_second(world: World) -> None:
+    rules, wire = accelerated(world), Wire(world.clients)
+    for port in (5001, 5002) * 3:
+        wire.send(udp_frame(*V4, sn_publish("0007", b"x"), ports=(port, 1883)))
+    wire.until_answered()
+    words = [event.split()[:2] for event in rules.events()]
+    assert words == [["NoRule", "10.0.0.2:5001"], ["NoRule", "10.0.0.2:5002"]]
+    assert rules.counters()["no_rule"] == 6
+    rules.stop()
+    wire.close()
+
+
+def test_events_that_find_no_room_are_counted(world: World) -> None:
+    rules, wire = accelerated(world), Wire(world.clients)
+    connect = udp_frame(*V4, b"\x08\x04\x04\x01\x00\x3cme" + bytes(500))
+    for _ in range(3000):
+        wire.send(connect)
+    wire.until_answered()
+    counters = rules.counters()
+    assert counters["events"] == 3000
+    assert len(rules.events()) == 3000 - counters["events_lost"] > 1000
+    assert counters["events_lost"] > 0
     rules.stop()
     wire.close()
 
@@ -463,3 +543,29 @@ def test_a_second_one_on_the_same_interface_is_refused(world: World) -> None:
     assert ran.returncode != 0
     assert "AddrInUse" in ran.stderr
     rules.stop()
+
+
+@pytest.mark.parametrize(("words", "copies"), [((), 0), (("--in-path",), 1)])
+def test_frames_for_another_host_are_copied_only_on_their_way_through(
+    world: World, words: tuple[str, ...], copies: int
+) -> None:
+    rules, wire = accelerated(world, *words), Wire(world.clients)
+    frame = udp_frame(*V4, sn_publish("0007", b"x"))
+    wire.send(bytes.fromhex("0200000000ee") + frame[6:])
+    assert len([frame for frame in wire.until_answered() if is_udp(frame)]) == copies
+    assert rules.counters().get("hits", 0) == copies
+    rules.stop()
+    wire.close()
+
+
+@pytest.mark.parametrize("words", [(), ("--clsact",)], ids=["tcx", "clsact"])
+def test_an_interface_that_goes_away_does_not_stop_the_controller(
+    world: World, words: tuple[str, ...]
+) -> None:
+    another = World("other")
+    rules = accelerated(another, *words)
+    ip(f"-n {another.broker} link delete broker")
+    assert rules.say("done") == "ok"
+    rules.stop()
+    another.close()
+    assert world.attached() == []

@@ -368,6 +368,7 @@ int mqtick_ingress(struct __sk_buff *skb)
 	if (!rule) {
 		add(counter == COUNTERS ? NO_RULE : counter, 1);
 		copying.frame->reason = UNKNOWN_TOPIC;
+		this_publisher(copying.frame);
 		return verdict == PUBLISH && ask(&copying.frame->key)
 			       ? tell(skb, copying.frame, &who, 0) : NEXT;
 	}

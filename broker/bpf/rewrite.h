@@ -303,6 +303,13 @@ INLINE enum verdict parse_mqtt_udp(struct frame *frame)
 	return PUBLISH;
 }
 
+/* Put into the key who sent the frame. */
+INLINE void this_publisher(struct frame *frame)
+{
+	copy_octets(frame->key.publisher, frame->from.address, 16);
+	frame->key.port = frame->from.port;
+}
+
 /* The message: what it is. PUBLISH: frame->key is filled but for the broker's number. */
 INLINE enum verdict parse_message(struct frame *frame)
 {
@@ -317,8 +324,7 @@ INLINE enum verdict parse_message(struct frame *frame)
 		verdict = parse_mqtt_udp(frame);
 		frame->topic = 0;
 	}
-	copy_octets(frame->key.publisher, frame->from.address, 16);
-	frame->key.port = frame->from.port;
+	this_publisher(frame);
 	if (verdict == PUBLISH && !source_is_good(frame))
 		return count(frame, SOURCE);
 	return verdict;

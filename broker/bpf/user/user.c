@@ -6,7 +6,7 @@
 #include "../accelerate.bpf.c"
 
 #define MOST_FRAME 4096
-#define MOST_ENTRIES 4096
+#define MOST_ENTRIES 256
 #define OUTPUT (1 << 24)
 
 struct table {

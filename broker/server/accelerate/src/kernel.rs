@@ -210,9 +210,9 @@ impl Kernel {
         let added = attach == Attach::Clsact && qdisc_add_clsact(interface).is_ok();
         if attach == Attach::Clsact {
             // What an accelerator left that was killed together with its watchdog.
-            tc(&clean(interface, false)).status()?;
+            shell(&clean(false), interface).status()?;
             self.watchdogs.push(
-                tc(&format!("read _; {}", clean(interface, added)))
+                shell(&format!("read _; {}", clean(added)), interface)
                     .stdin(Stdio::piped())
                     .process_group(0)
                     .spawn()?,
@@ -319,9 +319,13 @@ impl Kernel {
             self.subscribers.set(at, one, 0).map_err(other)?;
         }
         rule.subscribers = wanted;
-        self.rules
-            .insert(octets, rule.octets(CLOSED), 0)
-            .map_err(full)?;
+        let old = self.set.get(key).map(|old| old.first);
+        if let Err(error) = self.rules.insert(octets, rule.octets(CLOSED), 0) {
+            if old != Some(rule.first) {
+                self.rooms.give_back(rule.first, rule.room);
+            }
+            return Err(full(error));
+        }
         self.rule_counters
             .set(rule.number, [0; 24], 0)
             .map_err(other)?;
@@ -569,21 +573,21 @@ fn full(error: aya::maps::MapError) -> Error {
     Error::new(ErrorKind::StorageFull, error)
 }
 
-/// The shell command that takes our filters off an interface, and `clsact` if we `added` it.
-fn clean(interface: &str, added: bool) -> String {
-    let of = |direction| format!("tc filter del dev '{interface}' {direction} pref {PRIORITY}; ");
+/// The shell's command that takes our filters off interface `$1`, and `clsact` if we `added` it.
+fn clean(added: bool) -> String {
+    let of = |direction| format!("tc filter del dev \"$1\" {direction} pref {PRIORITY}; ");
     let qdisc = if added {
-        format!("tc qdisc del dev '{interface}' clsact; ")
+        "tc qdisc del dev \"$1\" clsact; "
     } else {
-        String::new()
+        ""
     };
-    of("ingress") + &of("egress") + &qdisc + "true"
+    of("ingress") + &of("egress") + qdisc + "true"
 }
 
-fn tc(script: &str) -> Command {
+fn shell(script: &str, interface: &str) -> Command {
     let mut command = Command::new("sh");
     command
-        .args(["-c", script])
+        .args(["-c", script, "sh", interface])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -707,4 +711,54 @@ fn event(octets: &[u8]) -> Option<Event> {
         message: message.filter(|_| has_ports).unwrap_or_default().to_vec(),
         frame: frame.to_vec(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(rooms: &mut Rooms) {
+        for (since, _, _) in &mut rooms.left {
+            *since -= GRACE;
+        }
+    }
+
+    #[test]
+    fn places_are_used_again_when_no_program_can_still_read_them() {
+        let mut rooms = Rooms::new(8);
+        assert_eq!(rooms.take(4), Some(0));
+        assert_eq!(rooms.take(4), Some(4));
+        rooms.give_back(0, 4);
+        assert_eq!(rooms.take(1), None);
+        settle(&mut rooms);
+        assert_eq!(rooms.take(1), Some(0));
+    }
+
+    #[test]
+    fn neighbouring_places_become_one() {
+        let mut rooms = Rooms::new(8);
+        for (at, first) in [0, 2, 4, 6].into_iter().enumerate() {
+            assert_eq!(rooms.take(2), Some(first), "{at}");
+        }
+        for first in [4, 0, 6, 2] {
+            rooms.give_back(first, 2);
+        }
+        settle(&mut rooms);
+        assert_eq!(rooms.take(8), Some(0));
+    }
+
+    #[test]
+    fn an_event_is_read_whatever_its_octets_are() {
+        let mut octets = vec![0; MESSAGE_HEADER];
+        for length in 0..200_u16 {
+            octets.truncate(MESSAGE_HEADER);
+            octets[22..24].copy_from_slice(&length.to_ne_bytes());
+            for octet in 0..length {
+                octets.push((octet % 7 * 37) as u8);
+            }
+            if let Some(event) = event(&octets) {
+                assert_eq!(event.frame.len(), usize::from(length));
+            }
+        }
+    }
 }
