@@ -55,7 +55,7 @@ settings() {
     "RUSTFLAGS=-C target-feature=+crt-static --remap-path-prefix=$2=/cargo --remap-path-prefix=$3=/mqtick --remap-path-prefix=$4=/target"
 }
 
-cargo_build=(cargo build --locked --release --bins)
+cargo_build=(cargo build --locked --release -p mqtick-broker -p mqtick-load)
 
 build_here() {
   mapfile -t environment < <(settings cc "$cargo_home" "$PWD" "$targets" "$1")
