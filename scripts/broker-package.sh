@@ -63,13 +63,13 @@ build_here() {
 }
 
 make_tree() {
-  local architecture=$1
+  local architecture=$1 mirror
   scripts/debian_tree.sh make "$tree" bookworm ca-certificates
   if [ -e "$tree/ready-$architecture" ]; then return; fi
   say "installing Debian's Rust for $architecture there"
-  # A new enough Rust comes with the security updates.
-  printf 'deb %s bookworm main\ndeb http://deb.debian.org/debian-security bookworm-security main\n' \
-    "${MQTICK_DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$tree/etc/apt/sources.list"
+  # A new enough Rust comes with the security updates, which are beside the release.
+  mirror=$(awk '$1 == "deb" { print $2; exit }' "$tree/etc/apt/sources.list")
+  printf 'deb %s-security bookworm-security main\n' "${mirror%/}" >"$tree/etc/apt/sources.list.d/security.list"
   scripts/debian_tree.sh run "$tree" dpkg --add-architecture "$architecture"
   scripts/debian_tree.sh run "$tree" apt-get --quiet=2 update
   scripts/debian_tree.sh run "$tree" env DEBIAN_FRONTEND=noninteractive \
