@@ -9,7 +9,7 @@ PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
-  broker/conformance/*.py broker/bpf/*.py)))
+  broker/conformance/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie chrony-lines fleet
 FUZZ_SECONDS ?= 60
@@ -26,7 +26,7 @@ help: ## list the targets
 	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
 
 # ---- see it work --------------------------------------------------------------------------------
-.PHONY: demo demo-sync demo-bench demo-hardware demo-broker demo-accelerate
+.PHONY: demo demo-sync demo-bench demo-hardware demo-broker
 demo: demo-sync demo-bench ## watch clients find the time, then measure them on a simulated bench
 demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
@@ -36,12 +36,10 @@ demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time
 	@$(PYTHON_BIN) -m demo.hardware
 demo-broker: setup-demo broker-programs ## our broker beside Mosquitto: the time through it, then 2 to 100 subscribers
 	@$(PYTHON_BIN) -m demo.software_broker
-demo-accelerate: setup-demo broker-programs accelerate ## MQTT-SN past the broker, in the kernel: 100 subscribers with and without (root)
-	@$(PYTHON_BIN) -m demo.accelerate
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
-  setup-fleet-test setup-rtl setup-broker setup-accelerate
+  setup-fleet-test setup-rtl setup-broker
 setup: setup-check setup-slow ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-slow setup-check: setup-%:
@@ -54,8 +52,6 @@ setup-fleet-test: ## the same, plus its linter and what fleet-test needs to make
 	@scripts/ansible.sh test
 setup-rtl: setup-test ## what simulates, builds and proves the hardware broker, in .venv-rtl
 	@scripts/rtl.sh
-setup-accelerate: setup-broker ## what builds the data plane in the kernel: clang, and libbpf's headers
-	@scripts/clang.sh
 setup-broker: ## what builds the broker: Rust, and the crates' versions
 	@scripts/rust.sh
 .PHONY: lint-rtl
@@ -150,24 +146,7 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the broker ---------------------------------------------------------------------------------
-.PHONY: broker-programs broker-package test-broker-package accelerate test-accelerate
-ACCELERATE_OBJECT := $(CURDIR)/build/bpf/accelerate.o
-# Without the multiarch folder, the kernel's headers lack asm/.
-BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch)
-$(ACCELERATE_OBJECT): $(wildcard broker/bpf/*.[ch]) | setup-accelerate
-	@mkdir -p $(@D)
-	$(or $(shell command -v clang),clang-14) $(BPF_FLAGS) -c broker/bpf/accelerate.bpf.c -o $@
-accelerate: $(ACCELERATE_OBJECT) ## mqtick-accelerate with the data plane in the kernel, in broker/server/target/release
-	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo build --locked --release \
-	  -p mqtick-accelerate --features kernel
-test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel, in network namespaces (root)
-	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo clippy --locked \
-	  -p mqtick-accelerate --features kernel --all-targets -- -D warnings
-	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo build --locked \
-	  -p mqtick-accelerate --features kernel --example kernel_rules --bin mqtick-accelerate
-	cd broker/server && cargo build --locked -p mqtick-broker && cargo test --locked --quiet -p mqtick-accelerate \
-	  --test exactly
-	$(PYTEST) -q tests/test_accelerate_rules.py tests/test_accelerate_kernel.py tests/test_accelerate.py
+.PHONY: broker-programs broker-package test-broker-package
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release -p mqtick-broker -p mqtick-load
 broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
