@@ -83,7 +83,7 @@ impl Door {
     /// Once a second: end leases.
     pub fn tick(&mut self, desk: &mut Desk) {
         let now_ns = self.outlet.now_ns();
-        self.outlet.listen_again();
+        self.outlet.tick();
         self.looked = 0;
         self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
         for (place, (_, count)) in self.outlet.counted.iter().zip(self.server.counters()) {
@@ -197,6 +197,7 @@ impl Engine for Hands<'_> {
         }
         self.desk.received += 1;
         let shared = &self.desk.shared;
+        shared.note_urgent();
         let is_full = shared.ledger().is_some_and(|ledger| ledger.is_full());
         let kept = !retain || (!is_full && shared.has_room_for(topic, payload));
         let message = Message {

@@ -16,7 +16,7 @@ const STAMPED: u64 = CALLED - 1;
 /// Connections whose copies are stamped as they leave are in an epoll of their own inside of it. The
 /// kernel reports each stamp before it hands the copy on: where that wakes a worker on another core,
 /// the copy leaves tens of microseconds after its stamp. So whoever sends such copies has the other
-/// workers not wait for these connections meanwhile: two system calls a worker, none a copy.
+/// workers not wait for these connections meanwhile: three system calls a worker, none a copy.
 pub struct Poller {
     epoll: Epoll,
     stamped: Epoll,
@@ -71,8 +71,10 @@ impl Poller {
     pub fn stamp(&self, file: impl AsFd, token: u64) -> bool {
         self.is_used.store(true, Relaxed);
         let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
-        if self.stamped.add(&file, event).is_err() {
-            return false; // no memory: it stays where it is
+        match self.stamped.add(&file, event) {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => return true,
+            Err(_) => return false, // no memory: it stays where it is
         }
         let is_known = self.epoll.delete(&file).is_ok();
         if !is_known {
@@ -82,24 +84,25 @@ impl Poller {
     }
 
     /// Do not wake the worker for those connections until `unhush`, which must follow.
-    pub fn hush(&self) -> bool {
-        let is_used = self.is_used.load(Relaxed);
-        if is_used {
-            let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
-            if *hushed == 0 {
-                self.hear(EpollFlags::empty());
-            }
-            *hushed += 1;
+    pub fn hush(&self) {
+        let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *hushed == 0 {
+            self.hear(EpollFlags::empty());
         }
-        is_used
+        *hushed += 1;
     }
 
-    /// Go on with what came meanwhile.
+    /// Have the worker go on with what came meanwhile, also if it is hushed again at once or still is
+    /// for somebody else.
     pub fn unhush(&self) {
         let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
         *hushed -= 1;
         if *hushed == 0 {
             self.hear(EpollFlags::EPOLLIN);
+        }
+        let mut first = [EpollEvent::empty()];
+        if matches!(self.stamped.wait(&mut first, EpollTimeout::ZERO), Ok(1..)) {
+            self.call();
         }
     }
 
@@ -135,9 +138,8 @@ impl Poller {
     pub fn wait(&self, events: &mut Vec<(u64, EpollFlags)>, milliseconds: u16) {
         events.clear();
         Self::gather(&self.epoll, events, milliseconds.into());
-        let count = events.len();
         events.retain(|(token, _)| *token != STAMPED);
-        if events.len() < count {
+        if self.is_used.load(Relaxed) {
             Self::gather(&self.stamped, events, EpollTimeout::ZERO);
         }
     }
@@ -174,28 +176,37 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_others_send_stamped_copies_is_heard_after_all_of_them() {
+    fn what_comes_while_others_send_stamped_copies_wakes_the_worker_after_each_message_of_theirs() {
         let poller = Poller::new().unwrap();
-        let pairs = [(); 2].map(|()| UnixStream::pair().unwrap());
-        for (token, (near, _)) in pairs.iter().enumerate() {
-            poller.add(near, token as u64).unwrap();
-        }
-        assert!(!poller.hush(), "nothing is stamped");
-        assert!(poller.stamp(&pairs[1].0, 1));
-        assert!(poller.hush() && poller.hush());
-        for (_, far) in &pairs {
-            (&*far).write_all(b"!").unwrap();
-        }
-        assert_eq!(tokens(&poller), [0]);
+        let (near, far) = UnixStream::pair().unwrap();
+        poller.add(&near, 0).unwrap();
+        poller.hush(); // nothing is stamped so far
+        assert!(poller.stamp(&near, 0));
+        poller.hush();
+        (&far).write_all(b"!").unwrap();
+        let mut outer = Vec::new();
+        Poller::gather(&poller.epoll, &mut outer, EpollTimeout::ZERO);
+        assert!(outer.is_empty(), "it sleeps on");
         poller.unhush();
-        assert_eq!(tokens(&poller), [0]);
+        poller.hush();
+        assert_eq!(tokens(&poller), [CALLED, 0], "although it is hushed again");
+        poller.heard();
+        poller.expect(&near, 0, true, false, false);
         poller.unhush();
-        assert_eq!(tokens(&poller), [0, 1]);
-        poller.expect(&pairs[1].0, 1, true, false, false);
+        poller.unhush();
+        assert!(tokens(&poller).is_empty());
+        poller.expect(&near, 0, true, true, false);
         assert_eq!(tokens(&poller), [0]);
-        pairs.iter().for_each(|(near, _)| poller.forget(near));
+        poller.forget(&near);
         assert!(tokens(&poller).is_empty());
-        assert!(!poller.stamp(&pairs[0].0, 0), "it was forgotten");
-        assert!(tokens(&poller).is_empty());
+    }
+
+    #[test]
+    fn a_connection_is_stamped_once_and_not_after_it_was_forgotten() {
+        let poller = Poller::new().unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        assert!(!poller.stamp(&near, 0), "it was never there");
+        poller.add(&near, 0).unwrap();
+        assert!(poller.stamp(&near, 0) && poller.stamp(&near, 0));
     }
 }

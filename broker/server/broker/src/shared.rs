@@ -108,16 +108,20 @@ pub struct Caller {
 /// Workers that do not wake up for connections whose copies are stamped.
 pub struct Quiet {
     shared: Arc<Shared>,
-    hushed: Vec<usize>,
+    worker: usize, // who sends
+}
+
+impl Quiet {
+    fn others(&self) -> impl Iterator<Item = &Poller> {
+        let callers = self.shared.callers.iter().enumerate();
+        let others = callers.filter(|(number, _)| *number != self.worker);
+        others.map(|(_, caller)| &*caller.poller)
+    }
 }
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        for worker in &self.hushed {
-            if let Some(caller) = self.shared.callers.get(*worker) {
-                caller.poller.unhush();
-            }
-        }
+        self.others().for_each(Poller::unhush);
     }
 }
 
@@ -554,12 +558,10 @@ impl Shared {
 
     /// Have no other worker wake up for connections whose copies are stamped, until the guard goes.
     pub fn quiet(self: &Arc<Self>, worker: usize) -> Quiet {
-        let others = (0..self.callers.len()).filter(|one| *one != worker);
-        let hush = |one: &usize| self.callers.get(*one).is_some_and(|one| one.poller.hush());
-        Quiet {
-            hushed: others.filter(hush).collect(),
-            shared: Arc::clone(self),
-        }
+        let shared = Arc::clone(self);
+        let quiet = Quiet { shared, worker };
+        quiet.others().for_each(Poller::hush);
+        quiet
     }
 
     /// What a worker was asked to do, now that it was woken.

@@ -268,7 +268,7 @@ impl Door {
     /// Once a second: repeat what was not answered, end who is gone.
     pub fn tick(&mut self, desk: &mut Desk) {
         let now_s = desk.courier.now_s;
-        self.outlet.listen_again();
+        self.outlet.tick();
         self.looked = 0;
         self.with_hands(desk, false, |gateway, hands, now_ns| {
             gateway.tick(now_ns, hands)

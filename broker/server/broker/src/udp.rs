@@ -101,7 +101,13 @@ impl Outlet {
         Ok(())
     }
 
-    pub(crate) fn listen_again(&self) {
+    /// Once a second: wait again for what comes, where that failed.
+    pub fn tick(&self) {
+        let _nobody_sends = lock(&self.sending);
+        self.listen_again();
+    }
+
+    fn listen_again(&self) {
         if let Some((poller, token)) = self.poller.get() {
             let _ = poller.add(self, *token); // where it fails, `tick` tries again
         }
@@ -143,7 +149,7 @@ impl Outlet {
         batch
             .copies
             .retain(|copy| copy.peer.as_ref().is_none_or(lives));
-        let _deaf = Deaf::of(self, batch.copies.len());
+        let _deaf = Deaf::of(self, batch);
         let Batch {
             octets,
             copies,
@@ -347,13 +353,14 @@ impl AsFd for Outlet {
     }
 }
 
-/// While many datagrams leave, the kernel tells no poller of each one: that would stand between
-/// their stamps and their departures.
+/// While datagrams leave that are stamped or many, the kernel tells no poller of each one: that would
+/// stand between their stamps and their departures.
 struct Deaf<'a>(&'a Outlet);
 
 impl<'a> Deaf<'a> {
-    fn of(outlet: &'a Outlet, copies: usize) -> Option<Self> {
-        let (poller, _) = outlet.poller.get().filter(|_| copies > STATED)?;
+    fn of(outlet: &'a Outlet, batch: &Batch) -> Option<Self> {
+        let pays = batch.arrived.is_some() || batch.copies.len() > STATED;
+        let (poller, _) = outlet.poller.get().filter(|_| pays)?;
         poller.forget(outlet);
         Some(Self(outlet))
     }

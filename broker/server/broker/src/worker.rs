@@ -175,7 +175,6 @@ impl Worker {
                     self.called();
                 } else if token == DATAGRAMS {
                     if let Some(door) = &mut self.door {
-                        self.desk.shared.note_urgent();
                         door.ready(&mut self.desk, flags);
                     }
                 } else if token == SENSORS {
