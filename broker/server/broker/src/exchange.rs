@@ -25,6 +25,9 @@ impl Connection {
         whole: &[u8],
         alone: bool,
     ) -> Result<(), End> {
+        if !matches!(self.stage, Stage::Up(_)) {
+            return Err(End::stranger());
+        }
         self.published = self.published.saturating_add(1);
         desk.received += 1;
         desk.courier.span = None;
