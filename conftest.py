@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from demo.local_broker import MqtickBroker
 from mqtick.mqtt.stamps import KernelSocket, StampSource
 
 # How long an example takes says how busy the machine is. Where a change is judged, the same
@@ -25,6 +26,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ours")
+
+# `make test-broker` builds it with the checks of a debug build.
+MqtickBroker.builds = ("release", "debug")
 
 # An instrument has a lock in the folder for temporary files. Tests that run beside each other are
 # as on hosts of their own.

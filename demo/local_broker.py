@@ -150,10 +150,15 @@ class Nats(Mosquitto):
 
 
 class MqtickBroker(Mosquitto):
-    """Our broker, as `make broker-programs` or `make test-broker` built it, the newer one."""
+    """Our broker, as `make broker-programs` built it.
+
+    Attributes:
+        builds: Which builds may be taken, the newest one: what measures takes no debug build.
+    """
 
     name = "mqtick-broker"
-    missing = "mqtick-broker is not built: run make broker-programs"
+    missing = "broker/server/target/release/mqtick-broker is not built: run make broker-programs"
+    builds: tuple[str, ...] = ("release",)
 
     def _configuration(self, anonymous: bool) -> str:
         return (
@@ -170,7 +175,7 @@ class MqtickBroker(Mosquitto):
 
     def _program(self) -> str | None:
         built = Path(__file__).resolve().parent.parent / "broker/server/target"
-        found = [built / kind / "mqtick-broker" for kind in ("release", "debug")]
+        found = [built / kind / "mqtick-broker" for kind in self.builds]
         there = [path for path in found if path.exists()]
         return str(max(there, key=lambda path: path.stat().st_mtime)) if there else None
 

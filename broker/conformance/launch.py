@@ -95,7 +95,7 @@ class LaunchedMosquitto:
 class LaunchedMqtick:
     """`mqtick-broker` from a path, with little more than listeners configured."""
 
-    name = "mqtick"
+    name = "mqtick-broker"
 
     def __init__(self, folder: Path, path: str, *, guarded: bool, kept: bool) -> None:
         self.address = ("127.0.0.1", free_port())
