@@ -290,6 +290,7 @@ impl Door {
 
     /// Forget everybody: they are told when they ask.
     pub fn forget_all(&mut self, desk: &mut Desk) {
+        self.room.resize(AT_ONCE * ROOM, 0); // it was lent to whoever failed
         self.with_hands(desk, false, |gateway, hands, _| gateway.clear(hands));
     }
 
@@ -357,6 +358,15 @@ impl Engine for Hands<'_> {
 
     fn flush(&mut self) {
         self.desk.send_batch();
+    }
+
+    fn came_long_ago(&mut self) {
+        self.desk.came = None;
+    }
+
+    fn is_held(&self, client: &str, message_id: u16) -> bool {
+        let mut held = self.held.iter().filter_map(|one| one.answer.once.as_ref());
+        held.any(|(of, id)| **of == *client && *id == message_id)
     }
 
     fn begin(&mut self, client: &str, seat: &Seat<Kept>) -> Option<Arc<Session>> {

@@ -139,7 +139,8 @@ struct Waiting<M> {
     message: Arc<M>,
     qos: Qos,
     retain: bool,
-    id: u16, // of an earlier try; 0: none
+    id: u16,       // of an earlier try; 0: none
+    refused: bool, // the client did not know its topic's id
 }
 
 enum What<M> {
@@ -317,6 +318,7 @@ impl<M: Keep> Client<M> {
             qos,
             retain,
             id: 0,
+            refused: false,
         });
         self.pump(now_ns, out);
         self.hold();
@@ -477,10 +479,18 @@ impl<M: Keep> Client<M> {
         };
         match (answer, qos) {
             (Message::Puback { code, .. }, Some(_)) => {
-                if *code == Code::INVALID_TOPIC {
-                    self.dropped += 1;
+                if *code == Code::CONGESTION {
+                    // It is sent again later, however often: the client answers.
+                    if let Some(pending) = &mut self.pending {
+                        (pending.sent_ns, pending.tries) = (now_ns, 0);
+                    }
+                    return true;
                 }
-                self.pending = None;
+                if let Some(pending) = self.pending.take()
+                    && *code == Code::INVALID_TOPIC
+                {
+                    self.name_anew(pending);
+                }
             }
             (Message::Pubrec(_), Some(Qos::ExactlyOnce) | None) => {
                 self.say(&Message::Pubrel(id), out);
@@ -490,6 +500,22 @@ impl<M: Keep> Client<M> {
             _ => return false,
         }
         true
+    }
+
+    /// Its topic's id is not known: the name is registered again and the message sent after it, once.
+    fn name_anew(&mut self, pending: Pending<M>) {
+        let What::Publish(mut waiting) = pending.what else {
+            return;
+        };
+        self.names.doubt(waiting.message.topic());
+        let has_id = self.names.known(waiting.message.topic()).is_some();
+        if waiting.refused || has_id {
+            self.dropped += 1;
+            return;
+        }
+        (waiting.id, waiting.refused) = (pending.id, true);
+        self.queued += waiting.message.octets();
+        self.queue.push_front(waiting);
     }
 
     /// Send again what was not answered for long; whether the client still answers.

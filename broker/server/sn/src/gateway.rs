@@ -156,6 +156,10 @@ pub trait Engine {
     /// Let what was given to `send` leave now: nobody else delivers to the client meanwhile, so that
     /// what waited leaves before what comes.
     fn flush(&mut self);
+    /// What is published next did not come with the present datagram.
+    fn came_long_ago(&mut self);
+    /// Whether the answer to a message of QoS 2 still waits until the message is safe.
+    fn is_held(&self, client: &str, message_id: u16) -> bool;
     /// A session begins; none: there is no room.
     fn begin(&mut self, client: &str, seat: &Seat<Self::Message>) -> Option<Self::Subscriber>;
     /// A session ends, with all its subscriptions.
@@ -255,6 +259,7 @@ pub struct Gateway<M: Keep, S> {
 /// How a will changes at CONNECT.
 enum Change {
     Stays,
+    Ends,
     Is(Testament),
 }
 
@@ -369,7 +374,7 @@ impl<M: Keep, S> Gateway<M, S> {
                 let connecting = connecting.ok_or(Count::Unexpected)?;
                 let Some(will) = will else {
                     let connecting = self.connecting.remove(&address).ok_or(Count::Unexpected)?;
-                    return self.enter(now_ns, address, &connecting, Change::Stays, octets, engine);
+                    return self.enter(now_ns, address, &connecting, Change::Ends, octets, engine);
                 };
                 connecting.will = Some(Testament::of(&will, &[]));
                 answer(engine, &address, &Message::WillMessageRequest);
@@ -487,7 +492,9 @@ impl<M: Keep, S> Gateway<M, S> {
         }
         if let Some(old) = self.sessions.get_mut(&*wanted.client) {
             let was_elsewhere = !old.gone && !old.asleep && old.address != address;
-            self.here.remove(&old.address);
+            if !old.gone {
+                self.here.remove(&old.address); // else somebody else may be there now
+            }
             if was_elsewhere {
                 let testament = old.will.take();
                 publish_will(&old.subscriber, testament.as_ref(), engine);
@@ -515,8 +522,10 @@ impl<M: Keep, S> Gateway<M, S> {
         let Some(session) = self.sessions.get_mut(&client) else {
             return Ok(());
         };
-        if let Change::Is(testament) = will {
-            session.will = Some(testament);
+        match will {
+            Change::Stays => {}
+            Change::Ends => session.will = None,
+            Change::Is(testament) => session.will = Some(testament),
         }
         session.address = address;
         session.clean = wanted.clean;
@@ -876,7 +885,9 @@ impl<M: Keep, S> Gateway<M, S> {
         };
         let twice = qos == Qos::ExactlyOnce;
         if twice && session.incoming.contains(&message_id) {
-            answer(engine, &address, &Message::Pubrec(message_id));
+            if !engine.is_held(client, message_id) {
+                answer(engine, &address, &Message::Pubrec(message_id));
+            }
             return Ok(());
         }
         if twice && session.incoming.len() >= INCOMING {
@@ -948,7 +959,9 @@ impl<M: Keep, S> Gateway<M, S> {
         let Some(session) = self.sessions.get_mut(client) else {
             return;
         };
-        self.here.remove(&session.address);
+        if !session.gone {
+            self.here.remove(&session.address);
+        }
         (session.gone, session.asleep) = (true, false);
         lock(&session.seat).leave(State::Away);
         if session.clean {
@@ -1002,6 +1015,7 @@ impl<M: Keep, S> Gateway<M, S> {
         }
         self.here.clear();
         self.connecting.clear();
+        self.out.clear(); // what was for one client is for no other
     }
 
     /// How an ADVERTISE looks, the next one within so many seconds.
@@ -1022,6 +1036,7 @@ impl<M: Keep, S> Gateway<M, S> {
 
 fn publish_will<E: Engine>(who: &E::Subscriber, will: Option<&Testament>, engine: &mut E) {
     if let Some(will) = will {
+        engine.came_long_ago();
         let _ = engine.publish(Some(who), &will.publication(), None); // nobody is told
     }
 }

@@ -81,6 +81,13 @@ impl Names {
         }
     }
 
+    /// The client does not know a name by its id after all.
+    pub(crate) fn doubt(&mut self, name: &str) {
+        if let Some(named) = self.named.get_mut(name) {
+            named.known = false;
+        }
+    }
+
     /// The client uses a predefined id for a name.
     pub(crate) fn predefined(&mut self, name: &str, id: u16) {
         if self.named.contains_key(name) || self.named.len() >= self.most {

@@ -133,6 +133,23 @@ fn the_vectors_hold() {
     assert!(count > 40, "{count}");
 }
 
+#[test]
+fn a_repeated_message_of_qos_2_is_not_answered_before_it_is_safe() {
+    let from = "10.0.0.2:5000".parse().expect("an address");
+    let mut gateway = Gateway::new(Settings::default());
+    let mut broker = Broker::default();
+    let mut say = |text: &str, broker: &mut Broker| {
+        gateway.datagram(0, from, &octets(text), broker);
+        std::mem::take(&mut broker.sent)
+    };
+    say("0e040401003c73656e736f722d31", &mut broker);
+    broker.held = Some(3);
+    assert!(say("080c426162000379", &mut broker).is_empty());
+    assert!(say("080cc26162000379", &mut broker).is_empty());
+    broker.held = None;
+    assert_eq!(hex(&say("080cc26162000379", &mut broker)[0].1), "040f0003");
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Says(u16, Vec<u8>),

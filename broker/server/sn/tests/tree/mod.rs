@@ -49,6 +49,8 @@ impl Keep for Body {
 pub struct Broker {
     pub sent: Vec<(SocketAddrV4, Vec<u8>)>,
     pub now_s: u64,
+    /// The message of QoS 2 whose answer waits for the disk.
+    pub held: Option<u16>,
     /// The last REGISTER to each port: topic and message identifier.
     pub registers: HashMap<u16, (u16, u16)>,
     tree: Tree<u64, (Seat<Body>, Qos)>,
@@ -136,6 +138,12 @@ impl Engine for Broker {
 
     fn flush(&mut self) {}
 
+    fn came_long_ago(&mut self) {}
+
+    fn is_held(&self, _: &str, message_id: u16) -> bool {
+        self.held == Some(message_id)
+    }
+
     fn begin(&mut self, _: &str, seat: &Seat<Body>) -> Option<u64> {
         self.next += 1;
         self.known.insert(self.next, (Arc::clone(seat), Vec::new()));
@@ -191,7 +199,12 @@ impl Engine for Broker {
             retain,
         } = *publication;
         self.deliver(topic, payload, qos, retain);
-        if let Some(answer) = answer {
+        if let Some(answer) = answer
+            && !answer
+                .once
+                .as_ref()
+                .is_some_and(|(_, id)| self.held == Some(*id))
+        {
             self.send(answer.to, &answer.good);
         }
         Ok(())
