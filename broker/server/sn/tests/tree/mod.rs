@@ -200,10 +200,10 @@ impl Engine for Broker {
         } = *publication;
         self.deliver(topic, payload, qos, retain);
         if let Some(answer) = answer
-            && !answer
+            && answer
                 .once
                 .as_ref()
-                .is_some_and(|(_, id)| self.held == Some(*id))
+                .is_none_or(|(_, id)| self.held != Some(*id))
         {
             self.send(answer.to, &answer.good);
         }
