@@ -75,6 +75,10 @@ class Rumqttd(Mosquitto):
     name = "rumqttd"
     missing = "rumqttd is not installed: cargo install rumqttd"
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.config = self.config.rename(self.config.with_suffix(".toml"))
+
     def _configuration(self, anonymous: bool) -> str:
         return (
             "id = 0\n[router]\nid = 0\nmax_connections = 100000\nmax_outgoing_packet_count = 200\n"
@@ -362,13 +366,16 @@ def main() -> None:
         args.crowd, args.idle = crowd, min(args.idle, crowd)
     kinds = []
     for name, kind in _KINDS.items():
-        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(FileNotFoundError):
-            with running(kind(Path(folder))):
-                pass
-            if not args.broker or any(name.lower().startswith(one.lower()) for one in args.broker):
-                kinds.append(kind)
+        if args.broker and not any(name.lower().startswith(one.lower()) for one in args.broker):
             continue
-        print(f"not measured: {kind.missing}")
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                with running(kind(Path(folder))):
+                    kinds.append(kind)
+            except FileNotFoundError:
+                print(f"not measured: {kind.missing}")
+            except RuntimeError as error:
+                print(f"not measured: {name}: {error}")
     whole = scenarios(args.seconds, args.messages, args.crowd, args.idle)
     wanted = args.scenario or [""]
     plan = [one for one in whole if any(part in one.name for part in wanted)]
