@@ -9,7 +9,7 @@ PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
-  broker/conformance/*.py)))
+  broker/conformance/*.py broker/bpf/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
   report-speed mtie chrony-lines fleet
 FUZZ_SECONDS ?= 60
@@ -26,7 +26,7 @@ help: ## list the targets
 	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
 
 # ---- see it work --------------------------------------------------------------------------------
-.PHONY: demo demo-sync demo-bench demo-hardware demo-broker
+.PHONY: demo demo-sync demo-bench demo-hardware demo-broker demo-accelerate
 demo: demo-sync demo-bench ## watch clients find the time, then measure them on a simulated bench
 demo-sync: setup-demo ## the first part: three wrong clocks find the time
 	@$(PYTHON_BIN) -m demo.sync
@@ -36,10 +36,12 @@ demo-hardware: setup-demo model-rtl ## the hardware broker without an FPGA: time
 	@$(PYTHON_BIN) -m demo.hardware
 demo-broker: setup-demo broker-programs ## our broker beside Mosquitto: the time through it, then 2 to 100 subscribers
 	@$(PYTHON_BIN) -m demo.software_broker
+demo-accelerate: setup-demo broker-programs accelerate ## MQTT-SN past the broker, in the kernel: 100 subscribers with and without (root)
+	@$(PYTHON_BIN) -m demo.accelerate
 
 # ---- set up -------------------------------------------------------------------------------------
 .PHONY: setup venv setup-demo setup-test setup-slow setup-check setup-drivers setup-ansible \
-  setup-fleet-test setup-rtl setup-broker
+  setup-fleet-test setup-rtl setup-broker setup-accelerate
 setup: setup-check setup-slow ## everything that demo, test and check need
 venv: setup-check ## the Python parts only, in .venv
 setup-demo setup-test setup-slow setup-check: setup-%:
@@ -52,6 +54,8 @@ setup-fleet-test: ## the same, plus its linter and what fleet-test needs to make
 	@scripts/ansible.sh test
 setup-rtl: setup-test ## what simulates, builds and proves the hardware broker, in .venv-rtl
 	@scripts/rtl.sh
+setup-accelerate: setup-broker ## what builds the data plane in the kernel: clang, and libbpf's headers
+	@scripts/clang.sh
 setup-broker: ## what builds the broker: Rust, and the crates' versions
 	@scripts/rust.sh
 .PHONY: lint-rtl
@@ -91,9 +95,12 @@ FAST_TESTS := $(PYTEST) -n 2 --dist loadfile -m 'not slow and not steers_clock a
 
 test: setup-test ## all tests that take less than a second each
 	$(FAST_TESTS)
-	@if [ -d broker/server/target ]; then set -x; cd broker/server && cargo test --locked --quiet --lib; fi
+	@if ! command -v cargo >/dev/null; then echo "not run: the broker's unit tests, since cargo is not installed (make setup-broker)"; \
+	elif [ ! -d broker/server/target/debug/deps ]; then \
+	  echo "not run: the broker's unit tests, since to build its crates takes minutes (make test-broker does it once)"; \
+	else set -x; cd broker/server && cargo test --locked --quiet --lib; fi
 	@echo 'not run: the slow tests (make test-slow test-alone), the hardware broker in simulation (make test-rtl),'
-	@echo 'the software broker (make test-broker; its unit tests are run once that was)'
+	@echo 'the software broker as a whole (make test-broker)'
 
 # The loops end with the shell that started them.
 test-busy: setup-test ## the same, while a loop keeps each core busy: none may depend on a quiet machine
@@ -140,13 +147,31 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers bench-residence bench-restart: broker-programs
+bench-brokers bench-residence bench-restart bench-accelerate: broker-programs
+bench-accelerate: accelerate
 bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the broker ---------------------------------------------------------------------------------
-.PHONY: broker-programs broker-package test-broker-package
+.PHONY: broker-programs broker-package test-broker-package accelerate test-accelerate
+ACCELERATE_OBJECT := $(CURDIR)/build/bpf/accelerate.o
+# Without the multiarch folder, the kernel's headers lack asm/.
+BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch)
+$(ACCELERATE_OBJECT): $(wildcard broker/bpf/*.[ch]) | setup-accelerate
+	@mkdir -p $(@D)
+	$(or $(shell command -v clang),clang-14) $(BPF_FLAGS) -c broker/bpf/accelerate.bpf.c -o $@
+accelerate: $(ACCELERATE_OBJECT) ## mqtick-accelerate with the data plane in the kernel, in broker/server/target/release
+	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo build --locked --release \
+	  -p mqtick-accelerate --features kernel
+test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel, in network namespaces (root)
+	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo clippy --locked \
+	  -p mqtick-accelerate --features kernel --all-targets -- -D warnings
+	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo build --locked \
+	  -p mqtick-accelerate --features kernel --example kernel_rules --bin mqtick-accelerate
+	cd broker/server && cargo build --locked -p mqtick-broker
+	$(PYTEST) -q $(addprefix tests/test_accelerate_,rules.py kernel.py ways.py)
+	$(PYTEST) -q tests/test_accelerate.py tests/test_accelerate_feed.py -k "kernel or bridge"
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release -p mqtick-broker -p mqtick-load
 broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)

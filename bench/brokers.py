@@ -13,7 +13,6 @@ name. Those of mqtick-broker, Mosquitto, rumqttd and nats-server are measured th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import resource
@@ -28,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, options, quantile
-from demo.local_broker import Mosquitto, MqtickBroker, Nats, program
+from demo.local_broker import Mosquitto, MqtickBroker, Nats, program, running
 
 _BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _DESCRIPTORS = 150_000
-_END_S = 10.0
 _LIMIT_S = 120.0
 OURS, OURS_2, PEER = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto"
 FLOOR, FLOOR_2 = "floor", "floor, 2 threads"
+_MODES = "ordered", "alternating", "parallel"
 
 
 class Peer(Mosquitto):
@@ -59,6 +58,9 @@ class Ours(MqtickBroker):
             "publishes_a_second_a_client = 0\nqueue_messages = 100000\n"
             f'[udp]\naddress = "127.0.0.1:{self.port}"\nsubnets = ["127.0.0.0/8"]\n'
             f'[store]\npath = "{self.folder / "store"}"\n'
+            + "".join(
+                f'[[delivery.topic]]\nfilter = "{mode}/#"\nmode = "{mode}"\n' for mode in _MODES
+            )
         )
 
 
@@ -104,7 +106,7 @@ class Scenario:
     Attributes:
         takes: Key of a figure of mqtick-load, what we call it, and its unit.
         floor: Whether bare system calls are measured in turn.
-        udp: Whether only our broker speaks it.
+        ours: Of which of our brokers it is measured; None: of all brokers.
         once: Whether it is measured in the first round only, since it takes long.
     """
 
@@ -112,7 +114,7 @@ class Scenario:
     arguments: tuple[str, ...]
     takes: tuple[tuple[str, str, str], ...]
     floor: bool = True
-    udp: bool = False
+    ours: type[Ours] | None = None
     once: bool = False
 
 
@@ -124,6 +126,7 @@ _FIRST = (
     ("first_p50_us", "publish to first copy, p50", "us"),
     ("first_p99_us", "publish to first copy, p99", "us"),
 )
+_PLACE = ("place_spread", "mean place of a subscriber, greatest less least", "%")
 _IDLE = "idle connections"
 _BATCHED, _SINGLE, _ACKED = (
     f"4 pairs, 64 octets, QoS {qos}, window 4,096, burst {burst}"
@@ -154,7 +157,12 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         takes = (_COST, *_SKEW, *_FIRST, _LOST)
         name = _OVER_UDP if udp else _fan_out(subscribers)
         more = ("--repeats", str(repeats), *(["--udp"] if udp else []))
-        return Scenario(name, (*flags, *more), takes, not once, udp, once)
+        return Scenario(name, (*flags, *more), takes, not once, Ours if udp else None, once)
+
+    def at_once(mode: str) -> Scenario:
+        fanned = fan_out(100, messages, 2)
+        name, takes = f"1:100, {mode}, one message at a time", (_COST, *_SKEW, *_FIRST, _PLACE)
+        return Scenario(name, (*fanned.arguments, "--prefix", mode), takes, ours=Ours2)
 
     memory = ("pss_all_octets", "memory a connection (PSS)", "octets")
     return [
@@ -166,6 +174,7 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         fan_out(100, messages, 2),
         fan_out(600, max(10, messages // 4), 2),
         fan_out(100, messages, 2, udp=True),
+        *map(at_once, _MODES),
         fan_out(crowd, 10, 1, once=True),
     ]
 
@@ -201,21 +210,6 @@ class Figures:
         return quantile(sorted(found), 0.5) if found else None
 
 
-@contextlib.contextmanager
-def running(broker: Mosquitto) -> Iterator[Mosquitto]:
-    """Run a broker; one that does not end soon (Mosquitto after the crowd) is killed."""
-    broker.start()
-    try:
-        yield broker
-    finally:
-        if broker.process is not None:
-            broker.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                broker.process.wait(_END_S)
-            broker.process.kill()
-            broker.process.wait()
-
-
 def load(scenario: Scenario, broker: Mosquitto) -> dict[str, Any]:
     """Run mqtick-load against a broker that runs; RuntimeError with its sentence if it fails."""
     assert broker.process is not None
@@ -243,7 +237,7 @@ def measure(kinds: Sequence[type[Mosquitto]], plan: Sequence[Scenario], rounds: 
         for kind in random.sample(kinds, len(kinds)):
             with tempfile.TemporaryDirectory() as folder, running(kind(Path(folder))) as broker:
                 for scenario in plan:
-                    if scenario.udp and not isinstance(broker, Ours):
+                    if scenario.ours and not isinstance(broker, scenario.ours):
                         continue
                     if scenario.once and number > 0:
                         continue

@@ -25,7 +25,7 @@ from pathlib import Path
 from demo import sync
 from demo.local_broker import Amqtt, Mosquitto, program, running
 from demo.local_programs import wait_until
-from demo.simulated_bench import FULL, SUBSCRIBERS, bench, experiment_text
+from demo.simulated_bench import FULL, SHOTS, bench, experiment_text
 from mqtick.lab.hardware.program import ModelError, find_model
 
 NAME = "the hardware broker (RTL, simulated)"
@@ -99,14 +99,14 @@ def find_the_time(folder: Path, seconds: float) -> int:
     return code
 
 
-def measure(broker: Mosquitto, folder: Path, out: Path) -> int:
+def measure(broker: Mosquitto, folder: Path, out: Path, shots: int = SHOTS) -> int:
     """Measure the published experiment through a software broker; return the exit code."""
     print(f"\nThe published experiment through {broker.name}; pins and oscilloscope simulated.")
     experiment = folder / "experiment.toml"
     with running(broker), bench(folder, broker) as resource:
         title = f"{broker.name}, pins simulated"
         experiment.write_text(
-            experiment_text(broker, resource, subscribers=SUBSCRIBERS, span_us=40_000, title=title)
+            experiment_text(broker, resource, shots=shots, span_us=40_000, title=title)
         )
         return tool("mqtick-lab", "run", str(experiment), "--out", str(out), quiet=True)
 

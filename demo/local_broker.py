@@ -24,6 +24,7 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(map(str, places)))
 
 
+_END_S = 20.0
 _claims: deque[socket.socket] = deque()
 
 
@@ -103,10 +104,14 @@ class Mosquitto:
         wait_for_port(self.port, self.process)
 
     def stop(self) -> None:
-        """Stop it."""
+        """Stop it; one that does not end soon (Mosquitto after a crowd of thousands) is killed."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(60)
+            try:
+                self.process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
             self.process = None
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from demo.local_broker import Amqtt, Mosquitto, free_port, program, running, wait_for_port
 
 SUBSCRIBERS, FULL = (2, 10, 50, 100), (2, 10, 50, 100, 200, 400, 600)
+SHOTS = 20
 # The instrument's channels, and the pin lines behind them.
 PUBLISHER, FIRST, LAST = 1, 2, 3
 INTERVAL_S = 0.25
@@ -73,7 +74,7 @@ def experiment_text(
     *,
     kind: str = "skew",
     subscribers: Sequence[int] = SUBSCRIBERS,
-    shots: int = 20,
+    shots: int = SHOTS,
     span_us: int = 10_000,
     title: str = "simulated bench",
 ) -> str:

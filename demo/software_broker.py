@@ -15,11 +15,13 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from demo import sync
 from demo.hardware import compare, measure
 from demo.local_broker import Mosquitto, MqtickBroker, running
+from demo.simulated_bench import SHOTS
 
 LINES = '[[delivery.topic]]\nfilter = "mqtick/#"\nmode = "ordered"\nresidence = true'
 
@@ -51,12 +53,13 @@ def beside(errors_us: dict[str, float], report: Path) -> str:
     return "\n".join(f"{a:26}{b:>16}{c:>24}{d:>10}" for a, b, c, d in lines)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; exit code 0 if the clients found the time and both were measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20, help="how long to watch (default 20)")
+    parser.add_argument("--shots", type=int, default=SHOTS, help=f"of each N (default {SHOTS})")
     parser.add_argument("--out", type=Path, help="folder of both runs and their report")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     out = args.out or Path("runs") / time.strftime("broker-%Y%m%d-%H%M%S")
     folder = Path(tempfile.mkdtemp(prefix="mqtick-broker-"))
     os.chmod(folder, 0o755)
@@ -72,7 +75,7 @@ def main() -> int:
             failed, errors_us[broker.name] = find_the_time(broker, broker.folder, args.seconds)
             code = code or failed
         for broker in brokers:
-            code = code or measure(broker, broker.folder, out / broker.folder.name)
+            code = code or measure(broker, broker.folder, out / broker.folder.name, args.shots)
         code = code or compare(*(out / place.name for place in places), out=out)
         if not code:
             print(f"\n{beside(errors_us, out / 'report' / 'report.json')}")

@@ -182,7 +182,8 @@ def main() -> int:
     finally:
         if good and not args.keep:
             shutil.rmtree(folder, ignore_errors=True)
-    return summary(clients, broker.name, folder, args.keep)
+    limit_ns = LIMIT_NS if has_mosquitto else None
+    return summary(clients, broker.name, folder, args.keep, limit_ns)
 
 
 def watch(clients: list[Client], watcher: Chronyd | None, seconds: float) -> bool:
@@ -205,14 +206,18 @@ def watch(clients: list[Client], watcher: Chronyd | None, seconds: float) -> boo
         time.sleep(1)
 
 
-def summary(clients: list[Client], broker: str, folder: Path, keep: bool) -> int:
-    """Say how it ended."""
-    limit = LIMIT_NS if broker == "Mosquitto" else None
+def summary(
+    clients: list[Client], broker: str, folder: Path, keep: bool, limit_ns: int | None = None
+) -> int:
+    """Say how it ended; return the exit code.
+
+    Each client must be inside its own bound and, with a limit, within that of the true time.
+    """
     bad = []
     for client in clients:
         if not client.inside or client.true_error_ns is None:
             bad.append(f"{client.name} did not end inside its own bound")
-        elif limit is not None and abs(client.true_error_ns) > limit:
+        elif limit_ns is not None and abs(client.true_error_ns) > limit_ns:
             bad.append(f"{client.name} ended {client.true_error_ns / 1000:+.1f} us off")
     print()
     if bad:

@@ -535,6 +535,20 @@ def test_who_comes_faster_than_allowed_waits_and_is_served(program: Program) -> 
     assert {one.expect(CONNACK).reason for one in crowd} == {0}
 
 
+def test_connections_come_in_evenly_not_all_at_the_beginning_of_a_second(program: Program) -> None:
+    """But for those of the last tenth of a second, which may be made up for."""
+    port = free_port()
+    lines = f'threads = 1\n[[listener]]\naddress = "127.0.0.1:{port}"\n{ANYBODY}'
+    program.start(f"{lines}[limits]\nconnections_a_second = 50\n")
+    wait(lambda: "listens on" in program.log())
+    began_s = time.monotonic()
+    crowd = [Client(("127.0.0.1", port), V5, f"c{number}") for number in range(50)]
+    for one in crowd:
+        one.send(one.encode.connect(one.id))
+    assert {one.expect(CONNACK).reason for one in crowd} == {0}
+    assert time.monotonic() - began_s > 0.85
+
+
 # -- a worker that fails ---------------------------------------------------------------------------
 
 NO_TIME = """

@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +31,9 @@ from broker.conformance.client import (
 )
 from broker.conformance.launch import PASSWORD, USER, write_rules
 from demo.local_broker import MqtickBroker, running
+from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
 
+SO_TIMESTAMPNS = 35
 pytestmark = pytest.mark.broker
 _numbers = itertools.count(1)
 
@@ -113,16 +116,92 @@ def test_each_subscriber_gets_each_message_once_and_in_order(launch: Launch, mod
         assert [client.message().payload for _ in wanted] == wanted
 
 
-def test_alternating_serves_the_last_one_first_every_other_time(launch: Launch) -> None:
-    """One connection with two subscriptions shows the order in which they are served."""
-    client = launch('[[delivery.topic]]\nfilter = "a"\nmode = "alternating"').client()
-    client.subscribe("a", properties=[("subscription_id", 1)])
-    client.subscribe("+", properties=[("subscription_id", 2)])
-    orders = set()
-    for _ in range(4):
-        client.send(client.encode.publish("a", b"x"))
-        orders.add(tuple(client.message().get("subscription_id") for _ in range(2)))
-    assert orders == {(1, 2), (2, 1)}
+class Audience:
+    """Subscribers of one topic, and a publisher; the kernel stamps what comes."""
+
+    def __init__(self, broker: Broker, topic: str, count: int) -> None:
+        self._packet = encode_publish(topic.encode(), b"x", None)
+        self._hearers = [self._connected(broker.port, f"h{n}", [topic]) for n in range(count)]
+        self._sender = self._connected(broker.port, "sender", [])
+
+    @staticmethod
+    def _connected(port: int, name: str, topics: list[str]) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", port), 20)
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        sock.sendall(connect_packet(name) + (subscribe_packet(topics) if topics else b""))
+        sock.recv(4 + 5 * len(topics), socket.MSG_WAITALL)
+        return sock
+
+    def order(self) -> list[int]:
+        """Publish a message: in which order its copies came, by number of the subscriber."""
+        self._sender.sendall(self._packet)
+        came = []
+        for hearer in self._hearers:
+            octets, ancillary, _, _ = hearer.recvmsg(len(self._packet), 64)
+            assert octets == self._packet
+            came.append(struct.unpack("@qq", ancillary[0][2]))
+        return sorted(range(len(came)), key=came.__getitem__)
+
+
+def test_ordered_is_the_order_of_subscription_whichever_thread_owns_the_connections(
+    launch: Launch,
+) -> None:
+    broker = launch('[[delivery.topic]]\nfilter = "a"\nmode = "ordered"', first="threads = 3")
+    audience = Audience(broker, "a", 30)
+    assert [audience.order() for _ in range(50)] == [list(range(30))] * 50
+
+
+def test_alternating_is_that_order_and_then_the_other_way_round(launch: Launch) -> None:
+    """So a subscriber's mean place is the middle."""
+    broker = launch('[[delivery.topic]]\nfilter = "a"\nmode = "alternating"', first="threads = 3")
+    audience, there = Audience(broker, "a", 30), list(range(30))
+    orders = [audience.order() for _ in range(50)]
+    assert orders in ([there, there[::-1]] * 25, [there[::-1], there] * 25)
+
+
+@pytest.mark.parametrize(("mode", "shares"), [("ordered", False), ("parallel", True)])
+def test_in_parallel_each_thread_writes_its_part_of_the_copies_else_one_does(
+    launch: Launch, mode: str, shares: bool
+) -> None:
+    """By the processor time of each: nothing else is there to do."""
+    lines = f'[[delivery.topic]]\nfilter = "a"\nmode = "{mode}"'
+    broker = launch(lines, first="threads = 2")
+    audience = Audience(broker, "a", 60)
+    assert broker.process is not None
+    tasks = Path(f"/proc/{broker.process.pid}/task").iterdir()
+    workers = [task for task in tasks if (task / "comm").read_text().startswith("worker")]
+
+    def used_ns() -> list[int]:
+        return [int((worker / "schedstat").read_text().split()[0]) for worker in workers]
+
+    audience.order()
+    before_ns = used_ns()
+    for _ in range(200):
+        audience.order()
+    used = [after - before for after, before in zip(used_ns(), before_ns, strict=True)]
+    assert len(used) == 2
+    assert (min(used) > max(used) / 4) == shares
+
+
+def test_the_members_of_a_shared_subscription_take_turns_whichever_thread_serves_them(
+    launch: Launch,
+) -> None:
+    broker = launch(first="threads = 2")
+    members = [broker.client() for _ in range(3)]
+    for member in members:
+        member.subscribe(("$share/g/a", 0))
+    senders = [broker.client() for _ in range(6)]
+
+    def served() -> list[int]:
+        for number in range(60):
+            sender = senders[number % 6]
+            sender.send(sender.encode.publish("a", b"x", qos=1, packet_id=number + 1))
+            sender.expect(PUBACK)
+        return [len(member.settle()) for member in members]
+
+    assert served() == [20, 20, 20]
+    members.pop().vanish()
+    assert served() == [30, 30]
 
 
 def test_mosquittos_password_and_access_files_are_taken_as_they_are(

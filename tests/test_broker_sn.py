@@ -15,6 +15,8 @@ import socket
 import struct
 import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from typing import Any
 import pytest
 
 from broker.conformance.client import V5, Client
-from demo.local_broker import MqtickBroker, running
+from demo.local_broker import MqtickBroker, free_port, running
 
 theirs = pytest.importorskip("mqttsn.client")
 sn = pytest.importorskip("scapy.contrib.mqttsn")
@@ -44,11 +46,13 @@ WILLTOPICREQ, WILLMSGREQ = bytes.fromhex("0206"), bytes.fromhex("0208")
 class Broker(MqtickBroker):
     """The broker, on the same port over TCP and, with MQTT-SN, over UDP."""
 
-    def __init__(self, folder: Path, lines: str = "", sn_lines: str = "") -> None:
+    def __init__(
+        self, folder: Path, lines: str = "", sn_lines: str = "", at: str = "127.0.0.1"
+    ) -> None:
         super().__init__(folder, lines)
         if "subnets" not in sn_lines:
             sn_lines = f'subnets = ["127.0.0.0/8"]\n{sn_lines}'
-        own = f'[sn]\naddress = "127.0.0.1:{self.port}"\n{sn_lines}\n'
+        own = f'[sn]\naddress = "{at}:{self.port}"\n{sn_lines}\n'
         self.config.write_text(self.config.read_text() + own)
 
     def tcp(self, name: str = "over-tcp") -> Client:
@@ -66,8 +70,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """Start a broker with these lines of configuration, and these of [sn]; it must not panic."""
     with contextlib.ExitStack() as open_ones:
 
-        def start(lines: str = "", sn_lines: str = "") -> Broker:
-            broker = open_ones.enter_context(running(Broker(tmp_path, lines, sn_lines)))
+        def start(lines: str = "", sn_lines: str = "", at: str = "127.0.0.1") -> Broker:
+            broker = open_ones.enter_context(running(Broker(tmp_path, lines, sn_lines, at)))
             assert isinstance(broker, Broker)
             return broker
 
@@ -89,9 +93,10 @@ class Sensor:
     """A port of somebody who speaks MQTT-SN; it knows what names the broker's ids stand for."""
 
     def __init__(self, broker: Broker, ip: str = "127.0.0.1", port: int = 0) -> None:
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        is_v6 = ":" in ip
+        self.socket = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((ip, port))
-        self.socket.connect(("127.0.0.1", broker.port))
+        self.socket.connect(("::1" if is_v6 else "127.0.0.1", broker.port))
         self.heard: list[bytes] = []
         self.names: dict[int, str] = {}
 
@@ -101,7 +106,7 @@ class Sensor:
 
     def hear(self, patience_s: float = PATIENCE_S) -> bytes:
         """The next datagram."""
-        assert select.select([self.socket], [], [], patience_s)[0], "nothing comes"
+        self.socket.settimeout(patience_s)
         self.heard.append(self.socket.recv(2048))
         return self.heard[-1]
 
@@ -295,6 +300,24 @@ def test_a_will_of_a_sensor_that_is_silent_reaches_clients_over_tcp(broker: Brok
     assert (found.topic, found.payload, found.qos) == (b"gone/sensor-1", b"silent", 1)
 
 
+def test_a_will_does_not_say_how_long_the_broker_had_it(broker: Broker) -> None:
+    tcp, sensor = broker.tcp(), Sensor(broker)
+    tcp.subscribe("mqtick/t")
+    body = b"\x20" + bytes(31)
+
+    def stated() -> int:
+        return int(struct.unpack(">QiI", tcp.message().payload[-16:])[0]) >> 16
+
+    connect = sn.MQTTSNConnect(client_id="sensor-1", will=1, cleansess=1, duration=60)
+    assert sensor.told(connect) == WILLTOPICREQ
+    assert sensor.told(sn.MQTTSNWillTopic(will_topic="mqtick/t")) == WILLMSGREQ
+    assert isinstance(sensor.ask(sn.MQTTSNWillMsg(will_msg=body)), sn.MQTTSNConnack)
+    sensor.say(sn.MQTTSNPublish(tid=sensor.register("mqtick/t"), data=body))
+    assert 0 < stated() < 10**10
+    Sensor(broker).connect("sensor-1")  # from elsewhere: who was there is lost
+    assert not 0 < stated() < 10**10
+
+
 def test_a_sleeping_sensor_gets_as_many_messages_as_may_wait(launch: Launch) -> None:
     broker = launch("[limits]\nqueue_messages = 5\n")
     tcp, sensor = broker.tcp(), Sensor(broker).connect("sensor-1")
@@ -322,6 +345,67 @@ def test_each_copy_says_how_long_the_broker_had_it_but_for_what_waited(broker: B
             assert tail >> 8 == copy
             assert (0 < stated >> 16 < 10**10) == (copy > 0), "the first one waits for the proof"
             assert (correction_ns == UNKNOWN) == (copy < 2)
+
+
+# -- IPv6 ------------------------------------------------------------------------------------------
+
+BOTH = 'subnets = ["127.0.0.0/8", "::1/128"]\n'
+
+
+def test_sensors_over_both_families_are_in_one_tree(launch: Launch) -> None:
+    broker = launch("", BOTH, "[::]")
+    tcp = broker.tcp()
+    sensors = [Sensor(broker, ip).connect(f"of {ip}") for ip in ("::1", "127.0.0.1")]
+    for sensor in sensors:
+        sensor.subscribe("room/+", 1)
+    tcp.publish("room/1", b"x", qos=1)
+    for sensor in sensors:
+        assert sensor.message() == ("room/1", b"x", 1)
+    topic = sensors[0].register("room/2")
+    sensors[0].say(sn.MQTTSNPublish(tid=topic, data=b"y"))
+    for sensor in sensors:
+        assert sensor.message() == ("room/2", b"y", 0)
+        sensor.is_served()
+
+
+def test_each_copy_over_ipv6_says_how_long_the_broker_had_it(launch: Launch) -> None:
+    broker = launch("", BOTH, "[::1]")
+    tcp, sensor = broker.tcp(), Sensor(broker, "::1").connect("sensor-1")
+    sensor.subscribe("mqtick/t")
+    for copy in range(4):
+        tcp.publish("mqtick/t", b"\x20" + bytes(31))
+        stated, correction_ns, _ = struct.unpack(">QiI", sensor.message()[1][-16:])
+        assert (0 < stated >> 16 < 10**10) == (copy > 0), "the first one waits for the proof"
+        assert (correction_ns == UNKNOWN) == (copy < 2)
+
+
+def test_no_message_over_ipv6_is_longer_than_its_frame(launch: Launch) -> None:
+    broker = launch("", BOTH, "[::]")
+    tcp = broker.tcp()
+    sensors = [Sensor(broker, ip).connect(f"of {ip}") for ip in ("::1", "127.0.0.1")]
+    for sensor in sensors:
+        sensor.subscribe("ab")
+    for octets in (1472 - 9, 1452 - 9):  # with a header of 9 octets
+        tcp.publish("ab", bytes(octets))
+    assert len(sensors[0].message()[1]) == 1452 - 9
+    assert len(sensors[1].message()[1]) == 1472 - 9
+
+
+def links() -> list[int]:
+    """Interfaces with an address of their link."""
+    with open("/proc/net/if_inet6") as lines:
+        rows = [line.split() for line in lines]
+    return [int(row[1], 16) for row in rows if row[0].startswith("fe80")]
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists() or not links(), reason="no link")
+def test_who_looks_for_a_gateway_on_its_link_finds_it(launch: Launch) -> None:
+    broker = launch("", 'subnets = ["fe80::/10"]\n', "[::]")
+    seeker = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    seeker.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 0)  # not out of this host
+    seeker.settimeout(PATIENCE_S)
+    seeker.sendto(SEARCH, ("ff02::1", broker.port, 0, links()[0]))
+    assert seeker.recv(99) == INFO
 
 
 # -- the rest of the broker ------------------------------------------------------------------------
@@ -367,25 +451,55 @@ def test_what_was_acknowledged_survives_a_crash(launch: Launch, tmp_path: Path) 
     assert [again.message().payload for _ in range(2)] == [b"1", b"2"]
 
 
-def test_it_says_that_it_is_there_where_it_was_told_to(launch: Launch) -> None:
-    ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    ear.bind(("127.0.0.1", 0))
+@pytest.mark.parametrize("at", ["127.0.0.1", "::1"])
+def test_it_says_that_it_is_there_where_it_was_told_to(launch: Launch, at: str) -> None:
+    ear = socket.socket(socket.AF_INET6 if ":" in at else socket.AF_INET, socket.SOCK_DGRAM)
+    ear.bind((at, 0))
     ear.settimeout(PATIENCE_S)
-    port = ear.getsockname()[1]
-    launch("", f'gateway = 9\nadvertise_to = "127.0.0.1:{port}"\nadvertise_s = 60\n')
+    port, place = ear.getsockname()[1], f"[{at}]" if ":" in at else at
+    lines = f'{BOTH}gateway = 9\nadvertise_to = "{place}:{port}"\nadvertise_s = 60\n'
+    launch("", lines, "[::]")
     found = sn.MQTTSN(ear.recv(99)).payload
     assert (found.gw_id, found.duration) == (9, 60)
 
 
-def test_what_is_counted_is_in_sys_under_the_names_of_the_specification(broker: Broker) -> None:
+def refused_rows() -> list[str]:
+    """The names in the specification's table of what is counted, row by row."""
     text = (VECTORS.parents[1] / "mqtt-sn.md").read_text()
     table = text[text.index("## 8.") : text.index("## 9.")]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    wanted = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    return [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+
+
+def test_what_is_counted_is_in_sys_under_the_names_of_the_specification(broker: Broker) -> None:
+    wanted = {name for row in refused_rows() for name in re.findall(r"`(\w+)`", row)}
     watcher = broker.tcp()
     watcher.subscribe("$SYS/broker/sn/#")
     found = {watcher.message().topic.decode().rpartition("/")[2] for _ in wanted}
     assert found == wanted
+
+
+def test_prometheus_gets_what_is_counted_under_the_same_names(launch: Launch) -> None:
+    metrics = free_port()
+    broker = launch(f'[metrics]\naddress = "127.0.0.1:{metrics}"\n')
+    for number in range(2):
+        Sensor(broker).connect(f"sensor-{number}")
+    stranger = Sensor(broker)
+    stranger.told(PING)
+
+    def values() -> dict[str, int]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics") as page:
+            lines = page.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if line.startswith("mqtick_broker_sn_"))
+        return {name: int(value) for name, _, value in pairs}
+
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (found := values())['mqtick_broker_sn_total{what="stranger"}']:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    assert found["mqtick_broker_sn_clients"] == 2
+    names = {name for row in refused_rows() for name in re.findall(r"`(\w+)`", row)}
+    counted = {f'mqtick_broker_sn_total{{what="{name}"}}' for name in names - {"clients"}}
+    assert found.keys() == {*counted, "mqtick_broker_sn_clients"}
 
 
 # -- hostile ---------------------------------------------------------------------------------------
@@ -395,6 +509,14 @@ def test_who_is_in_no_subnet_is_not_answered(launch: Launch) -> None:
     broker = launch("", 'subnets = ["127.0.0.1/32"]\n')
     stranger, sensor = Sensor(broker, "127.0.0.2"), Sensor(broker)
     stranger.say(SEARCH, sn.MQTTSNConnect(client_id="x", duration=60))
+    sensor.is_served()
+    assert not select.select([stranger.socket], [], [], 0)[0]
+
+
+def test_a_subnet_of_one_family_is_none_of_the_other(launch: Launch) -> None:
+    broker = launch("", 'subnets = ["::1/128"]\n', "[::]")
+    stranger, sensor = Sensor(broker), Sensor(broker, "::1")
+    stranger.say(SEARCH)
     sensor.is_served()
     assert not select.select([stranger.socket], [], [], 0)[0]
 
@@ -437,10 +559,12 @@ def test_a_flood_of_clients_fills_what_it_may_and_those_who_are_there_stay(launc
     assert sensor.told(PING) == PONG
 
 
+@pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_an_address_that_does_not_answer_gets_no_more_than_thrice_what_it_sent(
-    broker: Broker,
+    launch: Launch, ip: str
 ) -> None:
-    tcp, forged = broker.tcp(), Sensor(broker)
+    broker = launch("", BOTH, "[::]")
+    tcp, forged = broker.tcp(), Sensor(broker, ip)
     said = [
         message(sn.MQTTSNConnect(client_id="forged", cleansess=1, duration=60)),
         message(sn.MQTTSNSubscribe(mid=1, topic_name="#")),

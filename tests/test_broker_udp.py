@@ -19,7 +19,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from rig import FLEET, Rig, client_lines, fleet_lines
@@ -128,6 +128,7 @@ class Peer:
 
 
 Launch = Callable[..., Broker]
+Run = Callable[..., None]
 
 
 @contextlib.contextmanager
@@ -381,13 +382,16 @@ def test_a_service_that_sends_back_what_it_gets_is_found_out(launch: Launch) -> 
     """Somebody else subscribes it, from its address: its copies must not go round."""
     broker = launch()
     other = Peer(broker.port, "127.0.0.1", b"other")
-    echo = Peer(broker.port, "127.0.0.2", b"a/b", b"+/b", b"a/+", b"a/#", b"#")
-    echo.say(publish(b"a/b", b"x"))
+    echo = Peer(broker.port, "127.0.0.2")
     count = 0
-    while found := echo.stamped(1):
-        count += 1
-        assert count < 10_000, "they go round"
-        echo.say(found[1])
+    for _ in range(2):  # once might be a program that was just started anew
+        echo.prove()
+        echo.subscribe(b"a/b", b"+/b", b"a/+", b"a/#", b"#")
+        echo.say(publish(b"a/b", b"x"))
+        while found := echo.stamped(1):
+            count += 1
+            assert count < 10_000, "they go round"
+            echo.say(found[1])
     other.is_served()
     echo.say(CONNECT, PING)
     other.is_served()
@@ -406,6 +410,20 @@ def test_who_publishes_much_and_hears_it_is_put_to_the_test_and_stays(broker: Br
             heard[-1] = client.hear()
             client.is_served()  # as it asks whether it is still known
     assert heard == [publish(b"much", b"%d" % number) for number in range(200)]
+    client.say(GOOD_BYE)
+
+
+def test_a_program_that_is_started_anew_where_much_was_published_is_let_in(broker: Broker) -> None:
+    """It takes the test of the one before it for its own challenge, and sends it back."""
+    client = Peer(broker.port, "127.0.0.1", b"much")
+    heard: list[bytes] = []
+    client.say(*[publish(b"much", b"x")] * 128)  # half of them in one second
+    while heard.count(publish(b"much", b"x")) < 128:
+        heard.append(client.hear())
+    client.say(CONNECT, next(one for one in heard if one.startswith(CHALLENGE)))
+    assert client.hear() == b"\x20\x02\x00\x00", "it knows the one before"
+    client.prove()
+    assert client.subscribe(b"much") == b"\x00"
     client.say(GOOD_BYE)
 
 
@@ -648,22 +666,35 @@ NEW_NETWORK = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
-@pytest.mark.skipif(shutil.which("tc") is None, reason="tc is not installed")
-def test_no_copy_says_by_how_much_another_one_was_off(tmp_path: Path) -> None:
-    """Over a slow link, where copies wait in the kernel while others are refused by it.
+Result = TypeVar("Result")
+needs_networks = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("tc") is None,
+    reason="only root may make networks, and tc makes links slow",
+)
 
-    In a thread of its own, since a thread may have a network of its own.
-    """
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        said, known_again = pool.submit(_over_a_slow_link, tmp_path).result()
+
+@needs_networks
+def test_no_copy_says_by_how_much_another_one_was_off(tmp_path: Path) -> None:
+    """Over a slow link, where copies wait in the kernel while others are refused by it."""
+    said, known_again = _in_a_network(tmp_path, _where_all_is_slow)
     assert not [error for error in said if not -1_000_000 < error < ELSEWHERE_NS]
     assert known_again
 
 
-def _over_a_slow_link(folder: Path) -> tuple[list[int], bool]:
-    """Errors of all corrections, in ns, and whether there are corrections again afterwards."""
+@needs_networks
+def test_a_late_stamp_of_an_earlier_lease_is_no_correction_of_this_one(tmp_path: Path) -> None:
+    """Of the same address, for a copy with the same number."""
+    error_ns = _in_a_network(tmp_path, _where_copies_are_slow)
+    assert -1_000_000 < error_ns < ELSEWHERE_NS
 
+
+def _in_a_network(folder: Path, what: Callable[[Broker, Run], Result]) -> Result:
+    """In a thread of its own, since a thread may have a network of its own."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(_with_a_link, folder, what).result()
+
+
+def _with_a_link(folder: Path, what: Callable[[Broker, Run], Result]) -> Result:
     def run(*command: str) -> None:
         subprocess.run(command, check=True)
 
@@ -691,18 +722,71 @@ def _over_a_slow_link(folder: Path) -> tuple[list[int], bool]:
         run(*inside, "ip", "link", "set", "far", "up")
         with running(broker), theirs.open() as other:
             assert _libc.setns(other.fileno(), NEW_NETWORK) == 0
-            to = ("10.9.0.1", broker.port)
-            peers = [Peer(to[1], ABROAD, b"mqtick", to=to[0]) for _ in range(20)]
-            sender = Peer(to[1], ABROAD, to=to[0])
-            Peer(to[1], UNREACHABLE, b"mqtick/x", to=to[0])
-            slow = ["tbf", "rate", "200kbit", "burst", "200", "limit", "1000000"]
             net = f"--net=/proc/{broker.process.pid}/ns/net" if broker.process else ""
-            run("nsenter", net, "ip", "route", "add", "unreachable", f"{UNREACHABLE}/32")
-            run("nsenter", net, "tc", "qdisc", "add", "dev", "near", "root", *slow)
-            return _corrections(sender, peers)
+            return what(broker, lambda *command: run("nsenter", net, *command))
     finally:
         abroad.kill()
         abroad.wait()
+
+
+def _where_all_is_slow(broker: Broker, run: Run) -> tuple[list[int], bool]:
+    """Errors of all corrections, in ns, and whether there are corrections again afterwards."""
+    to = ("10.9.0.1", broker.port)
+    peers = [Peer(to[1], ABROAD, b"mqtick", to=to[0]) for _ in range(20)]
+    sender = Peer(to[1], ABROAD, to=to[0])
+    Peer(to[1], UNREACHABLE, b"mqtick/x", to=to[0])
+    slow = ("tbf", "rate", "200kbit", "burst", "200", "limit", "1000000")
+    run("ip", "route", "add", "unreachable", f"{UNREACHABLE}/32")
+    run("tc", "qdisc", "add", "dev", "near", "root", *slow)
+    return _corrections(sender, peers)
+
+
+def _where_copies_are_slow(broker: Broker, run: Run) -> int:
+    """The error of the last copy's correction, in ns, after six copies in two leases.
+
+    Each copy takes 168 ms, and answers nothing: those of the earlier lease leave in the later one.
+    """
+    to, timed = ("10.9.0.1", broker.port), publish(b"mqtick", b"\x20" + bytes(31))
+    peer, sender = (Peer(to[1], ABROAD, to=to[0]) for _ in range(2))
+    slow = ("rate", "4kbit", "burst", "100", "cburst", "100", "quantum", "1500")
+    length = ("match", "u16", str(28 + len(timed)), "0xffff", "at", "2")
+    to_slow = ("protocol", "ip", "u32", *length, "flowid", "1:3")
+    run("tc", "qdisc", "add", "dev", "near", "root", "handle", "1:", "htb")
+    run("tc", "class", "add", "dev", "near", "parent", "1:", "classid", "1:3", "htb", *slow)
+    run("tc", "filter", "add", "dev", "near", "parent", "1:", *to_slow)
+    copies: list[tuple[int, bytes]] = []
+
+    def answer(count: int) -> bytes:
+        """What comes that is no copy, or nothing once there are so many copies."""
+        while len(copies) < count:
+            found = peer.stamped(10)
+            assert found, "nothing comes"
+            if not found[1].startswith(timed[:10]):
+                return found[1]
+            copies.append(found)
+        return b""
+
+    for count in (3, 6):
+        peer.say(CONNECT)
+        peer.say(answer(7), CONNECT)  # the proof of the address
+        assert answer(7) == b"\x20\x02\x00\x00"
+        peer.say(b"\x82\x0b\x00\x07\x00\x06mqtick\x00")
+        assert answer(7) == b"\x90\x03\x00\x07\x00"
+        for _ in range(3):
+            from_ns = time.time_ns()
+            sender.say(timed)
+            to_ns = time.time_ns()
+        sender.token()  # what was sent before has been served
+        if count == 3:
+            peer.say(GOOD_BYE)
+    assert answer(6) == b""
+    sender.say(timed)
+    assert answer(7) == b""
+    said = [trailer_of(octets) for _, octets in copies]
+    assert [copy for _, _, copy, _ in said] == [1, 2, 3, 1, 2, 3, 4], "of two leases"
+    assert said[6][1] != UNKNOWN
+    arrived_ns = copies[5][0] - (said[5][0] >> 16) - said[6][1]
+    return max(0, arrived_ns - to_ns) or min(0, arrived_ns - from_ns)
 
 
 def _corrections(sender: Peer, peers: list[Peer]) -> tuple[list[int], bool]:

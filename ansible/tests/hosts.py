@@ -27,6 +27,8 @@ from pathlib import Path
 from blank_tree import CACHE, USER, RigError, blank_tree
 from machine import cgroup_root, make_room, what_is_missing
 
+ONCE = Path(__file__).parent / "on_host/once/sitecustomize.py"
+KEPT = "/var/cache/mqtick-kept-modules"
 REBOOT = 133  # the exit code of systemd-nspawn when the host asked for a reboot
 ACTIONS = ("up", "down", "ssh", "keep")
 
@@ -152,6 +154,7 @@ class Host:
             "--timezone=off",
             "--link-journal=no",
             "--console=pipe",
+            *([f"--bind={kept}:{KEPT}"] if (kept := os.environ.get("MQTICK_KEPT_MODULES")) else []),
         ]
         unified = {**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
         while subprocess.run(command, env=unified, check=False).returncode == REBOOT:
@@ -176,6 +179,12 @@ class Host:
         (etc / "systemd/network/10-host0.network").write_text(
             f"[Match]\nName=host0\n[Network]\nAddress={self.address}/24\nGateway={self.rig.control}\n"
         )
+        if kept := os.environ.get("MQTICK_KEPT_MODULES"):
+            Path(kept).mkdir(parents=True, exist_ok=True)
+            python = self.folder / "upper/usr/lib/python3/dist-packages"
+            python.mkdir(parents=True)
+            shutil.copy(ONCE, python / "compile_once.py")
+            (python / "compile_once.pth").write_text("import compile_once\n")
 
 
 class Rig:

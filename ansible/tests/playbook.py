@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from hosts import Rig
+from hosts import ONCE, Rig
 from machine import what_is_missing
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -87,12 +87,16 @@ def play(
     said by then is in the outcome. One that comes to a task called `cut_off_at` is killed there,
     with all that it has started, as by a power cut of the control machine.
     """
+    if kept := os.environ.get("MQTICK_KEPT_MODULES"):
+        Path(kept).mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
         "ANSIBLE_COLLECTIONS_PATH": str(collections),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_LOCALHOST_WARNING": "0",
+        "PYTHONPATH": str(ONCE.parent),  # for modules that run here
+        "PYTHONUNBUFFERED": "",  # it would read a module octet by octet
         **(environ or {}),
     }
     command = [

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from run_rig import wired
 
 from demo.local_broker import free_port
-from mqtick.lab.brokers.launch import LaunchError, launched, listens
-from mqtick.lab.brokers.matrix import load_brokers
+from mqtick.lab.brokers import launch
+from mqtick.lab.brokers.launch import LaunchError, launched, listens, prepared, recipes
+from mqtick.lab.brokers.matrix import experiments_of, load_brokers
 from mqtick.mqtt.broker import Broker, parse_broker_url
+from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.loop import Loop
+from mqtick.service.settings.load import SettingsError, render
 
 LISTEN = """
 import socket, sys
@@ -70,6 +77,81 @@ def test_one_that_does_not_start_is_reported_with_its_words(
         pytest.fail("it went on")
 
 
+# ---- recipes ------------------------------------------------------------------------------------
+BUILT = Path(__file__).parents[2] / "broker/server/target"
+
+
+def carried(broker: Broker) -> list[bytes]:
+    """Return what a subscriber gets of a message as long as a time message."""
+    loop, arrivals, granted = Loop(), [], []
+    connection = Connection(
+        loop,
+        broker,
+        "node",
+        on_publish=arrivals.append,
+        on_up=lambda: connection.subscribe(["mqtick/t/#"], granted.append),
+    )
+    connection.start()
+    try:
+        assert loop.turn_until(lambda: granted, 30), connection.last_error
+        connection.publish("mqtick/t/0", bytes(range(32)))
+        loop.turn_until(lambda: arrivals, 30)
+    finally:
+        connection.close()
+        loop.close()
+    return [arrival.payload for arrival in arrivals]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipes())
+def test_a_broker_runs_by_its_recipe_and_carries_a_time_message(
+    name: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = (str(BUILT / "release"), str(BUILT / "debug"), os.environ["PATH"])
+    monkeypatch.setenv("PATH", os.pathsep.join(places))
+    recipe = recipes()[name]
+    if recipe.found() is None:
+        pytest.skip(f"{recipe.program} is not installed: {recipe.installed}")
+    with prepared(name, broker) as command:
+        with launched(command, broker):
+            assert carried(broker) == [bytes(range(32))]
+        files = [Path(word) for word in command if recipe.file and word.endswith(recipe.file)]
+        assert all(file.exists() for file in files)
+    assert not listens(broker)
+    assert not any(file.exists() for file in files)
+
+
+def test_a_recipe_whose_program_is_missing_says_how_to_come_by_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = replace(recipes()["mosquitto"], program="no-such-broker")
+    monkeypatch.setattr(launch, "recipes", lambda: {"mosquitto": missing})
+    with (
+        pytest.raises(LaunchError, match="no-such-broker is not installed: apt-get install mosq"),
+        prepared("mosquitto", broker),
+    ):
+        pytest.fail("it went on")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('broker = "mqtt://localhost"\nrecipe = "mosqito"', "mosqito"),
+        ('broker = "mqtts://localhost"\nrecipe = "mosquitto"', "not mqtts://localhost:8883"),
+        (
+            'broker = "mqtt://localhost"\nrecipe = "mosquitto"\nlaunch = ["mosquitto"]',
+            "contradict each other",
+        ),
+    ],
+)
+def test_a_recipe_that_cannot_serve_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "experiment.toml").write_text(render(wired({"scope": "TCPIP::x::1::SOCKET"})))
+    (tmp_path / "brokers.toml").write_text(f"[broker.one]\n{text}\n")
+    with pytest.raises(SettingsError, match=says):
+        experiments_of(tmp_path / "experiment.toml", tmp_path / "brokers.toml")
+
+
+# ---- the file -----------------------------------------------------------------------------------
 def test_the_file_of_brokers_says_how_each_is_launched(tmp_path: Path) -> None:
     file = tmp_path / "brokers.toml"
     file.write_text(

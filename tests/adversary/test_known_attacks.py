@@ -401,6 +401,33 @@ def test_a_broker_that_says_nothing_is_made_to_say_something_and_nothing_is_narr
     assert residence_samples(play)
 
 
+HOLDING = Conditions(fills=True, shared_reads=0.3)
+"""Of a part of the replies the client sees that they may have been held back."""
+HELD = Move("delay", topics="r", roles=("client",), amount_ns=MS)
+
+
+@pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
+@pytest.mark.parametrize("trust", [True, False], ids=["trusting", "doubting"])
+def test_a_broker_that_states_residence_and_holds_replies_back_narrows_nothing_that_is_guaranteed(
+    keys: bool, trust: bool
+) -> None:
+    """Its word is taken for echoes: what holds nothing back makes one of a reply that came late."""
+    estimator = {"trust_broker_residence": trust}
+    conditions = dataclasses.replace(HOLDING, keys=keys, estimator=estimator)
+    play = with_attack(conditions, HELD, before_s=5.0)
+    assert play.faults == []
+    assert residence_samples(play)
+    assert play.agent.refused["held"] == 0
+
+
+def test_who_trusts_the_broker_trusts_that_it_holds_nothing_back() -> None:
+    trusting = dataclasses.replace(HOLDING, estimator={"trust_broker": True})
+    assert with_attack(trusting).faults == []
+    play = with_attack(trusting, HELD, before_s=5.0)
+    assert play.faults != []
+    assert abs(play.error_ns or 0) < 10 * MS
+
+
 def test_without_keys_a_lie_about_residence_narrows_nothing_either() -> None:
     play = with_attack(Conditions(keys=False, fills=True), *RESIDENCE_LIES["any"])
     assert play.faults == []

@@ -1,7 +1,7 @@
 //! Who hears over UDP, and datagrams that leave together.
 
 use crate::residence::{Account, Arrived, Clock, TRAILER};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ pub(crate) const NEVER_AGAIN: Option<u32> = Some(0);
 /// Somebody who has a lease.
 pub struct Peer {
     /// Where.
-    pub address: SocketAddrV4,
+    pub address: SocketAddr,
     pub(crate) end_ns: AtomicU64,
     lease: u16,
     /// Its copies.
@@ -24,7 +24,7 @@ pub struct Peer {
 
 impl Peer {
     /// Nothing is sent there after `end_ns`.
-    pub fn new(address: SocketAddrV4, end_ns: u64) -> Self {
+    pub fn new(address: SocketAddr, end_ns: u64) -> Self {
         // No other lease of this address has had the same number lately.
         static LEASES: AtomicU16 = AtomicU16::new(0);
         Self {
@@ -52,7 +52,7 @@ impl Peer {
 }
 
 pub(crate) struct Copy {
-    pub(crate) to: SocketAddrV4,
+    pub(crate) to: SocketAddr,
     pub(crate) peer: Option<Arc<Peer>>, // none: an answer
     pub(crate) octets: Range<usize>,
 }
@@ -74,7 +74,7 @@ impl Batch {
     }
 
     /// Append an answer.
-    pub fn answer(&mut self, to: SocketAddrV4, packet: &[u8]) {
+    pub fn answer(&mut self, to: SocketAddr, packet: &[u8]) {
         self.push(to, None, packet);
     }
 
@@ -88,7 +88,7 @@ impl Batch {
         self.copies.len() >= FULL
     }
 
-    fn push(&mut self, to: SocketAddrV4, peer: Option<Arc<Peer>>, packet: &[u8]) {
+    fn push(&mut self, to: SocketAddr, peer: Option<Arc<Peer>>, packet: &[u8]) {
         let last = self.copies.last().map(|copy| copy.octets.clone());
         let is_same = |last: &Range<usize>| self.octets.get(last.clone()) == Some(packet);
         // Copies that state nothing share their octets.
@@ -114,10 +114,9 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     fn peer(port: u16) -> Arc<Peer> {
-        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
         Arc::new(Peer::new(address, u64::MAX))
     }
 

@@ -4,7 +4,7 @@ use crate::batch::Peer;
 use crate::residence::TRAILER;
 use crate::udp::lock;
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 const MOST: usize = 1 << 16; // peers, as many as may have a lease
@@ -12,7 +12,7 @@ const MOST: usize = 1 << 16; // peers, as many as may have a lease
 /// The last counted copy of each peer, until its stamp comes.
 #[derive(Default)]
 pub struct Departures {
-    under_way: HashMap<SocketAddrV4, ([u8; TRAILER], Arc<Peer>)>,
+    under_way: HashMap<(IpAddr, u16), ([u8; TRAILER], Arc<Peer>)>,
 }
 
 impl Departures {
@@ -24,7 +24,7 @@ impl Departures {
     /// A copy with this trailer is about to leave. No other one to this address ever has the same:
     /// within a lease it counts, and leases differ in what their residences have below 1 ns.
     pub fn expect(&mut self, peer: &Arc<Peer>, trailer: [u8; TRAILER]) {
-        let to = peer.address;
+        let to = key(peer.address);
         if self.under_way.len() >= MOST && !self.under_way.contains_key(&to) {
             self.under_way.clear(); // of leases that ended, and stamps that were lost
         }
@@ -52,11 +52,14 @@ pub fn copy_of(trailer: &[u8; TRAILER]) -> u32 {
     u32::from_be_bytes(std::array::from_fn(|at| trailer[12 + at]))
 }
 
-/// Where a frame goes, by each header of IPv4 in it that says UDP and the length of what is left:
+/// Where a frame goes, by each header of IP in it that says UDP and the length of what is left:
 /// how much stands before it depends on the link.
-fn destinations(frame: &[u8]) -> impl Iterator<Item = SocketAddrV4> {
+fn destinations(frame: &[u8]) -> impl Iterator<Item = (IpAddr, u16)> {
     (0..frame.len()).filter_map(|at| {
         let packet = frame.get(at..)?;
+        if packet.first().is_some_and(|first| first >> 4 == 6) {
+            return destination_v6(packet);
+        }
         let [0x45, _, high, low, rest @ ..] = packet else {
             return None;
         };
@@ -88,8 +91,22 @@ fn destinations(frame: &[u8]) -> impl Iterator<Item = SocketAddrV4> {
             return None;
         };
         let port = u16::from_be_bytes([*e, *f]);
-        is_whole.then(|| SocketAddrV4::new([*a, *b, *c, *d].into(), port))
+        is_whole.then(|| ([*a, *b, *c, *d].into(), port))
     })
+}
+
+fn destination_v6(packet: &[u8]) -> Option<(IpAddr, u16)> {
+    let (header, udp) = packet.split_first_chunk::<40>()?;
+    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let is_it = header[6] == 17 && length == udp.len();
+    let to: [u8; 16] = *header.last_chunk()?;
+    let port = u16::from_be_bytes([*udp.get(2)?, *udp.get(3)?]);
+    is_it.then(|| (to.into(), port))
+}
+
+/// What a frame says of an address: not by which link.
+fn key(to: SocketAddr) -> (IpAddr, u16) {
+    (to.ip(), to.port())
 }
 
 #[cfg(test)]
@@ -115,7 +132,7 @@ mod tests {
 
     /// A peer whose only copy has left the program with this trailer.
     fn waiting(departures: &mut Departures) -> (Arc<Peer>, [u8; TRAILER]) {
-        let to = SocketAddrV4::new([10, 0, 0, 7].into(), 5000);
+        let to = SocketAddr::from(([10, 0, 0, 7], 5000));
         let peer = Arc::new(Peer::new(to, u64::MAX));
         let trailer = state(&peer).1;
         let now = Clock::read();
@@ -174,7 +191,7 @@ mod tests {
     fn stamps_that_never_come_take_no_more_room() {
         let mut departures = Departures::default();
         for at in 0..=MOST as u32 {
-            let to = SocketAddrV4::new(at.into(), 5000);
+            let to = SocketAddr::from((at.to_be_bytes(), 5000));
             departures.expect(&Arc::new(Peer::new(to, u64::MAX)), [0; TRAILER]);
             assert!((1..=MOST).contains(&departures.under_way.len()));
         }

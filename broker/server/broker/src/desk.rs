@@ -12,7 +12,7 @@ use mqtick_packet::Qos;
 use mqtick_topics::Match;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const REMEMBERED: usize = 64 << 20; // octets: topics, and subscriptions to them
 const FANOUT: usize = 128; // octets of each, about
@@ -24,8 +24,26 @@ const MOST_QUIET: usize = 1024; // copies; then other workers hear their clients
 #[derive(Clone, Default)]
 pub struct Fanout {
     subscriptions: Arc<[Subscription]>,
+    groups: Arc<[Group]>,
     way: Way,
     is_turned: bool,
+}
+
+/// A shared subscription: one of these gets the message.
+struct Group {
+    members: Box<[Subscription]>, // who may, at least one
+    turn: Arc<AtomicUsize>,
+}
+
+impl Group {
+    /// Whose turn it is, of those who are connected if any is.
+    fn next(&self) -> Option<&Subscription> {
+        let turn = self.turn.fetch_add(1, Relaxed) % self.members.len().max(1);
+        let (before, from) = self.members.split_at(turn);
+        let mut in_turn = from.iter().chain(before);
+        let connected = in_turn.find(|one| one.session.lock().link.is_some());
+        connected.or(from.first())
+    }
 }
 
 /// A part of a fan-out that another core takes over.
@@ -57,6 +75,8 @@ pub struct Desk {
     pub came: Option<(i64, Clock)>,
     /// The kernel's stamp of what was just read, until a message asks whether it can be believed.
     pub stamp: Option<i64>,
+    /// Whether who subscribed over MQTT-SN has the present message already.
+    pub others_only: bool,
     /// Whether copies are written after all that one look brought: see `Moderation`.
     pub gathers: bool,
     /// The last batch of changes that it gave to the store.
@@ -104,6 +124,7 @@ impl Desk {
             share: Share::new(Of::Sessions, 0),
             came: None,
             stamp: None,
+            others_only: false,
             gathers: false,
             submitted: 0,
             received: 0,
@@ -119,7 +140,7 @@ impl Desk {
         let from = publisher.map_or(0, |session| session.number);
         self.courier.entering = None;
         self.refresh();
-        let mut cached = self.remembered(message.topic);
+        let mut cached = self.known(message.topic);
         let way = cached
             .as_ref()
             .map_or_else(|| self.shared.way(message.topic), |one| one.way);
@@ -133,12 +154,10 @@ impl Desk {
             self.shared.retain(message, &mut self.courier);
             // Who subscribed before that may have got the message that was retained before.
             self.refresh();
-            cached = self.remembered(message.topic);
+            cached = self.known(message.topic);
         }
-        let (fanout, shared) = match cached {
-            Some(fanout) => (fanout, false),
-            None => self.look_up(message, from, way),
-        };
+        let fanout = cached.unwrap_or_else(|| self.look_up(message.topic, way));
+        self.serve_groups(&fanout.groups, message, from);
         let all = &fanout.subscriptions;
         self.courier.encoder.begin();
         let is_urgent = way.mode != Mode::Batched || way.residence;
@@ -177,7 +196,19 @@ impl Desk {
             self.send_batch();
         }
         self.note_departures(all);
-        shared || !all.is_empty()
+        !fanout.groups.is_empty() || !all.is_empty()
+    }
+
+    /// Who got what was just published to a topic, and how; none: it is not the same each time.
+    pub fn fanout(&mut self, topic: &str) -> Option<(Arc<[Subscription]>, Way)> {
+        let fanout = self.known(topic)?;
+        let is_same = fanout.groups.is_empty();
+        is_same.then_some((fanout.subscriptions, fanout.way))
+    }
+
+    /// Whether nobody subscribed or unsubscribed since what was just published.
+    pub fn is_current(&self) -> bool {
+        self.changes == self.shared.changes()
     }
 
     /// See who is subscribed now.
@@ -192,7 +223,7 @@ impl Desk {
     }
 
     /// Who gets what is published to a topic, if that is known.
-    fn remembered(&mut self, topic: &str) -> Option<Fanout> {
+    fn known(&mut self, topic: &str) -> Option<Fanout> {
         if self.latest.0 != topic {
             self.latest.1 = self.fanouts.get(topic).cloned();
             self.latest.0.clear();
@@ -392,7 +423,9 @@ impl Desk {
         from: u64,
         kept: &mut Option<Arc<Kept>>,
     ) {
-        if to.no_local && to.session.number == from {
+        if to.no_local && to.session.number == from
+            || self.others_only && to.session.sensor.is_some()
+        {
             return;
         }
         // Copies that leave at once leave in their order, whatever carries them.
@@ -411,59 +444,60 @@ impl Desk {
             .deliver(&mut self.courier, message, kept, to, retain);
     }
 
-    /// Find who is subscribed, and deliver to one of each shared subscription; whether there are
-    /// such.
-    fn look_up(&mut self, message: &Message, from: u64, way: Way) -> (Fanout, bool) {
+    /// Deliver to one of each shared subscription.
+    fn serve_groups(&mut self, groups: &[Group], message: &Message, from: u64) {
+        if groups.is_empty() {
+            return;
+        }
+        self.courier.encoder.begin();
+        self.courier.at_once = false;
+        let mut kept = None;
+        for one in groups.iter().filter_map(Group::next) {
+            self.copy(one, message, from, &mut kept);
+        }
+    }
+
+    /// Find who is subscribed, and remember it.
+    fn look_up(&mut self, topic: &str, way: Way) -> Fanout {
         let access = self.shared.access.load();
         let may = |one: &Subscription| {
             let user = one.session.lock().user.clone();
-            access.rules.may(
-                user.as_deref(),
-                &one.session.client,
-                Action::Read,
-                message.topic,
-            )
+            let client = &one.session.client;
+            access
+                .rules
+                .may(user.as_deref(), client, Action::Read, topic)
         };
         let mut found = Vec::new();
-        let mut chosen = Vec::new();
-        self.tree
-            .matches(message.topic, &mut |found_one| match found_one {
-                Match::One(_, one) => {
-                    if may(one) {
-                        found.push(one.clone());
-                    }
-                }
-                Match::Group(group) => {
-                    let allowed = || group.members().map(|(_, one)| one).filter(|one| may(one));
-                    let connected = allowed().find(|one| one.session.lock().link.is_some());
-                    chosen.extend(connected.or_else(|| allowed().next()).cloned());
-                }
-            });
+        let mut groups = Vec::new();
+        self.tree.matches(topic, &mut |found_one| match found_one {
+            Match::One(_, one) => found.extend(may(one).then(|| one.clone())),
+            Match::Group(group) => {
+                let turn = Arc::clone(group.turn());
+                let allowed = group.members().map(|(_, one)| one).filter(|one| may(one));
+                let members: Box<[_]> = allowed.cloned().collect();
+                groups.extend((!members.is_empty()).then_some(Group { members, turn }));
+            }
+        });
         let fanout = Fanout {
             subscriptions: found.into(),
+            groups: groups.into(),
             way,
             is_turned: false,
         };
-        if chosen.is_empty() {
-            if message.topic.len() <= LONGEST {
-                self.remembered_octets += fanout.subscriptions.len() * size_of::<Subscription>()
-                    + message.topic.len()
-                    + FANOUT;
-                if self.remembered_octets > REMEMBERED || memory::is_tight() {
-                    self.forget_fanouts();
-                }
-                self.share.set(self.remembered_octets);
-                self.fanouts.insert(message.topic.into(), fanout.clone());
+        if topic.len() <= LONGEST {
+            let shared: usize = fanout.groups.iter().map(|one| one.members.len()).sum();
+            self.remembered_octets += (fanout.subscriptions.len() + shared)
+                * size_of::<Subscription>()
+                + fanout.groups.len() * size_of::<Group>()
+                + topic.len()
+                + FANOUT;
+            if self.remembered_octets > REMEMBERED || memory::is_tight() {
+                self.forget_fanouts();
             }
-        } else {
-            self.courier.encoder.begin();
-            self.courier.at_once = false;
-            let mut kept = None;
-            for one in &chosen {
-                self.copy(one, message, from, &mut kept);
-            }
+            self.share.set(self.remembered_octets);
+            self.fanouts.insert(topic.into(), fanout.clone());
         }
-        (fanout, !chosen.is_empty())
+        fanout
     }
 
     /// Whether a subscriber's copies are this worker's part of a fan-out that the cores share. It is

@@ -15,9 +15,8 @@ use mqtick_packet::Qos;
 use mqtick_udp::{Engine, Published, Server, Settings, Subnet};
 use nix::sys::epoll::EpollFlags;
 use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) const TURN: usize = 256; // datagrams until others have their turn
 pub(crate) const TURN_NS: u64 = 2_000_000; // the same, in time
@@ -56,6 +55,9 @@ impl Door {
             let clock = Clock::read();
             let came = self.outlet.receive(&mut self.room);
             for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
+                let SocketAddr::V4(from) = *from else {
+                    continue; // its socket is of IPv4
+                };
                 let octets = octets.get(..*length).unwrap_or_default();
                 let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
                 desk.came = stamp_ns.map(|ns| (ns, self.since));
@@ -66,7 +68,7 @@ impl Door {
                     looked: &mut self.looked,
                 };
                 let now_ns = self.outlet.now_ns();
-                self.server.datagram(now_ns, *from, octets, &mut hands);
+                self.server.datagram(now_ns, from, octets, &mut hands);
             }
             desk.flush();
             if came.len() < AT_ONCE {
@@ -86,9 +88,7 @@ impl Door {
         self.outlet.tick();
         self.looked = 0;
         self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
-        for (place, (_, count)) in self.outlet.counted.iter().zip(self.server.counters()) {
-            place.store(count, Relaxed);
-        }
+        self.outlet.count(self.server.counters());
     }
 
     /// Forget everybody: they find out by a PINGREQ that is not answered.
@@ -139,11 +139,11 @@ impl Engine for Hands<'_> {
         if self.desk.courier.batch.is_full() {
             self.desk.send_batch();
         }
-        self.desk.courier.batch.answer(to, datagram);
+        self.desk.courier.batch.answer(to.into(), datagram);
     }
 
     fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Arc<Session> {
-        let peer = Peer::new(who, end_ns);
+        let peer = Peer::new(who.into(), end_ns);
         self.desk.shared.new_peer(NOBODY, Arc::new(peer))
     }
 
@@ -156,7 +156,8 @@ impl Engine for Hands<'_> {
     fn end(&mut self, who: Arc<Session>, filters: HashSet<Box<str>>) {
         self.renew(&who, 0);
         if !filters.is_empty() {
-            self.desk.shared.change(|tree| {
+            let ended = filters.iter().map(|filter| &**filter);
+            self.desk.shared.change(ended, |tree| {
                 for filter in &filters {
                     tree.unsubscribe(filter, &who.number);
                 }
@@ -176,7 +177,7 @@ impl Engine for Hands<'_> {
             retain_as_published: false,
             identifier: 0,
         };
-        self.desk.shared.change(|tree| {
+        self.desk.shared.change(filters.iter().copied(), |tree| {
             for filter in filters {
                 tree.subscribe(filter, who.number, subscription());
             }
@@ -184,7 +185,7 @@ impl Engine for Hands<'_> {
     }
 
     fn unsubscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
-        self.desk.shared.change(|tree| {
+        self.desk.shared.change(filters.iter().copied(), |tree| {
             for filter in filters {
                 tree.unsubscribe(filter, &who.number);
             }

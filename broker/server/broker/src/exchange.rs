@@ -219,7 +219,8 @@ impl Connection {
                 }
             }
             if !granted.is_empty() {
-                desk.shared.change(|tree| {
+                let filters = granted.iter().map(|(one, _)| one.filter);
+                desk.shared.change(filters, |tree| {
                     for (one, _) in &granted {
                         let subscription = Subscription {
                             session: Arc::clone(&session),
@@ -302,7 +303,7 @@ impl Connection {
             let known = |filter| state.remove_filter(filter);
             let code = |known| if known { 0 } else { reason::NO_SUBSCRIPTION };
             let codes: Vec<u8> = unsubscribe.filters().map(known).map(code).collect();
-            desk.shared.change(|tree| {
+            desk.shared.change(unsubscribe.filters(), |tree| {
                 for filter in unsubscribe.filters() {
                     tree.unsubscribe(filter, &session.number);
                 }

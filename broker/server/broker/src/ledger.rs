@@ -25,7 +25,7 @@ const RUNS: usize = 4096; // of refused batches that are remembered
 /// The batches that hold some changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    first: u64,
+    pub(crate) first: u64,
     /// The last one: the changes are on disk, or were refused, when it was answered.
     pub last: u64,
 }

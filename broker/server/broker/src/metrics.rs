@@ -2,6 +2,7 @@
 
 use crate::memory;
 use crate::shared::{Counters, Shared};
+use crate::sn;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -133,6 +134,41 @@ pub fn page(shared: &Shared) -> String {
         let help = "What was refused or counted over UDP: broker/spec/mqtt-udp.md, clause 7.";
         page.family(name, "counter", help);
         page.series(name, "what", outlet.counted());
+    }
+    if shared.settings.upstream.url.is_some() {
+        let connected = shared.upstream.connected.load(Relaxed);
+        let help = "Connections that the upstream has taken.";
+        page.gauge("upstream_connections", help, connected);
+        let name = "upstream_total";
+        page.family(
+            name,
+            "counter",
+            "What happened between gateway and upstream.",
+        );
+        page.series(name, "what", shared.upstream.all());
+    }
+    if let Some(sensors) = &shared.sensors {
+        let is_count = |one: &(&str, u64)| one.0 != sn::CLIENTS;
+        let name = "sn_total";
+        let help = "What was refused or counted over MQTT-SN: broker/spec/mqtt-sn.md, clause 8.";
+        page.family(name, "counter", help);
+        page.series(name, "what", sensors.counted().filter(is_count));
+        let clients: u64 = sensors
+            .counted()
+            .filter(|one| !is_count(one))
+            .map(|one| one.1)
+            .sum();
+        page.gauge(
+            "sn_clients",
+            "Clients over MQTT-SN, connected or asleep.",
+            clients,
+        );
+    }
+    if shared.settings.sn.accelerate.is_some() {
+        let name = "accelerated_total";
+        let help = "Messages, and copies, that mqtick-accelerate sent in the broker's place.";
+        page.family(name, "counter", help);
+        page.series(name, "what", shared.feed.counted().into_iter());
     }
     if let Some(ledger) = shared.ledger() {
         let help = "Batches of changes that the disk did not take.";

@@ -1,14 +1,17 @@
 //! Command line, threads and signals.
 
 use crate::activation::Passed;
+use crate::feed;
 use crate::listener::{Certificate, Listener};
 use crate::log;
 use crate::metrics;
 use crate::scrape;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Address, Gateway, Settings};
 use crate::shared::{Access, CHECKS, Call, Check, Shared};
+use crate::sn;
 use crate::supervisor;
 use crate::udp::Outlet;
+use crate::upstream::Secrets;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
 use mqtick_store::Store;
@@ -34,11 +37,16 @@ const LOOK: Duration = Duration::from_millis(5); // from one look for the worker
 const AFTERWARDS: Duration = Duration::from_secs(10); // for the store
 
 const USAGE: &str = "\
-Usage: mqtick-broker [--config FILE] [--check-config]
+Usage: mqtick-broker [--config FILE] [--upstream URL] [--check-config]
 
 Delivers MQTT messages (3.1.1 and 5) to many subscribers as nearly at once as this machine can.
 
   --config FILE    settings; without it: 127.0.0.1:1883, and anybody may connect
+  --upstream URL   be a gateway for sensors (MQTT-SN) before another broker, and serve nobody else:
+                   mqtt://[user[:password]@]host[:port], mqtts for TLS. Others see a command line:
+                   rather write the password into upstream.password_file. Without a file that says
+                   where sensors are: at UDP 127.0.0.1:1884
+  --mode MODE      aggregating: one connection for all sensors (default); transparent: one for each
   --check-config   say what is wrong with the settings, and end
   --version        print the version
   --help           print this
@@ -46,6 +54,7 @@ Delivers MQTT messages (3.1.1 and 5) to many subscribers as nearly at once as th
 Examples:
   mqtick-broker
   mqtick-broker --config /etc/mqtick/broker.toml
+  mqtick-broker --upstream mqtt://127.0.0.1
 
 SIGHUP reads passwords, access lists and certificates again. Sockets may come from systemd, which is
 told when clients can connect and, where it asks, that all workers are alive.
@@ -78,6 +87,7 @@ pub fn main() -> ExitCode {
 fn arguments() -> Result<Asked, String> {
     use lexopt::prelude::*;
     let (mut path, mut check) = (None, false);
+    let (mut upstream, mut mode) = (None, None);
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
         match argument {
@@ -87,6 +97,19 @@ fn arguments() -> Result<Asked, String> {
                 ));
             }
             Long("check-config") => check = true,
+            Long("upstream") => {
+                let url = parser.value().map_err(|error| error.to_string())?;
+                let url = url.to_string_lossy().parse::<Address>();
+                upstream = Some(url.map_err(|error| format!("--upstream {error}"))?);
+            }
+            Long("mode") => {
+                let wanted = parser.value().map_err(|error| error.to_string())?;
+                mode = Some(match wanted.to_string_lossy().as_ref() {
+                    "aggregating" => Gateway::Aggregating,
+                    "transparent" => Gateway::Transparent,
+                    _ => return Err("--mode is aggregating or transparent".into()),
+                });
+            }
             Short('h') | Long("help") => {
                 print!("{USAGE}");
                 return Ok(Asked::Said);
@@ -98,12 +121,20 @@ fn arguments() -> Result<Asked, String> {
             other => return Err(other.unexpected().to_string()),
         }
     }
-    let settings = match path {
+    let mut settings = match path {
         Some(path) => settings::load(&path).map_err(|error| error.to_string())?,
         None => Settings::default(),
     };
+    if let Some(url) = upstream {
+        settings.serve_as_gateway(url);
+    }
+    if let Some(mode) = mode {
+        settings.upstream.mode = mode;
+    }
+    settings.check().map_err(|error| error.to_string())?;
     if check {
         read_access(&settings)?;
+        Secrets::read(&settings.upstream)?;
         for tls in settings
             .listeners
             .iter()
@@ -154,9 +185,14 @@ fn read_access(settings: &Settings) -> Result<Access, String> {
     })
 }
 
-fn run(settings: Settings) -> Result<(), String> {
+/// Serve until a signal comes.
+///
+/// # Errors
+/// A sentence: why it cannot start.
+pub fn run(settings: Settings) -> Result<(), String> {
     let mut passed = Passed::take()?;
     let access = read_access(&settings)?;
+    let secrets = Secrets::read(&settings.upstream)?;
     for warning in settings.warnings() {
         log::warning(&warning);
     }
@@ -172,21 +208,26 @@ fn run(settings: Settings) -> Result<(), String> {
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
 
+    let feed = settings.sn.accelerate.as_deref().map(|path| {
+        let bound = feed::bind(path);
+        bound.map_err(|error| format!("sn.accelerate, {}: {error}", path.display()))
+    });
+    let feed = feed.transpose()?;
     // Before the listeners: who is let in there may use both.
     let outlet = settings.udp.address.map(|address| {
-        let opened = Outlet::open(address).map(Arc::new);
+        let opened = Outlet::open(address, mqtick_udp::NAMES).map(Arc::new);
         opened.map_err(|error| format!("udp {address}: {error}"))
     });
     let outlet = outlet.transpose()?;
     let sensors = settings.sn.address.map(|address| {
-        let opened = Outlet::open(address).map(Arc::new);
+        let opened = Outlet::open(address, sn::names()).map(Arc::new);
         opened.map_err(|error| format!("sn {address}: {error}"))
     });
     let sensors = sensors.transpose()?;
     let workers = settings.threads();
     let mut doors: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     let (mut certificates, mut places) = (Vec::new(), Vec::new());
-    for listener in &settings.listeners {
+    for listener in settings.open_listeners() {
         let certificate = listener.tls.as_ref().map(Certificate::load).transpose()?;
         let opened = Listener::open(listener, certificate.as_ref(), workers, &mut passed)
             .map_err(|error| format!("{}: {error}", listener.place))?;
@@ -205,6 +246,7 @@ fn run(settings: Settings) -> Result<(), String> {
     let (checks, to_check) = sync_channel(CHECKS);
     let shared = Shared::new(settings, access, checks, outlet, sensors)
         .map_err(|error| error.to_string())?;
+    let _ = shared.secrets.set(secrets); // it is done once
     if let Some(path) = &shared.settings.store.path {
         let (store, kept) = Store::open(path, log::error).map_err(|error| error.to_string())?;
         shared.restore(store, &kept);
@@ -214,6 +256,10 @@ fn run(settings: Settings) -> Result<(), String> {
     for (number, listeners) in doors.into_iter().enumerate() {
         let worker = Worker::new(&shared, number, listeners).ok_or("no such worker")?;
         threads.push(start(&format!("worker-{number}"), move || worker.run_on())?);
+    }
+    if let Some(listener) = feed {
+        let shared = Arc::clone(&shared);
+        start("feed", move || shared.feed.listen(&listener))?;
     }
     // One thread: a flood of passwords takes one core at most.
     let checker = Arc::clone(&shared);
@@ -249,6 +295,7 @@ fn run(settings: Settings) -> Result<(), String> {
         }
     }
     supervisor::tell("STOPPING=1");
+    let _closed = shared.feed.close_topics(|_| true);
     let stop = |over| (0..workers).for_each(|worker| shared.call(worker, Call::Stop { over }));
     stop(take_leave(&shared));
     while !threads.iter().all(thread::JoinHandle::is_finished) {
@@ -302,8 +349,7 @@ fn next_signal(signals: &SignalFd, within: Option<Duration>) -> Result<Option<Si
 fn reload(shared: &Shared, certificates: &[Certificate]) -> Result<(), String> {
     let access = read_access(&shared.settings)?;
     certificates.iter().try_for_each(Certificate::reload)?;
-    shared.access.store(Arc::new(access));
-    shared.change(|_| ()); // who may read is remembered with the subscriptions
+    shared.change_access(access);
     Ok(())
 }
 

@@ -2,17 +2,24 @@
 //!
 //! `broker.toml.example` beside the crates documents each setting.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::{Range, RangeInclusive};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+mod error;
+mod listener;
+mod subnet;
 
+pub use error::Error;
+pub use listener::{Listener, Place, Tls, Transport};
+pub use subnet::Subnet;
+
+use error::{between, explain, line_of, refuse};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use subnet::check_datagrams;
+
+pub use crate::upstream::settings::{Address, Mode as Gateway, Upstream};
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -37,58 +44,8 @@ pub struct Settings {
     pub udp: Udp,
     /// MQTT-SN (`broker/spec/mqtt-sn.md`).
     pub sn: Sn,
-}
-
-/// One place where clients connect.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "RawListener")]
-pub struct Listener {
-    /// Where.
-    pub place: Place,
-    /// What is spoken there.
-    pub transport: Transport,
-    /// TLS, or none.
-    pub tls: Option<Tls>,
-}
-
-/// Where a listener listens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// A TCP port.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-    /// What systemd listens on under this name (`FileDescriptorName=`).
-    Systemd(String),
-}
-
-/// What a listener's clients speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Transport {
-    /// MQTT.
-    #[default]
-    Mqtt,
-    /// MQTT in WebSocket frames.
-    Websocket,
-}
-
-/// How a listener's clients are encrypted and known.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tls {
-    /// The broker's certificate with those that lead to its root, PEM.
-    pub certificate: PathBuf,
-    /// The certificate's private key, PEM.
-    pub key: PathBuf,
-    /// Who signs the certificates of clients, PEM.
-    pub client_ca: Option<PathBuf>,
-    /// Whether a client without a certificate is turned away.
-    #[serde(default)]
-    pub require_certificate: bool,
-    /// Whether the certificate's common name is the user's name; there is no password then.
-    #[serde(default)]
-    pub identity_as_username: bool,
+    /// Another broker, before which this one is a gateway for sensors.
+    pub upstream: Upstream,
 }
 
 /// Who may connect, publish and subscribe.
@@ -228,6 +185,8 @@ pub struct Sn {
     pub advertise_to: Option<SocketAddr>,
     /// How often, in seconds.
     pub advertise_s: u16,
+    /// Where `mqtick-accelerate` is told what it may copy; none: nowhere.
+    pub accelerate: Option<PathBuf>,
 }
 
 /// A topic with an id that is known beforehand.
@@ -239,45 +198,6 @@ pub struct SnTopic {
     /// The topic's name.
     pub name: String,
 }
-
-/// A subnet, such as `192.168.1.0/24`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Subnet {
-    /// Its first address.
-    pub first: IpAddr,
-    /// How many bits of it count.
-    pub bits: u8,
-}
-
-/// Why a configuration is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    /// The file; none: the text is from elsewhere.
-    pub file: Option<PathBuf>,
-    /// The line, from 1, where one is at fault.
-    pub line: Option<usize>,
-    /// The setting, such as `limits.packet`; empty: the file.
-    pub key: String,
-    /// What is wrong, and what would be right.
-    pub what: String,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(file) = &self.file {
-            write!(out, "{}: ", file.display())?;
-        }
-        if let Some(line) = self.line {
-            write!(out, "line {line}: ")?;
-        }
-        if !self.key.is_empty() {
-            write!(out, "{}: ", self.key)?;
-        }
-        out.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl Default for Settings {
     fn default() -> Self {
@@ -296,6 +216,7 @@ impl Default for Settings {
             metrics: Metrics::default(),
             udp: Udp::default(),
             sn: Sn::default(),
+            upstream: Upstream::default(),
         }
     }
 }
@@ -332,6 +253,7 @@ impl Default for Sn {
             proof: true,
             advertise_to: None,
             advertise_s: 900,
+            accelerate: None,
         }
     }
 }
@@ -401,7 +323,7 @@ impl Settings {
     pub fn anonymous(&self) -> bool {
         let closed = || {
             let local = self
-                .listeners
+                .open_listeners()
                 .iter()
                 .all(|listener| listener.place.is_local());
             local && self.access.password_file.is_none()
@@ -420,6 +342,7 @@ impl Settings {
         self.delivery.check()?;
         self.udp.check()?;
         self.sn.check()?;
+        self.check_upstream()?;
         let by_certificate =
             |one: &Listener| one.tls.as_ref().is_some_and(|tls| tls.identity_as_username);
         let names = self.access.password_file.is_some();
@@ -449,7 +372,7 @@ impl Settings {
     pub fn warnings(&self) -> Vec<String> {
         let mut said = Vec::new();
         let open = self
-            .listeners
+            .open_listeners()
             .iter()
             .filter(|listener| !listener.place.is_local());
         if self.anonymous() {
@@ -473,7 +396,52 @@ impl Settings {
                 "metrics.address: whoever reaches {address} may read the metrics"
             ));
         }
+        if self.upstream.url.is_some() && self.listeners != Self::default().listeners {
+            said.push(
+                "listener: none is opened: with upstream.url, sensors are served only".into(),
+            );
+        }
         said
+    }
+
+    fn check_upstream(&self) -> Result<(), Error> {
+        let Some(address) = &self.upstream.url else {
+            return Ok(());
+        };
+        if self.sn.address.is_none() {
+            let what = "a gateway needs [sn] with address and subnets: where its sensors are";
+            return refuse("upstream.url", what);
+        }
+        if self.upstream.client.is_empty() {
+            return refuse(
+                "upstream.client",
+                "is empty: the upstream knows the gateway by it",
+            );
+        }
+        if self.upstream.password_file.is_some() && address.user.is_none() {
+            let what = "is of nobody; write the user into upstream.url: mqtt://user@host";
+            return refuse("upstream.password_file", what);
+        }
+        Ok(())
+    }
+
+    /// Be a gateway before this broker; where sensors are not said to be elsewhere, they are here.
+    pub fn serve_as_gateway(&mut self, url: Address) {
+        self.upstream.url = Some(url);
+        if self.sn.address.is_none() {
+            self.sn.address = Some(SocketAddr::from(([127, 0, 0, 1], 1884)));
+            let first = IpAddr::from([127, 0, 0, 0]);
+            self.sn.subnets = vec![Subnet { first, bits: 8 }];
+        }
+    }
+
+    /// Where clients connect: a gateway serves sensors only.
+    #[must_use]
+    pub fn open_listeners(&self) -> &[Listener] {
+        match self.upstream.url {
+            Some(_) => &[],
+            None => &self.listeners,
+        }
     }
 
     fn check_listeners(&self) -> Result<(), Error> {
@@ -569,7 +537,18 @@ impl Delivery {
 
 impl Udp {
     fn check(&self) -> Result<(), Error> {
-        check_datagrams("udp", self.address, &self.subnets)
+        check_datagrams("udp", self.address, &self.subnets)?;
+        if self.address.is_some_and(|address| !address.is_ipv4()) {
+            return refuse("udp.address", "must be of IPv4");
+        }
+        let not_v4 = |one: &(usize, &Subnet)| !one.1.first.is_ipv4();
+        match self.subnets.iter().enumerate().find(not_v4) {
+            Some((at, one)) => refuse(
+                format!("udp.subnets[{at}]"),
+                format!("{one} must be of IPv4"),
+            ),
+            None => Ok(()),
+        }
     }
 }
 
@@ -578,8 +557,12 @@ impl Sn {
         check_datagrams("sn", self.address, &self.subnets)?;
         between("sn.clients", self.clients, 1..=1_000_000)?;
         between("sn.advertise_s", self.advertise_s, 1..=u16::MAX)?;
-        if self.advertise_to.is_some_and(|to| !to.is_ipv4()) {
-            return refuse("sn.advertise_to", "must be of IPv4");
+        let is_v4 = self.address.is_some_and(|own| own.is_ipv4());
+        if self.advertise_to.is_some_and(|to| is_v4 && to.is_ipv6()) {
+            return refuse("sn.advertise_to", "must be of IPv4, as sn.address is");
+        }
+        if self.accelerate.is_some() && self.address.is_none() {
+            return refuse("sn.accelerate", "needs sn.address");
         }
         for (at, one) in self.topic.iter().enumerate() {
             let key = format!("sn.topic[{at}]");
@@ -605,109 +588,6 @@ impl Sn {
     }
 }
 
-/// Of what listens for datagrams: whom it answers.
-fn check_datagrams(
-    key: &str,
-    address: Option<SocketAddr>,
-    subnets: &[Subnet],
-) -> Result<(), Error> {
-    let Some(address) = address else {
-        return match subnets {
-            [] => Ok(()),
-            _ => refuse(
-                key,
-                "has subnets but no address; set address = \"0.0.0.0:1883\"",
-            ),
-        };
-    };
-    if !address.is_ipv4() {
-        return refuse(format!("{key}.address"), "must be of IPv4");
-    }
-    if subnets.is_empty() {
-        return refuse(
-            key,
-            "has an address but answers nobody; set subnets = [\"...\"]",
-        );
-    }
-    for (at, subnet) in subnets.iter().enumerate() {
-        let key = || format!("{key}.subnets[{at}]");
-        if !subnet.first.is_ipv4() {
-            return refuse(key(), format!("{subnet} must be of IPv4"));
-        }
-        if subnet.bits == 0 {
-            return refuse(
-                key(),
-                format!("{subnet} is everybody; name your own subnets"),
-            );
-        }
-    }
-    Ok(())
-}
-
-impl Place {
-    /// Whether only this machine reaches it, as far as is known: what systemd listens on is not.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        match self {
-            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Self::Unix(_) => true,
-            Self::Systemd(_) => false,
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(out, "{address}"),
-            Self::Unix(path) => write!(out, "{}", path.display()),
-            Self::Systemd(name) => write!(out, "systemd's {name}"),
-        }
-    }
-}
-
-/// A listener as it is written: one of three says where.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawListener {
-    #[serde(default, deserialize_with = "address")]
-    address: Option<SocketAddr>,
-    path: Option<PathBuf>,
-    systemd: Option<String>,
-    #[serde(default)]
-    transport: Transport,
-    tls: Option<Tls>,
-}
-
-impl TryFrom<RawListener> for Listener {
-    type Error = &'static str;
-
-    fn try_from(raw: RawListener) -> Result<Self, &'static str> {
-        let RawListener { transport, tls, .. } = raw;
-        let place = match (raw.address, raw.path, raw.systemd) {
-            (Some(address), None, None) => Place::Tcp(address),
-            (None, Some(path), None) if path.as_os_str().is_empty() => return Err("path is empty"),
-            (None, Some(path), None) => Place::Unix(path),
-            (None, None, Some(name)) if name.is_empty() => return Err("systemd is empty"),
-            (None, None, Some(name)) => Place::Systemd(name),
-            _ => return Err("a listener has one of address, path and systemd"),
-        };
-        match &tls {
-            Some(tls) if tls.require_certificate && tls.client_ca.is_none() => {
-                Err("tls.require_certificate needs tls.client_ca: who signs them")
-            }
-            Some(tls) if tls.identity_as_username && !tls.require_certificate => {
-                Err("tls.identity_as_username needs tls.require_certificate = true")
-            }
-            _ => Ok(Self {
-                place,
-                transport,
-                tls,
-            }),
-        }
-    }
-}
-
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(from)?;
     text.parse().map(Some).map_err(|_| {
@@ -715,180 +595,4 @@ fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::
             "{text:?} is no address with a port; write for example \"0.0.0.0:1883\" or \"[::]:1883\""
         ))
     })
-}
-
-impl Subnet {
-    /// Whether an address is in it.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        fn bits_of(address: IpAddr) -> u128 {
-            match address {
-                IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
-                IpAddr::V6(address) => address.to_bits(),
-            }
-        }
-        let differ = bits_of(self.first) ^ bits_of(address);
-        self.first.is_ipv4() == address.is_ipv4() && differ.leading_zeros() >= u32::from(self.bits)
-    }
-}
-
-impl FromStr for Subnet {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('/');
-        let parsed =
-            parts.and_then(|(first, bits)| Some((first.parse().ok()?, bits.parse().ok()?)));
-        match parsed {
-            Some((first @ IpAddr::V4(address), bits)) if bits <= 32 => {
-                let host = address.to_bits().checked_shl(u32::from(bits)).unwrap_or(0);
-                if host == 0 {
-                    Ok(Self { first, bits })
-                } else {
-                    Err(text)
-                }
-            }
-            Some((first @ IpAddr::V6(address), bits)) if bits <= 128 => {
-                let host = address.to_bits().checked_shl(u32::from(bits)).unwrap_or(0);
-                if host == 0 {
-                    Ok(Self { first, bits })
-                } else {
-                    Err(text)
-                }
-            }
-            _ => Err(text),
-        }
-        .map_err(|text| {
-            format!("{text:?} is no subnet; write its first address, as in \"192.168.1.0/24\"")
-        })
-    }
-}
-
-impl fmt::Display for Subnet {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", self.first, self.bits)
-    }
-}
-
-impl<'de> Deserialize<'de> for Subnet {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
-
-fn refuse(key: impl Into<String>, what: impl Into<String>) -> Result<(), Error> {
-    Err(Error {
-        file: None,
-        line: None,
-        key: key.into(),
-        what: what.into(),
-    })
-}
-
-fn between<T>(key: &str, value: T, range: RangeInclusive<T>) -> Result<(), Error>
-where
-    T: PartialOrd + fmt::Display,
-{
-    if range.contains(&value) {
-        return Ok(());
-    }
-    refuse(
-        key,
-        format!(
-            "is {value}; {} to {} can be used",
-            range.start(),
-            range.end()
-        ),
-    )
-}
-
-/// An error of the parser, with the line and the setting where it happened.
-fn explain(text: &str, error: &toml::de::Error) -> Error {
-    let at = error.span().map(|span| span.start);
-    let spots = at.map(|at| (at, spots(text)));
-    let here = |at, spot: &Spot| spot.name.contains(&at) || spot.value.contains(&at);
-    let key = spots.and_then(|(at, mut all)| {
-        all.retain(|spot| here(at, spot));
-        all.pop().map(|spot| spot.key)
-    });
-    let mut what = error.message().replace('\n', "; ");
-    for (kind, plain) in [
-        ("expected u16", "expected a whole number from 0 to 65535"),
-        (
-            "expected u32",
-            "expected a whole number from 0 to 4294967295",
-        ),
-        ("expected u64", "expected a whole number, 0 or more"),
-        ("expected usize", "expected a whole number, 0 or more"),
-    ] {
-        what = what.replace(kind, plain);
-    }
-    Error {
-        file: None,
-        line: at.map(|at| line_at(text, at)),
-        key: key.unwrap_or_default(),
-        what,
-    }
-}
-
-fn line_at(text: &str, at: usize) -> usize {
-    text.bytes()
-        .take(at)
-        .filter(|octet| *octet == b'\n')
-        .count()
-        + 1
-}
-
-/// Where a setting stands in the file.
-struct Spot {
-    /// Its name, such as `listener[1].tls`.
-    key: String,
-    name: Range<usize>,
-    value: Range<usize>,
-}
-
-/// All settings of a file, each after what it is in.
-fn spots(text: &str) -> Vec<Spot> {
-    fn of_table(table: &DeTable<'_>, within: &str, all: &mut Vec<Spot>) {
-        for (name, value) in table {
-            let dot = if within.is_empty() { "" } else { "." };
-            let key = format!("{within}{dot}{}", name.get_ref());
-            add(key, name.span(), value, all);
-        }
-    }
-    fn add(key: String, name: Range<usize>, value: &Spanned<DeValue<'_>>, all: &mut Vec<Spot>) {
-        all.push(Spot {
-            key: key.clone(),
-            name,
-            value: value.span(),
-        });
-        match value.get_ref() {
-            DeValue::Table(table) => of_table(table, &key, all),
-            DeValue::Array(array) => {
-                for (at, one) in array.iter().enumerate() {
-                    add(format!("{key}[{at}]"), one.span(), one, all);
-                }
-            }
-            _ => {}
-        }
-    }
-    let mut all = Vec::new();
-    if let Ok(table) = DeTable::parse(text) {
-        of_table(table.get_ref(), "", &mut all);
-    }
-    all
-}
-
-/// The line of a setting, or of the innermost thing that it would be in.
-fn line_of(text: &str, key: &str) -> Option<usize> {
-    let spots = spots(text);
-    let within = |spot: &&Spot| {
-        key.strip_prefix(&spot.key)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    };
-    spots
-        .iter()
-        .filter(within)
-        .max_by_key(|spot| spot.key.len())
-        .map(|spot| line_at(text, spot.name.start))
 }

@@ -3,6 +3,7 @@
 use crate::batch::Peer;
 use crate::calls::Calls;
 use crate::desk::Part;
+use crate::feed::Feed;
 use crate::ledger::{Ledger, from_store, session_change, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
@@ -11,16 +12,17 @@ use crate::session::{Bounds, Courier, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
 use crate::tally::Tally;
 use crate::udp::Outlet;
+use crate::upstream;
 use arc_swap::ArcSwap;
 use mqtick_access::{Passwords, Rules};
 use mqtick_packet::Qos;
 use mqtick_sn::Seat;
 use mqtick_store::{Change, KeptSession, Store};
-use mqtick_topics::{Match, Retained, Tree};
+use mqtick_topics::{Match, Retained, Tree, matches};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::sync::atomic::{
     AtomicI64, AtomicU64, AtomicUsize,
@@ -78,6 +80,8 @@ pub enum Call {
         /// How long that takes.
         over: Duration,
     },
+    /// The upstream's name was looked up: these, or why not.
+    Found(Result<Vec<SocketAddr>, String>),
     /// Fail.
     #[cfg(test)]
     Fail,
@@ -168,6 +172,12 @@ pub struct Shared {
     pub outlet: Option<Arc<Outlet>>,
     /// Where datagrams of MQTT-SN leave, if it is on.
     pub sensors: Option<Arc<Outlet>>,
+    /// What is said to the program that copies in our place.
+    pub feed: Feed,
+    /// What happened between a gateway and its upstream.
+    pub upstream: upstream::Counters,
+    /// What a gateway proves itself to its upstream with.
+    pub secrets: OnceLock<upstream::Secrets>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
     retained: Mutex<Retained<Arc<Kept>>>,
@@ -241,6 +251,9 @@ impl Shared {
             checks,
             outlet,
             sensors,
+            feed: Feed::default(),
+            upstream: upstream::Counters::default(),
+            secrets: OnceLock::new(),
             waiting: Mutex::default(),
             start: Instant::now(),
             began_s: SystemTime::now()
@@ -342,7 +355,7 @@ impl Shared {
         ledger.submit();
         subscriptions.sort_by_key(|(kept, _)| kept.order);
         let count = subscriptions.len();
-        self.change(|tree| {
+        self.change([], |tree| {
             for (kept, session) in subscriptions {
                 let number = session.number;
                 let subscription = Subscription {
@@ -367,14 +380,28 @@ impl Shared {
         let _ = self.ledger.set(Arc::new(ledger)); // it is called once
     }
 
-    /// Change the subscriptions; readers see all of the change or nothing.
-    pub fn change<T>(&self, change: impl FnOnce(&mut Subscriptions) -> T) -> T {
+    /// Change the subscriptions to these filters; readers see all of the change or nothing.
+    pub fn change<'a, T>(
+        &self,
+        filters: impl IntoIterator<Item = &'a str>,
+        change: impl FnOnce(&mut Subscriptions) -> T,
+    ) -> T {
         let _alone = lock(&self.changing);
+        let filters: Vec<&str> = filters.into_iter().collect();
+        let concerns = |name: &str| filters.iter().any(|filter| matches(filter, name));
+        let _closed = self.feed.close_topics(concerns);
         let mut tree = Subscriptions::clone(&self.tree.load());
         let result = change(&mut tree);
         self.tree.store(Arc::new(tree));
         self.changes.fetch_add(1, Release);
         result
+    }
+
+    /// Change who may do what.
+    pub fn change_access(&self, access: Access) {
+        let _closed = self.feed.close_topics(|_| true);
+        self.access.store(Arc::new(access));
+        self.change([], |_| ()); // who may read is remembered with the subscriptions
     }
 
     /// How often the subscriptions changed; with who may do what, they do as well.
@@ -577,7 +604,7 @@ impl Shared {
         state.end(courier);
         let filters = state.take_filters();
         if !filters.is_empty() {
-            self.change(|tree| {
+            self.change(filters.iter().map(|filter| &**filter), |tree| {
                 for filter in &filters {
                     tree.unsubscribe(filter, &session.number);
                 }

@@ -7,29 +7,34 @@ use crate::batch::{Batch, Peer};
 use crate::desk::Desk;
 use crate::door::{LOWEST_PORT, TURN, TURN_NS};
 use crate::exchange::MOST_RETAINED;
+use crate::feed::{Key, Rule};
 use crate::ledger::Span;
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
 use crate::residence::Clock;
 use crate::session::{Courier, Session, Subscription};
-use crate::settings::Sn;
+use crate::settings::{Mode, Sn};
 use crate::shared::Shared;
 use crate::udp::{AT_ONCE, Outlet, ROOM};
+use crate::upstream::{Done, Upstream};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_sn::{
-    Answer, Code, Datagrams, Delivered, Engine, Gateway, Keep, Publication, Seat, Settings, lock,
+    Answer, Came, Code, Datagrams, Delivered, Engine, Entrance, Gateway, Keep, Publication, Seat,
+    Settings, Topic, lock,
 };
 use mqtick_topics::{valid_filter, valid_topic};
 use nix::sys::epoll::EpollFlags;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// No client's identifier in an access list: a `/` fits no pattern.
 const NOBODY: &str = "sn/";
 const SECOND_NS: u64 = 1_000_000_000;
+/// Of one message, by the data plane (`broker/spec/acceleration.md`, clause 1).
+const MOST_COPIES: usize = 4095;
 
 /// What a worker has at hand to deliver with over MQTT-SN.
 #[derive(Default)]
@@ -75,7 +80,7 @@ impl Keep for Kept {
         account.share.get_or_insert_with(share).set(octets);
     }
 
-    fn moved(account: &mut Account, to: Option<SocketAddrV4>) {
+    fn moved(account: &mut Account, to: Option<SocketAddr>) {
         if account.peer.as_ref().map(|peer| peer.address) != to {
             if let Some(peer) = &account.peer {
                 peer.set_end(0); // what was not sent there yet is not sent any more
@@ -85,11 +90,20 @@ impl Keep for Kept {
     }
 }
 
-fn qos_of(qos: mqtick_sn::Qos) -> Qos {
+/// The QoS of a message from a sensor as MQTT has it.
+pub fn qos_of(qos: mqtick_sn::Qos) -> Qos {
     match qos {
         mqtick_sn::Qos::ExactlyOnce => Qos::ExactlyOnce,
         mqtick_sn::Qos::AtLeastOnce => Qos::AtLeastOnce,
         mqtick_sn::Qos::AtMostOnce | mqtick_sn::Qos::Unconnected => Qos::AtMostOnce,
+    }
+}
+
+fn of_qos(qos: Qos) -> mqtick_sn::Qos {
+    match qos {
+        Qos::AtMostOnce => mqtick_sn::Qos::AtMostOnce,
+        Qos::AtLeastOnce => mqtick_sn::Qos::AtLeastOnce,
+        Qos::ExactlyOnce => mqtick_sn::Qos::ExactlyOnce,
     }
 }
 
@@ -103,11 +117,7 @@ impl Courier {
         retain: bool,
         seat: &Seat<Kept>,
     ) {
-        let qos = match qos.min(message.qos) {
-            Qos::AtMostOnce => mqtick_sn::Qos::AtMostOnce,
-            Qos::AtLeastOnce => mqtick_sn::Qos::AtLeastOnce,
-            Qos::ExactlyOnce => mqtick_sn::Qos::ExactlyOnce,
-        };
+        let qos = of_qos(qos.min(message.qos));
         let keep = || Arc::clone(kept.get_or_insert_with(|| Kept::new(message)));
         let now_ns = self.now_s * SECOND_NS;
         let Sending { batch, out } = &mut self.sensors;
@@ -144,14 +154,23 @@ pub struct Door {
     held: VecDeque<Held>, // answers, until the disk has what they acknowledge
     refused: [u64; REFUSED.len()],
     advertised_s: u64,
+    upstream: Option<Upstream>,
 }
 
 /// What is refused before it is read.
 const REFUSED: [&str; 3] = ["oversized", "source", "subnet"];
+/// How many clients are there.
+pub const CLIENTS: &str = "clients";
+
+/// What is counted, in the order of [`Door::counters`].
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let names = REFUSED.into_iter().chain(mqtick_sn::NAMES);
+    names.chain([CLIENTS])
+}
 
 impl Door {
     /// A door that knows nobody; none if there is no socket.
-    pub fn new(shared: &Shared) -> Option<Self> {
+    pub fn new(shared: &Arc<Shared>, worker: usize) -> Option<Self> {
         let outlet = Arc::clone(shared.sensors.as_ref()?);
         let sn = shared.settings.sn.clone();
         let limits = &shared.settings.limits;
@@ -168,6 +187,7 @@ impl Door {
             octets: limits.queue,
             publishes_a_second: limits.publishes_a_second_a_client,
             expiry_s: limits.session_expiry_s,
+            fixed_wills: shared.settings.upstream.is_transparent(),
             ..Settings::default()
         };
         Some(Self {
@@ -180,6 +200,7 @@ impl Door {
             held: VecDeque::new(),
             refused: [0; REFUSED.len()],
             advertised_s: 0,
+            upstream: Upstream::new(shared, worker),
         })
     }
 
@@ -210,6 +231,7 @@ impl Door {
                 });
             }
             self.room = room;
+            self.go_on(desk);
             desk.flush();
             if came.len() < AT_ONCE {
                 self.since = clock;
@@ -223,10 +245,11 @@ impl Door {
     }
 
     /// Which of the first names it is refused under.
-    fn refusal(&self, from: SocketAddrV4, octets: &[u8]) -> Option<usize> {
-        let ip = IpAddr::V4(*from.ip());
+    fn refusal(&self, from: SocketAddr, octets: &[u8]) -> Option<usize> {
+        let ip = from.ip();
         let own = self.settings.address.map_or(0, |address| address.port());
-        let is_sender = !ip.is_unspecified() && !ip.is_multicast() && !from.ip().is_broadcast();
+        let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+        let is_sender = !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast;
         if octets.len() >= ROOM {
             return Some(0);
         }
@@ -273,13 +296,18 @@ impl Door {
         self.with_hands(desk, false, |gateway, hands, now_ns| {
             gateway.tick(now_ns, hands)
         });
+        if let Some(upstream) = &mut self.upstream {
+            upstream.tick();
+        }
+        self.go_on(desk);
         desk.courier.dropped += self.gateway.take_dropped();
+        self.outlet.count(self.counters());
         let Sn {
             advertise_to,
             advertise_s,
             ..
         } = self.settings;
-        if let Some(SocketAddr::V4(to)) = advertise_to
+        if let Some(to) = advertise_to
             && now_s >= self.advertised_s + u64::from(advertise_s)
         {
             self.advertised_s = now_s;
@@ -292,11 +320,85 @@ impl Door {
     pub fn forget_all(&mut self, desk: &mut Desk) {
         self.room.resize(AT_ONCE * ROOM, 0); // it was lent to whoever failed
         self.with_hands(desk, false, |gateway, hands, _| gateway.clear(hands));
+        if let Some(upstream) = &mut self.upstream {
+            upstream.reset();
+        }
+    }
+
+    /// Go on with what came from the upstream.
+    pub fn upstream_ready(&mut self, desk: &mut Desk, token: u64, flags: EpollFlags) {
+        desk.came = None;
+        if let Some(upstream) = &mut self.upstream {
+            upstream.ready(token, flags);
+        }
+        self.go_on(desk);
+    }
+
+    /// The upstream's name was looked up.
+    pub fn found(&mut self, desk: &mut Desk, places: Result<Vec<SocketAddr>, String>) {
+        if let Some(upstream) = &mut self.upstream {
+            upstream.found(places);
+        }
+        self.go_on(desk);
+    }
+
+    /// Say good-bye to the upstream.
+    pub fn stop(&mut self) {
+        if let Some(upstream) = &mut self.upstream {
+            upstream.stop();
+        }
+    }
+
+    /// Tell sensors what the upstream did, and the upstream what they did.
+    fn go_on(&mut self, desk: &mut Desk) {
+        while let Some(upstream) = &mut self.upstream {
+            let Some(done) = upstream.next() else {
+                upstream.flush();
+                if upstream.is_done() {
+                    break;
+                }
+                continue;
+            };
+            match done {
+                Done::Message(token, message, ids) => {
+                    upstream.deliver(desk, token, &message, &ids);
+                }
+                Done::Answered(answer, code) => {
+                    let told = answer.told(code);
+                    desk.courier.sensors.batch.answer(answer.to, &told);
+                    if code != Code::ACCEPTED
+                        && let Some((client, id)) = &answer.once
+                    {
+                        self.gateway.refused(client, *id);
+                    }
+                }
+                Done::Subscribed(who, filter, id, answer) => {
+                    let answer = answer.map(of_qos);
+                    if answer.is_err() {
+                        who.lock().remove_filter(&filter);
+                    }
+                    self.with_hands(desk, false, |gateway, hands, now_ns| {
+                        gateway.subscribed(now_ns, &who.client, id, answer, hands);
+                    });
+                }
+                Done::Admitted(client, code) => {
+                    self.with_hands(desk, false, |gateway, hands, now_ns| {
+                        gateway.admitted(now_ns, &client, code, hands);
+                    });
+                }
+                Done::Lost(client) => {
+                    self.with_hands(desk, false, |gateway, hands, _| {
+                        gateway.dismiss(&client, hands);
+                    });
+                }
+            }
+        }
+        desk.send_batch();
     }
 
     /// What was counted, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let clients = ("clients", self.gateway.sizes().0 as u64);
+        let clients = (CLIENTS, self.gateway.sizes().0 as u64);
         let refused = REFUSED.into_iter().zip(self.refused);
         refused.chain(self.gateway.counters()).chain([clients])
     }
@@ -313,8 +415,16 @@ impl Door {
             alone,
             looked: &mut self.looked,
             held: &mut self.held,
+            upstream: self.upstream.as_mut(),
         };
         what(&mut self.gateway, &mut hands, now_ns);
+    }
+}
+
+fn key(came: &Came) -> Key {
+    Key {
+        publisher: came.from,
+        topic: came.topic,
     }
 }
 
@@ -324,12 +434,57 @@ struct Hands<'a> {
     alone: bool,
     looked: &'a mut usize,
     held: &'a mut VecDeque<Held>,
+    upstream: Option<&'a mut Upstream>,
 }
 
 impl Hands<'_> {
     fn may(&self, client: &str, action: Action, topic: &str) -> bool {
         let access = self.desk.shared.access.load();
         access.rules.may(None, client, action, topic)
+    }
+
+    /// Have somebody else copy more messages like the one that was just published, if each copy for
+    /// a client over MQTT-SN would leave at once, and nothing else need be done for it.
+    fn offer(&mut self, came: &Came, publisher: &Session, topic: &str) {
+        let shared = Arc::clone(&self.desk.shared);
+        let key = key(came);
+        let counts = shared.settings.limits.publishes_a_second_a_client > 0;
+        if counts || !shared.feed.wants(&key) {
+            return;
+        }
+        let Some((all, way)) = self.desk.fanout(topic) else {
+            return; // one of several gets it
+        };
+        let (mut copies, mut sessions) = (Vec::new(), vec![publisher.number]);
+        for one in &*all {
+            let Some(seat) = &one.session.sensor else {
+                continue;
+            };
+            let Some((to, called)) = lock(seat).direct(topic) else {
+                return;
+            };
+            if copies.len() >= MOST_COPIES {
+                return;
+            }
+            copies.push((to, called));
+            sessions.push(one.session.number);
+        }
+        let hears_itself = all.iter().any(|one| one.session.number == publisher.number);
+        // Whoever has no id of its own for a name gets one with a copy: a second way to send it.
+        let has_one_way = matches!(key.topic, Topic::Registered(_)) || !hears_itself;
+        if copies.is_empty() || way.mode == Mode::Parallel || !has_one_way {
+            return;
+        }
+        let rule = Rule {
+            key,
+            name: topic,
+            marked: copies.len() < all.len(),
+            copies,
+            sessions,
+            residence: way.residence,
+            keep_alive_s: came.keep_alive_s,
+        };
+        shared.feed.offer(&rule, || self.desk.is_current());
     }
 
     /// Answer now, or once the disk has what changed.
@@ -349,7 +504,7 @@ impl Engine for Hands<'_> {
         RandomState::new().build_hasher().finish() as u32
     }
 
-    fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
         if self.desk.courier.sensors.batch.is_full() {
             self.desk.send_batch();
         }
@@ -360,33 +515,79 @@ impl Engine for Hands<'_> {
         self.desk.send_batch();
     }
 
-    fn came_long_ago(&mut self) {
-        self.desk.came = None;
+    fn admit(&mut self, entrance: &Entrance<'_>) -> Option<Code> {
+        match &mut self.upstream {
+            Some(upstream) => upstream.admit(entrance),
+            None => Some(Code::ACCEPTED),
+        }
+    }
+
+    fn left(&mut self, client: &str, is_lost: bool) {
+        if let Some(upstream) = &mut self.upstream {
+            upstream.left(client, is_lost);
+        }
+    }
+
+    fn will(&mut self, who: &Arc<Session>, will: &Publication<'_>) {
+        self.desk.came = None; // it came long ago
+        let transparent = &self.desk.shared.settings.upstream;
+        if !transparent.is_transparent() {
+            let _ = self.publish(Some(who), will, None); // nobody is told
+        }
     }
 
     fn is_held(&self, client: &str, message_id: u16) -> bool {
         let mut held = self.held.iter().filter_map(|one| one.answer.once.as_ref());
         held.any(|(of, id)| **of == *client && *id == message_id)
+            || self
+                .upstream
+                .as_ref()
+                .is_some_and(|upstream| upstream.is_held(client, message_id))
     }
 
     fn begin(&mut self, client: &str, seat: &Seat<Kept>) -> Option<Arc<Session>> {
         let has_room = memory::free() > 0;
-        has_room.then(|| self.desk.shared.new_sensor(client, Arc::clone(seat)))
+        let who = has_room.then(|| self.desk.shared.new_sensor(client, Arc::clone(seat)))?;
+        if let Some(upstream) = &mut self.upstream {
+            upstream.begin(&who);
+        }
+        Some(who)
+    }
+
+    fn moves(&mut self, who: &Arc<Session>) {
+        drop(self.desk.shared.feed.close_session(who.number));
     }
 
     fn end(&mut self, who: &Arc<Session>) {
+        self.moves(who);
+        if let Some(upstream) = &mut self.upstream {
+            return upstream.end(who, who.lock().take_filters());
+        }
         let shared = Arc::clone(&self.desk.shared);
         shared.end_session(who, &mut who.lock(), &mut self.desk.courier);
     }
 
-    fn subscribe(&mut self, who: &Arc<Session>, filter: &str, qos: mqtick_sn::Qos) -> Code {
+    fn subscribe(
+        &mut self,
+        who: &Arc<Session>,
+        message_id: u16,
+        filter: &str,
+        qos: mqtick_sn::Qos,
+    ) -> Option<Code> {
         let is_shared = filter.starts_with("$share/");
         if !valid_filter(filter) || is_shared || !self.may(&who.client, Action::Subscribe, filter) {
-            return Code::NOT_SUPPORTED;
+            return Some(Code::NOT_SUPPORTED);
         }
         let mut state = who.lock();
         if !state.filters().contains(filter) && !state.may_add(filter) {
-            return Code::CONGESTION;
+            return Some(Code::CONGESTION);
+        }
+        if let Some(upstream) = &mut self.upstream {
+            let refused = upstream.subscribe(who, message_id, filter, qos_of(qos));
+            if refused.is_none() {
+                state.add_filter(filter);
+            }
+            return refused;
         }
         state.add_filter(filter);
         let subscription = Subscription {
@@ -399,19 +600,25 @@ impl Engine for Hands<'_> {
         let change = |tree: &mut crate::shared::Subscriptions| {
             tree.subscribe(filter, who.number, subscription);
         };
-        self.desk.shared.change(change);
-        Code::ACCEPTED
+        self.desk.shared.change([filter], change);
+        Some(Code::ACCEPTED)
     }
 
     fn unsubscribe(&mut self, who: &Arc<Session>, filter: &str) {
         who.lock().remove_filter(filter);
-        self.desk.shared.change(|tree| {
+        if let Some(upstream) = &mut self.upstream {
+            return upstream.unsubscribe(who, filter);
+        }
+        self.desk.shared.change([filter], |tree| {
             tree.unsubscribe(filter, &who.number);
         });
     }
 
     fn retained(&mut self, who: &Arc<Session>, filter: &str, qos: mqtick_sn::Qos) {
         let Some(seat) = &who.sensor else { return };
+        if self.upstream.is_some() {
+            return; // they come of themselves
+        }
         if *self.looked > MOST_RETAINED {
             return;
         }
@@ -457,6 +664,10 @@ impl Engine for Hands<'_> {
             forwarded: &[],
             expires_s: None,
         };
+        if let Some(upstream) = &mut self.upstream {
+            let client = who.map(|who| &*who.client);
+            return upstream.publish(client, &message, answer);
+        }
         let is_kept = message.retain && !message.payload.is_empty();
         let ledger = self.desk.courier.ledger.clone();
         let is_full = ledger.as_ref().is_some_and(|ledger| ledger.is_full());
@@ -471,11 +682,91 @@ impl Engine for Hands<'_> {
         let whole = ledger.as_ref().map(|ledger| ledger.whole());
         self.desk.courier.span = None;
         let publisher = who.map(|who| &**who);
+        let came = publication.came.zip(publisher);
+        let can_be = message.qos == Qos::AtMostOnce && !message.retain;
+        self.desk.others_only = can_be
+            && came.is_some_and(|(came, publisher)| {
+                let feed = &self.desk.shared.feed;
+                came.marked && feed.believes(&key(&came), publisher.number)
+            });
         self.desk.publish(publisher, &message, self.alone);
+        self.desk.others_only = false;
+        match came {
+            Some((came, publisher)) if can_be => self.offer(&came, publisher, topic),
+            Some((came, _)) => self.desk.shared.feed.take_back(&key(&came)),
+            None => {}
+        }
         drop(whole);
         if let Some(answer) = answer {
             self.acknowledge(answer);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::shared::Access;
+    use mqtick_access::Rules;
+    use std::sync::mpsc::sync_channel;
+
+    /// A broker with MQTT-SN on a port of its own, and its door.
+    fn broker() -> (Arc<Shared>, Door, SocketAddr) {
+        let own = SocketAddr::from(([127, 0, 0, 1], 0));
+        let outlet = Arc::new(Outlet::open(own, names()).unwrap());
+        let address = outlet.address();
+        let mut settings = crate::settings::Settings {
+            threads: 1,
+            ..Default::default()
+        };
+        settings.sn.address = Some(address);
+        settings.sn.subnets = vec!["127.0.0.0/8".parse().unwrap()];
+        let access = Access {
+            passwords: None,
+            rules: Rules::open(),
+            anonymous: true,
+        };
+        let (checks, _) = sync_channel(1);
+        let shared = Shared::new(settings, access, checks, None, Some(outlet)).unwrap();
+        let shared = Arc::new(shared);
+        let door = Door::new(&shared, 0).unwrap();
+        (shared, door, address)
+    }
+
+    #[test]
+    fn a_door_whose_worker_failed_while_it_served_has_room_for_what_comes() {
+        let (shared, mut door, address) = broker();
+        let mut desk = Desk::new(&shared, 0);
+        let sensor = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        sensor.send_to(&[3, 1, 0], address).unwrap();
+        drop(std::mem::take(&mut door.room)); // as it is while a datagram is served
+        door.forget_all(&mut desk);
+        door.ready(&mut desk, EpollFlags::EPOLLIN);
+        let mut answer = [0; 9];
+        sensor.set_nonblocking(true).unwrap(); // it was sent before `ready` returned
+        assert_eq!(sensor.recv(&mut answer).unwrap(), 3);
+        assert_eq!(answer[..3], [3, 2, 1]);
+    }
+
+    #[test]
+    fn an_answer_is_held_for_one_message_of_one_client() {
+        let (shared, mut door, _) = broker();
+        door.held.push_back(Held {
+            span: Span { first: 1, last: 1 },
+            answer: Answer {
+                to: "127.0.0.1:5000".parse().unwrap(),
+                good: Vec::new(),
+                bad: Vec::new(),
+                once: Some(("one".into(), 5)),
+            },
+        });
+        let mut desk = Desk::new(&shared, 0);
+        door.with_hands(&mut desk, false, |_, hands, _| {
+            assert!(hands.is_held("one", 5));
+            assert!(!hands.is_held("one", 6) && !hands.is_held("other", 5));
+        });
     }
 }

@@ -1,15 +1,18 @@
 //! A connected socket, TCP or Unix.
 
-use nix::cmsg_space;
 use nix::libc;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, TimestampingFlag, recvmsg, setsockopt, sockopt,
 };
-use nix::sys::time::{TimeSpec, TimeValLike};
+use nix::sys::time::TimeValLike;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+
+/// Room for a stamp, and for what the kernel says with one of the error queue.
+#[repr(align(8))] // so that a `cmsghdr` may stand there
+struct Ancillary([u8; 256]);
 
 /// A stream socket that does not block.
 pub enum Socket {
@@ -71,10 +74,10 @@ impl Socket {
         let Self::Tcp(stream) = self else {
             return Ok((self.read(octets)?, None));
         };
-        let mut space = cmsg_space!([TimeSpec; 3]);
+        let mut space = Ancillary([0; _]);
         let mut parts = [IoSliceMut::new(octets)];
         let flags = MsgFlags::empty();
-        let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+        let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space.0), flags)?;
         let stamp = message
             .cmsgs()
             .ok()
@@ -110,11 +113,11 @@ impl Socket {
     /// ever written, and when.
     pub fn departure(&self) -> Option<(u32, i64)> {
         let Self::Tcp(stream) = self else { return None };
-        let mut space = cmsg_space!([TimeSpec; 3], [u64; 8]);
+        let mut space = Ancillary([0; _]);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         loop {
             let message =
-                recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space), flags).ok()?;
+                recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space.0), flags).ok()?;
             let (mut last, mut left) = (None, None);
             for one in message.cmsgs().ok().into_iter().flatten() {
                 match one {

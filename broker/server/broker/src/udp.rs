@@ -5,18 +5,18 @@ use crate::departures::{Departures, copy_of};
 use crate::poller::Poller;
 use crate::residence::{Arrived, Clock, TRAILER};
 use crate::socket::stamp_of;
-use mqtick_udp::{DATAGRAM, NAMES};
+use mqtick_udp::DATAGRAM;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrIn, TimestampingFlag, bind,
-    recvmmsg, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrLike, SockaddrStorage,
+    TimestampingFlag, bind, recvmmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeSpec;
 use nix::{cmsg_space, libc};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -57,24 +57,33 @@ impl Patience {
 /// The socket.
 pub struct Outlet {
     socket: OwnedFd,
+    is_v6: bool,
     pub(crate) secret: [u8; 16],
     poller: OnceLock<(Arc<Poller>, u64)>,
     pub(crate) sending: Mutex<Sending>,
     start: Instant,
-    pub(crate) counted: [AtomicU64; NAMES.len()],
+    counted: Vec<(&'static str, AtomicU64)>,
 }
 
 impl Outlet {
-    /// Listen on an IPv4 address.
-    pub fn open(address: SocketAddr) -> io::Result<Self> {
-        let SocketAddr::V4(address) = address else {
-            return Err(Errno::EAFNOSUPPORT.into());
-        };
+    /// Listen on an address, on `[::]` over IPv4, too; `counted` names what is counted there.
+    pub fn open(
+        address: SocketAddr,
+        counted: impl IntoIterator<Item = &'static str>,
+    ) -> io::Result<Self> {
         let mut secret = [0; 16];
         File::open("/dev/urandom")?.read_exact(&mut secret)?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
-        bind(socket.as_raw_fd(), &SockaddrIn::from(address))?;
+        let is_v6 = address.is_ipv6();
+        let family = match is_v6 {
+            true => AddressFamily::Inet6,
+            false => AddressFamily::Inet,
+        };
+        let socket = socket(family, SockType::Datagram, flags, None)?;
+        if is_v6 {
+            setsockopt(&socket, sockopt::Ipv6V6Only, &false)?;
+        }
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
         // Bursts, and the stamps of departures, have to find room; root may have as much as it wants.
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
             setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
@@ -84,14 +93,26 @@ impl Outlet {
         }
         let outlet = Self {
             socket,
+            is_v6,
             secret,
             poller: OnceLock::new(),
             sending: Mutex::default(),
             start: Instant::now(),
-            counted: std::array::from_fn(|_| AtomicU64::new(0)),
+            counted: counted
+                .into_iter()
+                .map(|name| (name, AtomicU64::new(0)))
+                .collect(),
         };
         outlet.stamp(TimestampingFlag::empty());
         Ok(outlet)
+    }
+
+    /// Where it listens.
+    #[cfg(test)]
+    #[allow(clippy::expect_used)]
+    pub(crate) fn address(&self) -> SocketAddr {
+        use nix::sys::socket::getsockname;
+        address_of(&getsockname(self.socket.as_raw_fd()).expect("a name"))
     }
 
     /// Have a worker wait for what comes.
@@ -134,8 +155,15 @@ impl Outlet {
 
     /// What the door counted until lately, by name.
     pub fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.counted.iter().map(|one| one.load(Relaxed));
-        NAMES.into_iter().zip(counts)
+        let all = self.counted.iter();
+        all.map(|(name, count)| (*name, count.load(Relaxed)))
+    }
+
+    /// What the door counted until now, in the order of the names.
+    pub fn count(&self, counts: impl Iterator<Item = (&'static str, u64)>) {
+        for ((_, place), (_, count)) in self.counted.iter().zip(counts) {
+            place.store(count, Relaxed);
+        }
     }
 
     /// Send what was gathered, in its order: how many copies left, and how many found no room.
@@ -216,13 +244,11 @@ impl Outlet {
 
     #[allow(unsafe_code)]
     fn write(&self, sending: &mut Sending, octets: &[u8], copies: &[Copy]) -> usize {
-        let address = |copy: &Copy| libc::sockaddr_in {
-            sin_family: libc::AF_INET as libc::sa_family_t,
-            sin_port: copy.to.port().to_be(),
-            sin_addr: libc::in_addr {
-                s_addr: copy.to.ip().to_bits().to_be(),
-            },
-            sin_zero: [0; 8],
+        let address = |copy: &Copy| match copy.to.ip() {
+            IpAddr::V4(ip) if self.is_v6 => {
+                SocketAddr::from((ip.to_ipv6_mapped(), copy.to.port())).into()
+            }
+            _ => SockaddrStorage::from(copy.to),
         };
         let part = |copy: &Copy| {
             let octets = octets.get(copy.octets.clone()).unwrap_or_default();
@@ -231,18 +257,18 @@ impl Outlet {
                 iov_len: octets.len(),
             }
         };
-        let mut addresses: Vec<_> = copies.iter().map(address).collect();
+        let addresses: Vec<_> = copies.iter().map(address).collect();
         let mut parts: Vec<_> = copies.iter().map(part).collect();
-        let header = |(address, part): (&mut libc::sockaddr_in, &mut libc::iovec)| {
+        let header = |(address, part): (&SockaddrStorage, &mut libc::iovec)| {
             // SAFETY: a structure of numbers and pointers, for which zero is a value.
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            header.msg_hdr.msg_name = std::ptr::from_mut(address).cast();
-            header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            header.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_namelen = address.len();
             header.msg_hdr.msg_iov = part;
             header.msg_hdr.msg_iovlen = 1;
             header
         };
-        let mut headers: Vec<_> = addresses.iter_mut().zip(&mut parts).map(header).collect();
+        let mut headers: Vec<_> = addresses.iter().zip(&mut parts).map(header).collect();
         let is_copy = |copy: &&Copy| copy.peer.is_some();
         let (mut done, mut dropped) = (0, 0);
         while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -300,7 +326,7 @@ impl Outlet {
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         let room = &mut sending.frames;
         room.resize(AT_ONCE * FRAME, 0);
-        let mut headers = MultiHeaders::<SockaddrIn>::preallocate(AT_ONCE, Some(space));
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(AT_ONCE, Some(space));
         let mut count = AT_ONCE;
         while count == AT_ONCE {
             let parts = room.chunks_exact_mut(FRAME);
@@ -324,11 +350,11 @@ impl Outlet {
     }
 
     /// Receive some datagrams, each into `ROOM` octets: from whom, how many octets, and when it came.
-    pub(crate) fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddrV4, usize, Option<i64>)> {
+    pub(crate) fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddr, usize, Option<i64>)> {
         let parts = room.chunks_exact_mut(ROOM);
         let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
         let space = cmsg_space!([TimeSpec; 3]);
-        let mut headers = MultiHeaders::<SockaddrIn>::preallocate(parts.len(), Some(space));
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(parts.len(), Some(space));
         let fd = self.socket.as_raw_fd();
         let flags = MsgFlags::MSG_DONTWAIT;
         let Ok(messages) = recvmmsg(fd, &mut headers, &mut parts, flags, None) else {
@@ -337,7 +363,7 @@ impl Outlet {
         let came = messages.map(|message| {
             let cmsgs = message.cmsgs().ok().into_iter().flatten();
             let stamp = cmsgs.filter_map(stamp_of).next();
-            let from = message.address.map_or(NOWHERE, SocketAddrV4::from);
+            let from = message.address.as_ref().map_or(NOWHERE, address_of);
             (from, message.bytes, stamp)
         });
         came.collect()
@@ -345,7 +371,21 @@ impl Outlet {
 }
 
 /// Port 0, which the server refuses.
-const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// An address of IPv4 as such, also on a socket of both.
+fn address_of(from: &SockaddrStorage) -> SocketAddr {
+    if let Some(from) = from.as_sockaddr_in() {
+        return SocketAddr::V4((*from).into());
+    }
+    let Some(from) = from.as_sockaddr_in6() else {
+        return NOWHERE;
+    };
+    match from.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, from.port()),
+        IpAddr::V6(_) => SocketAddr::V6((*from).into()),
+    }
+}
 
 impl AsFd for Outlet {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -381,18 +421,17 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use nix::sys::socket::getsockname;
 
     fn peer(port: u16) -> Arc<Peer> {
-        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
         Arc::new(Peer::new(address, u64::MAX))
     }
 
     /// A socket on any port, and that port.
-    fn outlet() -> (Outlet, SocketAddrV4) {
-        let outlet = Outlet::open(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let name: SockaddrIn = getsockname(outlet.socket.as_raw_fd()).unwrap();
-        (outlet, name.into())
+    fn outlet() -> (Outlet, SocketAddr) {
+        let outlet = Outlet::open(SocketAddr::from(([127, 0, 0, 1], 0)), []).unwrap();
+        let own = outlet.address();
+        (outlet, own)
     }
 
     #[test]
@@ -476,6 +515,23 @@ mod tests {
         assert_eq!(outlet.send(&mut batch), (0, 1));
         assert_eq!(correction(&outlet, &peer, None), i32::MIN);
         assert!(correction(&outlet, &peer, None) >= 0);
+    }
+
+    #[test]
+    fn one_socket_serves_both_families_with_stamps_of_what_left() {
+        let any = SocketAddr::from(([0_u16; 8], 0));
+        let outlet = Outlet::open(any, []).unwrap();
+        let port = outlet.address().port();
+        for ip in ["::1", "127.0.0.1"] {
+            let to = SocketAddr::new(ip.parse().unwrap(), port);
+            let peer = Arc::new(Peer::new(to, u64::MAX));
+            assert_eq!(correction(&outlet, &peer, None), i32::MIN, "the first one");
+            assert!(correction(&outlet, &peer, None) >= 0, "{ip}");
+            let mut batch = Batch::default();
+            batch.answer(to, b"answer");
+            outlet.send(&mut batch);
+            assert_eq!(outlet.receive(&mut vec![0; ROOM])[0].0, to);
+        }
     }
 
     #[test]

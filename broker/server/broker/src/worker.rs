@@ -12,6 +12,7 @@ use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::sn;
 use crate::transport::Transport;
+use crate::upstream::LINES;
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use std::borrow::Cow;
@@ -23,13 +24,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 const READ: usize = 1 << 17; // octets at a time
-const SLACK_NS: u64 = 1_000;
+const SLACK_NS: std::ffi::c_ulong = 1_000;
 const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
 const SENSORS: u64 = FIRST_TOKEN - 2;
 const WAIT_MS: u16 = 1000;
 const LEAVE_MS: u16 = 10; // from some farewells to the next ones
+const DEAF_MS: u16 = 10; // from the last connection for now to the next ones
+const SAVED: Duration = Duration::from_millis(100); // for as long connections not taken are saved up
 
 /// Whether the process or the machine ran out of descriptors or memory: trying again at once would
 /// find the same.
@@ -53,7 +56,8 @@ pub struct Worker {
     buffer: Vec<u8>,
     spare: Vec<u8>,
     states_residence: bool,
-    to_accept: usize,
+    every: Duration, // that a connection may come, as far as the limit goes
+    next: Instant,   // when the next one may
     deaf: bool,
     starved: bool, // until a connection ends, or a second does
     leaving: Option<Leaving>,
@@ -71,6 +75,8 @@ impl Worker {
     /// A worker without connections.
     pub fn new(shared: &Arc<Shared>, number: usize, listeners: Vec<Listener>) -> Option<Self> {
         let poller = Arc::clone(&shared.callers.get(number)?.poller);
+        let share = Duration::from_secs(shared.callers.len() as u64);
+        let rate = shared.settings.limits.connections_a_second;
         let outlet = shared.outlet.as_ref().filter(|_| number == 0);
         if let Some(outlet) = outlet {
             outlet.listen(&poller, DATAGRAMS).ok()?;
@@ -80,7 +86,7 @@ impl Worker {
         if let Some(sensors) = sensors {
             sensors.listen(&poller, SENSORS).ok()?;
         }
-        let gate = sensors.and_then(|_| sn::Door::new(shared));
+        let gate = sensors.and_then(|_| sn::Door::new(shared, number));
         Some(Self {
             desk: Desk::new(shared, number),
             poller,
@@ -93,7 +99,8 @@ impl Worker {
             buffer: vec![0; READ],
             spare: Vec::new(),
             states_residence: shared.states_residence(),
-            to_accept: 0,
+            every: share.checked_div(rate).unwrap_or_default(),
+            next: Instant::now(),
             deaf: true,
             starved: false,
             calls: VecDeque::new(),
@@ -110,6 +117,7 @@ impl Worker {
             self.desk.courier.batch = Batch::default();
             self.desk.courier.sensors = sn::Sending::default();
             self.desk.came = None;
+            self.desk.others_only = false;
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
@@ -155,9 +163,10 @@ impl Worker {
                 self.tick(now_s);
             }
             self.settle();
-            let is_leaving = self.leaving.is_some();
-            self.poller
-                .wait(&mut events, if is_leaving { LEAVE_MS } else { WAIT_MS });
+            self.poller.wait(&mut events, self.patience_ms());
+            if self.deaf && !self.starved && self.next <= Instant::now() {
+                self.listen(true);
+            }
             self.desk.courier.now_s = self.desk.shared.now_s();
             // First, so that what leaves next can say when the copy before left. A connection that
             // failed says more than EPOLLERR.
@@ -183,6 +192,10 @@ impl Worker {
                     }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);
+                } else if token >= LINES {
+                    if let Some(gate) = &mut self.gate {
+                        gate.upstream_ready(&mut self.desk, token, flags);
+                    }
                 } else {
                     self.ready(token, flags);
                 }
@@ -199,9 +212,25 @@ impl Worker {
                 }
             }
             if self.leave() {
+                if let Some(gate) = &mut self.gate {
+                    gate.stop();
+                }
                 return self.desk.count();
             }
         }
+    }
+
+    /// How long to wait for something to happen.
+    fn patience_ms(&self) -> u16 {
+        if self.leaving.is_some() {
+            return LEAVE_MS;
+        }
+        if !self.deaf || self.starved {
+            return WAIT_MS;
+        }
+        let until = self.next.saturating_duration_since(Instant::now());
+        let until_ms = u16::try_from(until.as_millis()).unwrap_or(WAIT_MS);
+        until_ms.clamp(DEAF_MS, WAIT_MS)
     }
 
     /// Go on with what waited for the disk; the worker is woken for what still does.
@@ -326,7 +355,8 @@ impl Worker {
     fn accept(&mut self, token: u64) {
         let shared = Arc::clone(&self.desk.shared);
         for _ in 0..ACCEPT {
-            if self.to_accept == 0 {
+            let now = Instant::now();
+            if self.next > now {
                 return self.listen(false);
             }
             let Some(listener) = self
@@ -345,7 +375,8 @@ impl Worker {
                 }
                 Err(_) => continue, // that one broke before: accept(2)
             };
-            self.to_accept -= 1;
+            let saved = now.checked_sub(SAVED).unwrap_or(now);
+            self.next = self.next.max(saved) + self.every;
             shared.counters.accepted.fetch_add(1, Relaxed);
             let by_certificate = listener.knows_by_certificate();
             self.begin(socket, transport, by_certificate);
@@ -408,6 +439,11 @@ impl Worker {
                         self.end(token, &end);
                     }
                 }
+                Call::Found(places) => {
+                    if let Some(gate) = &mut self.gate {
+                        gate.found(&mut self.desk, places);
+                    }
+                }
                 Call::Stop { over } => {
                     self.listen(false);
                     self.listeners.clear(); // who comes now is to try again later
@@ -453,11 +489,7 @@ impl Worker {
         shared.alive(self.desk.worker);
         self.desk.came = None; // when that came which waited is not known any more
         self.desk.courier.now_s = now_s;
-        let limits = &shared.settings.limits;
-        self.to_accept = match limits.connections_a_second {
-            0 => usize::MAX,
-            most => (most as usize).div_ceil(shared.callers.len()),
-        };
+        self.starved = false;
         self.listen(true);
         let is_tight = memory::is_tight();
         for connection in self.connections.values_mut() {
@@ -544,6 +576,10 @@ impl Worker {
                 (format!("$SYS/broker/sn/{name}").into(), count.to_string())
             };
             report.extend(gate.counters().map(count));
+            if shared.settings.sn.accelerate.is_some() {
+                let counted = shared.feed.counted();
+                report.extend(counted.into_iter().map(count));
+            }
         }
         for (topic, text) in report {
             let message = crate::message::Message {

@@ -445,11 +445,43 @@ fn sensors_are_answered_in_subnets_and_know_topics_by_ids() {
         ),
         (all.replace("[[sn", "clients = 0\n[[sn"), "sn.clients: is 0"),
         (
+            "[sn]\naccelerate = \"/run/a\"\n".into(),
+            "sn.accelerate: needs sn.address",
+        ),
+        (
             all.replace("[[sn", "advertise_to = \"[::1]:1884\"\n[[sn"),
-            "sn.advertise_to: must be of IPv4",
+            "sn.advertise_to: must be of IPv4, as sn.address is",
         ),
     ] {
         let error = said(&lines);
         assert!(error.contains(key), "{error}");
+    }
+}
+
+#[test]
+fn a_gateway_has_an_upstream_and_sensors_and_opens_no_listener() {
+    let sn = "[sn]\naddress = \"0.0.0.0:1884\"\nsubnets = [\"10.0.0.0/8\"]\n";
+    let upstream = |lines: &str| format!("{sn}[upstream]\nurl = \"mqtt://u@b\"\n{lines}");
+    let settings = parse(&upstream("mode = \"transparent\"")).unwrap();
+    assert!(settings.upstream.is_transparent() && settings.open_listeners().is_empty());
+    assert!(settings.warnings().is_empty());
+    let named = format!("[[listener]]\naddress = \"127.0.0.1:1\"\n{}", upstream(""));
+    assert!(parse(&named).unwrap().warnings()[0].starts_with("listener: none is opened"));
+    for (text, key) in [
+        (
+            upstream("").replace(sn, ""),
+            "upstream.url: a gateway needs [sn]",
+        ),
+        (upstream("client = \"\""), "upstream.client: is empty"),
+        (
+            upstream("password_file = \"x\"").replace("u@", ""),
+            "upstream.password_file: is of nobody",
+        ),
+        (
+            upstream("").replace("mqtt:", "http:"),
+            "is no address of a broker",
+        ),
+    ] {
+        assert!(said(&text).contains(key), "{}", said(&text));
     }
 }

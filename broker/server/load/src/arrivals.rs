@@ -1,7 +1,7 @@
 //! When each copy of a block's messages came.
 
 use crate::contest::{DISORDER, DUPLICATES, LOST, Run};
-use crate::report::{Name, quantile};
+use crate::report::{Name, Spread, quantile};
 use crate::{Failure, Outcome};
 
 /// From when a message was due to its first copy.
@@ -57,6 +57,33 @@ const COPIES: [Name; 3] = [
         unit: "us",
     },
 ];
+const SENT: [Name; 3] = [
+    Name {
+        key: "sent_p50_us",
+        text: "send() to first copy, p50",
+        unit: "us",
+    },
+    Name {
+        key: "sent_p99_us",
+        text: "send() to first copy, p99",
+        unit: "us",
+    },
+    Name {
+        key: "sent_max_us",
+        text: "send() to first copy, max",
+        unit: "us",
+    },
+];
+const MEAN: Name = Name {
+    key: "sent_mean_us",
+    text: "send() to first copy, mean",
+    unit: "us",
+};
+const RATE: Name = Name {
+    key: "burst_rate",
+    text: "messages, from a burst's first send() to its last copy",
+    unit: "1/s",
+};
 const LATE: [Name; 3] = [
     Name {
         key: "late_p50_us",
@@ -174,6 +201,32 @@ impl Arrivals {
         complete.map(|(message, _)| self.of(message))
     }
 
+    fn delays_from_send(&self) -> impl Iterator<Item = u64> {
+        let sent = self.due.iter().zip(&self.late).enumerate();
+        sent.filter_map(|(message, (due, late))| {
+            let came = self.of(message).iter().filter(|stamp| **stamp != 0);
+            Some(came.min()?.saturating_sub(due + late))
+        })
+    }
+
+    /// Messages a second of each burst of which all copies came.
+    fn rates(&self, burst: usize) -> impl Iterator<Item = f64> {
+        let firsts = (0..self.due.len()).step_by(burst);
+        firsts.filter_map(move |first| {
+            let end = self.due.len().min(first + burst);
+            let whole = self.left.get(first..end)?.iter().all(|left| *left == 0);
+            let last = (first..end).flat_map(|message| self.of(message)).max()?;
+            let took_ns = last.saturating_sub(*self.due.get(first)?).max(1);
+            whole.then(|| (end - first) as f64 * 1e9 / took_ns as f64)
+        })
+    }
+
+    /// Returns how many copies have not come.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        (self.due.len() * self.subscribers) as u64 - self.copies
+    }
+
     /// Adds the figures of a contestant.
     pub fn tell(&self, run: &mut Run<'_>, who: &'static str) {
         let (mut first, mut skew, mut copies) = (Vec::new(), Vec::new(), Vec::new());
@@ -198,10 +251,20 @@ impl Arrivals {
         }
         if run.options.rate.is_some() {
             quantiles(run, LATE, who, &mut self.late.clone());
+            let mut sent: Vec<u64> = self.delays_from_send().collect();
+            let sum: u64 = sent.iter().sum();
+            let mean = sum as f64 / sent.len().max(1) as f64;
+            run.report.add(MEAN, who, mean / 1e3);
+            quantiles(run, SENT, who, &mut sent);
         }
-        let lost = (self.due.len() * self.subscribers) as u64 - self.copies;
+        if run.options.burst > 1 {
+            let rates: Vec<f64> = self.rates(run.options.burst).collect();
+            if let Some(spread) = Spread::of(&rates) {
+                run.report.add(RATE, who, spread.median);
+            }
+        }
         let counts = [
-            (LOST, lost),
+            (LOST, self.lost()),
             (DUPLICATES, self.duplicates),
             (DISORDER, self.disorder),
         ];

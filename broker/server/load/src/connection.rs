@@ -1,8 +1,10 @@
 //! Connections to a broker: opened, accepted, subscribed; each step says clearly what went wrong.
 
+use mqtick_sn::{Code, Message};
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, send, setsockopt,
+    socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{ErrorKind, Read, Write};
@@ -15,7 +17,7 @@ use mqtick_packet::{
     disconnect as disconnect_packet, subscribe as subscribe_packet,
 };
 
-use crate::{Failure, Outcome, system, wire};
+use crate::{Failure, Outcome, sensor, system, wire};
 
 /// Seconds after which a broker may drop us: longer than a run, as we send no PINGREQ.
 const KEEP_ALIVE_S: u16 = 3600;
@@ -28,6 +30,9 @@ const FROM_ONE_ADDRESS: usize = 20_000;
 
 /// The same over UDP, where an address has a share of a broker's leases.
 const LEASES_OF_ONE_ADDRESS: usize = 1000;
+
+/// Octets that may wait in a socket of datagrams, where we are root.
+const ROOM: usize = 8 << 20;
 
 /// A broker, and how to talk to it.
 #[derive(Debug, Clone)]
@@ -48,6 +53,8 @@ pub struct Target {
     pub persistent: bool,
     /// Whether it speaks MQTT over UDP rather than TCP.
     pub udp: bool,
+    /// Whether it speaks MQTT-SN.
+    pub sn: bool,
 }
 
 /// An accepted connection.
@@ -61,6 +68,8 @@ pub struct Connection {
     pub receive_maximum: u16,
     /// Which MQTT it speaks.
     pub version: Version,
+    /// Of MQTT-SN: whether it is, and what the topic's id is.
+    pub sn: Option<u16>,
     name: String,
     patience: Duration,
     /// Which session the broker keeps, and where.
@@ -92,12 +101,22 @@ impl Connection {
             rest: Vec::new(),
             receive_maximum: u16::MAX,
             version: target.version,
+            sn: target.sn.then_some(0),
             name: format!("{} of the {}", name, target.who),
             patience: target.patience,
             kept: None,
         };
         let expiry = [Property::SessionExpiry(KEPT_S)];
         let id = format!("{}-{name}", target.prefix);
+        if target.sn {
+            let code =
+                connection.ask_sensor(&sensor::connect(&id), "CONNACK", |one| match one {
+                    Message::Connack(code) => Some(*code),
+                    _ => None,
+                })?;
+            connection.accepted("the connection", code)?;
+            return Ok(connection);
+        }
         let mut octets = Vec::new();
         let with = ConnectOut {
             clean_start: !kept,
@@ -136,6 +155,15 @@ impl Connection {
     /// # Errors
     /// As [`Connection::open`]; also where the broker grants another QoS.
     pub fn subscribe(&mut self, filter: &str, qos: Qos) -> Outcome<()> {
+        if self.sn.is_some() {
+            let ask = sensor::subscribe(filter);
+            let (id, code) = self.ask_sensor(&ask, "SUBACK", |one| match one {
+                Message::Suback { topic_id, code, .. } => Some((*topic_id, *code)),
+                _ => None,
+            })?;
+            self.sn = Some(id);
+            return self.accepted("the subscription", code);
+        }
         let mut octets = Vec::new();
         subscribe_packet(&mut octets, self.version, 1, &[(filter, qos)]);
         let code = self.ask(&octets, "SUBACK", |packet| match packet {
@@ -151,6 +179,80 @@ impl Connection {
             qos as u8,
             meaning(code)
         )))
+    }
+
+    /// Asks a broker of MQTT-SN for the id of a topic.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub fn register(&mut self, topic: &str) -> Outcome<u16> {
+        let ask = sensor::register(topic);
+        let (id, code) = self.ask_sensor(&ask, "REGACK", |one| match one {
+            Message::Regack { topic_id, code, .. } => Some((*topic_id, *code)),
+            _ => None,
+        })?;
+        self.sn = Some(id);
+        self.accepted("the topic", code)?;
+        Ok(id)
+    }
+
+    /// Answers what a broker of MQTT-SN asks in the midst of a measurement.
+    ///
+    /// # Errors
+    /// Where something else came.
+    pub fn answer(&self, datagram: &[u8]) -> Outcome<()> {
+        let message = sensor::message(datagram).map_err(|error| self.named(error))?;
+        let answer = sensor::answer(&message).ok_or_else(|| self.surprised(&message))?;
+        match send(
+            self.stream.as_raw_fd(),
+            &sensor::octets(&answer),
+            MsgFlags::MSG_NOSIGNAL,
+        ) {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.lost(Some(errno))),
+        }
+    }
+
+    fn surprised(&self, message: &Message<'_>) -> Failure {
+        Failure::Failed(format!(
+            "{}: {message:?} came during the measurement.",
+            self.name
+        ))
+    }
+
+    fn accepted(&self, what: &str, code: Code) -> Outcome<()> {
+        match code {
+            Code::ACCEPTED => Ok(()),
+            Code(code) => Err(Failure::Failed(format!(
+                "{}: the broker refused {what} with code {code}.",
+                self.name
+            ))),
+        }
+    }
+
+    /// Sends a request of MQTT-SN and returns what `take` finds in the answer.
+    fn ask_sensor<T>(
+        &mut self,
+        message: &Message<'_>,
+        wanted: &str,
+        take: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> Outcome<T> {
+        self.stream
+            .write_all(&sensor::octets(message))
+            .map_err(|error| self.broken(wanted, &error))?;
+        let mut piece = [0; 2048];
+        loop {
+            let count = self
+                .stream
+                .read(&mut piece)
+                .map_err(|error| self.broken(wanted, &error))?;
+            let datagram = piece.get(..count).unwrap_or_default();
+            let came = sensor::message(datagram).map_err(|error| self.named(error))?;
+            match take(&came) {
+                Some(found) => return Ok(found),
+                None => self.answer(datagram)?,
+            }
+        }
     }
 
     /// Makes the socket one that never waits.
@@ -304,7 +406,10 @@ impl Drop for Connection {
     /// Says goodbye, and has the broker forget what it kept, so that nothing of a run stays.
     fn drop(&mut self) {
         let mut octets = Vec::new();
-        disconnect_packet(&mut octets, self.version, 0);
+        match self.sn {
+            Some(_) => octets = sensor::octets(&sensor::disconnect()),
+            None => disconnect_packet(&mut octets, self.version, 0),
+        }
         let _ = self.stream.write(&octets);
         if let Some((target, name)) = self.kept.take() {
             // A clean session ends the old one ([MQTT-3.1.2-4]).
@@ -332,7 +437,8 @@ fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
     } else {
         AddressFamily::Inet6
     };
-    let kind = if target.udp {
+    let is_datagram = target.udp || target.sn;
+    let kind = if is_datagram {
         SockType::Datagram
     } else {
         SockType::Stream
@@ -343,12 +449,16 @@ fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
     let limit = TimeVal::microseconds(microseconds);
     setsockopt(&fd, sockopt::SendTimeout, &limit)
         .and_then(|()| setsockopt(&fd, sockopt::ReceiveTimeout, &limit))
-        .and_then(|()| match target.udp {
+        .and_then(|()| match is_datagram {
             true => Ok(()),
             false => setsockopt(&fd, sockopt::TcpNoDelay, &true),
         })
         .map_err(system("a socket cannot be set up"))?;
-    let group = match target.udp {
+    if is_datagram {
+        // For what comes while a generator that has to be on time does not read.
+        let _ = setsockopt(&fd, sockopt::RcvBufForce, &ROOM);
+    }
+    let group = match is_datagram {
         true => place / LEASES_OF_ONE_ADDRESS,
         false => place / FROM_ONE_ADDRESS,
     };

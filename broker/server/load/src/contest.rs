@@ -107,6 +107,12 @@ pub const LOST: Name = Name {
     text: "lost",
     unit: "messages",
 };
+/// The same, those of the warm-up too.
+pub const LOST_IN_ALL: Name = Name {
+    key: "lost_in_all",
+    text: "lost, warm-up included",
+    unit: "messages",
+};
 /// Copies that came twice.
 pub const DUPLICATES: Name = Name {
     key: "duplicates",
@@ -180,13 +186,15 @@ pub fn contestants(options: &Options) -> Outcome<(Vec<Contestant>, Option<FloorP
     }];
     let floor = options
         .floor
-        .then(|| FloorProcess::start(options.threads, options.udp))
+        .then(|| FloorProcess::start(options.threads, options.udp || options.sn))
         .transpose()?;
     if let Some(floor) = &floor {
         let target = Target {
             who: "floor",
             address: floor.address,
             login: None,
+            udp: options.udp || options.sn,
+            sn: false,
             ..target
         };
         all.push(Contestant {

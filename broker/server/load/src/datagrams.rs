@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
 use std::collections::HashMap;
 use std::io::IoSlice;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::thread;
 
@@ -18,15 +18,14 @@ use crate::{Failure, Outcome};
 /// Copies that one system call sends at most.
 const AT_ONCE: usize = 1024;
 
-/// Serves on a port of 127.0.0.1 (0: any); returns the port.
+/// Serves at an address (port 0: any); returns the port.
 ///
 /// # Errors
 /// Where the port is taken.
-pub fn serve(port: u16) -> Outcome<u16> {
-    let refused = |error: std::io::Error| {
-        Failure::Failed(format!("UDP 127.0.0.1:{port} cannot be opened: {error}."))
-    };
-    let socket = UdpSocket::bind(("127.0.0.1", port)).map_err(refused)?;
+pub fn serve(at: SocketAddrV4) -> Outcome<u16> {
+    let refused =
+        |error: std::io::Error| Failure::Failed(format!("UDP {at} cannot be opened: {error}."));
+    let socket = UdpSocket::bind(at).map_err(refused)?;
     let port = socket.local_addr().map_err(refused)?.port();
     thread::spawn(move || {
         let mut groups = HashMap::new();

@@ -8,20 +8,21 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{MsgFlags, recv, send};
 use std::os::fd::AsRawFd;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use crate::arrivals::{Arrivals, FIRST, SKEW};
 use crate::connection::{Connection, Target};
-use crate::contest::{COST, Meter, Run, contestants};
+use crate::contest::{COST, LOST_IN_ALL, Meter, Run, contestants};
 use crate::options::Options;
 use crate::places::Places;
 use crate::process::Process;
 use crate::stamps::{Reader, ahead_ns, enable, now_ns};
 use crate::wire::{self, Template};
-use crate::{Failure, Outcome, system};
+use crate::{Failure, Outcome, floor, system};
 
 const WARM_UP_MESSAGES: usize = 20;
+const WARM_UP_GAP: Duration = Duration::from_millis(20);
 const PUBLISHER: u64 = u64::MAX;
 /// What a clock that is only steered does not gain in a block.
 const STEP_NS: u64 = 10_000_000;
@@ -46,6 +47,10 @@ struct Audience {
     usual_ns: u64,
     /// Whether the generator sleeps while copies come.
     sleeps: bool,
+    /// Copies that have not come, those of the warm-up too.
+    lost: u64,
+    /// Whether each packet is a datagram of its own.
+    is_datagrams: bool,
     places: Places,
 }
 
@@ -62,6 +67,15 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         audiences.push(Audience::open(run, &one.target, one.process)?);
     }
     let mut result = Ok(());
+    if options.until_eof {
+        let ended = thread::spawn(floor::until_eof);
+        while !ended.is_finished() {
+            sleep(WARM_UP_GAP);
+            for audience in &mut audiences {
+                audience.block(run, 1, false)?;
+            }
+        }
+    }
     'blocks: for number in 0..=options.repeats {
         for audience in &mut audiences {
             run.progress(&format!(
@@ -86,6 +100,8 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     for audience in &audiences {
         audience.places.tell(run, audience.who);
         audience.tell_stamps(run);
+        run.report
+            .add(LOST_IN_ALL, audience.who, audience.lost as f64);
     }
     run.report
         .compare(&[FIRST[0], FIRST[1], SKEW[0], SKEW[1], COST]);
@@ -118,13 +134,17 @@ impl Audience {
             epoll.add(&one.stream, event).map_err(system("epoll"))?;
             subscribers.push(one);
         }
-        let publisher = Connection::open(target, "pub", count)?;
+        let mut publisher = Connection::open(target, "pub", count)?;
+        let template = if target.sn {
+            Template::of_sensor(&topic, publisher.register(&topic)?, size)?
+        } else {
+            Template::new(target.version, &topic, qos, size, 0)?
+        };
         publisher.unblock()?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, PUBLISHER);
         epoll
             .add(&publisher.stream, event)
             .map_err(system("epoll"))?;
-        let template = Template::new(target.version, &topic, qos, size, 0)?;
         Ok(Self {
             who: target.who,
             process,
@@ -138,6 +158,8 @@ impl Audience {
             next: 0,
             usual_ns: count as u64 * 5_000,
             sleeps: stamped,
+            lost: 0,
+            is_datagrams: target.udp || target.sn,
             places: Places::new(count),
             subscribers,
         })
@@ -149,7 +171,7 @@ impl Audience {
         let meter = Meter::start(self.process)?;
         let ahead = ahead_ns();
         match options.rate {
-            None => self.one_at_a_time(run, messages, &mut arrivals)?,
+            None => self.some_at_a_time(run, messages, &mut arrivals)?,
             Some(rate) => self.at_rate(run, messages, rate, &mut arrivals)?,
         }
         let (cost, own) = meter.read()?;
@@ -160,6 +182,7 @@ impl Audience {
             run.report.note(text);
         }
         self.next += arrivals.due.len() as u64;
+        self.lost += arrivals.lost();
         if arrivals.copies == 0 {
             return Err(if run.stop.asked() {
                 Failure::Stopped
@@ -179,30 +202,36 @@ impl Audience {
         run.stop.check()
     }
 
-    /// Sends the next message when all copies of the last have come, or have not in time.
-    fn one_at_a_time(
+    /// Sends the next burst when all copies of the last have come, or have not in time.
+    fn some_at_a_time(
         &mut self,
         run: &Run<'_>,
         messages: usize,
         arrivals: &mut Arrivals,
     ) -> Outcome<()> {
         let mut vain = 0;
-        for message in 0..messages {
+        let burst = run.options.burst;
+        for first in (0..messages).step_by(burst) {
             if run.stop.asked() || vain == 3 {
                 return Ok(());
             }
             sleep(run.options.gap);
             let before = arrivals.copies;
             let due = now_ns();
-            self.publish(due, arrivals)?;
+            let end = messages.min(first + burst);
+            for _ in first..end {
+                self.publish(now_ns(), arrivals)?;
+            }
             self.gather(run.options.patience, arrivals)?;
             vain = if arrivals.copies == before {
                 vain + 1
             } else {
                 0
             };
-            if arrivals.left.get(message) == Some(&0) {
-                let last = arrivals.of(message).iter().max().copied().unwrap_or(due);
+            let left = arrivals.left.get(first..end).unwrap_or_default();
+            if left.iter().all(|left| *left == 0) {
+                let stamps = (first..end).flat_map(|message| arrivals.of(message));
+                let last = stamps.max().copied().unwrap_or(due);
                 // An eighth of what is new: one slow message does not make for long sleeps.
                 self.usual_ns = (self.usual_ns * 7 + last.saturating_sub(due)) / 8;
             }
@@ -239,6 +268,9 @@ impl Audience {
         self.template
             .number(&mut self.packet, arrivals.base + arrivals.due.len() as u64);
         arrivals.due.push(due);
+        while self.is_datagrams && !self.unsent.is_empty() {
+            self.flush()?;
+        }
         self.unsent.extend_from_slice(&self.packet);
         arrivals.late.push(now_ns().saturating_sub(due));
         self.flush()
@@ -306,7 +338,10 @@ impl Audience {
         let Some(one) = self.subscribers.get_mut(place) else {
             return Ok(());
         };
-        let wanted = wire::missing(&one.rest, self.template.length()).min(self.piece.len());
+        let wanted = match one.sn {
+            Some(_) => self.piece.len(),
+            None => wire::missing(&one.rest, self.template.length()).min(self.piece.len()),
+        };
         let into = self.piece.get_mut(..wanted).unwrap_or_default();
         let (count, stamp) = match self.reader.read(&one.stream, into) {
             Ok((0, _)) => return Err(one.lost(None)),
@@ -319,7 +354,14 @@ impl Audience {
             && let Some((sequence, id)) = self.template.recognise(octets)
         {
             arrivals.add(place, sequence, stamp)?;
-            return acknowledge(one, id);
+            return match one.sn {
+                Some(own) if own == id => Ok(()),
+                Some(_) => one.answer(octets),
+                None => acknowledge(one, id),
+            };
+        }
+        if one.sn.is_some() {
+            return one.answer(octets);
         }
         one.rest.extend_from_slice(octets);
         let mut used = 0;
@@ -346,6 +388,10 @@ impl Audience {
         let fd = self.publisher.stream.as_raw_fd();
         match recv(fd, &mut self.piece, MsgFlags::MSG_DONTWAIT) {
             Ok(0) => return Err(self.publisher.lost(None)),
+            Ok(count) if self.publisher.sn.is_some() => {
+                let datagram = self.piece.get(..count).unwrap_or_default();
+                return self.publisher.answer(datagram);
+            }
             Ok(count) => self.publisher.rest.extend(self.piece.iter().take(count)),
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             Err(errno) => return Err(self.publisher.lost(Some(errno))),

@@ -17,7 +17,7 @@ use nix::sys::socket::{
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -62,12 +62,12 @@ struct Guest {
     role: Role,
 }
 
-/// Serves on a port of 127.0.0.1 (0: any) with some threads; returns the port.
+/// Serves at an address (port 0: any) with some threads; returns the port.
 ///
 /// # Errors
 /// Where the port is taken, or the kernel refuses a socket.
-pub fn serve(port: u16, threads: usize) -> Outcome<u16> {
-    let first = listener(port)?;
+pub fn serve(at: SocketAddrV4, threads: usize) -> Outcome<u16> {
+    let first = listener(at)?;
     let address = first
         .local_addr()
         .map_err(|error| Failure::Failed(error.to_string()))?;
@@ -75,7 +75,7 @@ pub fn serve(port: u16, threads: usize) -> Outcome<u16> {
     let mut desks = Vec::new();
     for number in 0..threads.max(1) {
         if number > 0 {
-            listeners.push(listener(address.port())?);
+            listeners.push(listener(SocketAddrV4::new(*at.ip(), address.port()))?);
         }
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(system("no event descriptor"))?;
@@ -97,19 +97,17 @@ pub fn serve(port: u16, threads: usize) -> Outcome<u16> {
     Ok(address.port())
 }
 
-fn listener(port: u16) -> Outcome<TcpListener> {
+fn listener(at: SocketAddrV4) -> Outcome<TcpListener> {
     let refused = |errno: Errno| {
-        Failure::Failed(format!(
-            "127.0.0.1:{port} cannot be listened on: {}.",
-            errno.desc()
-        ))
+        let why = errno.desc();
+        Failure::Failed(format!("{at} cannot be listened on: {why}."))
     };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None).map_err(refused)?;
     setsockopt(&fd, sockopt::ReusePort, &true)
         .and_then(|()| setsockopt(&fd, sockopt::ReuseAddr, &true))
         .map_err(refused)?;
-    let address = SockaddrStorage::from(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let address = SockaddrStorage::from(SocketAddr::V4(at));
     bind(fd.as_raw_fd(), &address)
         .and_then(|()| listen(&fd, Backlog::MAXCONN))
         .map_err(refused)?;

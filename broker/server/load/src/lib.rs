@@ -1,4 +1,4 @@
-//! Measures an MQTT broker over TCP or UDP: throughput, latency, first-to-last skew, loss and order by the
+//! Measures an MQTT broker over TCP, UDP or MQTT-SN: throughput, latency, first-to-last skew, loss and order by the
 //! kernel's stamps, and what processor time and memory the broker takes for it.
 
 use std::fmt;
@@ -16,6 +16,7 @@ pub mod pairs;
 pub mod places;
 pub mod process;
 pub mod report;
+pub mod sensor;
 pub mod stamps;
 pub mod stop;
 pub mod wire;

@@ -6,6 +6,7 @@ use mqtick_load::report::Report;
 use mqtick_load::stop::Stop;
 use mqtick_load::{Failure, Outcome, datagrams, fanout, floor, idle, pairs};
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddrV4;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -63,11 +64,12 @@ fn measure(options: &Options) -> Outcome<()> {
 fn serve(options: &Options) -> Outcome<()> {
     // Whoever started us decides when it is over: a Ctrl-C that was meant for them ends us by and by.
     let _deaf = options.until_eof.then(Stop::new).transpose()?;
+    let at = SocketAddrV4::new(options.address, options.port);
     let port = match options.udp {
-        true => datagrams::serve(options.port)?,
-        false => floor::serve(options.port, options.threads)?,
+        true => datagrams::serve(at)?,
+        false => floor::serve(at, options.threads)?,
     };
-    print(&format!("127.0.0.1:{port}\n"))?;
+    print(&format!("{}:{port}\n", at.ip()))?;
     if !options.until_eof && std::io::stdin().is_terminal() {
         eprintln!("Ctrl-D or Ctrl-C ends it.");
     }
@@ -118,6 +120,8 @@ fn parameters(options: &Options) -> Vec<(&'static str, String)> {
                 ("subscribers", options.subscribers.to_string()),
                 ("messages", options.messages.to_string()),
                 ("udp", options.udp.to_string()),
+                ("sn", options.sn.to_string()),
+                ("burst", options.burst.to_string()),
             ]);
             match options.rate {
                 Some(rate) => all.push(("rate", rate.to_string())),

@@ -2,7 +2,7 @@
 
 use lexopt::prelude::*;
 use mqtick_packet::{Qos, Version};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use crate::connection::Target;
@@ -10,7 +10,7 @@ use crate::{Failure, Outcome};
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-mqtick-load: measure an MQTT broker over TCP, or over UDP (broker/spec/mqtt-udp.md)
+mqtick-load: measure an MQTT broker over TCP, over UDP (broker/spec/mqtt-udp.md), or over MQTT-SN
 
   mqtick-load pairs  [OPTION]...   1:1 topics: messages a second, processor time a message
   mqtick-load fanout [OPTION]...   one publisher: delay, first-to-last skew, processor time a copy
@@ -25,6 +25,7 @@ All but floor:
   --broker-pid PID       its process: its processor time and memory are printed, too
   --mqtt 3.1.1|5         which MQTT to speak (3.1.1)
   --username NAME, --password-file FILE   log in
+  --prefix TOPIC         what topics begin with, of nobody else (mqtick-load-NUMBER)
   --patience SECONDS     how long an answer or a copy may take (5)
   --json                 print JSON instead of a table
 pairs and fanout:
@@ -46,12 +47,16 @@ fanout:
   --gap MS               pause between a message's last copy and the next message (1)
   --rate N               messages a second instead, sent when they are due whatever came back;
                          delays count from when each was due
+  --burst N              messages at once, instead of one after the copies of another (1)
   --stamps kernel|clock  clock: read after each receive, where the kernel has no stamps (kernel)
   --udp                  over UDP, the floor is one sendmmsg(); MQTT 3.1.1, QoS 0, no --rate
+  --sn                   over MQTT-SN, QoS 0; the same floor
+  --until-eof            warm up with a message each 20 ms until standard input ends
 idle:
   --connections N        (1000)
 floor:
-  --port N               of 127.0.0.1 (any; it is printed)
+  --address IP           where to serve (127.0.0.1)
+  --port N               (any; it is printed)
   --udp                  over UDP
 
 Examples:
@@ -96,6 +101,7 @@ pub struct Options {
     pub version: Version,
     pub username: Option<String>,
     pub password_file: Option<String>,
+    pub prefix: Option<String>,
     pub patience: Duration,
     pub json: bool,
     pub qos: Qos,
@@ -114,7 +120,9 @@ pub struct Options {
     pub rate: Option<f64>,
     pub kernel_stamps: bool,
     pub udp: bool,
+    pub sn: bool,
     pub connections: usize,
+    pub address: Ipv4Addr,
     pub port: u16,
     pub until_eof: bool,
 }
@@ -128,6 +136,7 @@ impl Default for Options {
             version: Version::V3,
             username: None,
             password_file: None,
+            prefix: None,
             patience: Duration::from_secs(5),
             json: false,
             qos: Qos::AtMostOnce,
@@ -146,19 +155,22 @@ impl Default for Options {
             rate: None,
             kernel_stamps: true,
             udp: false,
+            sn: false,
             connections: 1000,
+            address: Ipv4Addr::LOCALHOST,
             port: 0,
             until_eof: false,
         }
     }
 }
 
-const COMMON: [&str; 7] = [
+const COMMON: [&str; 8] = [
     "broker",
     "broker-pid",
     "mqtt",
     "username",
     "password-file",
+    "prefix",
     "patience",
     "json",
 ];
@@ -168,9 +180,19 @@ impl Command {
     fn takes(self, option: &str) -> bool {
         let own: &[&str] = match self {
             Self::Pairs => &["pairs", "window", "burst", "seconds", "persistent"],
-            Self::Fanout => &["subscribers", "messages", "gap", "rate", "stamps", "udp"],
+            Self::Fanout => &[
+                "subscribers",
+                "messages",
+                "gap",
+                "rate",
+                "burst",
+                "stamps",
+                "udp",
+                "sn",
+                "until-eof",
+            ],
             Self::Idle => &["connections"],
-            Self::Floor => &["port", "threads", "until-eof", "udp"],
+            Self::Floor => &["address", "port", "threads", "until-eof", "udp"],
             Self::Help | Self::Version => &[],
         };
         own.contains(&option)
@@ -220,6 +242,9 @@ impl Options {
                             return Err(Failure::Use(text));
                         }
                     };
+                    if options.command == Command::Fanout {
+                        options.burst = 1;
+                    }
                     continue;
                 }
                 other => return Err(wrong(other.unexpected())),
@@ -262,6 +287,7 @@ impl Options {
             "json" => self.json = true,
             "floor" => self.floor = true,
             "udp" => self.udp = true,
+            "sn" => self.sn = true,
             "persistent" => self.persistent = true,
             "until-eof" => self.until_eof = true,
             _ => {
@@ -286,6 +312,7 @@ impl Options {
             }
             "username" => self.username = Some(value),
             "password-file" => self.password_file = Some(value),
+            "prefix" => self.prefix = Some(value),
             "patience" => self.patience = seconds(name, &value, 0.01, 3600.0)?,
             "qos" => {
                 self.qos = one_of(
@@ -308,6 +335,11 @@ impl Options {
             "stamps" => {
                 self.kernel_stamps = one_of(name, &value, &[("kernel", true), ("clock", false)])?
             }
+            "address" => {
+                self.address = value.parse().map_err(|_| {
+                    Failure::Use(format!("--address {value}: give an IPv4 address."))
+                })?;
+            }
             "connections" => self.connections = number(name, &value, 10, 1_000_000)?,
             _ => self.port = number(name, &value, 0, u16::MAX)?,
         }
@@ -315,7 +347,7 @@ impl Options {
     }
 
     fn check(&self) -> Outcome<()> {
-        if self.burst as u64 > self.window {
+        if self.command == Command::Pairs && self.burst as u64 > self.window {
             return Err(Failure::Use(format!(
                 "--burst {} is more than --window {}: a burst has to fit.",
                 self.burst, self.window
@@ -333,15 +365,25 @@ impl Options {
                 "idle measures a process: name it by --broker-pid.".to_owned(),
             ));
         }
+        if self.rate.is_some() && self.burst > 1 {
+            return Err(Failure::Use(
+                "--rate and --burst exclude each other.".to_owned(),
+            ));
+        }
         let plain = self.qos == Qos::AtMostOnce && self.version == Version::V3;
         if self.udp && (!plain || self.rate.is_some() || self.username.is_some()) {
             return Err(Failure::Use(
                 "--udp: MQTT 3.1.1, QoS 0, no accounts, one message at a time.".to_owned(),
             ));
         }
-        if self.udp && self.size > LONGEST_OVER_UDP {
+        if self.sn && (self.udp || !plain || self.username.is_some()) {
+            return Err(Failure::Use(
+                "--sn: without --udp, QoS 0, no accounts.".to_owned(),
+            ));
+        }
+        if (self.udp || self.sn) && self.size > LONGEST_OVER_UDP {
             return Err(Failure::Use(format!(
-                "--udp: a datagram holds --size {LONGEST_OVER_UDP} at most."
+                "--udp, --sn: a datagram holds --size {LONGEST_OVER_UDP} at most."
             )));
         }
         if self.password_file.is_some() && self.username.is_none() {
@@ -375,7 +417,11 @@ impl Options {
             patience: self.patience,
             persistent: self.persistent,
             udp: self.udp,
-            prefix: format!("mqtick-load-{:x}", crate::stamps::now_ns() / 1000),
+            prefix: self
+                .prefix
+                .clone()
+                .unwrap_or_else(|| format!("mqtick-load-{:x}", crate::stamps::now_ns() / 1000)),
+            sn: self.sn,
         })
     }
 }
@@ -474,6 +520,9 @@ mod tests {
             ("fanout --password-file x", "needs --username"),
             ("fanout --udp --rate 3", "one message at a time"),
             ("fanout --udp --size 2000", "a datagram holds"),
+            ("fanout --sn --qos 1", "--sn: without --udp, QoS 0"),
+            ("fanout --burst 2 --rate 9", "exclude each other"),
+            ("floor --address x", "give an IPv4 address"),
             ("pairs --udp", "pairs takes no --udp"),
             ("idle", "--broker-pid"),
             ("pairs --json=yes", "unexpected argument"),

@@ -1,6 +1,13 @@
 //! Each subscriber's place among the copies of a message: whom a broker serves first.
 
 use crate::contest::Run;
+use crate::report::Name;
+
+const PLACE: Name = Name {
+    key: "place_spread",
+    text: "mean place of a subscriber, greatest less least",
+    unit: "%", // 0 first, 100 last
+};
 
 /// Connections of which the JSON has each one's mean place; of more it has groups.
 const PLACES: usize = 1000;
@@ -41,13 +48,17 @@ impl Places {
     }
 
     /// Says whether the broker serves some subscribers always before others.
-    pub fn tell(&self, run: &mut Run<'_>, who: &str) {
+    pub fn tell(&self, run: &mut Run<'_>, who: &'static str) {
         let count = self.ranks.len();
         if self.messages == 0 || count < 2 {
             return;
         }
         let scale = self.messages as f64 * (count - 1) as f64;
         let places: Vec<f64> = self.ranks.iter().map(|sum| *sum as f64 / scale).collect();
+        let (least, most) = places.iter().fold((1.0, 0.0), |(least, most), place| {
+            (place.min(least), place.max(most))
+        });
+        run.report.add(PLACE, who, 100.0 * (most - least));
         let mut histogram = [0_u64; 10];
         for place in &places {
             if let Some(bin) = histogram.get_mut(((place * 10.0) as usize).min(9)) {

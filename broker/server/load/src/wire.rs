@@ -1,6 +1,7 @@
 //! The message that a load consists of: encoded once, numbered for each sending, known again.
 
 use mqtick_packet::{Outgoing, Packet, Publish, Qos, Version, decode, frame, publish};
+use mqtick_sn::{Message, Qos as SensorQos, Topic, encode};
 
 use crate::{Failure, Outcome};
 
@@ -17,8 +18,10 @@ const FILL: u8 = b'.';
 #[derive(Debug, Clone)]
 pub struct Template {
     octets: Vec<u8>,
-    /// Where the packet identifier is, above QoS 0.
+    /// Where the packet identifier is, above QoS 0; of MQTT-SN, the topic's id.
     id_at: Option<usize>,
+    /// Whether the identifier follows the numbers.
+    numbers_id: bool,
     payload_at: usize,
     topic: String,
     stream: u32,
@@ -30,8 +33,7 @@ impl Template {
     /// # Errors
     /// Where MQTT cannot carry such a message.
     pub fn new(version: Version, topic: &str, qos: Qos, size: usize, stream: u32) -> Outcome<Self> {
-        let mut payload = vec![FILL; size.max(LEAST_SIZE)];
-        payload.splice(..4, stream.to_be_bytes());
+        let payload = payload(size, stream);
         let mut octets = Vec::new();
         let message = Outgoing {
             qos,
@@ -47,9 +49,38 @@ impl Template {
         Ok(Self {
             octets,
             id_at,
+            numbers_id: true,
             payload_at,
             topic: topic.to_owned(),
             stream,
+        })
+    }
+
+    /// The same of MQTT-SN, at QoS 0; `id`: what the publisher and its broker call the topic.
+    ///
+    /// # Errors
+    /// Where a datagram cannot carry such a message.
+    pub fn of_sensor(topic: &str, id: u16, size: usize) -> Outcome<Self> {
+        let data = payload(size, 0);
+        let message = Message::Publish {
+            dup: false,
+            qos: SensorQos::AtMostOnce,
+            retain: false,
+            topic: Topic::Registered(id),
+            message_id: 0,
+            data: &data,
+        };
+        let mut octets = Vec::new();
+        let payload_at = encode(&message, &mut octets)
+            .then(|| octets.len() - data.len())
+            .ok_or_else(|| Failure::Use(format!("--size {size}: MQTT-SN cannot carry that.")))?;
+        Ok(Self {
+            octets,
+            id_at: payload_at.checked_sub(4),
+            numbers_id: false,
+            payload_at,
+            topic: topic.to_owned(),
+            stream: 0,
         })
     }
 
@@ -71,14 +102,15 @@ impl Template {
         if let Some(place) = octets.get_mut(at..at + 8) {
             place.copy_from_slice(&sequence.to_be_bytes());
         }
-        if let Some(place) = self.id_at.and_then(|at| octets.get_mut(at..at + 2)) {
+        let id_at = self.id_at.filter(|_| self.numbers_id);
+        if let Some(place) = id_at.and_then(|at| octets.get_mut(at..at + 2)) {
             let id = (sequence % u64::from(u16::MAX)) as u16 + 1;
             place.copy_from_slice(&id.to_be_bytes());
         }
     }
 
     /// Looks whether `octets` begin with what was sent, but for its numbers; returns the sequence
-    /// number and the packet identifier (0 at QoS 0).
+    /// number and the packet identifier (0 at QoS 0; of MQTT-SN, the topic's id).
     #[inline]
     #[must_use]
     pub fn recognise(&self, octets: &[u8]) -> Option<(u64, u16)> {
@@ -109,6 +141,12 @@ impl Template {
             && payload.get(12..)? == own.get(12..)?;
         same.then_some(u64::from_be_bytes(*payload.get(4..)?.first_chunk()?))
     }
+}
+
+fn payload(size: usize, stream: u32) -> Vec<u8> {
+    let mut payload = vec![FILL; size.max(LEAST_SIZE)];
+    payload.splice(..4, stream.to_be_bytes());
+    payload
 }
 
 /// Returns the packet that `octets` begin with and its length; None where more octets are needed.
@@ -163,6 +201,20 @@ mod tests {
                 assert_eq!(length, template.length());
             }
         }
+    }
+
+    #[test]
+    fn a_message_of_mqtt_sn_is_known_again_by_whatever_id_its_receiver_has() {
+        let template = Template::of_sensor("a/b", 7, 40).unwrap();
+        let mut octets = template.repeated(1);
+        template.number(&mut octets, 65_600);
+        assert_eq!(octets.len(), 47);
+        assert_eq!(octets.get(..7), Some([47, 0x0c, 0, 0, 7, 0, 0].as_slice()));
+        assert_eq!(template.recognise(&octets), Some((65_600, 7)));
+        octets[4] = 9;
+        assert_eq!(template.recognise(&octets), Some((65_600, 9)));
+        octets[2] = 0x20;
+        assert_eq!(template.recognise(&octets), None);
     }
 
     #[test]

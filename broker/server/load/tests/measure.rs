@@ -4,6 +4,7 @@
 
 mod peer;
 
+use peer::sensor::start_sensor_broker;
 use peer::{Peer, SOME, Trick, start};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -130,6 +131,55 @@ fn a_fan_out_over_udp_is_measured_beside_one_system_call_for_all_copies() {
         );
         assert!(row(&output, "skew_p50_us", who).iter().all(|us| *us > 0.0));
     }
+}
+
+#[test]
+fn a_fan_out_over_mqtt_sn_is_measured_whatever_id_each_subscriber_has() {
+    for (loses, lost) in [(false, 0.0), (true, 4.0)] {
+        let address = start_sensor_broker(loses);
+        let line = "fanout --sn --subscribers 4 --messages 10 --repeats 2 --floor --patience 0.3";
+        let output = program(&format!("{line} --broker {address} --json"))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        assert_eq!(row(&output, "lost", "broker"), [lost; 2]);
+        assert_eq!(row(&output, "lost_in_all", "broker"), [3.0 * lost]);
+        assert_eq!(row(&output, "lost", "floor"), [0.0; 2]);
+        assert_eq!(row(&output, "duplicates", "broker"), [0.0; 2]);
+        assert!(row(&output, "skew_p50_us", "broker")[0] > 0.0);
+    }
+}
+
+#[test]
+fn messages_at_a_rate_and_in_bursts_have_figures_of_their_own() {
+    let address = start_sensor_broker(false);
+    for (flags, key) in [("--rate 1000", "sent_mean_us"), ("--burst 5", "burst_rate")] {
+        let line = "fanout --sn --subscribers 2 --messages 20 --repeats 1";
+        let output = program(&format!("{line} {flags} --broker {address} --json"))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        assert!(row(&output, key, "broker")[0] > 0.0, "{key}");
+        assert_eq!(row(&output, "lost", "broker"), [0.0]);
+    }
+}
+
+#[test]
+fn it_warms_up_until_standard_input_ends() {
+    let address = start_sensor_broker(false);
+    let line = format!(
+        "fanout --sn --subscribers 1 --messages 2 --repeats 1 --until-eof --json --broker {address}"
+    );
+    let mut run = program(&line)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(run.try_wait().unwrap(), None);
+    drop(run.stdin.take());
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(row(&output, "lost", "broker"), [0.0]);
 }
 
 #[test]

@@ -407,8 +407,19 @@ pub fn connect(out: &mut Vec<u8>, version: Version, with: &ConnectOut<'_>) {
 
 /// Appends a SUBSCRIBE: topic filters and the highest QoS wanted of each.
 pub fn subscribe(out: &mut Vec<u8>, version: Version, id: u16, filters: &[(&str, Qos)]) {
+    subscribe_as(out, version, id, None, filters);
+}
+
+/// The same with a subscription identifier, which is not 0; it is not sent in 3.1.1.
+pub fn subscribe_as(
+    out: &mut Vec<u8>,
+    version: Version,
+    id: u16,
+    identifier: Option<u32>,
+    filters: &[(&str, Qos)],
+) {
     let mut body = id.to_be_bytes().to_vec();
-    properties(&mut body, version, []);
+    properties(&mut body, version, identifier.map(Property::SubscriptionId));
     for (filter, qos) in filters {
         write::string(&mut body, filter);
         body.push(*qos as u8);

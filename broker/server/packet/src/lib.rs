@@ -19,7 +19,7 @@ pub use decode::{
 };
 pub use encode::{
     ConnackProperties, ConnectOut, Outgoing, WillOut, ack, connack, connect, disconnect, pingreq,
-    pingresp, publish, publish_length, suback, subscribe, unsuback, unsubscribe,
+    pingresp, publish, publish_length, suback, subscribe, subscribe_as, unsuback, unsubscribe,
 };
 pub use property::{Properties, Property, PropertyIter};
 

@@ -3,15 +3,20 @@
 use crate::codec::{Code, Forwarded, Message, Qos, Topic, encode, encode_forwarded};
 use crate::names::Names;
 use std::collections::VecDeque;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Octets of the longest datagram: one Ethernet frame.
 pub const DATAGRAM: usize = 1472;
+/// The same over IPv6, whose header is longer.
+const DATAGRAM_V6: usize = 1452;
 /// Octets of the longest name of a client behind a forwarder.
 pub const NODE: usize = 16;
 /// An unproven address gets at most so many times the octets that came from it (RFC 9000, 8.1).
 const CREDIT: usize = 3;
+/// A client that is congested is asked again after as long as usual, then after twice as long, up to
+/// the standard's `T_WAIT` (clause 7.2: more than five minutes).
+const MOST_REST_NS: u64 = 300_000_000_000;
 /// A name that is registered where the topic's own is too long for the credit.
 const PROOF: &str = "$proof";
 
@@ -32,21 +37,21 @@ pub trait Keep {
     /// The client holds so much beside messages.
     fn hold(account: &mut Self::Account, octets: usize);
     /// The client is reached there; none: not at all.
-    fn moved(account: &mut Self::Account, to: Option<SocketAddrV4>);
+    fn moved(account: &mut Self::Account, to: Option<SocketAddr>);
 }
 
 /// Where a client is: behind a forwarder also which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// Where datagrams come from.
-    pub at: SocketAddrV4,
+    pub at: SocketAddr,
     node: Option<(u8, [u8; NODE])>,
 }
 
 impl Address {
     /// None: the node's name is too long.
     #[must_use]
-    pub fn new(at: SocketAddrV4, forwarded: Option<&Forwarded<'_>>) -> Option<Self> {
+    pub fn new(at: SocketAddr, forwarded: Option<&Forwarded<'_>>) -> Option<Self> {
         let node = match forwarded {
             None => None,
             Some(forwarded) => {
@@ -57,6 +62,11 @@ impl Address {
             }
         };
         Some(Self { at, node })
+    }
+
+    /// Where datagrams come from, unless through a forwarder.
+    pub(crate) fn plain(&self) -> Option<SocketAddr> {
+        self.node.is_none().then_some(self.at)
     }
 
     /// Whether only the port differs.
@@ -79,7 +89,11 @@ impl Address {
                 encode_forwarded(message, &Forwarded { radius: 0, node }, out)
             }
         };
-        let fits = fits && out.len() - start <= DATAGRAM;
+        let most = match self.at {
+            SocketAddr::V4(_) => DATAGRAM,
+            SocketAddr::V6(_) => DATAGRAM_V6,
+        };
+        let fits = fits && out.len() - start <= most;
         if !fits {
             out.truncate(start);
         }
@@ -152,8 +166,9 @@ enum What<M> {
 struct Pending<M> {
     id: u16,
     what: What<M>,
-    sent_ns: u64,
+    again_ns: u64, // when it is sent again
     tries: u32,
+    congested: u32, // times that the client had no room for it
 }
 
 /// How a client is served.
@@ -267,6 +282,11 @@ impl<M: Keep> Client<M> {
         self.received = self.received.saturating_add(octets);
     }
 
+    /// So many octets went to it that were not appended here.
+    pub(crate) fn told(&mut self, octets: usize) {
+        self.sent = self.sent.saturating_add(octets);
+    }
+
     /// Append an answer.
     pub(crate) fn say(&mut self, message: &Message<'_>, out: &mut Datagrams) -> bool {
         let start = out.octets.len();
@@ -276,6 +296,17 @@ impl<M: Keep> Client<M> {
             out.ends.push(out.octets.len());
         }
         fits
+    }
+
+    /// Where a copy of QoS 0 of a message on this topic would leave for at once, and as what; none:
+    /// it would have to wait, or goes through a forwarder.
+    #[must_use]
+    pub fn direct(&self, topic: &str) -> Option<(SocketAddr, Topic)> {
+        let is_direct = self.state == State::Active && self.proven;
+        let to = self.address.plain().filter(|_| is_direct)?;
+        let waits = self.queue.iter().any(|one| one.message.topic() == topic);
+        let named = self.names.known(topic).filter(|_| !waits)?;
+        Some((to, named))
     }
 
     /// Deliver one copy; what leaves now is appended. `keep` makes what waits.
@@ -382,8 +413,9 @@ impl<M: Keep> Client<M> {
         self.pending = Some(Pending {
             id,
             what,
-            sent_ns: now_ns,
+            again_ns: now_ns + self.bounds.retry_ns,
             tries: 0,
+            congested: 0,
         });
     }
 
@@ -460,6 +492,15 @@ impl<M: Keep> Client<M> {
         else {
             return false;
         };
+        if let Message::Puback {
+            topic_id,
+            message_id: 0,
+            code: Code::INVALID_TOPIC,
+        } = *answer
+        {
+            // To a copy of QoS 0 (clause 5.4.13): the next one comes after a REGISTER.
+            return self.names.doubt_id(topic_id);
+        }
         let qos = match self.pending.as_ref().filter(|one| one.id == id) {
             Some(Pending {
                 what: What::Publish(waiting),
@@ -481,8 +522,12 @@ impl<M: Keep> Client<M> {
             (Message::Puback { code, .. }, Some(_)) => {
                 if *code == Code::CONGESTION {
                     // It is sent again later, however often: the client answers.
+                    let rest_ns = self.bounds.retry_ns;
                     if let Some(pending) = &mut self.pending {
-                        (pending.sent_ns, pending.tries) = (now_ns, 0);
+                        let rest_ns = rest_ns << pending.congested.min(16);
+                        pending.again_ns = now_ns + rest_ns.min(MOST_REST_NS);
+                        pending.congested += 1;
+                        pending.tries = 0;
                     }
                     return true;
                 }
@@ -527,7 +572,7 @@ impl<M: Keep> Client<M> {
             self.pump(now_ns, out); // an unproven one may have got credit
             return true;
         };
-        if now_ns.saturating_sub(pending.sent_ns) < self.bounds.retry_ns {
+        if now_ns < pending.again_ns {
             self.pending = Some(pending);
             return true;
         }
@@ -561,7 +606,7 @@ impl<M: Keep> Client<M> {
             }
         }
         pending.tries += 1;
-        pending.sent_ns = now_ns;
+        pending.again_ns = now_ns + self.bounds.retry_ns;
         self.pending = Some(pending);
         true
     }
@@ -571,11 +616,12 @@ impl<M: Keep> Client<M> {
         if let Some(Pending {
             id,
             what: What::Release,
-            sent_ns,
+            again_ns,
             tries,
+            ..
         }) = &mut self.pending
         {
-            (*sent_ns, *tries) = (now_ns, 0);
+            (*again_ns, *tries) = (now_ns + self.bounds.retry_ns, 0);
             let id = *id;
             self.say(&Message::Pubrel(id), out);
         }

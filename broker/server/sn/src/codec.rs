@@ -238,6 +238,18 @@ pub fn decode(datagram: &[u8]) -> Result<(Message<'_>, Option<Forwarded<'_>>), E
     Ok((message(inside)?, Some(Forwarded { radius, node })))
 }
 
+/// The mark of a PUBLISH whose copies for clients over MQTT-SN were sent by a switch on the way
+/// (`broker/spec/acceleration.md`, 4); in no other message that bit means this.
+pub const MARK: u8 = WILL;
+
+/// Where the flags of a PUBLISH are, if the datagram is one.
+#[must_use]
+pub fn publish_flags(datagram: &[u8]) -> Option<usize> {
+    let kind = if datagram.first() == Some(&1) { 3 } else { 1 };
+    let is_publish = datagram.get(kind) == Some(&PUBLISH) && datagram.len() > kind + 1;
+    is_publish.then_some(kind + 1)
+}
+
 fn message(octets: &[u8]) -> Result<Message<'_>, Error> {
     let (length, rest) = match octets {
         [1, high, low, rest @ ..] => (usize::from(u16::from_be_bytes([*high, *low])), rest),

@@ -13,6 +13,7 @@ mod names;
 
 pub use client::{Address, Client, DATAGRAM, Datagrams, Delivered, Keep, NODE, Seat, lock};
 pub use codec::{
-    Code, Error, Filter, Forwarded, Message, Qos, Topic, Will, decode, encode, encode_forwarded,
+    Code, Error, Filter, Forwarded, MARK, Message, Qos, Topic, Will, decode, encode,
+    encode_forwarded, publish_flags,
 };
-pub use gateway::{Answer, Count, Engine, Gateway, NAMES, Publication, Settings};
+pub use gateway::{Answer, Came, Count, Engine, Entrance, Gateway, NAMES, Publication, Settings};

@@ -74,6 +74,12 @@ impl Names {
         Some(id)
     }
 
+    /// Whether a name has an id of this client's own.
+    pub(crate) fn is_registered(&self, name: &str) -> bool {
+        let named = self.named.get(name).map(|named| named.topic);
+        matches!(named, Some(Topic::Registered(_)))
+    }
+
     /// The client knows a name by its id.
     pub(crate) fn confirm(&mut self, name: &str) {
         if let Some(named) = self.named.get_mut(name) {
@@ -86,6 +92,13 @@ impl Names {
         if let Some(named) = self.named.get_mut(name) {
             named.known = false;
         }
+    }
+
+    /// The client does not know one of its own ids after all; whether it did.
+    pub(crate) fn doubt_id(&mut self, id: u16) -> bool {
+        let name = self.registered.get(&id);
+        let named = name.and_then(|name| self.named.get_mut(name));
+        named.is_some_and(|named| std::mem::take(&mut named.known))
     }
 
     /// The client uses a predefined id for a name.

@@ -2,16 +2,19 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
+#[path = "check/sn.rs"]
+mod check;
 #[path = "../../udp/tests/json/mod.rs"]
 mod json;
 mod tree;
 
+use check::{Act, Watched};
 use json::Value;
-use mqtick_sn::{Gateway, Message, Qos, Settings, decode};
+use mqtick_sn::{Gateway, Qos, Settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::Path;
 use tree::Broker;
 
@@ -103,7 +106,7 @@ fn run(conversation: &Value) {
             .map(|(to, one)| format!("{to} {}", hex(one)))
             .collect();
         let expect = step.get("expect").expect("what comes").list();
-        let fits = |(wanted, (to, octets)): (&Value, &(SocketAddrV4, Vec<u8>))| {
+        let fits = |(wanted, (to, octets)): (&Value, &(SocketAddr, Vec<u8>))| {
             wanted.get("to").expect("a receiver").text() == to.to_string()
                 && ids.agree(wanted.get("send").expect("octets").text(), &hex(octets))
         };
@@ -150,11 +153,44 @@ fn a_repeated_message_of_qos_2_is_not_answered_before_it_is_safe() {
     assert_eq!(hex(&say("080cc26162000379", &mut broker)[0].1), "040f0003");
 }
 
-#[derive(Clone, Debug)]
-enum Act {
-    Says(u16, Vec<u8>),
-    Publishes(String, Vec<u8>, usize, bool),
-    Waits(u64),
+#[test]
+fn a_will_did_not_come_with_the_datagram_that_ends_a_connection() {
+    let mut gateway = Gateway::new(Settings::default());
+    let mut broker = Broker::default();
+    let mut say = |port, text: &str| {
+        let from = SocketAddr::from(([10, 0, 0, 2], port));
+        gateway.datagram(0, from, &octets(text), &mut broker);
+    };
+    say(5000, "07040c01003c73"); // with a will
+    say(5000, "060700612f62");
+    say(5000, "030978");
+    say(5000, "080c026364000078");
+    say(5001, "07040401003c73"); // from elsewhere
+    assert_eq!(
+        broker.published,
+        [("cd".into(), true), ("a/b".into(), false)]
+    );
+}
+
+#[test]
+fn who_has_a_network_of_ipv6_publishes_no_more_than_one_address() {
+    let mut gateway = Gateway::new(Settings {
+        publishes_a_second: 2,
+        ..Settings::default()
+    });
+    let mut broker = Broker::default();
+    for from in [
+        "[2001:db8::1]:5000",
+        "[2001:db8::2]:5000",
+        "[2001:db8::ff:3]:5000",
+    ] {
+        let from = from.parse().expect("an address");
+        gateway.datagram(0, from, &octets("080c626162000078"), &mut broker);
+    }
+    assert_eq!(broker.published.len(), 2);
+    let other = "[2001:db8:0:1::1]:5000".parse().expect("an address");
+    gateway.datagram(0, other, &octets("080c626162000078"), &mut broker);
+    assert_eq!(broker.published.len(), 3);
 }
 
 /// Octets that are mostly whole messages.
@@ -215,59 +251,10 @@ proptest! {
     fn whatever_comes_bounds_hold_and_no_unproven_address_gets_more_than_thrice_what_it_sent(
         acts in vec(act(), 1..120),
     ) {
-        let mut gateway = Gateway::new(Settings {
-            clients: 3,
-            topics: 5,
-            subscriptions: 2,
-            messages: 4,
-            ..Settings::default()
-        });
-        let mut broker = Broker::default();
-        let (mut came, mut proves) = (HashMap::<u16, usize>::new(), HashMap::<u16, bool>::new());
-        let mut left = HashMap::<u16, usize>::new();
+        let mut watched = Watched::new();
         for act in acts {
-            match act {
-                Act::Says(port, mut octets) => {
-                    // Who answers what it got: only then is anything acknowledged.
-                    if let Some((id, message)) = broker.registers.get(&port)
-                        && octets.get(1) == Some(&0x0b) && octets.len() == 7
-                    {
-                        octets[2..4].copy_from_slice(&id.to_be_bytes());
-                        octets[4..6].copy_from_slice(&message.to_be_bytes());
-                        proves.insert(port, true);
-                    }
-                    *came.entry(port).or_default() += octets.len();
-                    let from = SocketAddrV4::new([10, 0, 0, 2].into(), port);
-                    gateway.datagram(broker.now_s * SECOND_NS, from, &octets, &mut broker);
-                }
-                Act::Publishes(topic, payload, qos, retain) => {
-                    let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][qos];
-                    broker.deliver(&topic, &payload, qos, retain);
-                }
-                Act::Waits(seconds) => for _ in 0..seconds {
-                    broker.now_s += 1;
-                    gateway.tick(broker.now_s * SECOND_NS, &mut broker);
-                }
-            }
-            for (to, octets) in broker.take() {
-                prop_assert!(decode(&octets).is_ok(), "{octets:?}");
-                let is_ours = !matches!(
-                    decode(&octets),
-                    Ok((Message::Connect { .. } | Message::Subscribe { .. }, _))
-                );
-                prop_assert!(is_ours);
-                *left.entry(to.port()).or_default() += octets.len();
-            }
-            for (port, left) in &left {
-                let most = 3 * came.get(port).copied().unwrap_or(0);
-                prop_assert!(proves.contains_key(port) || *left <= most, "{port}: {left} of {most}");
-            }
-            let (here, sessions) = gateway.sizes();
-            prop_assert!(here <= sessions && sessions <= 3);
-            prop_assert!(broker.most_of_one() <= 2);
-            prop_assert_eq!(broker.sessions(), sessions);
+            watched.act(act);
         }
-        gateway.clear(&mut broker);
-        prop_assert_eq!(broker.subscriptions(), 0);
+        watched.end();
     }
 }

@@ -36,6 +36,25 @@ pub fn valid_filter(filter: &str) -> bool {
     }
 }
 
+/// Whether a filter, of a shared subscription or not, matches a topic's name.
+#[must_use]
+pub fn matches(filter: &str, name: &str) -> bool {
+    let Ok((_, filter)) = split_share(filter) else {
+        return false;
+    };
+    if name.starts_with('$') && filter.starts_with(['+', '#']) {
+        return false; // [MQTT-4.7.2-1]
+    }
+    let (mut filter, mut name) = (filter.split('/'), name.split('/'));
+    loop {
+        match (filter.next(), name.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some(wanted), Some(found)) if wanted == "+" || wanted == found => {}
+            _ => return false,
+        }
+    }
+}
+
 /// A shared subscription that names no group.
 pub(crate) struct NoName;
 
@@ -78,4 +97,43 @@ fn wildcards_stand_well(filter: &str) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+    use crate::Tree;
+
+    #[test]
+    fn a_filter_matches_what_the_tree_finds_by_it() {
+        let filters = [
+            "a/b",
+            "a/+",
+            "a/#",
+            "#",
+            "+",
+            "+/b",
+            "+/+/#",
+            "a//b",
+            "$SYS/#",
+            "$SYS/+",
+            "/+",
+            "a/b/",
+            "$share/group/a/#",
+            "$share/group/#",
+        ];
+        let names = [
+            "a/b", "a", "a/b/c", "a//b", "/b", "$SYS/a", "$SYS", "b", "a/", "/",
+        ];
+        for filter in filters {
+            let mut tree = Tree::new();
+            tree.subscribe(filter, 1, ());
+            for name in names {
+                let mut found = false;
+                tree.matches(name, &mut |_| found = true);
+                assert_eq!(matches(filter, name), found, "{filter} {name}");
+            }
+        }
+        assert!(!matches("$share/group", "group"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use crate::filters::Filters;
 use crate::names::{split_share, valid_filter};
@@ -32,7 +32,6 @@ pub enum Match<'t, K, V> {
 /// The members of a shared subscription.
 pub struct Group<K, V> {
     members: Ordered<K, V>,
-    /// Shared by all clones, so that members take turns while the tree changes.
     turn: Arc<AtomicUsize>,
 }
 
@@ -150,13 +149,16 @@ impl<K: Clone + Eq + Hash, V: Clone> Tree<K, V> {
 }
 
 impl<K, V> Group<K, V> {
-    /// Return all members once, beginning with the one whose turn it is; the turn goes on by one.
+    /// Return all members, in the order of subscription.
     pub fn members(&self) -> impl Iterator<Item = (&K, &V)> {
-        let len = self.members.len();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % len.max(1);
-        (turn..len)
-            .chain(0..turn)
-            .filter_map(|rank| self.members.nth(rank))
+        (0..self.members.len()).filter_map(|rank| self.members.nth(rank))
+    }
+
+    /// How many turns there were: who serves the group counts, and begins with that member. All
+    /// clones have the same, so that members take turns while the tree changes.
+    #[must_use]
+    pub fn turn(&self) -> &Arc<AtomicUsize> {
+        &self.turn
     }
 }
 

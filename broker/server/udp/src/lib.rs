@@ -24,7 +24,7 @@ const SUBSCRIBES: usize = 32;
 const RETAINED: usize = 32 * MOST_RETAINED;
 const PUBLISHERS: usize = 1 << 16; // addresses whose messages are counted
 const OWN: usize = 64; // copies of own messages in a second, until a subscriber is put to the test
-const MIRRORS: usize = 1 << 12; // services that send back what they get, for
+const MIRRORS: usize = 1 << 12; // services that may send back what they get, for
 const MIRROR_NS: u64 = 60 * SECOND_NS;
 
 /// What is counted: refusals of datagrams, refusals of filters, and the rest.
@@ -217,12 +217,20 @@ impl<S> Lease<S> {
     }
 }
 
+/// Somebody who sent a test back: a service that sends back what it gets, or a program that was
+/// started anew on the port of one that published much, and took the test for its own challenge. Who
+/// does it twice is the former.
+struct Mirror {
+    end_ns: u64, // it is forgotten then
+    is_sure: bool,
+}
+
 /// Serves datagrams. All its tables are bounded by [`Settings`].
 pub struct Server<S> {
     settings: Settings,
     tokens: Tokens,
     tests: Tokens,
-    mirrors: HashMap<SocketAddrV4, u64>, // until when they are not heard
+    mirrors: HashMap<SocketAddrV4, Mirror>,
     leases: HashMap<SocketAddrV4, Lease<S>>,
     ends: BTreeSet<(u64, SocketAddrV4)>,
     of_address: HashMap<Ipv4Addr, usize>,
@@ -315,7 +323,8 @@ impl<S> Server<S> {
         if port == 0 || port < settings.lowest_port || port == settings.own_port {
             return Err(Count::Source);
         }
-        let is_mirror = self.mirrors.get(&from).is_some_and(|end| now_ns < *end);
+        let is_mirror = |one: &Mirror| one.is_sure && now_ns < one.end_ns;
+        let is_mirror = self.mirrors.get(&from).is_some_and(is_mirror);
         if net == 0 || net >= 224 || (net == 127 && !self.settings.loopback) || is_mirror {
             return Err(Count::Source);
         }
@@ -444,10 +453,15 @@ impl<S> Server<S> {
         if self.leases.contains_key(&from) && self.tests.is_good(token, from, now_ns) {
             self.forget(from, engine);
             if self.mirrors.len() >= MIRRORS {
-                self.mirrors.retain(|_, end| now_ns < *end);
+                self.mirrors.retain(|_, one| now_ns < one.end_ns);
             }
-            if self.mirrors.len() < MIRRORS {
-                self.mirrors.insert(from, now_ns.saturating_add(MIRROR_NS));
+            let before = self.mirrors.get(&from).map(|one| one.end_ns);
+            if before.is_some() || self.mirrors.len() < MIRRORS {
+                let mirror = Mirror {
+                    end_ns: now_ns.saturating_add(MIRROR_NS),
+                    is_sure: before.is_some_and(|end_ns| now_ns < end_ns),
+                };
+                self.mirrors.insert(from, mirror);
             }
             return Err(Count::Source);
         }

@@ -344,13 +344,22 @@ fn subscribed_to_all(from: SocketAddrV4) -> (Server<u64>, Broker) {
         ..everybody()
     };
     let (mut server, mut broker) = (Server::new(share), Broker::default());
-    server.datagram(0, from, &subscribe("a", 1), &mut broker);
-    let challenge = broker.sent.remove(0).1;
-    server.datagram(0, from, &challenge, &mut broker);
-    for filter in OVERLAPPING {
-        server.datagram(0, from, &subscribe(filter, 1), &mut broker);
-    }
+    subscribe_to_all(&mut server, &mut broker, 0, from);
     (server, broker)
+}
+
+fn subscribe_to_all(
+    server: &mut Server<u64>,
+    broker: &mut Broker,
+    now_ns: u64,
+    from: SocketAddrV4,
+) {
+    server.datagram(now_ns, from, &subscribe("a", 1), broker);
+    let challenge = broker.sent.remove(0).1;
+    server.datagram(now_ns, from, &challenge, broker);
+    for filter in OVERLAPPING {
+        server.datagram(now_ns, from, &subscribe(filter, 1), broker);
+    }
 }
 
 /// Send back all that is sent, but what is lost; how many datagrams were sent.
@@ -376,14 +385,38 @@ fn a_service_that_sends_back_what_it_gets_is_found_out_and_not_heard_any_more() 
     let from = "10.0.0.1:5000".parse().unwrap();
     let (mut server, mut broker) = subscribed_to_all(from);
     let publish = packet(0x30, b"\0\x03a/bx".into());
-    server.datagram(0, from, &publish, &mut broker);
-    assert!(reflect(&mut server, &mut broker, |_| false) < 700);
-    assert_eq!((server.sizes(), broker.leases()), ((0, 0), 0));
+    for again in [false, true] {
+        if again {
+            subscribe_to_all(&mut server, &mut broker, 0, from);
+        }
+        server.datagram(0, from, &publish, &mut broker);
+        assert!(reflect(&mut server, &mut broker, |_| false) < 700);
+        assert_eq!((server.sizes(), broker.leases()), ((0, 0), 0));
+    }
     let minute_ns = 60_000_000_000;
     for (now_ns, answers) in [(minute_ns - 1, 0), (minute_ns, 1)] {
         server.datagram(now_ns, from, &subscribe("a", 1), &mut broker);
         assert_eq!(broker.sent.len(), answers);
     }
+}
+
+/// It sends one test back, which it takes for its challenge.
+#[test]
+fn a_program_that_is_started_anew_where_much_was_published_is_let_in_at_once() {
+    let from = "10.0.0.1:5000".parse().unwrap();
+    let (mut server, mut broker) = subscribed_to_all(from);
+    broker.sent.clear();
+    for _ in 0..8 {
+        let publish = packet(0x30, b"\0\x03a/bx".into());
+        server.datagram(0, from, &publish, &mut broker);
+    }
+    let is_test = |one: &&(SocketAddrV4, Vec<u8>)| one.1[4..].starts_with(b"$proof");
+    let test = broker.sent.iter().find(is_test).unwrap().1.clone();
+    broker.sent.clear();
+    server.datagram(0, from, &test, &mut broker);
+    assert_eq!(server.sizes(), (0, 0), "it is another program");
+    subscribe_to_all(&mut server, &mut broker, 50_000_000, from);
+    assert_eq!(server.sizes(), (1, 8));
 }
 
 #[test]

@@ -1,17 +1,27 @@
-"""A broker that runs for the turn of one experiment, by a command of the user's."""
+"""A broker that runs for the turn of one experiment, by a command of the user's or by a recipe."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
+import pwd
+import shutil
 import socket
+import string
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 
 from mqtick.mqtt.broker import Broker
 
-__all__ = ["LaunchError", "launched", "listens"]
+__all__ = ["LaunchError", "Recipe", "launched", "listens", "prepared", "recipes"]
 
 _START_S = 15.0
 _STOP_S = 10.0
@@ -21,6 +31,55 @@ _LAST_WORDS = 400
 
 class LaunchError(Exception):
     """The broker could not be launched; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a broker is run: `recipes.toml` says what may stand in arguments and configuration."""
+
+    program: str
+    arguments: tuple[str, ...]
+    tried: str
+    """The version with which it was tried."""
+    installed: str
+    """How one comes by the program."""
+    file: str = ""
+    """Name of its configuration file; empty: it has none."""
+    configuration: str = ""
+
+    def found(self) -> str | None:
+        """Where the program is; Debian keeps some outside of a normal user's path."""
+        beside = Path(sys.executable).parent
+        places = (os.environ.get("PATH", ""), "/usr/sbin", "/sbin", str(beside))
+        return shutil.which(self.program, path=os.pathsep.join(places))
+
+
+@functools.cache
+def recipes() -> Mapping[str, Recipe]:
+    """Return the brokers that can be run without a configuration of the user's, by name."""
+    text = resources.files("mqtick.lab.brokers").joinpath("recipes.toml").read_text("utf-8")
+    return {
+        name: Recipe(**{**keys, "arguments": tuple(keys["arguments"])})
+        for name, keys in tomllib.loads(text).items()
+    }
+
+
+@contextlib.contextmanager
+def prepared(name: str, broker: Broker) -> Iterator[tuple[str, ...]]:
+    """Write what a recipe needs into a folder that ends with the block; give the command.
+
+    LaunchError if its program is not installed.
+    """
+    recipe = recipes()[name]
+    program = recipe.found()
+    if program is None:
+        raise LaunchError(f"recipe: {recipe.program} is not installed: {recipe.installed}")
+    with tempfile.TemporaryDirectory(prefix="mqtick-broker-", ignore_cleanup_errors=True) as folder:
+        configuration = Path(folder, recipe.file or "none")
+        known = {"host": broker.host, "port": broker.port, "folder": folder}
+        known |= {"configuration": configuration, "user": pwd.getpwuid(os.getuid()).pw_name}
+        configuration.write_text(string.Template(recipe.configuration).substitute(known))
+        yield program, *(string.Template(one).substitute(known) for one in recipe.arguments)
 
 
 @contextlib.contextmanager

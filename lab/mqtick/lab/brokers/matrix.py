@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from mqtick.lab.brokers.launch import LaunchError, launched
+from mqtick.lab.brokers.launch import LaunchError, launched, prepared, recipes
 from mqtick.lab.runner.experiment import Experiment
 from mqtick.lab.runner.experiment_check import load_experiment
 from mqtick.lab.runner.progress import Progress
 from mqtick.lab.runner.record import first_difference
 from mqtick.lab.runner.run import INTERRUPTED, RunOutcome
 from mqtick.lab.runner.summary import HEAD, Summary, row_text, summarise
-from mqtick.mqtt.broker import BrokerError, broker_from
+from mqtick.mqtt.broker import Broker, BrokerError, broker_from
 from mqtick.recording.run_folder import RunFolderError, load_run, refuse_used
 from mqtick.recording.shot import REFUSED
 from mqtick.service.commandline import Exit
@@ -50,6 +51,12 @@ class BrokerKeys(BrokerSettings):
         "Program and arguments that run this broker on this host for its turn, as "
         '["mqtick-broker", "--config", "broker.toml"]; empty: it runs already. Relative paths '
         "begin where mqtick-lab was started.",
+    )
+    recipe: str = key(
+        "",
+        "Broker that is run on this host for its turn with a configuration of the lab's, by the "
+        "name of its recipe: " + ", ".join(recipes()) + "; empty: none.",
+        choices=("", *recipes()),
     )
 
 
@@ -98,10 +105,20 @@ def experiments_of(
         try:
             if broker_from(experiment).scheme == "mqtt+udp" and broker.launch:
                 raise BrokerError("launch: over UDP nobody sees whether it listens; start it first")
+            if broker.recipe:
+                _refuse_recipe(broker, broker_from(experiment))
         except BrokerError as error:
             raise SettingsError(f"{os.fspath(brokers_path)}: broker.{name}: {error}") from error
         made[name] = experiment
     return made
+
+
+def _refuse_recipe(keys: BrokerKeys, broker: Broker) -> None:
+    """Raise BrokerError where a recipe cannot serve an address."""
+    if keys.launch:
+        raise BrokerError("launch and recipe contradict each other: leave one of them out")
+    if broker.scheme != "mqtt" or ":" in broker.host:
+        raise BrokerError(f"recipe: it serves mqtt://HOST[:PORT] with IPv4, not {broker.address}")
 
 
 class Run(Protocol):
@@ -136,6 +153,17 @@ def _finished(experiment: Experiment, folder: Path) -> RunOutcome | None:
     return RunOutcome(Exit.GOOD, "", folder, captured, len(outcomes) - captured)
 
 
+@contextlib.contextmanager
+def _turn(keys: BrokerKeys, broker: Broker) -> Iterator[None]:
+    """Run the broker for the length of a with block, if we are to run it."""
+    with contextlib.ExitStack() as stack:
+        command: Sequence[str] = keys.launch
+        if keys.recipe:
+            command = stack.enter_context(prepared(keys.recipe, broker))
+        stack.enter_context(launched(command, broker))
+        yield
+
+
 def run_matrix(
     experiments: Mapping[str, Experiment],
     out: Path,
@@ -143,11 +171,11 @@ def run_matrix(
     resume: bool,
     say: Callable[[Experiment], Progress],
     run: Run,
-    launch: Mapping[str, Sequence[str]] | None = None,
+    keys: Mapping[str, BrokerKeys] | None = None,
 ) -> MatrixOutcome:
     """Run each in its folder `out/NAME`; one that fails does not stop the others.
 
-    `launch`: by name, the command that runs the broker for its turn.
+    `keys`: by name, how the broker is run for its turn.
 
     Only Ctrl-C ends the series. With `resume`, complete runs are left alone, started ones
     continue, and the rest start. RunFolderError, before anything is run, where a folder cannot be
@@ -165,7 +193,7 @@ def run_matrix(
             watch = say(experiment)
             watch.note(f"{name}: {experiment.broker}")
             try:
-                with launched((launch or {}).get(name, ()), broker_from(experiment)):
+                with _turn((keys or {}).get(name, BrokerKeys()), broker_from(experiment)):
                     done = run(experiment, folder, resume=begun, say=watch)
             except LaunchError as error:
                 done = RunOutcome(Exit.FAILED, str(error), folder)

@@ -52,7 +52,7 @@ def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> in
             resume=args.resume,
             say=lambda one: Quiet() if args.quiet else Watch(one.kind),
             run=run_experiment,
-            launch={name: one.launch for name, one in load_brokers(args.broker_matrix).items()},
+            keys=load_brokers(args.broker_matrix),
         )
     except RunFolderError as error:
         return fail(str(error), Exit.WRONG_USE)

@@ -1,5 +1,7 @@
 //! A small broker in a thread, faithful or not.
 
+pub mod sensor;
+
 use mqtick_packet::{
     AckKind, ConnackProperties, MAXIMUM_LENGTH, Outgoing, Packet, Qos, Version, ack, connack,
     decode, frame, publish, suback,

@@ -1,11 +1,11 @@
 //! A small engine: the broker's tree, and no limits.
 
 use mqtick_sn::{
-    Answer, Code, Datagrams, Engine, Keep, Message, Publication, Qos, Seat, decode, lock,
+    Answer, Code, Datagrams, Engine, Entrance, Keep, Message, Publication, Qos, Seat, decode, lock,
 };
 use mqtick_topics::{Match, Retained, Tree, valid_filter};
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -16,7 +16,7 @@ pub struct Body {
 }
 
 impl Keep for Body {
-    type Account = Option<SocketAddrV4>;
+    type Account = Option<SocketAddr>;
 
     fn topic(&self) -> &str {
         &self.topic
@@ -40,19 +40,22 @@ impl Keep for Body {
 
     fn hold(_: &mut Self::Account, _: usize) {}
 
-    fn moved(account: &mut Self::Account, to: Option<SocketAddrV4>) {
+    fn moved(account: &mut Self::Account, to: Option<SocketAddr>) {
         *account = to;
     }
 }
 
 #[derive(Default)]
 pub struct Broker {
-    pub sent: Vec<(SocketAddrV4, Vec<u8>)>,
+    pub sent: Vec<(SocketAddr, Vec<u8>)>,
     pub now_s: u64,
     /// The message of QoS 2 whose answer waits for the disk.
     pub held: Option<u16>,
     /// The last REGISTER to each port: topic and message identifier.
     pub registers: HashMap<u16, (u16, u16)>,
+    /// What was published, and whether it came with the present datagram.
+    pub published: Vec<(String, bool)>,
+    came_long_ago: bool,
     tree: Tree<u64, (Seat<Body>, Qos)>,
     retained: Retained<Vec<u8>>,
     known: HashMap<u64, (Seat<Body>, Vec<String>)>,
@@ -73,7 +76,7 @@ impl Broker {
         counts.max().unwrap_or(0)
     }
 
-    pub fn take(&mut self) -> Vec<(SocketAddrV4, Vec<u8>)> {
+    pub fn take(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         for (to, octets) in &self.sent {
             if let Ok((
                 Message::Register {
@@ -132,13 +135,22 @@ impl Engine for Broker {
         self.next as u32 * 0x0101_0100
     }
 
-    fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
         self.sent.push((to, datagram.into()));
     }
 
     fn flush(&mut self) {}
 
-    fn came_long_ago(&mut self) {}
+    fn admit(&mut self, _: &Entrance<'_>) -> Option<Code> {
+        Some(Code::ACCEPTED)
+    }
+
+    fn left(&mut self, _: &str, _: bool) {}
+
+    fn will(&mut self, who: &u64, will: &Publication<'_>) {
+        self.came_long_ago = true;
+        self.publish(Some(who), will, None).expect("an own will");
+    }
 
     fn is_held(&self, _: &str, message_id: u16) -> bool {
         self.held == Some(message_id)
@@ -157,16 +169,16 @@ impl Engine for Broker {
         }
     }
 
-    fn subscribe(&mut self, who: &u64, filter: &str, qos: Qos) -> Code {
+    fn subscribe(&mut self, who: &u64, _: u16, filter: &str, qos: Qos) -> Option<Code> {
         if !valid_filter(filter) || filter.starts_with("$share/") {
-            return Code::NOT_SUPPORTED;
+            return Some(Code::NOT_SUPPORTED);
         }
         let one = self.known.get_mut(who).expect("somebody known");
         if !one.1.iter().any(|known| known == filter) {
             one.1.push(filter.into());
         }
         self.tree.subscribe(filter, *who, (Arc::clone(&one.0), qos));
-        Code::ACCEPTED
+        Some(Code::ACCEPTED)
     }
 
     fn unsubscribe(&mut self, who: &u64, filter: &str) {
@@ -197,7 +209,10 @@ impl Engine for Broker {
             payload,
             qos,
             retain,
+            ..
         } = *publication;
+        let is_present = !std::mem::take(&mut self.came_long_ago);
+        self.published.push((topic.into(), is_present));
         self.deliver(topic, payload, qos, retain);
         if let Some(answer) = answer
             && answer

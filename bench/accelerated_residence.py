@@ -1,0 +1,112 @@
+"""How true the residence is that the data plane states, by the stamps of a packet socket beside it.
+
+It stands on the broker's interface and sees each frame come (with the stamp from which the data
+plane counts) and each copy leave (stamped as it is handed to the driver).
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from demo.local_sensors import (
+    BROKER_SIDE,
+    CLIENT_SIDE,
+    PUBLISH,
+    Sensor,
+    between_namespaces,
+    in_the_kernel,
+    inside,
+)
+from mqtick.protocol.precise import Loop
+from mqtick.protocol.residence import Copies
+
+TOPIC = "mqtick/t/0"
+_ETH_P_ALL, _ETH_P_IP = 3, 0x0800
+_SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
+_TIMESPEC = struct.Struct("=qq")
+_BUFFER = 1 << 25
+_GAP_S = 0.005
+
+
+class Copy(NamedTuple):
+    """A copy that left: how long it was there by the stamps and by what it says, ns."""
+
+    left_ns: int
+    stamps_ns: int
+    stated_ns: int
+
+
+class Tap:
+    """Sees what comes in and goes out at the broker's interface."""
+
+    def __init__(self) -> None:
+        with inside(BROKER_SIDE):
+            every = socket.htons(_ETH_P_ALL)
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, every)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        self._socket.bind(("b0", _ETH_P_ALL))
+        self._socket.setblocking(False)
+
+    def read(self) -> Iterator[tuple[int, bool, bytes]]:
+        """Yield the instant, whether it left, and the UDP payload of each datagram since."""
+        while True:
+            try:
+                packet, notes, _, place = self._socket.recvmsg(2048, 64)
+            except BlockingIOError:
+                return
+            if place[1] != _ETH_P_IP or packet[9] != socket.IPPROTO_UDP:
+                continue
+            seconds, nanoseconds = _TIMESPEC.unpack_from(notes[0][2])
+            left = place[2] == socket.PACKET_OUTGOING
+            yield seconds * 10**9 + nanoseconds, left, packet[28:]
+
+    def close(self) -> None:
+        """Look no more."""
+        self._socket.close()
+
+
+def _copies(tap: Tap) -> list[Copy]:
+    """Return the copies of one message; none if it took the way through the broker."""
+    came_ns, found = None, []
+    for at_ns, left, octets in tap.read():
+        if octets[1] != PUBLISH:
+            continue
+        if not left:
+            came_ns = at_ns
+            continue
+        copies = Copies()
+        copies.note(octets[7:])
+        if came_ns is not None and copies.current is not None:
+            found.append(Copy(at_ns, at_ns - came_ns, copies.current.stated >> 16))
+    return found
+
+
+def measure(folder: Path, count: int, messages: int) -> list[list[Copy]]:
+    """Return the copies of each message to so many subscribers."""
+    with between_namespaces(folder) as at:
+        accelerator = in_the_kernel(folder, at, "#", "--residence", "mqtick/#")
+        tap = Tap()
+        try:
+            subscribers = [Sensor(at, f"s{number}", CLIENT_SIDE) for number in range(count)]
+            for one in subscribers:
+                one.connect().subscribe(TOPIC)
+            publisher = Sensor(at, "publisher", CLIENT_SIDE).connect()
+            topic_id = publisher.register(TOPIC)
+            accelerator.is_open(publisher, topic_id, TOPIC, *subscribers)
+            list(tap.read())
+            found = []
+            for _ in range(messages):
+                publisher.publish(topic_id, Loop(0, secrets.token_bytes(8)).payload())
+                time.sleep(_GAP_S)
+                found.append(_copies(tap))
+        finally:
+            tap.close()
+            accelerator.end()
+    return [one for one in found if len(one) == count]

@@ -1,0 +1,121 @@
+//! The Unix socket through which `status` asks.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::program::{Failure, Outcome};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const MOST_WAITING: usize = 8;
+const LONGEST: usize = 64;
+
+/// Where questions come.
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+    waiting: Vec<(UnixStream, Vec<u8>)>,
+}
+
+impl Control {
+    /// Listen. A socket that nobody listens to any more is replaced.
+    ///
+    /// # Errors
+    /// Where another one runs, or the place cannot be written.
+    pub fn new(path: &Path) -> Outcome<Self> {
+        let name = path.display();
+        let fault = |error: io::Error| Failure::Failed(format!("{name}: {error}."));
+        let is_socket = std::fs::symlink_metadata(path)
+            .is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()));
+        match UnixStream::connect(path) {
+            Ok(_) => {
+                return Err(Failure::Failed(format!(
+                    "{name}: another mqtick-accelerate runs there: stop it, or give each its own --control."
+                )));
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket => {
+                std::fs::remove_file(path).map_err(fault)?;
+            }
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(path).map_err(fault)?;
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(path, mode).map_err(fault)?;
+        listener.set_nonblocking(true).map_err(fault)?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            waiting: Vec::new(),
+        })
+    }
+
+    /// Answer what was asked; nobody is waited for.
+    pub fn serve(&mut self, mut answer: impl FnMut(&str) -> Option<String>) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                if self.waiting.len() >= MOST_WAITING {
+                    self.waiting.remove(0);
+                }
+                self.waiting.push((stream, Vec::new()));
+            }
+        }
+        self.waiting.retain_mut(|(stream, text)| {
+            let mut octets = [0; LONGEST];
+            match stream.read(&mut octets) {
+                Ok(count) => text.extend(octets.iter().take(count)),
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+            let Some(end) = text.iter().position(|octet| *octet == b'\n') else {
+                return !text.is_empty() && text.len() < LONGEST;
+            };
+            let line = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
+            if let Some(answer) = answer(&line) {
+                // Whoever does not read it has no answer.
+                let _ = stream.set_nonblocking(false);
+                let _ = stream.set_write_timeout(Some(Duration::from_millis(20)));
+                let _ = stream.write_all(answer.as_bytes());
+            }
+            false
+        });
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Ask the program that runs.
+///
+/// # Errors
+/// Where none does, or it does not answer.
+pub fn ask(path: &Path, question: &str) -> Outcome<String> {
+    let name = path.display();
+    let fault = |error: io::Error| {
+        Failure::Failed(format!(
+            "{name}: {error}. Is mqtick-accelerate running, with this --control, and may you ask it?"
+        ))
+    };
+    let mut stream = UnixStream::connect(path).map_err(fault)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(fault)?;
+    stream
+        .write_all(format!("{question}\n").as_bytes())
+        .map_err(fault)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(fault)?;
+    if answer.is_empty() {
+        let error = io::Error::new(ErrorKind::InvalidData, "it has no answer");
+        return Err(fault(error));
+    }
+    Ok(answer)
+}

@@ -1,0 +1,352 @@
+//! Decides which publishes are copied past the broker, and to whom, by what it sees of clients and
+//! broker; `broker/spec/acceleration.md` has the reasoning. It does no I/O.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use mqtick_sn::Message;
+
+use crate::clients::Clients;
+use crate::plane::Plane;
+pub use crate::reason::Reason;
+use crate::rulebook::Rulebook;
+pub use crate::rulebook::Status;
+use crate::session::Session;
+use crate::table::is_unconnected;
+
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+/// No longer than this is a publisher's keep-alive left to itself: a restart of the broker shows then.
+const PING_NS: u64 = 5 * SECOND_NS;
+const PATIENCE_NS: u64 = 3 * SECOND_NS;
+const RETRY_NS: u64 = 10_000_000;
+const LONGEST_RETRY_NS: u64 = SECOND_NS;
+const PINGREQ: [u8; 2] = [2, 0x16];
+
+/// How a controller is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the broker is.
+    pub broker: SocketAddr,
+    /// Topics that have no subscribers but MQTT-SN clients behind this data plane, and that whoever may
+    /// register may publish.
+    pub only: Vec<Rc<str>>,
+    /// Topics whose copies say how long they were in the data plane.
+    pub residence: Vec<Rc<str>>,
+    /// The names of predefined numbers.
+    pub predefined: BTreeMap<u16, Rc<str>>,
+    /// Whether the broker has no sessions when we begin.
+    pub fresh: bool,
+    /// After this time without a word from or to it, a client that we do not know is none.
+    pub settle_ns: u64,
+    /// Clients that are followed.
+    pub clients: usize,
+    /// Topics of publishers that are followed.
+    pub topics: usize,
+}
+
+/// The longest time that a client which keeps its keep-alive may be silent.
+pub const LONGEST_SETTLE_NS: u64 = 65_535 * SECOND_NS / 2 * 3;
+
+impl Settings {
+    /// The most careful settings: nothing is declared.
+    #[must_use]
+    pub fn new(broker: SocketAddr) -> Self {
+        Self {
+            broker,
+            only: Vec::new(),
+            residence: Vec::new(),
+            predefined: BTreeMap::new(),
+            fresh: false,
+            settle_ns: LONGEST_SETTLE_NS,
+            clients: 65_536,
+            topics: 65_536,
+        }
+    }
+}
+
+/// Where a packet was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It came from where clients are.
+    ToBroker,
+    /// It came from where the broker is.
+    FromBroker,
+}
+
+/// A packet that was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// On which side.
+    pub way: Way,
+    /// Its source, as it says.
+    pub from: SocketAddr,
+    /// Its destination.
+    pub to: SocketAddr,
+    /// Its UDP payload; None: it could not be read (a fragment, say).
+    pub datagram: Option<&'a [u8]>,
+    /// What [`Plane::done`] is told when it is taken into account.
+    pub mark: u64,
+    /// Whether it was kept from its receiver.
+    pub kept_back: bool,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that were looked at.
+    pub events: u64,
+    /// Packets that came from where clients are, with the broker's address.
+    pub forged: u64,
+    /// Packets of other hosts that are none of ours.
+    pub foreign: u64,
+    /// Datagrams that are not a message.
+    pub malformed: u64,
+    /// How often events were lost, and all begun again.
+    pub lost: u64,
+    /// PINGREQ in publishers' names.
+    pub pings: u64,
+    /// Those of them that were not answered.
+    pub unanswered: u64,
+    /// Topics of publishers that there was no room for.
+    pub not_followed: u64,
+    /// How often the broker seems to have been restarted.
+    pub restarts: u64,
+}
+
+/// The controller.
+pub struct Controller {
+    settings: Rc<Settings>,
+    clients: Clients,
+    book: Rulebook,
+    counters: Counters,
+}
+
+impl Controller {
+    /// A controller that has seen nothing. `now_ns`: any clock that does not go back.
+    #[must_use]
+    pub fn new(settings: Settings, now_ns: u64) -> Self {
+        let settings = Rc::new(settings);
+        Self {
+            clients: Clients::new(Rc::clone(&settings), now_ns, settings.fresh),
+            book: Rulebook::new(Rc::clone(&settings)),
+            counters: Counters::default(),
+            settings,
+        }
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            restarts: self.clients.restarts,
+            not_followed: self.clients.not_followed,
+            ..self.counters
+        }
+    }
+
+    /// How many clients are known, and how many are not.
+    #[must_use]
+    pub fn sizes(&self) -> (usize, usize) {
+        self.clients.sizes()
+    }
+
+    /// Whether the broker has, or may have, a session with this client.
+    #[must_use]
+    pub fn knows(&self, client: &SocketAddr) -> bool {
+        self.clients.knows(client)
+    }
+
+    /// All topics of publishers that are followed.
+    #[must_use]
+    pub fn status(&self, plane: &impl Plane) -> Vec<Status> {
+        self.book
+            .status(self.clients.general_reason().as_ref(), plane)
+    }
+
+    /// Take a packet into account.
+    pub fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane) {
+        self.counters.events += 1;
+        let broker = self.settings.broker;
+        if event.way == Way::ToBroker && event.from == broker {
+            self.counters.forged += 1;
+        } else {
+            let (client, there) = match event.way {
+                Way::ToBroker => (event.from, event.to),
+                Way::FromBroker => (event.to, event.from),
+            };
+            if there == broker {
+                self.message(now_ns, client, event, plane);
+            } else {
+                self.counters.foreign += 1;
+            }
+        }
+        self.book.update(now_ns, &mut self.clients, plane);
+        plane.done(event.mark);
+    }
+
+    fn message(
+        &mut self,
+        now_ns: u64,
+        client: SocketAddr,
+        event: &Event<'_>,
+        plane: &mut impl Plane,
+    ) {
+        match (event.datagram.map(mqtick_sn::decode), event.way) {
+            (Some(Ok((message, None))), Way::ToBroker) => {
+                if !is_unconnected(Some(&message)) {
+                    self.clients.hear(now_ns, client);
+                }
+                self.clients.asked(now_ns, client, &message);
+            }
+            (Some(Ok((Message::Pingresp, None))), Way::FromBroker)
+                if self.clients.get(&client).is_some() =>
+            {
+                self.pinged(client, plane);
+            }
+            (Some(Ok((message, None))), Way::FromBroker) => {
+                self.clients.answered(now_ns, client, &message);
+            }
+            // Who is behind a forwarder shows in what the broker answers.
+            (Some(Ok((_, Some(_)))), Way::ToBroker) => {}
+            (Some(Ok((_, Some(_)))), Way::FromBroker) => self.clients.estrange(now_ns, client),
+            (unread, way) => {
+                self.counters.malformed += u64::from(unread.is_some());
+                // The broker may read what we cannot. Of those whom we do not know its answers tell.
+                if way == Way::FromBroker || self.clients.get(&client).is_some() {
+                    self.clients.estrange(now_ns, client);
+                }
+            }
+        }
+    }
+
+    fn pinged(&mut self, client: SocketAddr, plane: &mut impl Plane) {
+        let Some(session) = self.clients.get_mut(&client) else {
+            return;
+        };
+        let Some(is_confirmed) = session.pings.answered() else {
+            return;
+        };
+        // None is awaited any more: the next answer is to a PINGREQ of its own.
+        if std::mem::take(&mut session.pings.kept) {
+            plane.keep_back(&client, 0);
+        }
+        if is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
+            self.clients.touch(client);
+        }
+        if self.book.open(client, plane)
+            && let Some(session) = self.clients.get_mut(&client)
+        {
+            session.pings.tries = 0;
+        }
+    }
+
+    /// Events were lost, none of them after this mark: whatever was known may be wrong.
+    pub fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane) {
+        self.counters.lost += 1;
+        self.stop(plane);
+        self.clients.doubt_all(now_ns);
+        plane.done(mark);
+    }
+
+    /// The broker is about to be started, and has no sessions.
+    pub fn broker_started(&mut self, now_ns: u64, plane: &mut impl Plane) {
+        self.stop(plane);
+        let before = self.counters();
+        self.clients = Clients::new(Rc::clone(&self.settings), now_ns, true);
+        self.clients.restarts = before.restarts + 1;
+        self.clients.not_followed = before.not_followed;
+    }
+
+    /// Ways to subscribers have changed.
+    pub fn ways_changed(&mut self, now_ns: u64, plane: &mut impl Plane) {
+        self.clients.dirty.push(crate::clients::Dirty::All);
+        self.book.update(now_ns, &mut self.clients, plane);
+    }
+
+    /// Delete all rules.
+    pub fn stop(&mut self, plane: &mut impl Plane) {
+        self.book.clear(plane);
+        for (client, session) in self.clients.iter_mut() {
+            if std::mem::take(&mut session.pings.kept) {
+                plane.keep_back(client, 0);
+            }
+        }
+    }
+
+    /// What depends on time; to be called at least ten times a second.
+    pub fn tick(&mut self, now_ns: u64, plane: &mut impl Plane) {
+        self.clients.tick(now_ns, |client| plane.heard_ns(client));
+        self.give_up(now_ns, plane);
+        self.book.retry(now_ns, &mut self.clients);
+        self.book.update(now_ns, &mut self.clients, plane);
+        // A client that has just gone to sleep must not be woken by a PINGREQ in its name.
+        if !plane.is_quiet() {
+            return;
+        }
+        for (client, session) in self.clients.iter_mut() {
+            let has_rules = self.book.has_rules(client);
+            let prepare = || self.book.prepare(*client, plane);
+            if let Some(tries) = is_due(now_ns, session, has_rules, prepare) {
+                session.pings.sent(now_ns);
+                session.pings.tries = tries;
+                (session.pings.ours_ns, session.pings.kept) = (Some(now_ns), true);
+                self.counters.pings += 1;
+                plane.keep_back(client, now_ns + PATIENCE_NS);
+                plane.to_broker(client, &PINGREQ);
+            }
+        }
+    }
+
+    /// Wait for an answer no longer.
+    fn give_up(&mut self, now_ns: u64, plane: &mut impl Plane) {
+        let mut late = Vec::new();
+        for (client, session) in self.clients.iter_mut() {
+            let pings = &mut session.pings;
+            let sent_ns = pings.ours_ns.filter(|_| pings.kept);
+            if sent_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) >= PATIENCE_NS) {
+                pings.kept = false;
+                session.changed();
+                late.push(*client);
+            }
+        }
+        for client in late {
+            plane.keep_back(&client, 0);
+            self.counters.unanswered += 1;
+            self.clients.touch(client);
+        }
+    }
+}
+
+/// Whether a PINGREQ in a client's name is due: to keep it alive, to learn whether the broker still
+/// knows it, or to open rules. How often one that was to open them has been sent in vain.
+fn is_due(
+    now_ns: u64,
+    session: &mut Session,
+    has_rules: bool,
+    prepare: impl FnOnce() -> bool,
+) -> Option<u32> {
+    if !session.is_active() || session.confirmed && !has_rules || !session.pings.is_idle(now_ns) {
+        return None;
+    }
+    let interval_ns = match session.keep_alive_ns {
+        0 => PING_NS,
+        keep_alive_ns => PING_NS.min(keep_alive_ns / 4),
+    };
+    // Nobody is kept alive who says nothing: each of ours follows something of his.
+    let ours_ns = session.pings.ours_ns;
+    let is_recent = now_ns.saturating_sub(session.heard_ns) <= interval_ns;
+    let is_news = ours_ns.is_none_or(|at_ns| session.heard_ns > at_ns);
+    if !is_recent || !is_news {
+        return None;
+    }
+    let since_ns = ours_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));
+    let retry_ns = LONGEST_RETRY_NS.min(RETRY_NS << session.pings.tries.min(10));
+    if since_ns < retry_ns {
+        return None;
+    }
+    let opens = prepare();
+    let is_due = opens || !session.confirmed || since_ns >= interval_ns;
+    let tries = session.pings.tries;
+    is_due.then_some(if opens { tries.saturating_add(1) } else { 0 })
+}

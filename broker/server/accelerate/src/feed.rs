@@ -1,0 +1,604 @@
+//! Copies what the broker offers, for as long as it lends: `broker/spec/acceleration.md`, 13. What
+//! the controller has to guess of others' brokers, ours knows.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use mqtick_sn::{Code, Message, Topic};
+
+use crate::controller::{Counters, Event, Reason, Status, Way};
+use crate::plane::{Copy, Key, Plane, Refusal};
+use crate::program::{Driver, Outcome, Watcher};
+
+const HELLO: &str = "mqtick-feed 1";
+const SECOND_NS: u64 = 1_000_000_000;
+const PATIENCE_NS: u64 = 3 * SECOND_NS;
+const REST_NS: u64 = 10 * SECOND_NS; // after a PINGREQ that was not answered
+const MOST_PINGING: usize = 65_536;
+const RETRY_NS: u64 = 10_000_000;
+const LONGEST_RETRY_NS: u64 = SECOND_NS;
+const LINE: usize = 4 << 20; // octets: a rule with 4,095 copies has less
+const AT_ONCE: usize = 1 << 16;
+const PINGREQ: [u8; 2] = [2, 0x16];
+
+/// What the broker says.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Hello,
+    Until(u64, u64),
+    Sync(u64),
+    Close(Key),
+    Rule(Box<Rule>),
+}
+
+/// A rule in the broker's addresses.
+#[derive(Debug, PartialEq, Eq)]
+struct Rule {
+    key: Key,
+    name: Rc<str>,
+    copies: Vec<Copy>,
+    marked: bool,
+    residence: bool,
+    keep_alive_ns: u64,
+}
+
+fn topic(text: &str) -> Option<Topic> {
+    let (kind, id) = text.split_at_checked(1)?;
+    let id = u16::from_str_radix(Some(id).filter(|id| id.len() == 4)?, 16).ok()?;
+    match kind {
+        "r" => Some(Topic::Registered(id)),
+        "p" => Some(Topic::Predefined(id)),
+        "s" => Some(Topic::Short(id.to_be_bytes())),
+        _ => None,
+    }
+}
+
+fn key(publisher: &str, id: &str) -> Option<Key> {
+    Some(Key {
+        publisher: publisher.parse().ok()?,
+        topic: topic(id)?,
+    })
+}
+
+fn copy(text: &str) -> Option<Copy> {
+    let (to, id) = text.split_once('=')?;
+    Some(Copy {
+        to: to.parse().ok()?,
+        topic: topic(id)?,
+    })
+}
+
+fn name(text: &str) -> Option<Rc<str>> {
+    let mut octets = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        rest = more;
+        if *first != b'%' {
+            octets.push(*first);
+            continue;
+        }
+        let (digits, more) = rest.split_at_checked(2)?;
+        octets.push(u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = more;
+    }
+    String::from_utf8(octets).ok().map(Rc::from)
+}
+
+fn read(line: &str) -> Option<Said> {
+    if line == HELLO {
+        return Some(Said::Hello);
+    }
+    let words: Vec<&str> = line.split(' ').collect();
+    match *words {
+        ["until", until_ns, number] => {
+            Some(Said::Until(until_ns.parse().ok()?, number.parse().ok()?))
+        }
+        ["sync", number] => Some(Said::Sync(number.parse().ok()?)),
+        ["close", publisher, id] => Some(Said::Close(key(publisher, id)?)),
+        [
+            "rule",
+            publisher,
+            id,
+            flags,
+            keep_alive_s,
+            of,
+            ref copies @ ..,
+        ] => {
+            let keep_alive_s: u16 = keep_alive_s.parse().ok()?;
+            let rule = Rule {
+                key: key(publisher, id)?,
+                name: name(of)?,
+                copies: copies.iter().map(|one| copy(one)).collect::<Option<_>>()?,
+                marked: flags.contains('m'),
+                residence: flags.contains('t'),
+                keep_alive_ns: u64::from(keep_alive_s) * SECOND_NS,
+            };
+            Some(Said::Rule(Box::new(rule)))
+        }
+        _ => None,
+    }
+}
+
+struct Offer {
+    rule: Rule,
+    /// By what the data plane has it.
+    set: Result<Key, Reason>,
+    open: Option<u64>,
+    /// Open it with this when the publisher's pings are answered.
+    wanted: Option<u64>,
+    fast_then: u64,
+}
+
+#[derive(Default)]
+struct Pings {
+    unanswered: u32, // ours and its own
+    asked_ns: u64,
+    ours: bool,
+    pinged_ns: Option<u64>,
+    tries: u32,
+    answered: bool,
+    rests_until_ns: u64, // a late answer must not be taken for the next one's
+}
+
+/// What the broker told.
+pub struct Told {
+    path: PathBuf,
+    link: Option<UnixStream>,
+    heard: Vec<u8>,
+    greeted: bool,
+    tried_ns: u64,
+    retried_ns: u64, // rules that could not be set
+    offers: HashMap<Key, Offer>,
+    pings: HashMap<SocketAddr, Pings>,
+    clients: HashSet<SocketAddr>,
+    copied: (u64, u64), // when the broker connected
+    counters: Counters,
+}
+
+impl Watcher for Told {
+    fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane) {
+        self.counters.events += 1;
+        match (event.way, event.datagram.map(mqtick_sn::decode)) {
+            // Also before there is a rule: its answer must not be taken for that to ours.
+            (Way::ToBroker, Some(Ok((Message::Pingreq { client: "" }, None))))
+                if self.has_room_for(&event.from) =>
+            {
+                let pings = self.pings.entry(event.from).or_default();
+                pings.unanswered = pings.unanswered.saturating_add(1);
+                pings.asked_ns = now_ns;
+            }
+            (Way::FromBroker, Some(Ok((message, None)))) => {
+                match message {
+                    Message::Connack(Code::ACCEPTED) => drop(self.clients.insert(event.to)),
+                    Message::Disconnect { .. } => drop(self.clients.remove(&event.to)),
+                    _ => {}
+                }
+                if let (Message::Pingresp, Some(pings)) = (message, self.pings.get_mut(&event.to)) {
+                    pings.unanswered = pings.unanswered.saturating_sub(1);
+                    pings.ours &= !event.kept_back;
+                    pings.answered = pings.unanswered == 0;
+                }
+            }
+            _ => {}
+        }
+        // Nothing depends on it: whatever changes who gets what, the broker said before.
+        plane.done(event.mark);
+    }
+
+    fn lost(&mut self, _now_ns: u64, mark: u64, plane: &mut impl Plane) {
+        self.counters.lost += 1;
+        self.cancel_pings(plane);
+        plane.done(mark);
+    }
+
+    fn knows(&self, client: &SocketAddr) -> bool {
+        self.clients.contains(client)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn sizes(&self) -> (usize, usize) {
+        (self.clients.len(), 0)
+    }
+
+    fn status(&self, plane: &impl Plane) -> Vec<Status> {
+        let of = |offer: &Offer| {
+            let counts = offer.set.as_ref().map(|key| plane.counts(key));
+            let counts = counts.unwrap_or_default();
+            let copies = offer.rule.copies.len();
+            Status {
+                key: offer.rule.key,
+                name: Some(Rc::clone(&offer.rule.name)),
+                rule: match &offer.set {
+                    Ok(_) => Ok((copies, offer.open == Some(counts.slow))),
+                    Err(reason) => Err(reason.clone()),
+                },
+                counts,
+            }
+        };
+        let mut all: Vec<_> = self.offers.values().map(of).collect();
+        all.sort_by(|a, b| (&a.name, a.key.publisher).cmp(&(&b.name, b.key.publisher)));
+        all
+    }
+
+    fn begin(&mut self, driver: &mut impl Driver) -> Outcome<()> {
+        driver.lend(0)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(AsFd::as_fd)
+    }
+
+    // In this order, since the answer to a ping follows whatever the broker said before it.
+    fn work(&mut self, now_ns: u64, driver: &mut impl Driver) -> Outcome<()> {
+        if self.link.is_none() && now_ns.saturating_sub(self.tried_ns) >= SECOND_NS / 10 {
+            self.tried_ns = now_ns;
+            self.connect(driver);
+        }
+        let mut octets = vec![0; AT_ONCE];
+        while let Some(link) = &mut self.link {
+            let ended = match link.read(&mut octets) {
+                Ok(count @ 1..) => {
+                    self.heard.extend(octets.iter().take(count));
+                    self.hear(driver)?
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => false,
+                Ok(_) | Err(_) => true,
+            };
+            if ended {
+                self.hang_up(driver)?;
+            }
+        }
+        self.open(driver);
+        Ok(())
+    }
+
+    fn tick(&mut self, now_ns: u64, ways_changed: bool, driver: &mut impl Driver) {
+        let is_due = now_ns.saturating_sub(self.retried_ns) >= SECOND_NS;
+        if ways_changed || is_due {
+            self.retried_ns = now_ns;
+            let offers = self.offers.values_mut();
+            for offer in offers.filter(|offer| offer.set.is_err()) {
+                offer.set = set(&offer.rule, driver);
+            }
+        }
+        let mut publishers: HashMap<SocketAddr, Vec<Key>> = HashMap::new();
+        for offer in self.offers.values() {
+            if let Ok(key) = &offer.set {
+                publishers
+                    .entry(key.publisher)
+                    .or_default()
+                    .push(offer.rule.key);
+            }
+        }
+        for (client, pings) in &mut self.pings {
+            if pings.unanswered > 0 && now_ns.saturating_sub(pings.asked_ns) >= PATIENCE_NS {
+                if std::mem::take(&mut pings.ours) {
+                    driver.keep_back(client, 0);
+                    self.counters.unanswered += 1;
+                }
+                pings.unanswered = 0;
+                pings.rests_until_ns = now_ns + REST_NS;
+            }
+        }
+        self.pings.retain(|client, pings| {
+            pings.unanswered > 0 || now_ns < pings.rests_until_ns || publishers.contains_key(client)
+        });
+        // Who has just gone to sleep must not hear of a PINGREQ in its name.
+        if driver.is_quiet() {
+            for (client, keys) in publishers {
+                self.ping(now_ns, client, &keys, driver);
+            }
+        }
+    }
+
+    fn stop(&mut self, plane: &mut impl Plane) {
+        self.link = None;
+        self.delete_all(plane);
+    }
+
+    fn place(&self) -> String {
+        let is = if self.greeted {
+            ""
+        } else {
+            ", which does not answer"
+        };
+        format!(", told by the broker at {}{is}", self.path.display())
+    }
+}
+
+impl Told {
+    /// Nothing yet; the broker listens at this place, or will.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            link: None,
+            heard: Vec::new(),
+            greeted: false,
+            tried_ns: 0,
+            retried_ns: 0,
+            offers: HashMap::new(),
+            pings: HashMap::new(),
+            clients: HashSet::new(),
+            copied: (0, 0),
+            counters: Counters::default(),
+        }
+    }
+
+    fn connect(&mut self, driver: &impl Driver) {
+        let Ok(link) = UnixStream::connect(&self.path) else {
+            return;
+        };
+        if link.set_nonblocking(true).is_ok() {
+            self.copied = copied(driver);
+            self.link = Some(link);
+            self.say(&format!("{HELLO}\n"));
+        }
+    }
+
+    fn say(&mut self, line: &str) -> bool {
+        // It reads all the time; if not, it will not miss us.
+        let link = self.link.as_mut();
+        link.is_some_and(
+            |link| matches!(link.write(line.as_bytes()), Ok(count) if count == line.len()),
+        )
+    }
+
+    /// Nobody says any more what is right.
+    fn hang_up(&mut self, driver: &mut impl Driver) -> Outcome<()> {
+        self.link = None;
+        (self.heard, self.greeted) = (Vec::new(), false);
+        self.delete_all(driver);
+        driver.lend(0)
+    }
+
+    fn delete_all(&mut self, plane: &mut impl Plane) {
+        for (_, offer) in self.offers.drain() {
+            if let Ok(key) = offer.set {
+                plane.delete(&key);
+            }
+        }
+        self.cancel_pings(plane);
+    }
+
+    /// What is unanswered stays counted: an answer may still come.
+    fn cancel_pings(&mut self, plane: &mut impl Plane) {
+        for (client, pings) in &mut self.pings {
+            if std::mem::take(&mut pings.ours) {
+                plane.keep_back(client, 0);
+            }
+        }
+        for offer in self.offers.values_mut() {
+            offer.wanted = None;
+        }
+    }
+
+    fn has_room_for(&self, client: &SocketAddr) -> bool {
+        self.pings.len() < MOST_PINGING || self.pings.contains_key(client)
+    }
+
+    /// Whether that was the end.
+    fn hear(&mut self, driver: &mut impl Driver) -> Outcome<bool> {
+        let heard = std::mem::take(&mut self.heard);
+        let mut rest = heard.as_slice();
+        while let Some(end) = rest.iter().position(|octet| *octet == b'\n') {
+            let (line, more) = rest.split_at(end);
+            rest = more.get(1..).unwrap_or_default();
+            let said = str::from_utf8(line).ok().and_then(read);
+            let is_first = said == Some(Said::Hello);
+            let Some(said) = said.filter(|_| is_first != self.greeted) else {
+                return Ok(true);
+            };
+            self.greeted = true;
+            if !self.follow(said, driver)? {
+                return Ok(true);
+            }
+        }
+        self.heard = rest.to_vec();
+        Ok(self.heard.len() > LINE)
+    }
+
+    fn follow(&mut self, said: Said, driver: &mut impl Driver) -> Outcome<bool> {
+        let number = match said {
+            Said::Hello => return Ok(true),
+            Said::Until(until_ns, number) => {
+                driver.lend(until_ns)?;
+                number
+            }
+            Said::Sync(number) => number,
+            Said::Close(key) => {
+                if let Some(Ok(key)) = self.offers.remove(&key).map(|offer| offer.set) {
+                    driver.delete(&key);
+                }
+                return Ok(true);
+            }
+            Said::Rule(rule) => {
+                let set = set(&rule, driver);
+                let offer = Offer {
+                    set,
+                    rule: *rule,
+                    open: None,
+                    wanted: None,
+                    fast_then: 0,
+                };
+                self.offers.insert(offer.rule.key, offer);
+                return Ok(true);
+            }
+        };
+        let (hits, copies) = copied(driver);
+        let (hits, copies) = (
+            hits.saturating_sub(self.copied.0),
+            copies.saturating_sub(self.copied.1),
+        );
+        Ok(self.say(&format!("ok {number} {hits} {copies}\n")))
+    }
+
+    /// Whatever the publisher sent before its last PINGREQ has been delivered.
+    fn open(&mut self, plane: &mut impl Plane) {
+        for offer in self.offers.values_mut() {
+            let Ok(key) = &offer.set else { continue };
+            let Some(pings) = self.pings.get_mut(&key.publisher) else {
+                continue;
+            };
+            if pings.answered
+                && let Some(slow) = offer.wanted.take()
+            {
+                offer.open = Some(slow);
+                plane.open(key, slow);
+                if plane.counts(key).slow == slow {
+                    pings.tries = 0;
+                }
+            }
+        }
+        for pings in self.pings.values_mut() {
+            pings.answered = false;
+        }
+    }
+
+    fn ping(&mut self, now_ns: u64, client: SocketAddr, keys: &[Key], plane: &mut impl Plane) {
+        if !self.has_room_for(&client) {
+            return;
+        }
+        let pings = self.pings.entry(client).or_default();
+        let before_ns = pings.pinged_ns;
+        let since_ns = before_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));
+        let retry_ns = LONGEST_RETRY_NS.min(RETRY_NS << pings.tries.min(10));
+        let (mut closed, mut silent) = (false, false);
+        for key in keys {
+            let Some(Offer {
+                set: Ok(set),
+                open,
+                rule,
+                fast_then,
+                ..
+            }) = self.offers.get(key)
+            else {
+                continue;
+            };
+            let counts = plane.counts(set);
+            closed |= *open != Some(counts.slow);
+            // What is marked, the broker hears itself.
+            silent |=
+                !rule.marked && counts.fast > *fast_then && since_ns >= rule.keep_alive_ns / 4;
+        }
+        if pings.ours
+            || now_ns < pings.rests_until_ns
+            || !(closed && since_ns >= retry_ns || silent)
+        {
+            return;
+        }
+        for key in keys {
+            if let Some(offer) = self.offers.get_mut(key)
+                && let Ok(set) = &offer.set
+            {
+                let counts = plane.counts(set);
+                offer.fast_then = counts.fast;
+                let is_closed = offer.open != Some(counts.slow);
+                offer.wanted = is_closed.then_some(counts.slow);
+            }
+        }
+        pings.tries = if closed {
+            pings.tries.saturating_add(1)
+        } else {
+            0
+        };
+        (pings.pinged_ns, pings.asked_ns, pings.ours) = (Some(now_ns), now_ns, true);
+        pings.unanswered = pings.unanswered.saturating_add(1);
+        pings.answered = false;
+        self.counters.pings += 1;
+        plane.keep_back(&client, now_ns + PATIENCE_NS);
+        plane.to_broker(&client, &PINGREQ);
+    }
+}
+
+fn set(rule: &Rule, driver: &mut impl Driver) -> Result<Key, Reason> {
+    let find = |driver: &_, who| Driver::client_of(driver, who).ok_or(Reason::Unreachable(who));
+    let key = Key {
+        publisher: find(driver, rule.key.publisher)?,
+        topic: rule.key.topic,
+    };
+    let mut copies = Vec::new();
+    for copy in &rule.copies {
+        let to = find(driver, copy.to)?;
+        copies.push(Copy { to, ..*copy });
+    }
+    let set = match rule.marked {
+        true => driver.set_marked(key, &copies, rule.residence),
+        false => driver.set(key, &copies, rule.residence),
+    };
+    set.map(|()| key).map_err(|refusal| match refusal {
+        Refusal::Full => Reason::Full,
+        Refusal::Copies => Reason::Copies,
+        Refusal::Unreachable(who) => Reason::Unreachable(who),
+    })
+}
+
+/// Messages, and copies of them, since the data plane began.
+fn copied(driver: &impl Driver) -> (u64, u64) {
+    let counters = driver.counters();
+    let of = |wanted| {
+        let found = counters.iter().find(|(name, _)| *name == wanted);
+        found.map_or(0, |(_, count)| *count)
+    };
+    (of("hits"), of("copies"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic, clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_the_broker_says_is_read_as_the_specification_writes_it() {
+        let line = "rule 10.0.0.2:5000 r8001 -mt 60 a%20b/%c3%a9 10.0.0.3:6000=p0007 \
+                    [fe80::1]:7=s6162";
+        let Some(Said::Rule(rule)) = read(line) else {
+            panic!("it was not read");
+        };
+        assert_eq!(&*rule.name, "a b/é");
+        assert_eq!(rule.key, key("10.0.0.2:5000", "r8001").unwrap());
+        assert!(rule.marked && rule.residence);
+        assert_eq!(rule.keep_alive_ns, 60 * SECOND_NS);
+        let topics: Vec<_> = rule.copies.iter().map(|one| one.topic).collect();
+        assert_eq!(topics, [Topic::Predefined(7), Topic::Short(*b"ab")]);
+        assert_eq!(read("until 5 6"), Some(Said::Until(5, 6)));
+        assert_eq!(read("sync 6"), Some(Said::Sync(6)));
+        let key = key("10.0.0.2:5000", "r8001").unwrap();
+        assert_eq!(read("close 10.0.0.2:5000 r8001"), Some(Said::Close(key)));
+    }
+
+    #[test]
+    fn what_it_cannot_have_said_is_not_read() {
+        for line in [
+            "",
+            "mqtick-feed 2",
+            "until 5",
+            "sync -1",
+            "sync 18446744073709551616",
+            "close 10.0.0.2 r8001",
+            "close 10.0.0.2:5000 x8001",
+            "close 10.0.0.2:5000 r80011",
+            "close 10.0.0.2:5000 r+001 ",
+            "rule 10.0.0.2:5000 r8001 - 60",
+            "rule 10.0.0.2:5000 r8001 - 65536 a",
+            "rule 10.0.0.2:5000 r8001 - 60 a%",
+            "rule 10.0.0.2:5000 r8001 - 60 a%fg",
+            "rule 10.0.0.2:5000 r8001 - 60 a%ff",
+            "rule 10.0.0.2:5000 r8001 - 60 a 10.0.0.3:6000",
+            "rule 10.0.0.2:5000 r8001 - 60 a 10.0.0.3:6000=",
+            "rule 10.0.0.2:5000 r8001 - 60 a  10.0.0.3:6000=r0001",
+        ] {
+            assert_eq!(read(line), None, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Copies the publishes of an MQTT-SN broker to its subscribers before they reach it: who gets what,
+//! when that may be, and the program around it.
+
+mod clients;
+pub mod clock;
+pub mod control;
+pub mod controller;
+pub mod feed;
+#[cfg(feature = "kernel")]
+pub mod kernel;
+pub mod names;
+#[cfg(feature = "kernel")]
+pub mod neighbours;
+pub mod options;
+mod pings;
+pub mod plane;
+pub mod program;
+pub mod proxy;
+pub mod reason;
+mod rulebook;
+pub mod rules;
+mod session;
+pub mod status;
+#[cfg(feature = "kernel")]
+pub mod switch;
+pub mod table;

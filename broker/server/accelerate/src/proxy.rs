@@ -1,0 +1,475 @@
+//! The data plane in user space, for kernels that cannot copy: clients talk to this address instead of
+//! the broker's. Each of them has a socket of its own towards the broker, so that the broker sees as
+//! many addresses as there are clients; copies leave with sendmmsg.
+
+use mqtick_sn::Message;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg, setsockopt, sockopt};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use mqtick_sn::{MARK, publish_flags};
+
+use crate::clock::now_ns;
+use crate::controller::{Event, Way};
+use crate::plane::{Copy, Counts, Key, Plane, Refusal};
+use crate::program::{Driver, Failure, Outcome, Watcher};
+use crate::table::{Table, Verdict, field, rewritten};
+
+const ROOM: usize = 65_536;
+const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
+const TURN: usize = 64; // datagrams of one socket until others have their turn
+const AT_ONCE: usize = 256; // copies that leave with one call
+const OWN_FILES: u64 = 64;
+const MOST_CLIENTS: u64 = 65_536;
+const IDLE_NS: u64 = 60_000_000_000;
+const FRONT: u64 = 0;
+const PINGRESP: [u8; 2] = [2, 0x17];
+const PATIENCE_MS: u8 = 10;
+
+struct Upstream {
+    socket: UdpSocket,
+    token: u64,
+}
+
+/// Sockets, and the table between them.
+pub struct Proxy {
+    front: UdpSocket,
+    broker: SocketAddr,
+    epoll: Epoll,
+    table: Table,
+    upstreams: HashMap<SocketAddr, Upstream>,
+    seen_as: HashMap<SocketAddr, SocketAddr>, // clients by what the broker sees
+    clients: HashMap<u64, SocketAddr>,
+    tokens: u64,
+    limit: usize,
+    room: Vec<u8>,
+    /// PINGRESP that the controller has not been told: the client, the mark, whether it was kept back.
+    answers: Vec<(SocketAddr, u64, bool)>,
+    why: Option<String>,
+    refused_clients: u64,
+    hits: u64,
+    copies: u64,
+    refused: u64,
+    to_broker: u64,
+    from_broker: u64,
+}
+
+impl Proxy {
+    /// Listen at `address` for clients of `broker`. `why`: what the kernel could not.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(
+        address: SocketAddr,
+        broker: SocketAddr,
+        rules: usize,
+        why: Option<String>,
+    ) -> Outcome<Self> {
+        let fault =
+            |what: String| move |error: io::Error| Failure::Failed(format!("{what}: {error}."));
+        let front = UdpSocket::bind(address).map_err(fault(address.to_string()))?;
+        front
+            .set_nonblocking(true)
+            .map_err(fault(address.to_string()))?;
+        let _ = setsockopt(&front, sockopt::RcvBuf, &BUFFER);
+        let _ = setsockopt(&front, sockopt::SndBuf, &BUFFER);
+        let system = |error: Errno| Failure::Failed(format!("epoll: {error}."));
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, FRONT);
+        epoll.add(&front, event).map_err(system)?;
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+        let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+        let files = if raised { hard } else { soft };
+        let limit = files.saturating_sub(OWN_FILES).clamp(1, MOST_CLIENTS);
+        Ok(Self {
+            front,
+            broker,
+            epoll,
+            table: Table::new(rules),
+            upstreams: HashMap::new(),
+            seen_as: HashMap::new(),
+            clients: HashMap::new(),
+            tokens: FRONT,
+            limit: usize::try_from(limit).unwrap_or(1),
+            room: vec![0; ROOM],
+            answers: Vec::new(),
+            why,
+            refused_clients: 0,
+            hits: 0,
+            copies: 0,
+            refused: 0,
+            to_broker: 0,
+            from_broker: 0,
+        })
+    }
+
+    /// Where clients find it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.front.local_addr()
+    }
+
+    /// What clients sent.
+    fn hear_clients(&mut self, controller: &mut impl Watcher) {
+        let mut room = std::mem::take(&mut self.room);
+        for _ in 0..TURN {
+            let (length, client) = match self.front.recv_from(&mut room) {
+                Ok(came) => came,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => continue,
+            };
+            let datagram = room.get_mut(..length).unwrap_or_default();
+            // Only we may say this.
+            set_mark(datagram, false);
+            self.pass(datagram, client, controller);
+        }
+        self.room = room;
+    }
+
+    fn pass(&mut self, datagram: &[u8], client: SocketAddr, controller: &mut impl Watcher) {
+        if client == self.broker || client.port() == 0 {
+            self.refused_clients += 1;
+            return;
+        }
+        let decoded = mqtick_sn::decode(datagram);
+        let message = match &decoded {
+            Ok((message, None)) => Some(message),
+            _ => None,
+        };
+        let now_ns = now_ns();
+        let goes_on = self.table.is_marked(client, message);
+        match self.table.from_client(now_ns, client, message) {
+            Verdict::Copies(copies) => {
+                let (sent, refused) = send_copies(&self.front, datagram, copies);
+                self.hits += 1;
+                self.copies += sent;
+                self.refused += refused;
+                if goes_on {
+                    let mut marked = datagram.to_vec();
+                    set_mark(&mut marked, true);
+                    self.send_to_broker(&client, &marked, controller);
+                }
+            }
+            Verdict::KeptBack(_) => {}
+            Verdict::Pass(mark) => {
+                self.send_to_broker(&client, datagram, controller);
+                if let Some(mark) = mark {
+                    let event = Event {
+                        way: Way::ToBroker,
+                        from: client,
+                        to: self.broker,
+                        datagram: Some(datagram),
+                        mark,
+                        kept_back: false,
+                    };
+                    controller.event(now_ns, &event, self);
+                }
+            }
+        }
+    }
+
+    fn send_to_broker(&mut self, client: &SocketAddr, datagram: &[u8], controller: &impl Watcher) {
+        if !self.upstreams.contains_key(client) && !self.add(*client, controller) {
+            self.refused_clients += 1;
+            return;
+        }
+        if let Some(upstream) = self.upstreams.get(client) {
+            // A broker that is not there refuses; the client asks again.
+            let _ = upstream.socket.send(datagram);
+            self.to_broker += 1;
+        }
+    }
+
+    fn add(&mut self, client: SocketAddr, controller: &impl Watcher) -> bool {
+        if self.upstreams.len() >= self.limit {
+            self.make_room(controller);
+        }
+        if self.upstreams.len() >= self.limit {
+            return false;
+        }
+        let any: IpAddr = match self.broker {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let open = || -> io::Result<UdpSocket> {
+            let socket = UdpSocket::bind((any, 0))?;
+            socket.connect(self.broker)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let Ok(socket) = open() else { return false };
+        self.tokens += 1;
+        let token = self.tokens;
+        if self
+            .epoll
+            .add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, token))
+            .is_err()
+        {
+            return false;
+        }
+        self.clients.insert(token, client);
+        if let Ok(seen_as) = socket.local_addr() {
+            self.seen_as.insert(seen_as, client);
+        }
+        self.upstreams.insert(client, Upstream { socket, token });
+        true
+    }
+
+    /// Forget whom the broker has not taken for a client, and who was not heard lately.
+    fn make_room(&mut self, controller: &impl Watcher) {
+        let now_ns = now_ns();
+        let (table, clients, seen_as) = (&self.table, &mut self.clients, &mut self.seen_as);
+        self.upstreams.retain(|client, upstream| {
+            let heard_ns = table.heard_ns(client).unwrap_or(0);
+            let stays = controller.knows(client) || now_ns.saturating_sub(heard_ns) < IDLE_NS;
+            if !stays {
+                clients.remove(&upstream.token);
+                if let Ok(address) = upstream.socket.local_addr() {
+                    seen_as.remove(&address);
+                }
+            }
+            stays
+        });
+    }
+
+    /// What the broker sent to one client.
+    fn hear_broker(&mut self, token: u64, controller: &mut impl Watcher) {
+        let Some(&client) = self.clients.get(&token) else {
+            return;
+        };
+        let mut room = std::mem::take(&mut self.room);
+        for _ in 0..TURN {
+            let Some(upstream) = self.upstreams.get(&client) else {
+                break;
+            };
+            let length = match upstream.socket.recv(&mut room) {
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => continue,
+            };
+            let datagram = room.get(..length).unwrap_or_default();
+            self.from_broker += 1;
+            let decoded = mqtick_sn::decode(datagram);
+            let message = match &decoded {
+                Ok((message, None)) => Some(message),
+                _ => None,
+            };
+            let now_ns = now_ns();
+            let (mark, kept_back) = match self.table.from_broker(now_ns, client, message) {
+                Verdict::KeptBack(mark) => (Some(mark), true),
+                Verdict::Pass(mark) => (mark, false),
+                Verdict::Copies(_) => (None, false),
+            };
+            if !kept_back && self.front.send_to(datagram, client).is_err() {
+                self.refused += 1;
+            }
+            let Some(mark) = mark else { continue };
+            if message == Some(&Message::Pingresp) {
+                self.answers.push((client, mark, kept_back));
+                continue;
+            }
+            let event = Event {
+                way: Way::FromBroker,
+                from: self.broker,
+                to: client,
+                datagram: Some(datagram),
+                mark,
+                kept_back,
+            };
+            controller.event(now_ns, &event, self);
+        }
+        self.room = room;
+    }
+
+    /// Pass on what the broker sent; whether that was all.
+    fn hear_all(&mut self, controller: &mut impl Watcher) -> bool {
+        let mut found = [EpollEvent::empty(); 64];
+        for _ in 0..TURN {
+            let timeout = EpollTimeout::ZERO;
+            let count = self.epoll.wait(&mut found, timeout).unwrap_or(0);
+            let tokens = found.iter().take(count).map(EpollEvent::data);
+            let tokens: Vec<u64> = tokens.filter(|token| *token != FRONT).collect();
+            for token in &tokens {
+                self.hear_broker(*token, controller);
+            }
+            if tokens.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// PINGRESP says that what came before has been delivered, but what came before may wait in
+    /// another socket: that is passed on first.
+    fn hear_answers(&mut self, controller: &mut impl Watcher) {
+        for (client, mark, kept_back) in std::mem::take(&mut self.answers) {
+            let event = Event {
+                way: Way::FromBroker,
+                from: self.broker,
+                to: client,
+                datagram: Some(&PINGRESP),
+                mark,
+                kept_back,
+            };
+            controller.event(now_ns(), &event, self);
+        }
+    }
+}
+
+impl Driver for Proxy {
+    fn name(&self) -> String {
+        let at = self.address().map(|at| at.to_string()).unwrap_or_default();
+        match &self.why {
+            Some(why) => format!("user space, sendmmsg, at {at}, because {why}"),
+            None => format!("user space, sendmmsg, at {at}"),
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("hits", self.hits),
+            ("copies", self.copies),
+            ("refused", self.refused),
+            ("to_broker", self.to_broker),
+            ("from_broker", self.from_broker),
+            ("clients_refused", self.refused_clients),
+        ]
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    fn work(&mut self, controller: &mut impl Watcher) -> Outcome<()> {
+        // The broker's answers first: they may be what a publish waits for.
+        if self.hear_all(controller) {
+            self.hear_answers(controller);
+        }
+        self.hear_clients(controller);
+        Ok(())
+    }
+
+    fn upkeep(&mut self, _now_ns: u64) -> Outcome<bool> {
+        Ok(false)
+    }
+
+    fn lend(&mut self, until_ns: u64) -> Outcome<()> {
+        self.table.alive(until_ns);
+        Ok(())
+    }
+
+    fn client_of(&self, seen_as: SocketAddr) -> Option<SocketAddr> {
+        self.seen_as.get(&seen_as).copied()
+    }
+}
+
+impl Plane for Proxy {
+    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
+        self.table.set(key, copies)
+    }
+    fn set_marked(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
+        self.table.set(key, copies)?;
+        self.table.goes_on(&key);
+        Ok(())
+    }
+    fn open(&mut self, key: &Key, slow: u64) {
+        self.table.open(key, slow);
+    }
+    fn delete(&mut self, key: &Key) {
+        self.table.delete(key);
+    }
+    fn counts(&self, key: &Key) -> Counts {
+        self.table.counts(key)
+    }
+    fn heard_ns(&self, client: &SocketAddr) -> Option<u64> {
+        self.table.heard_ns(client)
+    }
+    fn served_ns(&self, client: &SocketAddr) -> Option<u64> {
+        self.table.served_ns(client)
+    }
+    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
+        self.table.keep_back(client, until_ns);
+    }
+    fn is_quiet(&self) -> bool {
+        self.table.is_quiet()
+    }
+    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) {
+        if let Some(upstream) = self.upstreams.get(client) {
+            let _ = upstream.socket.send(datagram);
+        }
+    }
+    fn done(&mut self, mark: u64) {
+        self.table.done(mark);
+    }
+}
+
+fn set_mark(datagram: &mut [u8], is_marked: bool) {
+    if let Some(flags) = publish_flags(datagram).and_then(|at| datagram.get_mut(at)) {
+        *flags = *flags & !MARK | if is_marked { MARK } else { 0 };
+    }
+}
+
+/// Send a PUBLISH to each; how many left, and how many did not.
+fn send_copies(socket: &UdpSocket, datagram: &[u8], copies: &[Copy]) -> (u64, u64) {
+    let Some((head, tail)) = field(datagram) else {
+        return (0, copies.len() as u64);
+    };
+    let (mut sent, mut refused) = (0, 0);
+    let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(AT_ONCE, None);
+    for some in copies.chunks(AT_ONCE) {
+        let heads: Vec<Vec<u8>> = some.iter().map(|one| rewritten(head, one.topic)).collect();
+        let parts: Vec<[IoSlice<'_>; 2]> = heads
+            .iter()
+            .map(|head| [IoSlice::new(head), IoSlice::new(tail)])
+            .collect();
+        let addresses: Vec<Option<SockaddrStorage>> =
+            some.iter().map(|one| Some(one.to.into())).collect();
+        let mut at = 0;
+        while at < some.len() {
+            let (parts, addresses) = (
+                parts.get(at..).unwrap_or_default(),
+                addresses.get(at..).unwrap_or_default(),
+            );
+            let flags = MsgFlags::MSG_DONTWAIT;
+            match sendmmsg(
+                socket.as_raw_fd(),
+                &mut headers,
+                parts,
+                addresses,
+                [],
+                flags,
+            ) {
+                Ok(results) => {
+                    let count = results.count().max(1);
+                    at += count;
+                    sent += count as u64;
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) if is_writable(socket) => {}
+                Err(Errno::EAGAIN) => {
+                    refused += (some.len() - at) as u64;
+                    break;
+                }
+                Err(_) => {
+                    // Nothing leads there: the others get theirs.
+                    at += 1;
+                    refused += 1;
+                }
+            }
+        }
+    }
+    (sent, refused)
+}
+
+fn is_writable(socket: &UdpSocket) -> bool {
+    let mut wanted = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut wanted, PATIENCE_MS).is_ok_and(|count| count > 0)
+}

@@ -1,0 +1,423 @@
+//! Which topics of which publishers have rules, and who receives what by them.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use mqtick_sn::Topic;
+
+use crate::clients::{Clients, Dirty};
+use crate::controller::{SECOND_NS, Settings};
+use crate::names::{has_wildcards, matches};
+use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal};
+use crate::reason::Reason;
+use crate::session::{Named, Session, State, Subscription};
+
+/// A broker may hold a message of QoS 2 back until PUBREL, and ask for that as long as this.
+const OTHER_QOS_NS: u64 = 60 * SECOND_NS;
+
+#[derive(Debug)]
+struct Rule {
+    copies: Vec<Copy>,
+    open: Option<u64>,
+    /// Open it with this when the publisher's pings are answered.
+    wanted: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Candidate {
+    name: Option<Rc<str>>,
+    rule: Result<Rule, Reason>,
+    before: Counts, // of rules that were deleted
+}
+
+/// What is said of one topic of one publisher.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Whose topic.
+    pub key: Key,
+    /// Its name, if it is known.
+    pub name: Option<Rc<str>>,
+    /// Its subscribers, if it has a rule; whether it is open.
+    pub rule: Result<(usize, bool), Reason>,
+    /// What was copied, and what was not, since it is followed.
+    pub counts: Counts,
+}
+
+/// All rules.
+pub struct Rulebook {
+    settings: Rc<Settings>,
+    candidates: HashMap<Key, Candidate>,
+    by_name: HashMap<Rc<str>, HashSet<Key>>,
+    rules: HashMap<SocketAddr, HashSet<Topic>>,
+    retried_ns: u64,
+}
+
+impl Rulebook {
+    /// None so far.
+    #[must_use]
+    pub fn new(settings: Rc<Settings>) -> Self {
+        Self {
+            settings,
+            candidates: HashMap::new(),
+            by_name: HashMap::new(),
+            rules: HashMap::new(),
+            retried_ns: 0,
+        }
+    }
+
+    /// All topics of publishers that are followed.
+    #[must_use]
+    pub fn status(&self, general: Option<&Reason>, plane: &impl Plane) -> Vec<Status> {
+        let mut all: Vec<Status> = self
+            .candidates
+            .iter()
+            .map(|(key, one)| {
+                let mut counts = one.before;
+                let rule = match &one.rule {
+                    Ok(rule) => {
+                        let now = plane.counts(key);
+                        add(&mut counts, now);
+                        Ok((rule.copies.len(), rule.open == Some(now.slow)))
+                    }
+                    Err(reason) => Err(general.unwrap_or(reason).clone()),
+                };
+                Status {
+                    key: *key,
+                    name: one.name.clone(),
+                    rule,
+                    counts,
+                }
+            })
+            .collect();
+        all.sort_by(|a, b| (&a.name, a.key.publisher).cmp(&(&b.name, b.key.publisher)));
+        all
+    }
+
+    /// Delete all rules, and forget everything.
+    pub fn clear(&mut self, plane: &mut impl Plane) {
+        for (publisher, topics) in std::mem::take(&mut self.rules) {
+            for topic in topics {
+                plane.delete(&Key { publisher, topic });
+            }
+        }
+        self.candidates.clear();
+        self.by_name.clear();
+    }
+
+    /// Whether a publisher has rules.
+    #[must_use]
+    pub fn has_rules(&self, publisher: &SocketAddr) -> bool {
+        self.rules.contains_key(publisher)
+    }
+
+    /// Note which rules of a publisher a PINGREQ that leaves now opens; whether there are any.
+    pub fn prepare(&mut self, publisher: SocketAddr, plane: &impl Plane) -> bool {
+        let mut any = false;
+        for &topic in self.rules.get(&publisher).into_iter().flatten() {
+            let key = Key { publisher, topic };
+            if let Some(Candidate { rule: Ok(rule), .. }) = self.candidates.get_mut(&key) {
+                let slow = plane.counts(&key).slow;
+                // One message has to show how the broker sends it: it may REGISTER the name first.
+                let is_closed = rule.open != Some(slow) && slow > 0;
+                rule.wanted = is_closed.then_some(slow);
+                any |= is_closed;
+            }
+        }
+        any
+    }
+
+    /// Whatever a publisher sent before its last PINGREQ has been delivered. Whether all its rules
+    /// are open.
+    pub fn open(&mut self, publisher: SocketAddr, plane: &mut impl Plane) -> bool {
+        let mut all = true;
+        for &topic in self.rules.get(&publisher).into_iter().flatten() {
+            let key = Key { publisher, topic };
+            if let Some(Candidate { rule: Ok(rule), .. }) = self.candidates.get_mut(&key)
+                && let Some(slow) = rule.wanted.take()
+            {
+                rule.open = Some(slow);
+                plane.open(&key, slow);
+                all &= plane.counts(&key).slow == slow;
+            }
+        }
+        all
+    }
+
+    /// Look again at what may be possible now, without an event that says so.
+    pub fn retry(&mut self, now_ns: u64, clients: &mut Clients) {
+        let is_second = now_ns.saturating_sub(self.retried_ns) >= SECOND_NS;
+        if is_second {
+            self.retried_ns = now_ns;
+        }
+        let may_be = |one: &Candidate| match one.rule {
+            Err(Reason::Unproven(_)) => true, // the next PUBLISH of the broker to it is enough
+            Err(Reason::Full | Reason::Unreachable(_) | Reason::OtherQos(_)) => is_second,
+            _ => false,
+        };
+        let keys = self.candidates.iter().filter(|(_, one)| may_be(one));
+        clients.dirty.extend(keys.map(|(key, _)| Dirty::Key(*key)));
+    }
+
+    /// Make all rules that have to be made again.
+    pub fn update(&mut self, now_ns: u64, clients: &mut Clients, plane: &mut impl Plane) {
+        let mut dirty = std::mem::take(&mut clients.dirty);
+        let is_all = |one: &Dirty| matches!(one, Dirty::All | Dirty::Filter(None));
+        // Topics that are not candidates yet, or publishers' that are gone, are named one by one.
+        if dirty.iter().any(is_all) {
+            dirty.retain(|one| matches!(one, Dirty::Key(_)));
+            dirty.push(Dirty::All);
+        }
+        let mut keys = HashSet::new();
+        for one in dirty {
+            match one {
+                Dirty::All | Dirty::Filter(None) => {
+                    keys.extend(self.candidates.keys().copied());
+                }
+                Dirty::Publisher(publisher) => {
+                    let session = clients.get(&publisher);
+                    let topics = session
+                        .into_iter()
+                        .flat_map(|session| session.publishes.keys());
+                    keys.extend(topics.map(|&topic| Key { publisher, topic }));
+                }
+                Dirty::Key(key) => {
+                    keys.insert(key);
+                }
+                Dirty::Filter(Some(filter)) if has_wildcards(&filter) => {
+                    let names = self
+                        .by_name
+                        .iter()
+                        .filter(|(name, _)| matches(&filter, name));
+                    keys.extend(names.flat_map(|(_, keys)| keys).copied());
+                }
+                Dirty::Filter(Some(name)) => {
+                    keys.extend(self.by_name.get(&name).into_iter().flatten().copied());
+                }
+            }
+        }
+        for key in keys {
+            self.remake(now_ns, key, clients, plane);
+        }
+    }
+
+    fn remake(&mut self, now_ns: u64, key: Key, clients: &Clients, plane: &mut impl Plane) {
+        if !clients.follows(&key) {
+            self.withdraw(&key, plane);
+            let name = self.candidates.remove(&key).and_then(|one| one.name);
+            return self.unname(&key, name);
+        }
+        let name = self.name(&key, clients);
+        let wanted = match clients.general_reason() {
+            Some(reason) => Err(reason),
+            None => self.receivers(now_ns, &key, name.as_ref(), clients, plane),
+        };
+        let candidate = self.candidates.entry(key).or_insert(Candidate {
+            name: None,
+            rule: Err(Reason::NameUnknown),
+            before: Counts::default(),
+        });
+        if let (Ok(rule), Ok(copies)) = (&candidate.rule, &wanted)
+            && rule.copies == *copies
+            && candidate.name == name
+        {
+            return;
+        }
+        let was = std::mem::replace(&mut candidate.name, name.clone());
+        self.withdraw(&key, plane);
+        if was != name {
+            self.unname(&key, was);
+            if let Some(name) = &name {
+                self.by_name.entry(Rc::clone(name)).or_default().insert(key);
+            }
+        }
+        let residence = name.is_some_and(|name| {
+            let mut filters = self.settings.residence.iter();
+            filters.any(|one| matches(one, &name))
+        });
+        let rule = wanted.and_then(|copies| match plane.set(key, &copies, residence) {
+            Ok(()) => Ok(Rule {
+                copies,
+                open: None,
+                wanted: None,
+            }),
+            Err(Refusal::Full) => Err(Reason::Full),
+            Err(Refusal::Copies) => Err(Reason::Copies),
+            Err(Refusal::Unreachable(who)) => Err(Reason::Unreachable(who)),
+        });
+        if rule.is_ok() {
+            self.rules
+                .entry(key.publisher)
+                .or_default()
+                .insert(key.topic);
+        }
+        if let Some(candidate) = self.candidates.get_mut(&key) {
+            candidate.rule = rule;
+        }
+    }
+
+    /// Delete a rule, if there is one.
+    fn withdraw(&mut self, key: &Key, plane: &mut impl Plane) {
+        let Some(topics) = self.rules.get_mut(&key.publisher) else {
+            return;
+        };
+        if topics.remove(&key.topic) {
+            if let Some(candidate) = self.candidates.get_mut(key) {
+                add(&mut candidate.before, plane.counts(key));
+            }
+            plane.delete(key);
+        }
+        if topics.is_empty() {
+            self.rules.remove(&key.publisher);
+        }
+    }
+
+    fn unname(&mut self, key: &Key, name: Option<Rc<str>>) {
+        if let Some(name) = name
+            && let Some(keys) = self.by_name.get_mut(&name)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_name.remove(&name);
+            }
+        }
+    }
+
+    fn name(&self, key: &Key, clients: &Clients) -> Option<Rc<str>> {
+        match key.topic {
+            Topic::Registered(id) => clients.get(&key.publisher)?.ids.get(&id).cloned(),
+            Topic::Predefined(id) => self.settings.predefined.get(&id).cloned(),
+            Topic::Short(name) => std::str::from_utf8(&name).ok().map(Rc::from),
+        }
+    }
+
+    /// Who gets a publish, and as what.
+    fn receivers(
+        &self,
+        now_ns: u64,
+        key: &Key,
+        name: Option<&Rc<str>>,
+        clients: &Clients,
+        plane: &impl Plane,
+    ) -> Result<Vec<Copy>, Reason> {
+        let who = key.publisher;
+        let publisher = clients.get(&who).ok_or(Reason::PublisherUnknown)?;
+        if !publisher.is_active() || publisher.late {
+            return Err(Reason::PublisherNotActive);
+        }
+        if publisher.refused {
+            return Err(Reason::Refused);
+        }
+        if publisher.unclear {
+            return Err(Reason::Unclear(who));
+        }
+        let other_ns = publisher.publishes.get(&key.topic).copied().flatten();
+        if other_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < OTHER_QOS_NS) {
+            return Err(Reason::OtherQos(who));
+        }
+        let name = name.ok_or(Reason::NameUnknown)?;
+        if name.starts_with('$') {
+            return Err(Reason::Reserved);
+        }
+        if has_wildcards(name) {
+            return Err(Reason::NameUnknown);
+        }
+        // What it may send in two ways, it may send in an order that we cannot keep.
+        let predefined = self.settings.predefined.values();
+        let predefined = predefined.filter(|one| *one == name).count();
+        let ways = publisher.ids_of(name) + predefined + usize::from(name.len() == 2);
+        if ways != 1 || publisher.unnamed {
+            return Err(Reason::OtherWay(who));
+        }
+        if !self.settings.only.iter().any(|one| matches(one, name)) {
+            return Err(Reason::NotDeclared);
+        }
+        if let Some(id) = clients.kept_for(name) {
+            return Err(Reason::Kept(Rc::clone(id)));
+        }
+        let mut copies = Vec::new();
+        for to in clients.subscribed_to(name) {
+            if let Some(session) = clients.get(&to)
+                && let Some(topic) = receives(to, session, key.topic, name, plane)?
+            {
+                copies.push(Copy { to, topic });
+            }
+        }
+        match copies.len() {
+            0 => Err(Reason::NoSubscribers),
+            _ if !publisher.confirmed => Err(Reason::PublisherInDoubt),
+            count if count > MOST_COPIES => Err(Reason::Copies),
+            _ => Ok(copies),
+        }
+    }
+}
+
+/// As what a client receives a topic, if it does.
+fn receives(
+    client: SocketAddr,
+    session: &Session,
+    topic: Topic,
+    name: &Rc<str>,
+    plane: &impl Plane,
+) -> Result<Option<Topic>, Reason> {
+    let is_it = |one: &Subscription| match (&one.filter, one.named) {
+        (Some(filter), _) => Ok(matches(filter, name)),
+        (None, Named::Predefined(id)) => Err(Reason::PredefinedUnknown(client, id)),
+        (None, _) => Ok(true),
+    };
+    for one in session.awaited() {
+        if is_it(one)? {
+            return Err(Reason::AnswerAwaited(client));
+        }
+    }
+    let mut found = None;
+    for one in &session.subscriptions {
+        if is_it(one)? && found.replace(one).is_some() {
+            return Err(Reason::Overlap(client));
+        }
+    }
+    let Some(subscription) = found else {
+        return Ok(None);
+    };
+    let why_not = if !session.as_said.clean && session.state != State::New {
+        Some(Reason::NotClean(client))
+    } else if !session.is_active() {
+        Some(Reason::NotActive(client))
+    } else if session.late {
+        Some(Reason::Overdue(client))
+    } else if session.other_qos {
+        Some(Reason::OtherQos(client))
+    } else if session.unclear {
+        Some(Reason::Unclear(client))
+    } else if !session.proposed.is_empty() {
+        // What it does not answer, it may not have got: a broker may wait for that before it sends.
+        Some(Reason::NoId(client))
+    } else if !session.is_proven(plane.served_ns(&client)) {
+        Some(Reason::Unproven(client))
+    } else if !session.confirmed {
+        Some(Reason::InDoubt(client))
+    } else {
+        None
+    };
+    if let Some(reason) = why_not {
+        return Err(reason);
+    }
+    match (topic, subscription.named) {
+        (Topic::Short(_), Named::Short) if subscription.filter.as_deref() == Some(name) => {
+            Ok(Some(topic))
+        }
+        (Topic::Predefined(id), Named::Predefined(own)) if id == own => Ok(Some(topic)),
+        // A name of two octets may be sent as a short one.
+        (Topic::Registered(_), Named::Name) if name.len() != 2 => match session.told.get(name) {
+            Some(Some(id)) => Ok(Some(Topic::Registered(*id))),
+            _ => Err(Reason::NoId(client)),
+        },
+        _ => Err(Reason::OtherWay(client)),
+    }
+}
+
+fn add(sum: &mut Counts, more: Counts) {
+    sum.slow += more.slow;
+    sum.fast += more.fast;
+    sum.copies += more.copies;
+}

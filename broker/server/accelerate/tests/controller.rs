@@ -1,0 +1,783 @@
+//! When the controller makes rules, and why not.
+
+#![allow(clippy::expect_used)]
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use mqtick_accelerate::controller::{Controller, Event, Reason, Settings, Way};
+use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
+use mqtick_accelerate::table::{Table, Verdict};
+use mqtick_sn::{Code, Filter, Message, Qos, Topic, encode};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+struct Rules(Table, Vec<SocketAddr>);
+
+impl Plane for Rules {
+    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
+        self.0.set(key, copies)
+    }
+    fn open(&mut self, key: &Key, slow: u64) {
+        self.0.open(key, slow);
+    }
+    fn delete(&mut self, key: &Key) {
+        self.0.delete(key);
+    }
+    fn counts(&self, key: &Key) -> Counts {
+        self.0.counts(key)
+    }
+    fn heard_ns(&self, client: &SocketAddr) -> Option<u64> {
+        self.0.heard_ns(client)
+    }
+    fn served_ns(&self, client: &SocketAddr) -> Option<u64> {
+        self.0.served_ns(client)
+    }
+    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
+        self.0.keep_back(client, until_ns);
+    }
+    fn is_quiet(&self) -> bool {
+        self.0.is_quiet()
+    }
+    fn to_broker(&mut self, client: &SocketAddr, _datagram: &[u8]) {
+        self.1.push(*client);
+    }
+    fn done(&mut self, mark: u64) {
+        self.0.done(mark);
+    }
+}
+
+struct Scene {
+    controller: Controller,
+    rules: Rules,
+    now_ns: u64,
+}
+
+fn broker() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 1883))
+}
+
+fn client(number: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 1, number], 2000))
+}
+
+fn publish(qos: Qos, topic: Topic) -> Message<'static> {
+    Message::Publish {
+        dup: false,
+        qos,
+        retain: false,
+        topic,
+        message_id: u16::from(qos != Qos::AtMostOnce),
+        data: b"x",
+    }
+}
+
+fn fresh() -> Settings {
+    let mut settings = Settings::new(broker());
+    settings.only = vec![Rc::from("#")];
+    settings.fresh = true;
+    settings
+}
+
+impl Scene {
+    fn new(settings: Settings, rules: usize) -> Self {
+        Self {
+            controller: Controller::new(settings, SECOND_NS),
+            rules: Rules(Table::new(rules), Vec::new()),
+            now_ns: SECOND_NS,
+        }
+    }
+
+    fn event(&mut self, way: Way, from: SocketAddr, to: SocketAddr, message: &Message<'_>) {
+        let mut datagram = Vec::new();
+        assert!(encode(message, &mut datagram));
+        let verdict = match way {
+            Way::ToBroker => self.rules.0.from_client(self.now_ns, from, Some(message)),
+            Way::FromBroker => self.rules.0.from_broker(self.now_ns, to, Some(message)),
+        };
+        let (mark, kept_back) = match verdict {
+            Verdict::Pass(Some(mark)) => (mark, false),
+            Verdict::KeptBack(mark) => (mark, true),
+            _ => return,
+        };
+        let event = Event {
+            way,
+            from,
+            to,
+            datagram: Some(&datagram),
+            mark,
+            kept_back,
+        };
+        self.controller.event(self.now_ns, &event, &mut self.rules);
+    }
+
+    fn says(&mut self, who: u8, message: &Message<'_>) {
+        self.event(Way::ToBroker, client(who), broker(), message);
+    }
+
+    fn hears(&mut self, who: u8, message: &Message<'_>) {
+        self.event(Way::FromBroker, broker(), client(who), message);
+    }
+
+    fn connects(&mut self, who: u8, clean: bool) {
+        let id = format!("c{who}");
+        self.says(
+            who,
+            &Message::Connect {
+                will: false,
+                clean,
+                protocol: 1,
+                duration_s: 60,
+                client: &id,
+            },
+        );
+        self.hears(who, &Message::Connack(Code::ACCEPTED));
+    }
+
+    fn subscribes(&mut self, who: u8, filter: Filter<'_>, topic_id: u16, code: Code) {
+        let (qos, message_id) = (Qos::AtMostOnce, 7);
+        self.says(
+            who,
+            &Message::Subscribe {
+                dup: false,
+                qos,
+                message_id,
+                filter,
+            },
+        );
+        self.hears(
+            who,
+            &Message::Suback {
+                qos,
+                topic_id,
+                message_id,
+                code,
+            },
+        );
+    }
+
+    fn registers(&mut self, who: u8, name: &str, topic_id: u16) {
+        let message_id = 9;
+        self.says(
+            who,
+            &Message::Register {
+                topic_id: 0,
+                message_id,
+                name,
+            },
+        );
+        self.hears(
+            who,
+            &Message::Regack {
+                topic_id,
+                message_id,
+                code: Code::ACCEPTED,
+            },
+        );
+    }
+
+    /// Confirms that the broker knows him, and nothing waits for him.
+    fn pings(&mut self, who: u8) {
+        self.says(who, &Message::Pingreq { client: "" });
+        self.hears(who, &Message::Pingresp);
+    }
+
+    /// The broker sends him something.
+    fn gets(&mut self, who: u8) {
+        self.now_ns += 1;
+        self.hears(who, &publish(Qos::AtMostOnce, Topic::Registered(30)));
+    }
+
+    fn ticks(&mut self, after_ns: u64) {
+        self.now_ns += after_ns;
+        self.controller.tick(self.now_ns, &mut self.rules);
+    }
+
+    /// One publisher, one subscriber.
+    fn ordinary(settings: Settings, rules: usize) -> Self {
+        let mut scene = Self::new(settings, rules);
+        scene.connects(1, true);
+        scene.connects(2, true);
+        scene.subscribes(2, Filter::Name("a/b"), 30, Code::ACCEPTED);
+        scene.registers(1, "a/b", 20);
+        scene.gets(2);
+        scene.pings(1);
+        scene.pings(2);
+        scene
+    }
+
+    fn octets(&mut self, who: u8, datagram: &[u8]) {
+        let (way, from, to) = (Way::ToBroker, client(who), broker());
+        let mark = match self.rules.0.from_client(self.now_ns, from, None) {
+            Verdict::Pass(mark) => mark.expect("it is reported"),
+            _ => unreachable!("it goes on"),
+        };
+        let event = Event {
+            way,
+            from,
+            to,
+            datagram: Some(datagram),
+            mark,
+            kept_back: false,
+        };
+        self.controller.event(self.now_ns, &event, &mut self.rules);
+    }
+
+    fn rule_of(&self, topic: Topic) -> Result<usize, Reason> {
+        let status = self.controller.status(&self.rules);
+        let publisher = client(1);
+        let mut all = status.iter();
+        let found = all.find(|one| one.key == Key { publisher, topic });
+        found
+            .expect("it is followed")
+            .rule
+            .clone()
+            .map(|(copies, _)| copies)
+    }
+
+    fn rule(&self) -> Result<usize, Reason> {
+        let status = self.controller.status(&self.rules);
+        let found = status.iter().find(|one| one.key.publisher == client(1));
+        let found = found.expect("it is followed");
+        found.rule.clone().map(|(copies, _)| copies)
+    }
+}
+
+#[test]
+fn a_subscriber_whom_the_broker_has_confirmed_gets_copies() {
+    let scene = Scene::ordinary(fresh(), 64);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn without_a_declaration_nothing_is_copied() {
+    let mut settings = fresh();
+    settings.only = vec![Rc::from("other/#")];
+    assert_eq!(
+        Scene::ordinary(settings, 64).rule(),
+        Err(Reason::NotDeclared)
+    );
+}
+
+#[test]
+fn a_refused_subscription_makes_no_receiver() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.connects(3, true);
+    scene.subscribes(3, Filter::Name("a/b"), 0, Code::NOT_SUPPORTED);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn an_answer_that_comes_from_where_clients_are_is_refused_and_counted() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.connects(3, true);
+    let (qos, message_id) = (Qos::AtMostOnce, 7);
+    let filter = Filter::Name("a/b");
+    let subscribe = Message::Subscribe {
+        dup: false,
+        qos,
+        message_id,
+        filter,
+    };
+    scene.says(3, &subscribe);
+    let code = Code::ACCEPTED;
+    let suback = Message::Suback {
+        qos,
+        topic_id: 40,
+        message_id,
+        code,
+    };
+    scene.event(Way::ToBroker, broker(), client(3), &suback);
+    assert_eq!(scene.controller.counters().forged, 1);
+    assert_eq!(scene.rule(), Err(Reason::AnswerAwaited(client(3))));
+}
+
+#[test]
+fn a_started_controller_waits_for_clients_that_were_there_before() {
+    let mut settings = fresh();
+    settings.fresh = false;
+    settings.settle_ns = 90 * SECOND_NS;
+    let mut scene = Scene::ordinary(settings, 64);
+    assert!(matches!(scene.rule(), Err(Reason::Settling { .. })));
+    // Somebody whose CONNECT was not seen, and whom the broker knows.
+    scene.hears(9, &Message::Pingresp);
+    scene.now_ns += 89 * SECOND_NS;
+    for who in [1, 2, 9] {
+        scene.says(who, &Message::Pingreq { client: "" });
+        scene.hears(who, &Message::Pingresp);
+    }
+    scene.ticks(2 * SECOND_NS);
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(9))));
+    scene.connects(9, true);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn a_request_alone_makes_nobody_a_stranger() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.says(9, &Message::Pingreq { client: "" });
+    scene.hears(9, &Message::Disconnect { duration_s: None });
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn a_session_of_before_the_start_is_a_strangers() {
+    let mut settings = fresh();
+    (settings.fresh, settings.settle_ns) = (false, 0);
+    let mut scene = Scene::ordinary(settings, 64);
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rule(), Ok(1));
+    scene.connects(3, false);
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(3))));
+}
+
+#[test]
+fn lost_events_end_everything_and_begin_anew() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.controller.lost(2 * SECOND_NS, 9, &mut scene.rules);
+    assert!(scene.rules.0.is_empty());
+    assert_eq!(scene.controller.sizes(), (0, 2));
+}
+
+#[test]
+fn a_broker_that_knows_nobody_puts_all_in_doubt() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.connects(3, true);
+    scene.hears(3, &Message::Disconnect { duration_s: None });
+    assert_eq!(scene.rule(), Err(Reason::InDoubt(client(2))));
+    scene.pings(2);
+    assert_eq!(scene.rule(), Err(Reason::PublisherInDoubt));
+    scene.pings(1);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn overlapping_subscriptions_of_one_client_go_through_the_broker() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.subscribes(2, Filter::Name("a/#"), 0, Code::ACCEPTED);
+    assert_eq!(scene.rule(), Err(Reason::Overlap(client(2))));
+}
+
+#[test]
+fn a_predefined_id_without_a_name_may_be_any_topic() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.subscribes(2, Filter::Predefined(5), 5, Code::ACCEPTED);
+    assert_eq!(scene.rule(), Err(Reason::PredefinedUnknown(client(2), 5)));
+}
+
+#[test]
+fn a_full_table_says_so_and_takes_the_next_when_there_is_room() {
+    let mut scene = Scene::ordinary(fresh(), 1);
+    scene.connects(3, true);
+    scene.registers(3, "a/b", 50);
+    scene.pings(3);
+    let full = |scene: &Scene| {
+        let status = scene.controller.status(&scene.rules);
+        status
+            .iter()
+            .filter(|one| one.rule == Err(Reason::Full))
+            .count()
+    };
+    assert_eq!(full(&scene), 1);
+    scene.says(1, &Message::Disconnect { duration_s: None });
+    scene.hears(1, &Message::Disconnect { duration_s: None });
+    scene.ticks(SECOND_NS);
+    assert_eq!(full(&scene), 0);
+}
+
+#[test]
+fn a_flood_of_requests_is_bounded_and_costs_only_speed() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    for message_id in 1..=200 {
+        let name = format!("x/{message_id}");
+        let filter = Filter::Name(&name);
+        let qos = Qos::AtMostOnce;
+        scene.says(
+            2,
+            &Message::Subscribe {
+                dup: false,
+                qos,
+                message_id,
+                filter,
+            },
+        );
+    }
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(2))));
+    assert_eq!(scene.controller.sizes(), (1, 1));
+}
+
+#[test]
+fn nobody_is_kept_alive_who_does_not_publish() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    let publish = publish(Qos::AtMostOnce, Topic::Registered(20));
+    for _ in 0..10 {
+        scene.now_ns += SECOND_NS;
+        scene.says(1, &publish);
+        scene.ticks(0);
+        scene.hears(1, &Message::Pingresp);
+    }
+    let pings = scene.rules.1.len();
+    assert!((2..=4).contains(&pings), "{pings}");
+    for _ in 0..600 {
+        scene.ticks(SECOND_NS / 10);
+        scene.hears(1, &Message::Pingresp);
+    }
+    assert!(scene.rules.1.len() <= pings + 1);
+}
+
+#[test]
+fn nobody_gets_copies_before_the_broker_has_shown_that_his_address_is_proven() {
+    for (filter, topic) in [
+        (Filter::Short(*b"ab"), Topic::Short(*b"ab")),
+        (Filter::Name("a/b"), Topic::Registered(20)),
+    ] {
+        let mut scene = Scene::new(fresh(), 64);
+        scene.connects(1, true);
+        scene.connects(2, true);
+        scene.registers(1, "a/b", 20);
+        scene.subscribes(2, filter, 30, Code::ACCEPTED);
+        scene.pings(1);
+        scene.pings(2);
+        scene.says(1, &publish(Qos::AtMostOnce, topic));
+        scene.ticks(SECOND_NS);
+        assert_eq!(scene.rule_of(topic), Err(Reason::Unproven(client(2))));
+        scene.gets(2);
+        scene.ticks(SECOND_NS);
+        assert_eq!(scene.rule_of(topic), Ok(1));
+    }
+}
+
+#[test]
+fn an_answer_to_the_brokers_register_proves_the_address() {
+    let mut scene = Scene::new(fresh(), 64);
+    scene.connects(1, true);
+    scene.connects(2, true);
+    scene.registers(1, "a/b", 20);
+    scene.subscribes(2, Filter::Name("a/+"), 0, Code::ACCEPTED);
+    let (topic_id, message_id, code) = (31, 77, Code::ACCEPTED);
+    let name = "a/b";
+    scene.hears(
+        2,
+        &Message::Register {
+            topic_id,
+            message_id,
+            name,
+        },
+    );
+    scene.pings(1);
+    scene.pings(2);
+    assert_eq!(scene.rule(), Err(Reason::NoId(client(2))));
+    scene.says(
+        2,
+        &Message::Regack {
+            topic_id,
+            message_id,
+            code,
+        },
+    );
+    assert_eq!(scene.rule(), Err(Reason::InDoubt(client(2))));
+    scene.pings(2);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn who_asked_for_another_qos_has_messages_that_wait() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    let (qos, message_id) = (Qos::AtLeastOnce, 8);
+    scene.says(
+        2,
+        &Message::Subscribe {
+            dup: false,
+            qos,
+            message_id,
+            filter: Filter::Name("other"),
+        },
+    );
+    scene.hears(
+        2,
+        &Message::Suback {
+            qos,
+            topic_id: 33,
+            message_id,
+            code: Code::ACCEPTED,
+        },
+    );
+    assert_eq!(scene.rule(), Err(Reason::OtherQos(client(2))));
+}
+
+#[test]
+fn a_topic_with_acknowledged_publishes_is_left_to_the_broker_for_a_minute() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.says(1, &publish(Qos::ExactlyOnce, Topic::Registered(20)));
+    assert_eq!(scene.rule(), Err(Reason::OtherQos(client(1))));
+    for _ in 0..7 {
+        scene.ticks(10 * SECOND_NS);
+        scene.pings(1);
+        scene.pings(2);
+    }
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn a_kept_session_of_somebody_who_is_away_goes_through_the_broker() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.connects(3, false);
+    scene.subscribes(3, Filter::Name("a/b"), 40, Code::ACCEPTED);
+    assert_eq!(scene.rule(), Err(Reason::NotClean(client(3))));
+    scene.says(3, &Message::Disconnect { duration_s: None });
+    scene.hears(3, &Message::Disconnect { duration_s: None });
+    assert_eq!(scene.rule(), Err(Reason::Kept(Rc::from("c3"))));
+    scene.connects(3, true);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn a_stranger_that_falls_asleep_is_still_there() {
+    for (duration_s, rule) in [(Some(50), Err(Reason::Stranger(client(9)))), (None, Ok(1))] {
+        let mut scene = Scene::ordinary(fresh(), 64);
+        scene.hears(9, &Message::Pingresp);
+        scene.says(9, &Message::Disconnect { duration_s });
+        scene.hears(9, &Message::Disconnect { duration_s: None });
+        assert_eq!(scene.rule(), rule);
+        // Whatever it left at the broker is not known.
+        scene.connects(8, false);
+        assert!(matches!(scene.rule(), Err(Reason::Stranger(_))));
+    }
+}
+
+#[test]
+fn who_is_silent_for_longer_than_its_keep_alive_is_overdue_and_then_in_doubt() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.now_ns += 61 * SECOND_NS;
+    scene.pings(1);
+    scene.ticks(0);
+    assert_eq!(scene.rule(), Err(Reason::Overdue(client(2))));
+    scene.says(2, &Message::Pingreq { client: "" });
+    assert_eq!(scene.rule(), Err(Reason::InDoubt(client(2))));
+    scene.hears(2, &Message::Pingresp);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn a_second_id_for_a_name_is_a_second_way() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.registers(1, "a/b", 21);
+    assert_eq!(
+        scene.rule_of(Topic::Registered(20)),
+        Err(Reason::OtherWay(client(1)))
+    );
+}
+
+#[test]
+fn an_id_for_a_second_name_is_not_clear() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.registers(2, "other", 30);
+    assert_eq!(scene.rule(), Err(Reason::Unclear(client(2))));
+}
+
+#[test]
+fn a_request_sent_again_after_its_opposite_counts() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    let (filter, qos) = (Filter::Name("a/b"), Qos::AtMostOnce);
+    let subscribe = |message_id| Message::Subscribe {
+        dup: false,
+        qos,
+        message_id,
+        filter,
+    };
+    let suback = |message_id| Message::Suback {
+        qos,
+        topic_id: 30,
+        message_id,
+        code: Code::ACCEPTED,
+    };
+    scene.says(2, &subscribe(20));
+    scene.says(
+        2,
+        &Message::Unsubscribe {
+            message_id: 21,
+            filter,
+        },
+    );
+    scene.says(2, &subscribe(20));
+    scene.hears(2, &suback(20));
+    scene.hears(2, &Message::Unsuback(21));
+    assert_eq!(scene.rule(), Err(Reason::AnswerAwaited(client(2))));
+    scene.hears(2, &suback(20));
+    scene.pings(2);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn what_cannot_be_read_makes_its_sender_a_stranger() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.octets(2, &[4, 0x18, 0]);
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(2))));
+    scene.octets(7, &[4, 0x18, 0]);
+    assert_eq!(scene.controller.sizes(), (1, 1));
+}
+
+#[test]
+fn a_connect_that_was_not_read_shows_in_its_answer() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.hears(2, &Message::Connack(Code::ACCEPTED));
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(2))));
+}
+
+#[test]
+fn two_different_connects_at_a_time_cannot_be_followed() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    for clean in [true, false] {
+        let connect = Message::Connect {
+            will: false,
+            clean,
+            protocol: 1,
+            duration_s: 60,
+            client: "c2",
+        };
+        scene.says(2, &connect);
+    }
+    scene.hears(2, &Message::Connack(Code::ACCEPTED));
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(2))));
+}
+
+#[test]
+fn another_identifier_of_a_sleeper_makes_a_stranger() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.says(2, &Message::Pingreq { client: "who" });
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(2))));
+}
+
+#[test]
+fn an_answer_that_was_lost_is_not_made_good_by_the_next_one() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    let topic = Topic::Registered(20);
+    scene.now_ns += SECOND_NS;
+    scene.says(1, &publish(Qos::AtMostOnce, topic));
+    scene.ticks(0);
+    let pings = scene.rules.1.len();
+    scene.ticks(4 * SECOND_NS);
+    assert_eq!(scene.controller.counters().unanswered, 1);
+    assert_eq!(scene.rule(), Err(Reason::PublisherInDoubt));
+    for _ in 0..5 {
+        scene.says(1, &publish(Qos::AtMostOnce, topic));
+        scene.ticks(SECOND_NS);
+    }
+    assert_eq!(scene.rules.1.len(), pings);
+    // The late answer: now the next PINGREQ can be told from it.
+    scene.hears(1, &Message::Pingresp);
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1.len(), pings + 1);
+}
+
+#[test]
+fn strangers_for_whom_there_is_no_room_are_forgotten_in_time() {
+    let mut settings = fresh();
+    (settings.clients, settings.settle_ns) = (2, 90 * SECOND_NS);
+    let mut scene = Scene::ordinary(settings, 64);
+    for who in 5..9 {
+        scene.hears(who, &Message::Pingresp);
+    }
+    assert_eq!(scene.rule(), Err(Reason::TooMany));
+    for _ in 0..10 {
+        scene.ticks(10 * SECOND_NS);
+        scene.pings(1);
+        scene.pings(2);
+    }
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn who_sleeps_publishes_through_the_broker() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    let duration_s = Some(50);
+    scene.says(1, &Message::Disconnect { duration_s });
+    assert_eq!(scene.rule(), Err(Reason::PublisherNotActive));
+}
+
+#[test]
+fn a_rule_is_opened_only_after_a_message_has_gone_through_the_broker() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    let topic = Topic::Registered(20);
+    let mut is_open = |publishes: bool| {
+        scene.now_ns += SECOND_NS;
+        if publishes {
+            scene.says(1, &publish(Qos::AtMostOnce, topic));
+        } else {
+            scene.pings(1);
+        }
+        scene.ticks(0);
+        scene.hears(1, &Message::Pingresp);
+        let status = scene.controller.status(&scene.rules);
+        status.iter().any(|one| one.rule == Ok((1, true)))
+    };
+    assert!(!is_open(false));
+    assert!(is_open(true));
+}
+
+#[test]
+fn nobody_is_pinged_while_the_controller_is_behind() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.now_ns += SECOND_NS;
+    scene.says(1, &publish(Qos::AtMostOnce, Topic::Registered(20)));
+    // A packet whose event has not come yet: it may be a good night.
+    let now_ns = scene.now_ns;
+    let _ = scene.rules.0.from_client(now_ns, client(1), None);
+    scene.ticks(0);
+    assert_eq!(scene.rules.1, []);
+    scene.rules.0.done(scene.rules.0.mark());
+    scene.ticks(0);
+    assert_eq!(scene.rules.1, [client(1)]);
+}
+
+#[test]
+fn who_connects_elsewhere_is_gone_from_where_he_was() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    let connect = Message::Connect {
+        will: false,
+        clean: true,
+        protocol: 1,
+        duration_s: 60,
+        client: "c2",
+    };
+    scene.says(9, &connect);
+    assert_eq!(scene.rule(), Err(Reason::InDoubt(client(2))));
+    scene.hears(9, &Message::Connack(Code::ACCEPTED));
+    assert_eq!(scene.rule(), Err(Reason::NoSubscribers));
+}
+
+#[test]
+fn who_says_connect_again_is_no_receiver_until_the_answer() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    let connect = Message::Connect {
+        will: false,
+        clean: true,
+        protocol: 1,
+        duration_s: 60,
+        client: "c2",
+    };
+    scene.says(2, &connect);
+    assert_eq!(scene.rule(), Err(Reason::NotActive(client(2))));
+    scene.hears(2, &Message::Connack(Code::ACCEPTED));
+    assert_eq!(scene.rule(), Err(Reason::NoSubscribers));
+}
+
+#[test]
+fn a_new_connection_has_to_be_proven_again() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.now_ns += SECOND_NS;
+    scene.connects(2, true);
+    scene.subscribes(2, Filter::Name("a/b"), 30, Code::ACCEPTED);
+    scene.pings(2);
+    assert_eq!(scene.rule(), Err(Reason::Unproven(client(2))));
+}
+
+#[test]
+fn a_publish_of_nobody_in_particular_is_no_sign_of_life() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.now_ns += 50 * SECOND_NS;
+    scene.pings(1);
+    scene.says(2, &publish(Qos::Unconnected, Topic::Short(*b"zz")));
+    scene.ticks(11 * SECOND_NS);
+    assert_eq!(scene.rule(), Err(Reason::Overdue(client(2))));
+}

@@ -1,0 +1,596 @@
+//! Tells `mqtick-accelerate` what it may copy in the broker's place, and until when
+//! (`broker/spec/acceleration.md`, 13).
+
+use mqtick_sn::Topic;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::time::{ClockId, clock_gettime};
+use std::collections::{HashMap, VecDeque};
+use std::fmt::{self, Write as _};
+use std::fs::{Permissions, remove_file, set_permissions, symlink_metadata};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+const HELLO: &str = "mqtick-feed 1\n";
+const MILLISECOND_NS: u64 = 1_000_000;
+/// Nothing is copied for longer than this after the last sign of life.
+const LEASE_NS: u64 = 1_000 * MILLISECOND_NS;
+const RENEWAL_NS: u64 = 250 * MILLISECOND_NS;
+/// An answer that takes longer does not come.
+const PATIENCE_NS: u64 = 500 * MILLISECOND_NS;
+const LOOK_MS: u16 = 50;
+/// Messages with the mark that were under way when their rule ended are here within this time.
+const UNDER_WAY_NS: u64 = 10_000 * MILLISECOND_NS;
+const LINE: usize = 256; // octets of an answer
+const BACKLOG: usize = 1 << 20; // octets that were not read; then no more rules are offered
+const MOST_BACKLOG: usize = 16 << 20;
+const RULES: usize = 16_384;
+
+/// What a message is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Who sends it.
+    pub publisher: SocketAddr,
+    /// What it is about, in the publisher's numbers.
+    pub topic: Topic,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.publisher, Id(self.topic))
+    }
+}
+
+struct Id(Topic);
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Topic::Registered(id) => write!(f, "r{id:04x}"),
+            Topic::Predefined(id) => write!(f, "p{id:04x}"),
+            Topic::Short([one, two]) => write!(f, "s{one:02x}{two:02x}"),
+        }
+    }
+}
+
+/// Copies that may be sent in the broker's place.
+pub struct Rule<'a> {
+    /// Of which messages.
+    pub key: Key,
+    /// The topic's name.
+    pub name: &'a str,
+    /// To whom, and what they call the topic.
+    pub copies: Vec<(SocketAddr, Topic)>,
+    /// The publisher's session, and those of who gets copies.
+    pub sessions: Vec<u64>,
+    /// Whether the message has to come here, too, for others than these.
+    pub marked: bool,
+    /// Whether copies say how long they were under way.
+    pub residence: bool,
+    /// Within how many seconds something must be heard of the publisher.
+    pub keep_alive_s: u16,
+}
+
+impl Rule<'_> {
+    fn line(&self) -> String {
+        let mark = if self.marked { "m" } else { "" };
+        let residence = if self.residence { "t" } else { "" };
+        let mut line = format!("rule {} -{mark}{residence} ", self.key);
+        // Nothing that is written to a String fails.
+        let _ = write!(line, "{} ", self.keep_alive_s);
+        for octet in self.name.bytes() {
+            let _ = match octet {
+                b'!'..=b'~' if octet != b'%' => write!(line, "{}", char::from(octet)),
+                _ => write!(line, "%{octet:02x}"),
+            };
+        }
+        for (to, topic) in &self.copies {
+            let _ = write!(line, " {to}={}", Id(*topic));
+        }
+        line.push('\n');
+        line
+    }
+}
+
+struct Told {
+    name: Box<str>,
+    sessions: Vec<u64>,
+    /// It is gone once this was answered.
+    closing: Option<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<UnixStream>,
+    out: Vec<u8>,
+    rules: HashMap<Key, Told>,
+    /// Whose messages may have the mark: the publisher's session, and until when after the rule.
+    marked: HashMap<Key, (u64, Option<u64>)>,
+    asked: u64,
+    answered: u64,
+    /// What waits for an answer, and since when.
+    unanswered: VecDeque<(u64, u64)>,
+    until_ns: u64,
+    /// How many are changing who gets what.
+    changing: usize,
+}
+
+impl State {
+    fn say(&mut self, line: &str) {
+        if self.link.is_some() {
+            self.out.extend_from_slice(line.as_bytes());
+            self.write();
+        }
+    }
+
+    /// Say something that is answered with the number returned.
+    fn ask(&mut self, what: fmt::Arguments<'_>) -> u64 {
+        self.asked += 1;
+        let number = self.asked;
+        self.unanswered.push_back((number, now_ns()));
+        self.say(&format!("{what} {number}\n"));
+        number
+    }
+
+    fn write(&mut self) {
+        while let Some(link) = &mut self.link
+            && !self.out.is_empty()
+        {
+            match link.write(&self.out) {
+                Ok(count @ 1..) => drop(self.out.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Ok(_) | Err(_) => return self.hang_up(),
+            }
+        }
+        if self.out.len() > MOST_BACKLOG {
+            self.hang_up();
+        }
+    }
+
+    /// No more is said. What was said holds until the lease ends.
+    fn hang_up(&mut self) {
+        self.link = None;
+        self.out = Vec::new();
+    }
+
+    fn answer(&mut self, number: u64) {
+        self.answered = number;
+        self.unanswered.retain(|(asked, _)| *asked > number);
+        let now_ns = now_ns();
+        let marked = &mut self.marked;
+        self.rules.retain(|key, rule| {
+            let stays = rule.closing.is_none_or(|closing| closing > number);
+            if !stays && let Some((_, until_ns)) = marked.get_mut(key) {
+                *until_ns = Some(now_ns + UNDER_WAY_NS);
+            }
+            stays
+        });
+    }
+}
+
+/// What is said to the program that copies. There is one at a time.
+#[derive(Default)]
+pub struct Feed {
+    state: Mutex<State>,
+    answered: Condvar,
+    messages: AtomicU64,
+    copies: AtomicU64,
+}
+
+/// Who gets what changes while this lives: no rule is offered.
+pub struct Closed<'a>(&'a Feed);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.state().changing -= 1;
+    }
+}
+
+impl Feed {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was copied in the broker's place, by name.
+    pub fn counted(&self) -> [(&'static str, u64); 2] {
+        let of = |counter: &AtomicU64| counter.load(Relaxed);
+        [
+            ("accelerated", of(&self.messages)),
+            ("accelerated_copies", of(&self.copies)),
+        ]
+    }
+
+    /// Whether a rule could be offered for such messages.
+    pub fn wants(&self, key: &Key) -> bool {
+        let state = self.state();
+        state.link.is_some() && !state.rules.contains_key(key)
+    }
+
+    /// Offer a rule, if nothing changed meanwhile.
+    pub fn offer(&self, rule: &Rule<'_>, is_current: impl FnOnce() -> bool) {
+        let mut state = self.state();
+        let has_room = state.rules.len() < RULES && state.out.len() < BACKLOG;
+        if state.link.is_none()
+            || !has_room
+            || state.changing > 0
+            || state.rules.contains_key(&rule.key)
+            || !is_current()
+        {
+            return;
+        }
+        let told = Told {
+            name: rule.name.into(),
+            sessions: rule.sessions.clone(),
+            closing: None,
+        };
+        state.rules.insert(rule.key, told);
+        if rule.marked {
+            let publisher = rule.sessions.first().copied().unwrap_or_default();
+            state.marked.insert(rule.key, (publisher, None));
+        }
+        state.say(&rule.line());
+    }
+
+    /// Whether the mark of a message can be believed: a rule has it, or had it lately.
+    pub fn believes(&self, key: &Key, publisher: u64) -> bool {
+        let state = self.state();
+        let known = state.marked.get(key);
+        known.is_some_and(|(session, until_ns)| {
+            *session == publisher && until_ns.is_none_or(|until_ns| now_ns() < until_ns)
+        })
+    }
+
+    /// Take back the rule for such messages, without waiting: something came that closed it.
+    pub fn take_back(&self, key: &Key) {
+        let mut state = self.state();
+        close(&mut state, |other, _| other == key);
+    }
+
+    /// See that nothing is copied any more by rules for these topics, in the time that the answer
+    /// takes, 1.5 s at most.
+    pub fn close_topics(&self, concerns: impl Fn(&str) -> bool) -> Closed<'_> {
+        self.close(|_, rule| concerns(&rule.name))
+    }
+
+    /// The same for rules in which a session is publisher or gets copies.
+    pub fn close_session(&self, number: u64) -> Closed<'_> {
+        self.close(|_, rule| rule.sessions.contains(&number))
+    }
+
+    fn close(&self, concerns: impl Fn(&Key, &Told) -> bool) -> Closed<'_> {
+        // Whatever becomes of the thread that listens, nothing is copied after this.
+        const ALL: Duration = Duration::from_nanos(PATIENCE_NS + 2 * LEASE_NS);
+        let mut state = self.state();
+        state.changing += 1;
+        if let Some(number) = close(&mut state, concerns) {
+            let waited = self
+                .answered
+                .wait_timeout_while(state, ALL, |state| state.answered < number);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+        Closed(self)
+    }
+
+    /// Serve who connects, one after another.
+    pub fn listen(&self, listener: &UnixListener) {
+        loop {
+            match listener.accept() {
+                Ok((link, _)) => {
+                    crate::log::notice("mqtick-accelerate is told what it may copy");
+                    let end = self.serve(link);
+                    crate::log::warning(&format!("nothing is copied in our place: {end}"));
+                }
+                Err(_) => sleep(Duration::from_millis(LOOK_MS.into())),
+            }
+            self.await_end();
+        }
+    }
+
+    /// Why it ended.
+    fn serve(&self, link: UnixStream) -> String {
+        let reader = link.set_nonblocking(true).and_then(|()| link.try_clone());
+        let mut reader = match reader {
+            Ok(reader) => reader,
+            Err(error) => return error.to_string(),
+        };
+        {
+            let mut state = self.state();
+            state.link = Some(link);
+            state.say(HELLO);
+            // It is answered with their hello and this number.
+            state.ask(format_args!("sync"));
+        }
+        let mut heard = Heard::default();
+        let mut renewed_ns = 0;
+        loop {
+            let now_ns = now_ns();
+            let mut state = self.state();
+            if state.link.is_none() {
+                return "it does not read".into();
+            }
+            let since_ns = state.unanswered.front().map_or(now_ns, |(_, at_ns)| *at_ns);
+            if now_ns.saturating_sub(since_ns) >= PATIENCE_NS {
+                return "it does not answer".into();
+            }
+            if heard.greeted && now_ns.saturating_sub(renewed_ns) >= RENEWAL_NS {
+                renewed_ns = now_ns;
+                state.until_ns = now_ns + LEASE_NS;
+                let until_ns = state.until_ns;
+                state.ask(format_args!("until {until_ns}"));
+            }
+            state.write();
+            state
+                .marked
+                .retain(|_, (_, until_ns)| until_ns.is_none_or(|until_ns| now_ns < until_ns));
+            let mut flags = PollFlags::POLLIN;
+            flags.set(PollFlags::POLLOUT, !state.out.is_empty());
+            drop(state);
+            let mut wanted = [PollFd::new(reader.as_fd(), flags)];
+            match poll(&mut wanted, PollTimeout::from(LOOK_MS)) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return error.to_string(),
+            }
+            if let Err(why) = self.hear(&mut reader, &mut heard) {
+                return why;
+            }
+        }
+    }
+
+    fn hear(&self, reader: &mut UnixStream, heard: &mut Heard) -> Result<(), String> {
+        let mut octets = [0; 4096];
+        let count = match reader.read(&mut octets) {
+            Ok(0) => return Err("it has ended".into()),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        heard.octets.extend(octets.iter().take(count));
+        while let Some(end) = heard.octets.iter().position(|octet| *octet == b'\n') {
+            let line: Vec<u8> = heard.octets.drain(..=end).collect();
+            let refusal = || "it says what nobody understands".to_owned();
+            let line = str::from_utf8(&line).map_err(|_| refusal())?;
+            if !heard.greeted {
+                heard.greeted = line == HELLO;
+                if !heard.greeted {
+                    return Err(refusal());
+                }
+                continue;
+            }
+            let words: Vec<&str> = line.trim_end().split(' ').collect();
+            let ["ok", answered, messages, copies] = *words else {
+                return Err(refusal());
+            };
+            let number = |word: &str| word.parse::<u64>().map_err(|_| refusal());
+            let answered = number(answered)?;
+            self.count(heard, number(messages)?, number(copies)?);
+            let mut state = self.state();
+            if answered <= state.answered || answered > state.asked {
+                return Err(refusal());
+            }
+            state.answer(answered);
+            self.answered.notify_all();
+        }
+        match heard.octets.len() {
+            0..LINE => Ok(()),
+            _ => Err("it says too much".into()),
+        }
+    }
+
+    fn count(&self, heard: &mut Heard, messages: u64, copies: u64) {
+        let more = |sum: &AtomicU64, before: &mut u64, now: u64| {
+            sum.fetch_add(now.saturating_sub(*before), Relaxed);
+            *before = now;
+        };
+        more(&self.messages, &mut heard.messages, messages);
+        more(&self.copies, &mut heard.copies, copies);
+    }
+
+    /// Once nothing can be copied any more, nobody waits any more.
+    fn await_end(&self) {
+        let mut state = self.state();
+        state.hang_up();
+        let left_ns = state.until_ns.saturating_sub(now_ns());
+        drop(state);
+        sleep(Duration::from_nanos(left_ns));
+        let mut state = self.state();
+        for rule in state.rules.values_mut() {
+            rule.closing = Some(0);
+        }
+        let asked = state.asked;
+        state.answer(asked);
+        self.answered.notify_all();
+    }
+}
+
+#[derive(Default)]
+struct Heard {
+    octets: Vec<u8>,
+    greeted: bool,
+    messages: u64,
+    copies: u64,
+}
+
+/// Close rules; which answer says that they are. Those that are being closed are waited for, too.
+fn close(state: &mut State, concerns: impl Fn(&Key, &Told) -> bool) -> Option<u64> {
+    let found = state.rules.iter().filter(|(key, rule)| concerns(key, rule));
+    let found: Vec<_> = found.map(|(key, rule)| (*key, rule.closing)).collect();
+    let last = found.iter().filter_map(|(_, closing)| *closing).max();
+    let open: Vec<Key> = found
+        .iter()
+        .filter(|(_, closing)| closing.is_none())
+        .map(|(key, _)| *key)
+        .collect();
+    if open.is_empty() {
+        return last;
+    }
+    for key in &open {
+        state.say(&format!("close {key}\n"));
+    }
+    let number = state.ask(format_args!("sync"));
+    for key in &open {
+        if let Some(rule) = state.rules.get_mut(key) {
+            rule.closing = Some(number);
+        }
+    }
+    Some(number)
+}
+
+/// Listen at this place. If a broker was there before, what it lent is over when this returns.
+///
+/// # Errors
+/// The system's, or another broker is there.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    let found = symlink_metadata(path);
+    let is_socket = found.is_ok_and(|found| found.file_type().is_socket());
+    match UnixStream::connect(path) {
+        Ok(_) => return Err(io::Error::from(ErrorKind::AddrInUse)),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket => {
+            sleep(Duration::from_nanos(LEASE_NS));
+            remove_file(path)?;
+        }
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    set_permissions(path, Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// CLOCK_MONOTONIC, the same for all programs of a host.
+fn now_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
+        let (seconds, rest) = (now.tv_sec().cast_unsigned(), now.tv_nsec().cast_unsigned());
+        seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::sync::Arc;
+
+    fn key() -> Key {
+        Key {
+            publisher: SocketAddr::from(([10, 0, 0, 2], 5000)),
+            topic: Topic::Registered(0x8001),
+        }
+    }
+
+    fn rule(name: &str) -> Rule<'_> {
+        Rule {
+            key: key(),
+            name,
+            copies: vec![(
+                SocketAddr::from(([10, 0, 0, 3], 6000)),
+                Topic::Short(*b"ab"),
+            )],
+            sessions: vec![1, 2],
+            marked: true,
+            residence: true,
+            keep_alive_s: 60,
+        }
+    }
+
+    /// A feed, and the other end.
+    fn connected(name: &str) -> (Arc<Feed>, BufReader<UnixStream>) {
+        let path = std::env::temp_dir().join(format!("mqtick-feed-{name}-{}", std::process::id()));
+        let _ = remove_file(&path);
+        let listener = bind(&path).unwrap();
+        let feed = Arc::new(Feed::default());
+        let serving = Arc::clone(&feed);
+        std::thread::spawn(move || serving.listen(&listener));
+        let mut other = UnixStream::connect(&path).unwrap();
+        remove_file(&path).unwrap();
+        other.write_all(HELLO.as_bytes()).unwrap();
+        let mut other = BufReader::new(other);
+        assert_eq!(line(&mut other), HELLO);
+        assert_eq!(line(&mut other), "sync 1\n");
+        (feed, other)
+    }
+
+    fn line(other: &mut BufReader<UnixStream>) -> String {
+        let mut line = String::new();
+        other.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Answer all up to the line that begins so.
+    fn answer(other: &mut BufReader<UnixStream>, until: &str) -> String {
+        loop {
+            let line = line(other);
+            let number = line.trim_end().rsplit(' ').next();
+            if line.starts_with("sync") || line.starts_with("until") {
+                let answer = format!("ok {} 0 0\n", number.unwrap());
+                other.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+            if line.starts_with(until) {
+                return line;
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_is_written_as_the_specification_says() {
+        let wanted = "rule 10.0.0.2:5000 r8001 -mt 60 a%20b/%25 10.0.0.3:6000=s6162\n";
+        assert_eq!(rule("a b/%").line(), wanted);
+    }
+
+    #[test]
+    fn a_change_waits_until_the_rule_is_closed_and_nothing_is_offered_meanwhile() {
+        let (feed, mut other) = connected("waits");
+        feed.offer(&rule("a/b"), || false);
+        assert!(feed.wants(&key()), "something had changed");
+        feed.offer(&rule("a/b"), || true);
+        answer(&mut other, "rule");
+        assert!(!feed.wants(&key()) && feed.believes(&key(), 1) && !feed.believes(&key(), 2));
+        drop(feed.close_topics(|name| name == "other")); // it waits for nobody
+        let changing = Arc::clone(&feed);
+        let change = std::thread::spawn(move || {
+            let closed = changing.close_session(2);
+            changing.offer(&rule("a/b"), || true);
+            assert!(changing.wants(&key()), "it is not offered yet");
+            drop(closed);
+            changing.offer(&rule("a/b"), || true);
+            assert!(!changing.wants(&key()));
+        });
+        answer(&mut other, "close 10.0.0.2:5000 r8001\n");
+        assert!(!change.is_finished());
+        answer(&mut other, "sync");
+        change.join().unwrap();
+        assert!(feed.believes(&key(), 1), "what is under way has the mark");
+    }
+
+    #[test]
+    fn a_change_goes_on_once_what_was_lent_is_over_if_nobody_answers() {
+        let (feed, mut other) = connected("lent");
+        let lent = answer(&mut other, "until");
+        feed.offer(&rule("a/b"), || true);
+        let until_ns: u64 = lent.split(' ').nth(1).unwrap().parse().unwrap();
+        drop(feed.close_topics(|_| true));
+        assert!(now_ns() >= until_ns);
+        assert!(!feed.wants(&key()), "nobody is there");
+    }
+
+    #[test]
+    fn who_ends_is_waited_for_as_long_as_it_was_lent() {
+        let (feed, mut other) = connected("ends");
+        let lent = answer(&mut other, "until");
+        feed.offer(&rule("a/b"), || true);
+        drop(other);
+        let until_ns: u64 = lent.split(' ').nth(1).unwrap().parse().unwrap();
+        drop(feed.close_topics(|_| true));
+        assert!(now_ns() >= until_ns);
+    }
+}

@@ -1,0 +1,222 @@
+//! What of a session survives its broker, and what waits until it is on disk.
+
+use super::under_way::{Entry, Flight, Step};
+use super::{Courier, State};
+use crate::connection::reason;
+use crate::ledger::{Ledger, Span, from_store, session_change, will_from_store};
+use crate::link::Promise;
+use crate::message::Copy;
+use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
+use mqtick_store::{Change, KeptSession};
+use std::sync::Arc;
+
+pub(super) const SENT: u8 = 0; // as the store keeps it
+pub(super) const RELEASED: u8 = 1;
+
+impl State {
+    pub(super) fn change(
+        &mut self,
+        courier: &mut Courier,
+        what: impl FnOnce(Arc<str>) -> Change,
+    ) -> Option<Span> {
+        change(&self.key, courier, what)
+    }
+
+    /// A message of QoS 2 came; whether it is new. If it is, the caller has the ledger keep all of
+    /// its changes in one batch.
+    pub fn receive(&mut self, courier: &mut Courier, id: u16) -> bool {
+        if let Some(before) = self.received.get(&id) {
+            let refused = courier.ledger.as_ref().zip(*before);
+            if !refused.is_some_and(|(ledger, span)| ledger.is_refused(span)) {
+                let answered = courier
+                    .ledger
+                    .as_ref()
+                    .map_or(0, |ledger| ledger.answered());
+                courier.span = before.filter(|before| before.last > answered);
+                return false;
+            }
+        }
+        let span = self.change(courier, |client| Change::Received { client, id });
+        self.received.insert(id, span);
+        true
+    }
+
+    /// A message of QoS 2 will not come again; whether it came.
+    pub fn release(&mut self, courier: &mut Courier, id: u16) -> bool {
+        self.change(courier, |client| Change::Released { client, id });
+        self.received.remove(&id).is_some()
+    }
+
+    /// Subscribed to a filter, with the options as in SUBSCRIBE.
+    pub fn subscribed(
+        &mut self,
+        courier: &mut Courier,
+        filter: &str,
+        options: u8,
+        identifier: u32,
+    ) {
+        let filter = filter.into();
+        self.change(courier, |client| Change::Subscribe {
+            client,
+            filter,
+            options,
+            identifier,
+        });
+    }
+
+    /// Not subscribed to a filter any more.
+    pub fn unsubscribed(&mut self, courier: &mut Courier, filter: &str) {
+        let filter = filter.into();
+        self.change(courier, |client| Change::Unsubscribe { client, filter });
+    }
+
+    /// The session's state is to survive as it is now.
+    pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
+        let key = self.key.clone()?;
+        let now = session_change(&key, self, courier.now_s);
+        self.change(courier, |_| now)
+    }
+
+    /// The session ended: nothing of it survives.
+    pub fn end(&mut self, courier: &mut Courier) {
+        self.clear();
+        self.change(courier, |client| Change::SessionGone { client });
+        self.key = None;
+    }
+
+    /// Whether nobody is connected, and its time is over.
+    pub fn is_over(&self, now_s: u64) -> bool {
+        let left_s = self.left_s.filter(|_| self.link.is_none());
+        left_s.is_some_and(|left_s| {
+            self.expiry_s != u32::MAX && now_s >= left_s.saturating_add(u64::from(self.expiry_s))
+        })
+    }
+
+    /// Take what the store kept of it. Who was connected when the broker ended lost the connection
+    /// now.
+    pub fn restore(&mut self, kept: &KeptSession, now_s: u64) {
+        self.key = Some(Arc::clone(&kept.client));
+        self.user = kept.session.user.as_deref().map(Into::into);
+        self.expiry_s = kept.session.expiry;
+        self.left_s = Some(match kept.session.disconnected_at {
+            0 => now_s,
+            left_s => left_s.min(now_s),
+        });
+        self.will = kept.session.will.as_ref().map(will_from_store);
+        self.received = kept.received.iter().map(|id| (*id, None)).collect();
+        let filters = kept.subscriptions.iter();
+        self.filters = filters.map(|one| (*one.filter).into()).collect();
+        for one in &kept.queue {
+            self.next_place = one.place + 1;
+            let message = from_store(&one.body, false);
+            let copy = Copy {
+                version: Version::V5,
+                qos: Qos::try_from(one.qos).unwrap_or_default(),
+                retain: one.retain,
+                subscription: one.subscription_ids.first().copied().unwrap_or(0),
+            };
+            let entry = Entry {
+                place: one.place,
+                message,
+                copy,
+                entered: None,
+            };
+            let Some((id, state)) = one.in_flight else {
+                self.queued += entry.message.octets();
+                self.queue.push_back(entry);
+                continue;
+            };
+            let step = match state {
+                RELEASED => Step::Released,
+                _ => Step::Sent,
+            };
+            self.last_id = id;
+            self.flights.push_back(Flight { id, entry, step });
+        }
+        self.resume();
+    }
+
+    /// Let through what was held back for changes that were answered.
+    pub fn settle(&mut self, courier: &mut Courier, ledger: &Ledger) {
+        let answered = ledger.answered();
+        let mut fills = false;
+        while let Some(link) = &mut self.link
+            && let Some((span, promise)) = link.promise(answered)
+        {
+            let version = link.version;
+            let refused = ledger.is_refused(span);
+            match promise {
+                Promise::Publish { .. } if !refused => {}
+                Promise::Pings(count) => (0..count).for_each(|_| pingresp(link.front())),
+                Promise::Publish { id, length } => {
+                    let at = self.flights.iter().position(|flight| flight.id == id);
+                    let flight = at.and_then(|at| self.flights.get(at));
+                    let entry = flight.map(|flight| &flight.entry);
+                    if let Some(at) = at
+                        && entry.is_some_and(|entry| entry.is_refused(Some(ledger)))
+                    {
+                        // Its publisher is told, and may send it again.
+                        link.skip(length);
+                        let flight = self.flights.remove(at);
+                        if let Some(flight) = flight {
+                            self.done(courier, flight.entry.place);
+                        }
+                        fills = true;
+                    }
+                }
+                Promise::Ack(kind, id, code) if !refused => {
+                    ack(link.front(), version, kind, id, code);
+                }
+                Promise::Ack(kind @ (AckKind::Puback | AckKind::Pubrec), id, _) => {
+                    if version == Version::V5 {
+                        ack(link.front(), version, kind, id, reason::QUOTA);
+                    } else {
+                        link.let_go();
+                        link.close();
+                    }
+                    if kind == AckKind::Pubrec {
+                        self.release(courier, id); // it may come again
+                    }
+                }
+                // Who comes back may take what waits, which makes room.
+                Promise::Connected { present: false } if refused => {
+                    let none = ConnackProperties::default();
+                    link.let_go();
+                    connack(link.front(), version, false, reason::QUOTA, &none);
+                    link.close();
+                    self.expiry_s = 0;
+                    self.will = None;
+                    return;
+                }
+                Promise::Connected { .. } => {}
+                Promise::Kept if !refused => {}
+                Promise::Ack(..) | Promise::Kept => {
+                    link.let_go();
+                    if version == Version::V5 {
+                        disconnect(link.front(), version, reason::QUOTA);
+                    }
+                    link.close();
+                    return;
+                }
+            }
+            if let Some(link) = &mut self.link {
+                link.pass();
+            }
+        }
+        if fills {
+            self.fill(courier);
+        }
+    }
+}
+
+/// Append a change of a session that is kept.
+pub(super) fn change(
+    key: &Option<Arc<str>>,
+    courier: &mut Courier,
+    what: impl FnOnce(Arc<str>) -> Change,
+) -> Option<Span> {
+    let (key, ledger) = (key.as_ref()?, courier.ledger.as_ref()?);
+    let span = ledger.append(what(Arc::clone(key)));
+    courier.note(span);
+    Some(span)
+}

@@ -1,0 +1,322 @@
+//! Messages of QoS 1 and 2 on their way to a client: queued, sent, acknowledged.
+
+use super::kept::{RELEASED, SENT, change};
+use super::{Courier, State};
+use crate::ledger::{Ledger, Span};
+use crate::link::{Link, Promise};
+use crate::memory;
+use crate::message::{Copy, Kept};
+use mqtick_packet::{AckKind, Qos, ack};
+use mqtick_store::Change;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+const SPARE: usize = 16; // places in a queue
+
+#[derive(PartialEq, Eq)]
+pub(super) enum Step {
+    Sent,
+    Released, // the receiver has it, and was told that we know
+}
+
+pub(super) struct Entry {
+    pub(super) place: u64, // in the store's queue
+    pub(super) message: Arc<Kept>,
+    pub(super) copy: Copy,
+    pub(super) entered: Option<Span>, // the store's queue, or it came with these changes
+}
+
+pub(super) struct Flight {
+    pub(super) id: u16,
+    pub(super) entry: Entry,
+    pub(super) step: Step,
+}
+
+impl State {
+    /// Send a copy of QoS 1 or 2, or queue it; whether something was appended to the link.
+    pub(super) fn queue_or_send(
+        &mut self,
+        courier: &mut Courier,
+        kept: &Arc<Kept>,
+        copy: Copy,
+    ) -> bool {
+        let octets = kept.octets();
+        let sends = self.due == 0 && self.queue.is_empty() && self.has_room(courier, octets);
+        let may = if sends {
+            self.has_memory(octets)
+        } else {
+            self.queue.len() < courier.bounds.messages
+                && self.queued + octets <= courier.bounds.octets
+                && memory::may_queue(self.queued + octets)
+        };
+        if !may {
+            courier.dropped += 1;
+            return false;
+        }
+        let mut entry = Entry {
+            place: self.next_place,
+            message: Arc::clone(kept),
+            copy,
+            entered: None,
+        };
+        if let (Some(key), Some(ledger)) = (&self.key, &courier.ledger) {
+            self.next_place += 1;
+            let entering = &mut courier.entering;
+            let span = ledger.queue(key, entry.place, kept, &copy, entering, courier.now_s);
+            entry.entered = Some(span);
+            courier.note(span);
+        } else {
+            entry.entered = courier.once;
+        }
+        if sends {
+            return self.send(courier, entry);
+        }
+        self.queued += octets;
+        self.queue.push_back(entry);
+        self.hold();
+        false
+    }
+
+    pub(super) fn send(&mut self, courier: &mut Courier, mut entry: Entry) -> bool {
+        let Some(link) = &mut self.link else {
+            return false;
+        };
+        entry.copy.version = link.version;
+        let message = entry.message.message();
+        let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
+        if octets.packet.is_empty() || octets.packet.len() > link.largest {
+            self.done(courier, entry.place);
+            return false; // none: too long for MQTT; [MQTT-3.1.2-24]
+        }
+        // At most `window` of 65,535 identifiers are in use.
+        loop {
+            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+            if !self.flights.iter().any(|flight| flight.id == self.last_id) {
+                break;
+            }
+        }
+        let id = self.last_id;
+        let octets = if self.key.is_some() {
+            let (place, state) = (entry.place, SENT);
+            let changed = change(&self.key, courier, |client| Change::InFlight {
+                client,
+                place,
+                id,
+                state,
+            });
+            let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
+            // One of QoS 1 may come again after a crash, one of QoS 2 may not, nor may another one
+            // have its identifier.
+            if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
+                let (span, length) = (span.and(entry.entered), octets.packet.len());
+                link.hold(span, Promise::Publish { id, length });
+            }
+            octets
+        } else {
+            if let Some(span) = entry.unanswered(courier.ledger.as_deref()) {
+                let length = octets.packet.len();
+                link.hold(span, Promise::Publish { id, length });
+            }
+            octets
+        };
+        append(link.out(), &octets.packet, octets.id_at, id);
+        courier.sent += 1;
+        self.flights.push_back(Flight {
+            id,
+            entry,
+            step: Step::Sent,
+        });
+        true
+    }
+
+    /// Fill the window with what has to be sent again, then from the queue.
+    pub fn fill(&mut self, courier: &mut Courier) {
+        self.send_again(courier);
+        while let Some(next) = self.queue.front()
+            && self.due == 0
+            && self.has_room(courier, next.message.octets())
+        {
+            let Some(entry) = self.queue.pop_front() else {
+                break;
+            };
+            self.queued -= entry.message.octets();
+            let expires_s = entry.message.message().expires_s;
+            let is_over = expires_s.is_some_and(|expires_s| expires_s <= courier.now_s);
+            if is_over || entry.is_refused(courier.ledger.as_deref()) {
+                self.done(courier, entry.place);
+                continue;
+            }
+            // It cannot wait for room, since nothing would look for it again. What is on disk is
+            // acknowledged: one of it is always sent.
+            if self.key.is_none() && !self.has_memory(entry.message.octets()) {
+                courier.dropped += 1;
+                continue;
+            }
+            courier.encoder.begin();
+            self.send(courier, entry);
+        }
+        if self.queue.is_empty() {
+            self.queue.shrink_to(SPARE);
+        }
+        self.hold();
+    }
+
+    /// Whether the link may take a message of this size, as far as the limit of all memory goes.
+    fn has_memory(&self, octets: usize) -> bool {
+        let waiting = self.link.as_ref().map_or(0, Link::waiting);
+        memory::may_queue(waiting + octets)
+    }
+
+    /// A new connection: what was under way when the last one ended is sent again by `fill`
+    /// ([MQTT-4.4.0-1]).
+    pub fn resume(&mut self) {
+        self.due = self.flights.len();
+    }
+
+    /// Whether the window, and the bounds of what waits in the link, let another message of this
+    /// size go. A link with nothing under way has to take one, or no acknowledgement would ever
+    /// bring it back here.
+    pub(super) fn has_room(&self, courier: &Courier, next: usize) -> bool {
+        let under_way = self.flights.len() - self.due;
+        self.link.as_ref().is_some_and(|link| {
+            under_way < usize::from(self.window)
+                && (under_way == 0
+                    || link.waiting() <= courier.bounds.octets
+                        && memory::may_queue(link.waiting() + next))
+        })
+    }
+
+    fn send_again(&mut self, courier: &mut Courier) {
+        while self.due > 0 {
+            let at = self.flights.len() - self.due;
+            let next = self
+                .flights
+                .get(at)
+                .map_or(0, |next| next.entry.message.octets());
+            if !self.has_room(courier, next) {
+                break;
+            }
+            self.due -= 1;
+            let (Some(link), Some(flight)) = (&mut self.link, self.flights.get_mut(at)) else {
+                return;
+            };
+            if flight.step == Step::Released {
+                let version = link.version;
+                ack(link.out(), version, AckKind::Pubrel, flight.id, 0);
+                continue;
+            }
+            if flight.entry.is_refused(courier.ledger.as_deref()) {
+                let place = flight.entry.place;
+                self.flights.remove(at);
+                self.done(courier, place);
+                continue;
+            }
+            flight.entry.copy.version = link.version;
+            courier.encoder.begin();
+            let message = flight.entry.message.message();
+            let octets = courier
+                .encoder
+                .octets(&message, &flight.entry.copy, courier.now_s);
+            // A message that finds no memory cannot wait for it, as in `fill`.
+            let finds_none =
+                self.key.is_none() && !memory::may_queue(link.waiting() + octets.packet.len());
+            if octets.packet.len() > link.largest || finds_none {
+                courier.dropped += u64::from(finds_none);
+                let place = flight.entry.place;
+                self.flights.remove(at); // [MQTT-3.1.2-24]
+                self.done(courier, place);
+                continue;
+            }
+            if let Some(span) = flight.entry.unanswered(courier.ledger.as_deref()) {
+                let (id, length) = (flight.id, octets.packet.len());
+                link.hold(span, Promise::Publish { id, length });
+            }
+            let start = link.out().len();
+            append(link.out(), &octets.packet, octets.id_at, flight.id);
+            if let Some(first) = link.out().get_mut(start) {
+                *first |= 0x08; // DUP
+            }
+        }
+    }
+
+    /// Forget what is under way and what waits.
+    pub fn clear(&mut self) {
+        self.flights.clear();
+        self.due = 0;
+        self.queue = VecDeque::new();
+        self.queued = 0;
+        self.received = HashMap::new();
+        self.hold();
+    }
+
+    /// An acknowledgement came. Whether it was expected.
+    pub fn acknowledged(
+        &mut self,
+        courier: &mut Courier,
+        kind: AckKind,
+        id: u16,
+        reason: u8,
+    ) -> bool {
+        let sent = self.flights.len() - self.due;
+        let mut flights = self.flights.iter().take(sent);
+        let Some(at) = flights.position(|flight| flight.id == id) else {
+            if kind == AckKind::Pubrec && reason < 0x80 {
+                self.answer(AckKind::Pubrel, id, 0x92, None);
+            }
+            return false;
+        };
+        let Some(flight) = self.flights.get_mut(at) else {
+            return false;
+        };
+        let place = flight.entry.place;
+        let twice = flight.entry.copy.qos == Qos::ExactlyOnce;
+        match kind {
+            AckKind::Pubrec if twice && reason < 0x80 => {
+                flight.step = Step::Released;
+                let state = RELEASED;
+                let span = self.change(courier, |client| Change::InFlight {
+                    client,
+                    place,
+                    id,
+                    state,
+                });
+                self.answer(AckKind::Pubrel, id, 0, span);
+                return true;
+            }
+            AckKind::Puback if !twice => drop(self.flights.remove(at)),
+            AckKind::Pubrec | AckKind::Pubcomp if twice => drop(self.flights.remove(at)),
+            _ => return false,
+        }
+        self.done(courier, place);
+        true
+    }
+
+    /// A message left the queue.
+    pub(super) fn done(&mut self, courier: &mut Courier, place: u64) {
+        self.change(courier, |client| Change::Done { client, place });
+    }
+}
+
+impl Entry {
+    /// What it waits for, if it entered the store's queue with a batch that was not answered.
+    pub(super) fn unanswered(&self, ledger: Option<&Ledger>) -> Option<Span> {
+        let (ledger, span) = ledger.zip(self.entered)?;
+        let is_held = self.copy.qos == Qos::ExactlyOnce && span.last > ledger.answered();
+        is_held.then_some(span)
+    }
+
+    /// Whether its publisher was told that it was not taken, so that it may come again.
+    pub(super) fn is_refused(&self, ledger: Option<&Ledger>) -> bool {
+        let refused = ledger.zip(self.entered);
+        self.copy.qos == Qos::ExactlyOnce
+            && refused.is_some_and(|(ledger, span)| ledger.is_refused(span))
+    }
+}
+
+fn append(out: &mut Vec<u8>, packet: &[u8], id_at: Option<usize>, id: u16) {
+    let start = out.len();
+    out.extend_from_slice(packet);
+    if let Some(place) = id_at.and_then(|at| out.get_mut(start + at..start + at + 2)) {
+        place.copy_from_slice(&id.to_be_bytes());
+    }
+}

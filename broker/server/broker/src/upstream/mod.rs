@@ -1,0 +1,717 @@
+//! A gateway's connections to the broker behind it: one for all sensors, or one for each.
+//!
+//! The first worker owns them, beside the sensors' socket. What the upstream does is queued as
+//! [`Done`], in its order, and the door of MQTT-SN goes on with it.
+
+mod line;
+pub mod settings;
+mod wire;
+
+use crate::desk::Desk;
+use crate::log;
+use crate::message::{Kept, Message};
+use crate::poller::Poller;
+use crate::session::Session;
+use crate::shared::{Call, Shared};
+use line::{Event, Line, Terms, Will};
+use mqtick_access::Action;
+use mqtick_packet::{Qos, Version};
+use mqtick_sn::{Answer, Code, Entrance};
+use nix::sys::epoll::EpollFlags;
+use rustls::ClientConfig;
+use settings::{Address, Mode};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use wire::Wire;
+
+/// The tokens of these connections are not below. The first one is that of all sensors, in a
+/// transparent gateway that of messages from nobody.
+pub const LINES: u64 = 1 << 62;
+const KEEP_ALIVE_S: u16 = 60;
+const EXPIRY_S: u32 = 3600; // of the session of all sensors, without a connection
+const MOST_REST_S: u64 = 30; // from one try to the next
+const READ: usize = 1 << 16;
+const TURNS: usize = 16; // reads until others have their turn
+
+/// What was counted, by name.
+pub const NAMES: [&str; 6] = [
+    "connections",
+    "failures",
+    "published",
+    "received",
+    "refused",
+    "dropped",
+];
+
+/// What is counted.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+enum Count {
+    Connections,
+    Failures,
+    Published,
+    Received,
+    Refused,
+    Dropped,
+}
+
+/// What happened since the start.
+#[derive(Default)]
+pub struct Counters {
+    /// Connections that the upstream has taken and that are there.
+    pub connected: AtomicU64,
+    counts: [AtomicU64; NAMES.len()],
+}
+
+impl Counters {
+    fn add(&self, what: Count) {
+        if let Some(count) = self.counts.get(what as usize) {
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What was counted, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        NAMES
+            .into_iter()
+            .zip(self.counts.iter().map(|one| one.load(Relaxed)))
+    }
+}
+
+/// What is to be told to sensors.
+pub enum Done {
+    /// The upstream lets one in, or does not.
+    Admitted(Arc<str>, Code),
+    /// One's connection broke.
+    Lost(Arc<str>),
+    /// It answered a SUBSCRIBE: whose, the filter, the message identifier, and what.
+    Subscribed(Arc<Session>, Arc<str>, u16, Result<Qos, Code>),
+    /// It answered a message.
+    Answered(Answer, Code),
+    /// It has a message, on this connection, for the subscriptions with these identifiers.
+    Message(u64, Arc<Kept>, Vec<u32>),
+}
+
+struct Held {
+    line: Line,
+    wire: Option<Wire>,
+    writes: bool, // whether room to write is waited for
+}
+
+/// The broker behind the gateway.
+pub struct Upstream {
+    shared: Arc<Shared>,
+    poller: Arc<Poller>,
+    worker: usize,
+    address: Address,
+    tls: Option<Arc<ClientConfig>>,
+    mode: Mode,
+    places: Vec<SocketAddr>,
+    is_asking: bool, // where the upstream is
+    version: Version,
+    lines: HashMap<u64, Held>,
+    clients: HashMap<Arc<str>, u64>,
+    next: u64,
+    done: VecDeque<Done>,
+    dirty: HashSet<u64>,
+    again_s: u64,
+    tries: u32,
+    said: String,
+    room: Vec<u8>,
+}
+
+/// Everything that a gateway needs beside its settings: read before the first connection.
+#[derive(Default)]
+pub struct Secrets {
+    password: Option<String>,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Secrets {
+    /// Read the files that the settings name.
+    ///
+    /// # Errors
+    /// What is wrong with one.
+    pub fn read(settings: &settings::Upstream) -> Result<Self, String> {
+        let Some(address) = &settings.url else {
+            return Ok(Self::default());
+        };
+        let password = settings.password_file.as_ref().map(|path| {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok::<_, String>(text.lines().next().unwrap_or_default().to_owned())
+        });
+        let tls = address.is_tls.then(|| wire::trust(&settings.ca_file));
+        Ok(Self {
+            password: password.transpose()?,
+            tls: tls.transpose()?,
+        })
+    }
+}
+
+impl Upstream {
+    /// The one that the settings name, not connected yet; none: there is none.
+    pub fn new(shared: &Arc<Shared>, worker: usize) -> Option<Self> {
+        let settings = &shared.settings.upstream;
+        let mut address = settings.url.clone()?;
+        let secrets = shared.secrets.get();
+        let password = secrets.and_then(|secrets| secrets.password.clone());
+        address.password = password.or(address.password);
+        let ip = address.host.parse::<IpAddr>().ok();
+        let mut upstream = Self {
+            poller: Arc::clone(&shared.callers.get(worker)?.poller),
+            shared: Arc::clone(shared),
+            worker,
+            tls: secrets.and_then(|secrets| secrets.tls.clone()),
+            mode: settings.mode,
+            places: ip
+                .map(|ip| SocketAddr::new(ip, address.port))
+                .into_iter()
+                .collect(),
+            address,
+            is_asking: false,
+            version: Version::V5,
+            lines: HashMap::new(),
+            clients: HashMap::new(),
+            next: LINES + 1,
+            done: VecDeque::new(),
+            dirty: HashSet::new(),
+            again_s: 0,
+            tries: 0,
+            said: String::new(),
+            room: vec![0; READ],
+        };
+        upstream.reset();
+        Some(upstream)
+    }
+
+    /// Begin anew, without sensors.
+    pub fn reset(&mut self) {
+        for (_, held) in self.lines.drain() {
+            if let Some(wire) = held.wire {
+                self.poller.forget(wire.socket());
+            }
+        }
+        self.clients.clear();
+        self.done.clear();
+        self.dirty.clear();
+        self.shared.upstream.connected.store(0, Relaxed);
+        let terms = Terms {
+            clean: true,
+            keep_alive_s: KEEP_ALIVE_S,
+            expiry_s: EXPIRY_S,
+            will: None,
+        };
+        let line = self.line(&self.shared.settings.upstream.client, terms);
+        self.lines.insert(LINES, line);
+    }
+
+    fn line(&self, client: &str, terms: Terms) -> Held {
+        Held {
+            line: Line::new(client, terms, self.shared.settings.limits.packet),
+            wire: None,
+            writes: false,
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.lines.get(&LINES).is_some_and(|held| held.line.is_up())
+    }
+
+    /// What was done next.
+    pub fn next(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// Whether there is nothing to go on with.
+    pub fn is_done(&self) -> bool {
+        self.done.is_empty() && self.dirty.is_empty()
+    }
+
+    fn count(&self, what: Count) {
+        self.shared.upstream.add(what);
+    }
+
+    // -- connections -------------------------------------------------------------------------------
+
+    /// Once a second: see that all connections are alive, and try again where they are not.
+    pub fn tick(&mut self) {
+        let now_s = self.shared.now_s();
+        let mut late = Vec::new();
+        for (token, held) in &mut self.lines {
+            match held.line.tick(now_s) {
+                Ok(()) => {}
+                Err(why) => late.push((*token, why)),
+            }
+            if !held.line.out.is_empty() {
+                self.dirty.insert(*token);
+            }
+        }
+        for (token, why) in late {
+            self.fail(token, &why, Code::CONGESTION, false);
+        }
+        let is_open = self
+            .lines
+            .get(&LINES)
+            .is_some_and(|held| held.line.is_open());
+        if is_open || now_s < self.again_s || self.is_asking {
+            return;
+        }
+        if self.address.host.parse::<IpAddr>().is_ok() {
+            self.open(LINES);
+            return;
+        }
+        // Names are looked up by a thread of its own: it may last.
+        self.is_asking = true;
+        let (shared, worker) = (Arc::clone(&self.shared), self.worker);
+        let (host, port) = (self.address.host.clone(), self.address.port);
+        let look_up = move || {
+            let found = (&*host, port).to_socket_addrs();
+            let found = found
+                .map(Iterator::collect)
+                .map_err(|error| error.to_string());
+            shared.call(worker, Call::Found(found));
+        };
+        let thread = std::thread::Builder::new().name("upstream".into());
+        if let Err(error) = thread.spawn(look_up) {
+            self.found(Err(error.to_string()));
+        }
+    }
+
+    /// Where the upstream is.
+    pub fn found(&mut self, places: Result<Vec<SocketAddr>, String>) {
+        self.is_asking = false;
+        match places {
+            Ok(places) if !places.is_empty() => {
+                self.places = places;
+                self.open(LINES);
+            }
+            Ok(_) => self.fail(LINES, "its name has no address", Code::CONGESTION, false),
+            Err(why) => self.fail(LINES, &why, Code::CONGESTION, false),
+        }
+    }
+
+    fn open(&mut self, token: u64) {
+        let count = self.places.len().max(1);
+        let place = self.places.get(self.tries as usize % count).copied();
+        let Some((held, place)) = self.lines.get_mut(&token).zip(place) else {
+            return;
+        };
+        let wire = Wire::open(place, &self.address, self.tls.as_ref()).and_then(|wire| {
+            self.poller.add(wire.socket(), token)?;
+            Ok(wire)
+        });
+        match wire {
+            Ok(wire) => {
+                let password = self.address.password.as_ref().map(String::as_bytes);
+                let login = self.address.user.as_deref().map(|user| (user, password));
+                held.line.open(self.shared.now_s(), self.version, login);
+                (held.wire, held.writes) = (Some(wire), false);
+                self.dirty.insert(token);
+            }
+            Err(error) => self.fail(token, &error.to_string(), Code::CONGESTION, false),
+        }
+    }
+
+    /// Read what came.
+    pub fn ready(&mut self, token: u64, flags: EpollFlags) {
+        let now_s = self.shared.now_s();
+        let Some(held) = self.lines.get_mut(&token) else {
+            return;
+        };
+        let Some(wire) = &mut held.wire else { return };
+        self.dirty.insert(token);
+        if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+            return;
+        }
+        let mut events = Vec::new();
+        let mut end = None;
+        for _ in 0..TURNS {
+            end = match wire.read(&mut self.room) {
+                Ok(0) => Some(("it closed the connection".to_owned(), true)),
+                Ok(count) => {
+                    let octets = self.room.get(..count).unwrap_or_default();
+                    let taken = held.line.take(now_s, octets, &mut events);
+                    taken.err().map(|why| (why, true))
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => None,
+                Err(error) => {
+                    let is_answer = error.kind() == ErrorKind::ConnectionReset;
+                    Some((error.to_string(), is_answer))
+                }
+            };
+            if end.is_some() {
+                break;
+            }
+        }
+        for event in events {
+            self.event(token, event);
+        }
+        if let Some((why, is_answer)) = end {
+            self.fail(token, &why, Code::CONGESTION, is_answer);
+        }
+    }
+
+    fn event(&mut self, token: u64, event: Event) {
+        match event {
+            Event::Up => self.came_up(token),
+            Event::Refused(reason) => {
+                let code = match reason {
+                    0x85 | 0x87 => Code::NOT_SUPPORTED, // it will not have this one
+                    _ => Code::CONGESTION,
+                };
+                let why = match reason {
+                    0x84 => "it does not speak this MQTT",
+                    0x85 => "it does not take the client's identifier",
+                    0x86 | 0x87 => "it does not let this user in",
+                    _ => "it refused the connection",
+                };
+                let why = format!("{why} (reason {reason:#04x})");
+                self.fail(token, &why, code, reason == 0x84);
+            }
+            Event::Subscribed {
+                who,
+                filter,
+                message_id,
+                answer,
+            } => {
+                let done = Done::Subscribed(who, filter, message_id, answer);
+                self.done.push_back(done);
+            }
+            Event::Answered(answer, code) => {
+                if code != Code::ACCEPTED {
+                    self.count(Count::Refused);
+                }
+                self.done.push_back(Done::Answered(answer, code));
+            }
+            Event::Message { message, ids } => {
+                self.count(Count::Received);
+                self.done.push_back(Done::Message(token, message, ids));
+            }
+        }
+    }
+
+    fn came_up(&mut self, token: u64) {
+        let Some(held) = self.lines.get_mut(&token) else {
+            return;
+        };
+        if token == LINES {
+            held.line.terms.clean = self.version == Version::V3;
+            self.tries = 0;
+            self.said.clear();
+            let version = match self.version {
+                Version::V3 => "3.1.1",
+                Version::V5 => "5",
+            };
+            log::notice(&format!(
+                "upstream {}: connected, MQTT {version}",
+                self.address
+            ));
+        } else {
+            let client = Arc::clone(&held.line.client);
+            self.done.push_back(Done::Admitted(client, Code::ACCEPTED));
+        }
+        self.count(Count::Connections);
+        self.shared.upstream.connected.fetch_add(1, Relaxed);
+    }
+
+    /// A connection broke, or is given up. `is_answer`: the upstream may not speak this MQTT.
+    fn fail(&mut self, token: u64, why: &str, code: Code, is_answer: bool) {
+        let Some(held) = self.lines.get_mut(&token) else {
+            return;
+        };
+        let was_up = held.line.is_up();
+        let has_owner = held.line.owner.is_some();
+        let client = Arc::clone(&held.line.client);
+        let mut events = Vec::new();
+        if let Some(wire) = held.wire.take() {
+            self.poller.forget(wire.socket());
+        }
+        held.line.close(&mut events);
+        for event in events {
+            self.event(token, event);
+        }
+        self.count(Count::Failures);
+        if was_up {
+            self.shared.upstream.connected.fetch_sub(1, Relaxed);
+        }
+        if token != LINES {
+            let sensor = format!("upstream {}: {client:?}: {why}", self.address);
+            self.shared.complain(&sensor);
+            if !was_up && !has_owner {
+                self.drop_line(token);
+            }
+            self.done.push_back(match was_up {
+                true => Done::Lost(client),
+                false => Done::Admitted(client, code),
+            });
+            return;
+        }
+        let now_s = self.shared.now_s();
+        if is_answer && !was_up && self.version == Version::V5 {
+            self.version = Version::V3; // at once
+            self.again_s = now_s;
+            return;
+        }
+        if !was_up {
+            self.version = Version::V5;
+        }
+        self.again_s = now_s + (1 << self.tries.min(5)).min(MOST_REST_S);
+        self.tries += 1;
+        if self.said != why {
+            self.said = why.into();
+            log::warning(&format!("upstream {}: away: {why}", self.address));
+        }
+    }
+
+    fn drop_line(&mut self, token: u64) {
+        let Some(held) = self.lines.remove(&token) else {
+            return;
+        };
+        if self.clients.get(&held.line.client) == Some(&token) {
+            self.clients.remove(&held.line.client);
+        }
+        if held.line.is_up() {
+            self.shared.upstream.connected.fetch_sub(1, Relaxed);
+        }
+        if let Some(wire) = held.wire {
+            self.poller.forget(wire.socket());
+        }
+    }
+
+    /// End a connection: with a good-bye, or so that the upstream publishes the will.
+    fn hang_up(&mut self, token: u64, is_lost: bool) {
+        let Some(held) = self.lines.get_mut(&token) else {
+            return;
+        };
+        if held.line.is_up() {
+            self.shared.upstream.connected.fetch_sub(1, Relaxed);
+        }
+        let mut events = Vec::new();
+        if let Some(mut wire) = held.wire.take() {
+            if !is_lost {
+                held.line.leave();
+                let _ = wire.write(&mut held.line.out); // else it is a break
+            }
+            self.poller.forget(wire.socket());
+        }
+        held.line.close(&mut events);
+        for event in events {
+            self.event(token, event);
+        }
+    }
+
+    /// Say good-bye on all connections.
+    pub fn stop(&mut self) {
+        let tokens: Vec<_> = self.lines.keys().copied().collect();
+        for token in tokens {
+            self.hang_up(token, false);
+        }
+    }
+
+    /// Write what gathered.
+    pub fn flush(&mut self) {
+        for token in std::mem::take(&mut self.dirty) {
+            let Some(held) = self.lines.get_mut(&token) else {
+                continue;
+            };
+            let Some(wire) = &mut held.wire else { continue };
+            match wire.write(&mut held.line.out) {
+                Ok(writes) if writes != held.writes => {
+                    held.writes = writes;
+                    self.poller
+                        .expect(wire.socket(), token, false, true, writes);
+                }
+                Ok(_) => {}
+                Err(error) => self.fail(token, &error.to_string(), Code::CONGESTION, false),
+            }
+        }
+    }
+
+    // -- what the gateway asks for -----------------------------------------------------------------
+
+    /// Whether a sensor may come in; none: the upstream is asked.
+    pub fn admit(&mut self, entrance: &Entrance<'_>) -> Option<Code> {
+        if !self.is_up() {
+            return Some(Code::CONGESTION);
+        }
+        if self.mode == Mode::Aggregating {
+            return Some(Code::ACCEPTED);
+        }
+        let expiry_s = match entrance.clean {
+            true => 0,
+            false => self.shared.settings.limits.session_expiry_s,
+        };
+        let terms = Terms {
+            clean: entrance.clean,
+            keep_alive_s: entrance.duration_s,
+            expiry_s,
+            will: entrance.will.as_ref().map(|will| Will {
+                topic: will.topic.into(),
+                payload: will.payload.into(),
+                qos: crate::sn::qos_of(will.qos),
+                retain: will.retain,
+            }),
+        };
+        let known = self.clients.get(entrance.client).copied();
+        if let Some((token, held)) =
+            known.and_then(|token| Some((token, self.lines.get_mut(&token)?)))
+        {
+            let line = &mut held.line;
+            let is_same = line.terms == terms && line.is_open();
+            if is_same && !line.is_up() {
+                return None; // it was asked before
+            }
+            if is_same && !entrance.clean && !entrance.is_elsewhere {
+                return Some(Code::ACCEPTED);
+            }
+            self.hang_up(token, entrance.is_elsewhere);
+            if entrance.clean {
+                self.drop_line(token);
+            } else if let Some(held) = self.lines.get_mut(&token) {
+                held.line.terms = terms;
+                self.open(token);
+                return None;
+            }
+        }
+        let token = self.next;
+        self.next += 1;
+        let held = self.line(entrance.client, terms);
+        self.clients.insert(Arc::clone(&held.line.client), token);
+        self.lines.insert(token, held);
+        self.open(token);
+        None
+    }
+
+    fn token_of(&self, client: &str) -> Option<u64> {
+        match self.mode {
+            Mode::Aggregating => Some(LINES),
+            Mode::Transparent => self.clients.get(client).copied(),
+        }
+    }
+
+    fn line_of(&mut self, client: Option<&str>) -> Option<&mut Line> {
+        let token = client.map_or(Some(LINES), |client| self.token_of(client))?;
+        self.dirty.insert(token);
+        self.lines.get_mut(&token).map(|held| &mut held.line)
+    }
+
+    /// A session begins.
+    pub fn begin(&mut self, who: &Arc<Session>) {
+        if self.mode == Mode::Transparent
+            && let Some(line) = self.line_of(Some(&who.client))
+        {
+            line.owner = Some(Arc::clone(who));
+        }
+    }
+
+    /// A session ends that was subscribed to these.
+    pub fn end(&mut self, who: &Arc<Session>, filters: impl IntoIterator<Item = Box<str>>) {
+        if self.mode == Mode::Aggregating {
+            for filter in filters {
+                self.unsubscribe(who, &filter);
+            }
+        } else if let Some(token) = self.token_of(&who.client)
+            && let Some(held) = self.lines.get(&token)
+            && held
+                .line
+                .owner
+                .as_ref()
+                .is_some_and(|owner| Arc::ptr_eq(owner, who))
+        {
+            self.hang_up(token, false);
+            self.drop_line(token);
+        }
+    }
+
+    /// A sensor went.
+    pub fn left(&mut self, client: &str, is_lost: bool) {
+        if self.mode == Mode::Transparent
+            && let Some(token) = self.token_of(client)
+        {
+            self.hang_up(token, is_lost);
+            let held = self.lines.get(&token);
+            if held.is_some_and(|held| held.line.owner.is_none()) {
+                self.drop_line(token); // it was let in, but there was no room here
+            }
+        }
+    }
+
+    /// Subscribe, once the upstream answers; why not, where it is not asked.
+    pub fn subscribe(
+        &mut self,
+        who: &Arc<Session>,
+        message_id: u16,
+        filter: &str,
+        qos: Qos,
+    ) -> Option<Code> {
+        let now_s = self.shared.now_s();
+        let line = self.line_of(Some(&who.client));
+        let is_asked = line.is_some_and(|line| line.subscribe(now_s, who, message_id, filter, qos));
+        (!is_asked).then_some(Code::CONGESTION)
+    }
+
+    /// A subscription ends.
+    pub fn unsubscribe(&mut self, who: &Arc<Session>, filter: &str) {
+        if let Some(line) = self.line_of(Some(&who.client)) {
+            line.unsubscribe(filter, who.number);
+        }
+    }
+
+    /// Publish; whether there is room for it.
+    pub fn publish(
+        &mut self,
+        client: Option<&str>,
+        message: &Message<'_>,
+        answer: Option<Answer>,
+    ) -> Result<(), Code> {
+        let most = self.shared.settings.limits.queue_messages;
+        let is_asked = answer.is_some();
+        let line = self.line_of(client);
+        let is_taken = line.is_some_and(|line| line.publish(message, most, answer));
+        self.count(match is_taken {
+            true => Count::Published,
+            false if is_asked => Count::Refused,
+            false => Count::Dropped,
+        });
+        match is_taken || !is_asked {
+            true => Ok(()),
+            false => Err(Code::CONGESTION),
+        }
+    }
+
+    /// Whether the answer to a message of QoS 2 is still waited for.
+    pub fn is_held(&self, client: &str, message_id: u16) -> bool {
+        let held = self
+            .token_of(client)
+            .and_then(|token| self.lines.get(&token));
+        held.is_some_and(|held| held.line.is_held(client, message_id))
+    }
+
+    /// Hand a message to the sensors that are subscribed.
+    pub fn deliver(&self, desk: &mut Desk, token: u64, kept: &Arc<Kept>, ids: &[u32]) {
+        let Some(held) = self.lines.get(&token) else {
+            return;
+        };
+        let message = kept.message();
+        let mut again = Some(Arc::clone(kept));
+        desk.courier.arrived = None;
+        let access = self.shared.access.load();
+        for (to, qos) in held.line.targets(&message, ids) {
+            let may = access
+                .rules
+                .may(None, &to.client, Action::Read, message.topic);
+            if let Some(seat) = to.sensor.as_ref().filter(|_| may) {
+                if desk.courier.sensors.batch.is_full() {
+                    desk.send_batch();
+                }
+                desk.courier
+                    .send_to_sensor(&message, &mut again, qos, message.retain, seat);
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+"""MQTT-SN clients, mqtick-broker and mqtick-accelerate on this machine, also between namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from demo.local_broker import MqtickBroker
+
+PATIENCE_S = 20.0
+CONNECT, CONNACK, REGISTER, REGACK, PUBLISH, PUBACK = 0x04, 0x05, 0x0A, 0x0B, 0x0C, 0x0D
+SUBSCRIBE, SUBACK, PINGREQ, PINGRESP, DISCONNECT = 0x12, 0x13, 0x16, 0x17, 0x18
+BUILT = Path(__file__).parent.parent / "broker/server/target"
+
+
+def program() -> str:
+    """Where it is."""
+    found = [BUILT / kind / "mqtick-accelerate" for kind in ("release", "debug")]
+    there = [path for path in found if path.exists()]
+    if not there:
+        raise FileNotFoundError("mqtick-accelerate is not built: run make accelerate")
+    return str(max(there, key=lambda path: path.stat().st_mtime))
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+class Sensor:
+    """A client of MQTT-SN."""
+
+    def __init__(self, at: tuple[str, int], name: str, namespace: str | None = None) -> None:
+        with inside(namespace):
+            self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self.socket.connect(at)
+        self.name = name
+        self.names: dict[int, str] = {}
+        self.got: list[tuple[str, bytes]] = []
+        self.others: list[int] = []
+
+    def say(self, kind: int, octets: bytes = b"") -> None:
+        """Send a message of this type."""
+        self.socket.send(bytes([2 + len(octets), kind]) + octets)
+
+    def hear(self, patience_s: float = PATIENCE_S) -> tuple[int, bytes] | None:
+        """The next datagram: its type, and the rest; None: nothing comes."""
+        if not select.select([self.socket], [], [], patience_s)[0]:
+            return None
+        datagram = self.socket.recv(2048)
+        assert datagram[0] == len(datagram)
+        kind, rest = datagram[1], datagram[2:]
+        if kind == REGISTER:
+            self.names[struct.unpack("!H", rest[:2])[0]] = rest[4:].decode()
+            self.say(REGACK, rest[:4] + b"\0")
+        elif kind == PUBLISH:
+            assert rest[0] & 0xE0 == 0, "only QoS 0 is wanted"
+            self.got.append((self.names[struct.unpack("!H", rest[1:3])[0]], rest[5:]))
+        else:
+            self.others.append(kind)
+        return kind, rest
+
+    def ask(self, kind: int, octets: bytes, answer: int) -> bytes:
+        """Say something, and wait for the answer of this type."""
+        self.say(kind, octets)
+        while heard := self.hear():
+            if heard[0] == answer:
+                return heard[1]
+        raise AssertionError(f"{self.name}: no answer to {kind:#x}")
+
+    def connect(self, keep_alive_s: int = 60, *, clean: bool = True) -> Sensor:
+        """Connect, and be accepted."""
+        flags = bytes([4 if clean else 0, 1]) + struct.pack("!H", keep_alive_s)
+        assert self.ask(CONNECT, flags + self.name.encode(), CONNACK) == b"\0"
+        return self
+
+    def register(self, topic: str) -> int:
+        """Return the id of a name."""
+        rest = self.ask(REGISTER, struct.pack("!HH", 0, 9) + topic.encode(), REGACK)
+        topic_id = int(struct.unpack("!H", rest[:2])[0])
+        self.names[topic_id] = topic
+        return topic_id
+
+    def subscribe(self, topic: str) -> Sensor:
+        """Subscribe, and be granted it."""
+        rest = self.ask(SUBSCRIBE, struct.pack("!BH", 0, 7) + topic.encode(), SUBACK)
+        assert rest[5] == 0
+        if topic_id := struct.unpack("!H", rest[1:3])[0]:
+            self.names[topic_id] = topic
+        return self
+
+    def publish(self, topic_id: int, payload: bytes, flags: int = 0) -> None:
+        """Publish; QoS 0 if the flags do not say otherwise."""
+        self.say(PUBLISH, struct.pack("!BHH", flags, topic_id, 1 if flags & 0x60 else 0) + payload)
+
+    def has(self, *wanted: tuple[str, bytes]) -> None:
+        """Exactly these messages come, in this order."""
+        while len(self.got) < len(wanted) and self.hear():
+            pass
+        assert self.got == list(wanted)
+
+
+@contextlib.contextmanager
+def inside(namespace: str | None) -> Iterator[None]:
+    """What is opened here belongs to that network namespace."""
+    if namespace is None:
+        yield
+        return
+    enter = ctypes.CDLL(None, use_errno=True).setns
+    with open("/proc/self/ns/net") as here, open(f"/run/netns/{namespace}") as there:
+        assert enter(there.fileno(), 0) == 0
+        try:
+            yield
+        finally:
+            assert enter(here.fileno(), 0) == 0
+
+
+class Accelerator:
+    """The program, and the place where clients find it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        broker: tuple[str, int],
+        way: list[str],
+        *,
+        only: str = "#",
+        run: tuple[str, ...] = (),
+        clients: str | None = None,
+        at: tuple[str, int] | None = None,
+        feed: Path | None = None,
+    ) -> None:
+        self.control = str(folder / "control")
+        self.clients = clients
+        knows = ["--feed", str(feed)] if feed else ["--only", only, "--fresh"]
+        arguments = ["--broker", f"{broker[0]}:{broker[1]}", *knows, *way]
+        self.process = subprocess.Popen(
+            [*run, program(), *arguments, "--control", self.control],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout
+        self.plane = self.process.stdout.readline()
+        if not self.plane:
+            raise OSError("mqtick-accelerate did not start")
+        place = self.plane.partition(" at ")[2].partition(",")[0]
+        self.at = at or (place.rpartition(":")[0], int(place.rpartition(":")[2]))
+
+    def sensor(self, name: str) -> Sensor:
+        """Return a client that talks to where clients talk to."""
+        return Sensor(self.at, name, self.clients)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `status` says."""
+        command = [program(), "status", "--json", "--control", self.control]
+        found: dict[str, Any] = json.loads(subprocess.check_output(command))
+        return found
+
+    def topic(self, name: str) -> dict[str, Any]:
+        """What is said of the topic's publisher that publishes most."""
+        found = [one for one in self.status()["topics"] if one["name"] == name]
+        return max(found, key=lambda one: one["fast"] + one["slow"], default={"open": False})
+
+    def is_open(self, publisher: Sensor, topic_id: int, name: str, *subscribers: Sensor) -> int:
+        """Publish until a topic is accelerated; how many messages that took."""
+        count = 0
+
+        def opens() -> bool:
+            nonlocal count
+            if self.topic(name)["open"]:
+                return True
+            publisher.publish(topic_id, b"%d" % count)
+            count += 1
+            for subscriber in subscribers:
+                while subscriber.hear(0.01):
+                    pass
+            return False
+
+        until(opens, f"{name} is not accelerated")
+        return count
+
+    def end(self) -> None:
+        """Stop it."""
+        self.process.terminate()
+        assert self.process.wait(PATIENCE_S) == 0
+
+
+class SensorBroker(MqtickBroker):
+    """The broker with MQTT-SN on its port."""
+
+    def __init__(self, folder: Path, address: str = "127.0.0.1", lines: str = "") -> None:
+        super().__init__(folder, lines)
+        own = f'[sn]\naddress = "{address}:{self.port}"\nsubnets = ["127.0.0.0/8", "10.0.0.0/8"]\n'
+        self.config.write_text(self.config.read_text() + own)
+
+    def told(self) -> Path:
+        """Have it say what may be copied in its place; where."""
+        path = self.folder / "feed"
+        self.config.write_text(self.config.read_text() + f'accelerate = "{path}"\n')
+        return path
+
+
+# Each process has namespaces of its own: two that run at the same time do not meet.
+BROKER_SIDE, CLIENT_SIDE, BRIDGE = (f"mqtick-acc-{side}-{os.getpid()}" for side in "bcr")
+
+
+@contextlib.contextmanager
+def between_namespaces(
+    folder: Path, *, bridged: bool = False, broker: SensorBroker | None = None
+) -> Iterator[tuple[str, int]]:
+    """Run the broker in one namespace, with a link to another one for clients; where it is.
+
+    If it is bridged, a third one is between them, with `rb` and `rc` as ports of its bridge.
+    """
+    with contextlib.ExitStack() as open_ones:
+
+        def ip(*words: str) -> None:
+            subprocess.run(["ip", *words], check=True)
+
+        for name in (BROKER_SIDE, CLIENT_SIDE, *([BRIDGE] if bridged else [])):
+            ip("netns", "add", name)
+            open_ones.callback(ip, "netns", "del", name)
+        if bridged:
+            ip("-n", BRIDGE, "link", "add", "br0", "type", "bridge")
+            ip("-n", BRIDGE, "link", "set", "br0", "up")
+            for name, link, port in ((BROKER_SIDE, "b0", "rb"), (CLIENT_SIDE, "c0", "rc")):
+                peer = ("peer", "name", port, "netns", BRIDGE)
+                ip("-n", name, "link", "add", link, "type", "veth", *peer)
+                ip("-n", BRIDGE, "link", "set", port, "master", "br0", "up")
+        else:
+            peer = ("peer", "name", "c0", "netns", CLIENT_SIDE)
+            ip("-n", BROKER_SIDE, "link", "add", "b0", "type", "veth", *peer)
+        for name, link, address in ((BROKER_SIDE, "b0", 1), (CLIENT_SIDE, "c0", 2)):
+            ip("-n", name, "address", "add", f"10.77.0.{address}/24", "dev", link)
+            ip("-n", name, "link", "set", link, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        broker = broker or SensorBroker(folder, "10.77.0.1")
+        open_ones.callback(broker.stop)
+        yield start_inside(broker)
+
+
+def start_inside(broker: SensorBroker) -> tuple[str, int]:
+    """Start a broker in its namespace; where it is."""
+    command = ["ip", "netns", "exec", BROKER_SIDE, broker.built(), "--config", str(broker.config)]
+    with (broker.folder / "broker.log").open("ab") as log:
+        broker.process = subprocess.Popen(command, stderr=log)
+    at = ("10.77.0.1", broker.port)
+
+    def answers() -> bool:
+        asker = Sensor(at, "asker", CLIENT_SIDE)
+        with contextlib.suppress(ConnectionError):
+            asker.say(0x01, b"\0")
+            return asker.hear(0.1) is not None
+        return False
+
+    until(answers, "the broker does not answer")
+    return at
+
+
+def in_the_kernel(
+    folder: Path,
+    at: tuple[str, int],
+    only: str = "#",
+    *more: str,
+    bridged: bool = False,
+    feed: Path | None = None,
+) -> Accelerator:
+    """Start the kernel's data plane on the broker's interface, or on the bridge's."""
+    run = ("ip", "netns", "exec", BRIDGE if bridged else BROKER_SIDE)
+    way = ["--interface", "rc", "--broker-side", "rb"] if bridged else ["--interface", "b0"]
+    way += more
+    return Accelerator(folder, at, way, only=only, run=run, clients=CLIENT_SIDE, at=at, feed=feed)
