@@ -223,7 +223,7 @@ class Plane:
         refused = kind == 0x0D and length == at + 6 and message[at + 5] != 0
         if 0x0C <= kind <= 0x10 and not refused:
             return "publish" if kind == 0x0C else "other"
-        of_one = (0x05, 0x0A, 0x13) if from_broker else (0x04, 0x12, 0x14, 0xFE)
+        of_one = (0x05, 0x0A, 0x0B, 0x13) if from_broker else (0x04, 0x12, 0x14, 0xFE)
         wakes = kind == 0x16 and not from_broker and length > at + 1
         return "raises" if kind == 0x18 or kind in of_one or wakes else "message"
 

@@ -392,6 +392,7 @@ INLINE int may_change_receivers(const struct frame *frame, int from_broker)
 	switch (m[at]) {
 	case 0x0a: /* REGISTER */
 	case 0x05: /* CONNACK */
+	case 0x0b: /* REGACK */
 	case 0x13: /* SUBACK */
 		return from_broker;
 	case 0x04: /* CONNECT */

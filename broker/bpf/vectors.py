@@ -293,6 +293,11 @@ def cases() -> list[dict[str, Any]]:  # noqa: PLR0915 - a list
             None,
             udp_frame(b, a, bytes.fromhex("0813000007000100"), ports=(1883, 5000)),
         )
+        add(
+            "REGACK of the broker",
+            None,
+            udp_frame(b, a, bytes.fromhex("070b0007000100"), ports=(1883, 5000)),
+        )
         add("PUBLISH of the broker", None, udp_frame(b, a, good, ports=(1883, 5000)))
         add("nobody's broker", None, udp_frame(a, b.replace("1", "9"), good))
         add(

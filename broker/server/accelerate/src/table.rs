@@ -294,6 +294,7 @@ pub fn changes_receivers(way: Way, message: &Message<'_>) -> bool {
             Way::FromBroker,
             Message::Connack(_)
             | Message::Suback { .. }
+            | Message::Regack { .. }
             | Message::Register { .. }
             | Message::Disconnect { .. },
         ) => true,

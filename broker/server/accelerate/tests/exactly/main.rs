@@ -245,6 +245,28 @@ proptest! {
     }
 }
 
+/// A REGACK lets a publisher name a topic in a second way: what it sends by the one must not overtake
+/// what it sent by the other before the controller knew.
+#[test]
+fn what_is_sent_by_a_second_name_is_not_overtaken() {
+    let connect = |who| Action::Connect {
+        who,
+        clean: true,
+        keep_alive_s: 60,
+        moves: false,
+    };
+    let (by_id, by_name) = (What::Predefined(1), What::Name(2));
+    let mut actions = vec![connect(0), connect(1)];
+    actions.push(Action::Subscribe(1, Wanted::What(by_id)));
+    for _ in 0..9 {
+        actions.extend([Action::Publish(0, by_id, 1), Action::Time(4)]);
+    }
+    actions.extend([Action::Publish(0, by_name, 1), Action::Publish(0, by_id, 1)]);
+    let (faults, fast) = compare(&actions, 64, Proof::None);
+    assert_eq!(faults, Vec::<String>::new());
+    assert!(fast > 0);
+}
+
 #[test]
 fn most_publishes_of_an_ordinary_session_are_copied() {
     let connect = |who| Action::Connect {
