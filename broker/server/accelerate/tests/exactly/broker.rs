@@ -57,7 +57,7 @@ struct Session {
     heard: usize,               // datagrams since CONNECT
     asked: bool,                // for the proof
     releases: BTreeMap<u16, (String, Vec<u8>)>, // of QoS 2, until PUBREL
-    behind: Vec<(String, Vec<u8>, bool)>, // what it published after them: this broker keeps the order
+    behind: Vec<(String, Vec<u8>, bool)>, // what it published after them: this broker keeps a topic's order
     ids: BTreeMap<String, u16>,
     proven: bool,
     waiting: BTreeMap<u16, Vec<Vec<u8>>>, // for REGACK
@@ -188,9 +188,11 @@ impl Broker {
             }
             Message::Pubrel(id) => {
                 if let Some((name, data)) = session.releases.remove(&id) {
-                    let is_last = session.releases.is_empty();
-                    let count = if is_last { session.behind.len() } else { 0 };
-                    let behind: Vec<_> = session.behind.drain(..count).collect();
+                    let is_last = !session.releases.values().any(|(other, _)| *other == name);
+                    let of_it = |one: &(String, Vec<u8>, bool)| is_last && one.0 == name;
+                    let (behind, rest) = session.behind.drain(..).partition(of_it);
+                    session.behind = rest;
+                    let behind: Vec<(String, Vec<u8>, bool)> = behind;
                     self.deliver(&name, &data, false, true);
                     for (name, data, retain) in behind {
                         self.deliver(&name, &data, retain, false);
@@ -241,14 +243,13 @@ impl Broker {
                     let session = &mut self.sessions[at];
                     session.releases.insert(message_id, (name, data.to_vec()));
                     self.say(from, &Message::Pubrec(message_id));
-                } else if let Some(name) = known
-                    .clone()
-                    .filter(|_| !self.sessions[at].releases.is_empty())
-                {
-                    let behind = (name, data.to_vec(), retain);
-                    self.sessions[at].behind.push(behind);
                 } else if let Some(name) = known {
-                    self.deliver(&name, data, retain, qos == Qos::AtLeastOnce);
+                    let session = &mut self.sessions[at];
+                    if session.releases.values().any(|(held, _)| *held == name) {
+                        session.behind.push((name, data.to_vec(), retain));
+                    } else {
+                        self.deliver(&name, data, retain, qos == Qos::AtLeastOnce);
+                    }
                 }
             }
             Message::Subscribe {
