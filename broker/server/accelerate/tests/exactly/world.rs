@@ -826,9 +826,12 @@ impl World {
             }
             Message::Pingresp => {
                 client.pings -= 1;
-                if client.pings < 0 && !self.may_get_answers {
-                    self.faults
-                        .push(format!("{to} got an answer that it did not ask for"));
+                if client.pings < 0 {
+                    client.pings = 0;
+                    if !self.may_get_answers {
+                        self.faults
+                            .push(format!("{to} got an answer that it did not ask for"));
+                    }
                 }
             }
             _ => {}
