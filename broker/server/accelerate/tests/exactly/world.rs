@@ -149,7 +149,7 @@ struct Client {
     pings: i64,
 }
 
-/// Who got it, from whom, by which name; in order, the numbers of the messages.
+/// Who got it, from whom, by which name and kind of topic; in order, the numbers of the messages.
 pub type Deliveries = BTreeMap<(SocketAddr, usize, String), Vec<u32>>;
 
 pub struct World {
@@ -757,6 +757,7 @@ impl World {
             let publisher = usize::from(data[4]);
             if let (Some(who), Topic::Registered(id)) = (who, topic)
                 && self.clients[who].names.get(&id) != Some(&name)
+                && !self.unsure.contains(&(number, to))
             {
                 self.faults.push(format!(
                     "{to} got {number} of {name} with an id that it does not know"
@@ -769,7 +770,13 @@ impl World {
                 self.faults
                     .push(format!("{to} got {number} while it slept"));
             }
-            let key = (to, publisher, name);
+            // Who subscribes in two ways gets two copies, each way in order.
+            let way = match topic {
+                Topic::Registered(_) => name,
+                Topic::Predefined(_) => name + " (predefined)",
+                Topic::Short(_) => name + " (short)",
+            };
+            let key = (to, publisher, way);
             self.deliveries.entry(key).or_default().push(number);
             return;
         }
