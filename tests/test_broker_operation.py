@@ -52,9 +52,10 @@ class Program:
         command = self.command(lines)
         passed = passed or []
         if passed:
-            # Copies first, far away: a socket may be where another one has to be.
-            far = "".join(f"exec {80 + at}<&{one.fileno()}; " for at, one in enumerate(passed))
-            near = "".join(f" {3 + at}<&{80 + at}" for at in range(len(passed)))
+            # Copies first, behind all of them: a socket may be where another one has to be.
+            free = max(9, *(one.fileno() for one in passed)) + 1
+            far = "".join(f"exec {free + at}<&{one.fileno()}; " for at, one in enumerate(passed))
+            near = "".join(f" {3 + at}<&{free + at}" for at in range(len(passed)))
             said = f"LISTEN_PID=$$ LISTEN_FDS={len(passed)} LISTEN_FDNAMES={names}"
             command = ["bash", "-c", f'{far}export {said}; exec "$0" "$@"{near}', *command]
         with (self.folder / "broker.log").open("ab") as log:

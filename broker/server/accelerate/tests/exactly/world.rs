@@ -766,6 +766,7 @@ impl World {
             if let Some(who) = who
                 && self.clients[who].asleep
                 && self.clients[who].pings <= 0
+                && !self.unsure.contains(&(number, to))
             {
                 self.faults
                     .push(format!("{to} got {number} while it slept"));
