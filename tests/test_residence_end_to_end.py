@@ -144,7 +144,9 @@ def test_what_one_broker_did_not_state_no_other_one_states(filling: Filling) -> 
     other = filling.other()
     other.start()
     try:
+        now = Node(filling.port, "mqtick/#")
         Node(filling.port).say("mqtick/c/a", payload, retain=True)
+        assert now.hear()[1] != payload, "it has come, so it is kept"
         hearer, bridge = Node(other.port, "mqtick/#"), Node(other.port)
         topic, kept = Node(filling.port, "mqtick/#").hear()
         assert kept[-16:] == NOT_STATED
