@@ -13,6 +13,9 @@ use super::broker::{Broker, PREDEFINED, Proof};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
+/// What the operator has promised of all clients, those that somebody forges too.
+pub const LONGEST_KEEP_ALIVE_S: u16 = 60;
+const LONGEST_KEEP_ALIVE_NS: u64 = LONGEST_KEEP_ALIVE_S as u64 * SECOND_NS;
 pub const CLIENTS: usize = 5;
 /// Answers no REGISTER of a broker that wants a proof.
 const DEAF: usize = 4;
@@ -184,7 +187,7 @@ impl World {
         let mut settings = Settings::new(broker_address());
         settings.only = vec![Rc::from("#")];
         settings.fresh = true;
-        settings.settle_ns = 91 * SECOND_NS;
+        settings.settle_ns = LONGEST_KEEP_ALIVE_NS / 2 * 3 + SECOND_NS;
         settings.predefined = PREDEFINED
             .iter()
             .map(|(id, name)| (*id, Rc::from(*name)))
@@ -349,7 +352,7 @@ impl World {
                     will: false,
                     clean: true,
                     protocol: 1,
-                    duration_s: 3600,
+                    duration_s: LONGEST_KEEP_ALIVE_S,
                     client: "victim",
                 };
                 let subscribe = Message::Subscribe {
