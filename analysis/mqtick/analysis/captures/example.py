@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mqtick.analysis.captures.cut import cut
 from mqtick.analysis.captures.groups import Group, read_group
 from mqtick.analysis.captures.naming import resolve
 from mqtick.analysis.measurement import Example, Shot
 from mqtick.analysis.overlay import thinned
 from mqtick.recording.capture import Capture, CaptureError
+from mqtick.recording.cut import cut
 
 __all__ = ["Place", "example_of"]
 

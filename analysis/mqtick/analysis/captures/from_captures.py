@@ -32,8 +32,9 @@ from mqtick.analysis.measurement import (
 )
 from mqtick.analysis.results.typical import typical
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile
-from mqtick.recording.judge import Origin, directions, judge, look_at_all
+from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
+from mqtick.recording.look import look_at_all
 from mqtick.recording.octets import told_of
 from mqtick.recording.said import first_of_each
 

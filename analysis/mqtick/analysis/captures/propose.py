@@ -13,7 +13,7 @@ from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
 from mqtick.analysis.captures.options import MINIMUM_V
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, find_signal
 from mqtick.recording.edges import Edge
-from mqtick.recording.judge import Seen, look
+from mqtick.recording.look import Seen, look
 
 __all__ = ["listing", "propose"]
 

@@ -25,8 +25,9 @@ from mqtick.analysis.results.typical import typical
 from mqtick.analysis.runs.missing import missing_note
 from mqtick.analysis.runs.processes import worked_on
 from mqtick.analysis.runs.provenance import provenance_of
-from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.judge import judge
 from mqtick.recording.layout import Layout, LayoutError, layout_of
+from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import Run, shot_path
 from mqtick.recording.said import first_of_each
 from mqtick.recording.shot import (
