@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from mqtick.analysis.captures.naming import NamingError
 from mqtick.analysis.commands import compare, report
+from mqtick.analysis.commands.quantities import joined
 from mqtick.analysis.load import LoadError
+from mqtick.recording.by_hand import ByHandError
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, carry_out, make_parser
@@ -27,7 +29,7 @@ _COMMANDS = ("report", "compare")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = joined(list(sys.argv[1:] if arguments is None else arguments))
     # Paths alone are what people give it.
     if words and words[0] not in (*_COMMANDS, "-h", "--help", "--version"):
         words = ["report", *words]
@@ -45,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LoadError: Exit.WRONG_USE,
             CaptureError: Exit.FAILED,
             RunFolderError: Exit.FAILED,
+            ByHandError: Exit.FAILED,
         },
     )
 

@@ -14,6 +14,7 @@ from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
 from mqtick.analysis.readers.registry import HEAD_OCTETS
 from mqtick.analysis.runs.from_run import measurement_from_run
+from mqtick.recording.by_hand import ByHandError, kept
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.run_folder import load_run
 
@@ -21,13 +22,15 @@ __all__ = ["LoadError", "load"]
 
 _RECORD: Final = "run.json"
 _OPTIONS: Final = tuple(each.name for each in fields(CaptureOptions))
-_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs")
+_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs", "by_hand")
 _OF_LOGS: Final = ("title", "simulated")
 """What may be said of a run folder, and of a sample log; the rest they say themselves."""
 _FLAGS: Final = {
     "cable_delay_fs": "--cable-delay",
     "channel_uncertainty_fs": "--deskew-uncertainty",
     "simulated": "simulated",
+    "by_hand": "--threshold (and --hysteresis, --invert, --skip, --from, --to)",
+    "within_fs": "--within",
 }
 
 
@@ -46,10 +49,11 @@ def load(
 
     `load("a.csv", channels={"publisher": "1", "first": "2", "last": "3"})`: every field of
     `CaptureOptions` may be given by name, or all of them as `options`. Of a run folder, title,
-    timebase_ppm and channel_uncertainty_fs count, of a sample log title and simulated; they say
-    the rest themselves, and LoadError says so. `progress` is told how many of how many were read;
-    a run folder is read by that many `processes`. CaptureError and RunFolderError say what cannot
-    be read, and what to do; TypeError that there is no such option.
+    timebase_ppm, channel_uncertainty_fs and by_hand count (without by_hand what the folder keeps of
+    it), of a sample log title and simulated; they say the rest themselves, and LoadError says so.
+    `progress` is told how many of how many were read; a run folder is read by that many
+    `processes`. CaptureError and RunFolderError say what cannot be read, and what to do; TypeError
+    that there is no such option.
     """
     if unknown := [name for name in more if name not in _OPTIONS]:
         raise TypeError(f"There is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}.")
@@ -97,7 +101,15 @@ def _of_run(
     processes: int,
 ) -> Measurement:
     _refuse(options, _OF_RUNS, f"{folder} is a run folder, which")
-    measurement = measurement_from_run(load_run(folder), progress, processes)
+    by_hand = options.by_hand or kept(folder)
+    try:
+        measurement = measurement_from_run(load_run(folder), progress, processes, by_hand)
+    except ByHandError as error:
+        raise (LoadError(str(error)) if options.by_hand else error) from error
+    if by_hand and not options.by_hand:
+        measurement.by_hand.append(
+            "The run folder keeps this (edges.json), so it counts each time it is read."
+        )
     measurement.title = options.title or measurement.title
     measurement.timebase_ppm = options.timebase_ppm
     measurement.channel_uncertainty_fs = options.channel_uncertainty_fs

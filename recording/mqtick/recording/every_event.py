@@ -77,7 +77,7 @@ def windows_of(layout: Layout, edges: Sequence[Edge]) -> Windows:
         after = np.append(gaps - gaps // EARLY, usual_fs)
         before = np.minimum(before, usual_fs // EARLY)
     begin = here - np.minimum(before, reach_fs)
-    end = here + np.minimum(np.minimum(after, reach_fs), _LATEST_FS - here)
+    end = here + np.minimum(np.minimum(after, reach_fs), _LATEST_FS - np.maximum(here, 0))
     return Windows(events, begin, end, reach_fs, doubled, apart_fs)
 
 

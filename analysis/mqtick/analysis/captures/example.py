@@ -35,8 +35,13 @@ def example_of(
     capture: Capture | None,
     channels: Mapping[str, str],
     cable_delay_fs: Mapping[str, int],
+    *,
+    many: bool,
 ) -> Example | None:
-    """Return what a shot looks like; its capture is read again unless it is still in memory."""
+    """Return what a shot looks like; its capture is read again unless it is still in memory.
+
+    Of a record of `many` events, only the part around this one.
+    """
     group, origin_fs = origin.group, origin.instant_fs
     try:
         if capture is None:
@@ -44,13 +49,12 @@ def example_of(
     except (CaptureError, StopIteration):
         return None
     found = resolve(channels, capture)
-    # From a long record, only the part around the event.
     span_fs = max(_LEAST_SPAN_FS, *(abs(mark.instant_fs) for mark in shot.edges.values()))
     traces = {}
     for name, mark in shot.edges.items():
         moved_fs = origin_fs + cable_delay_fs.get(name, 0)
         signal = capture.signals[found[name]]
-        if not capture.triggered:
+        if many or not capture.triggered:
             signal = cut(signal, origin_fs - span_fs // 2, origin_fs + 2 * span_fs)
         traces[name] = thinned(signal, [mark.instant_fs + moved_fs], moved_fs)
     return Example(shot.number, traces, shot.edges)
