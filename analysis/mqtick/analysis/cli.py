@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from mqtick.analysis.captures.naming import NamingError
-from mqtick.analysis.commands import compare, report
+from mqtick.analysis.commands import compare, look, report
 from mqtick.analysis.commands.quantities import joined
 from mqtick.analysis.load import LoadError
 from mqtick.recording.by_hand import ByHandError
@@ -18,13 +18,14 @@ __all__ = ["main"]
 
 EXAMPLES = """\
   mqtick-report runs/today
+  mqtick-report look scope.bin
   mqtick-report capture1.csv capture2.csv --channels publisher=1,first=2,last=3
   mqtick-report samples.jsonl --limit c37.118-50
   mqtick-report compare runs/software runs/hardware --out comparison
   mqtick-report --version
 
 exit codes: 0 every limit holds, 1 it failed, 2 wrong use, 4 a limit is not met or not proven"""
-_COMMANDS = ("report", "compare")
+_COMMANDS = ("report", "compare", "look")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     report.add(commands)
     compare.add(commands)
+    look.add(commands)
     args = parser.parse_args(words)
     return carry_out(
         lambda: args.call(args),

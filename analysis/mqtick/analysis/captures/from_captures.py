@@ -13,8 +13,8 @@ import numpy as np
 
 from mqtick.analysis.captures.example import Place, example_of
 from mqtick.analysis.captures.groups import Group, group_files, read_group, shown
+from mqtick.analysis.captures.look import Look, look_at, look_of
 from mqtick.analysis.captures.naming import (
-    ListingError,
     NamingError,
     UnknownChannelError,
     by_hand_of,
@@ -30,7 +30,6 @@ from mqtick.analysis.captures.notes import (
     said_of_events,
 )
 from mqtick.analysis.captures.options import CaptureOptions
-from mqtick.analysis.captures.propose import listing, propose
 from mqtick.analysis.clocks.pps import one_after_another, time_errors_of
 from mqtick.analysis.measurement import (
     CLOCK,
@@ -38,6 +37,7 @@ from mqtick.analysis.measurement import (
     TimeErrors,
 )
 from mqtick.analysis.results.typical import typical
+from mqtick.recording.by_hand import UNTOUCHED
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile
 from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
@@ -46,10 +46,18 @@ from mqtick.recording.octets import told_of
 from mqtick.recording.pairing import Tally, pair, said
 from mqtick.recording.said import first_of_each
 
-__all__ = ["measurement_from_captures"]
+__all__ = ["ListingError", "measurement_from_captures"]
 
 _FS_PER_NS: Final = 10**6
 _FS_PER_S: Final = 1e15
+
+
+class ListingError(NamingError):
+    """Nobody said which channel is whose; the text says what is in the files and what to do."""
+
+    def __init__(self, found: Look) -> None:
+        super().__init__(found.text)
+        self.look = found
 
 
 @dataclass(slots=True)
@@ -130,8 +138,7 @@ def _name(
     options, measurement = reading.options, reading.measurement
     channels = options.channels or channels_of(capture)
     if not channels:
-        given = options.minimum_v, options.cable_delay_fs
-        raise ListingError(listing(paths, opened, capture, measurement.damaged, *given))
+        raise ListingError(look_of(paths, opened, capture, options, measurement.damaged))
     layout, notes = layout_of_channels(channels, options)
     found = resolve(channels, capture)
     layout = replace(layout, by_hand=by_hand_of(layout.by_hand, found, capture.signals))
@@ -191,8 +198,8 @@ def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
     damaged = reading.measurement.damaged
     if reading.unknown:
         said = f"{reading.unknown[0].upper()}{reading.unknown[1:]}"
-        options = reading.options
-        return f"{said}\n\n{propose(paths, options.minimum_v, options.cable_delay_fs)}"
+        asked = replace(reading.options, channels={}, by_hand=UNTOUCHED)
+        return f"{said}\n\n{look_at(paths, asked).text}"
     if not damaged:
         return f"{paths[0]} holds no capture: save it again." if paths else "No file was named."
     more = f"\nand {len(damaged) - 1} more files that cannot be read" if len(damaged) > 1 else ""

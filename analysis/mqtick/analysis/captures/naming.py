@@ -17,7 +17,6 @@ __all__ = [
     "FIRST",
     "LAST",
     "PUBLISHER",
-    "ListingError",
     "NamingError",
     "UnknownChannelError",
     "by_hand_of",
@@ -34,10 +33,6 @@ LAST: Final = "last"
 
 class NamingError(CaptureError):
     """What was said about the channels is impossible, whatever is in the files."""
-
-
-class ListingError(NamingError):
-    """Nobody said which channel is whose; the text says what is in the files and what to do."""
 
 
 class UnknownChannelError(CaptureError):

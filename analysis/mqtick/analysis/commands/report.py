@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.captures.naming import ListingError
+from mqtick.analysis.captures.from_captures import ListingError
 from mqtick.analysis.commands.capture_flags import (
     add_capture_flags,
     capture_options,
@@ -26,6 +26,7 @@ from mqtick.analysis.commands.common import (
     results_of,
     watch,
 )
+from mqtick.analysis.commands.look import draw
 from mqtick.analysis.load import load
 from mqtick.analysis.readers.registry import FORMATS
 from mqtick.recording.by_hand import forget, keep
@@ -43,8 +44,8 @@ examples:
   mqtick-report pps.sr --kind clock --channels reference=D0,pi4=D1,pi5=D2
   mqtick-report samples.jsonl
 
-Without --channels it says what is in the files, and which command to run (exit code 0; 2 if
---limit, --json or --out ask for a report).
+Without --channels it draws what is in the files (as `look` does), and says which command to run
+(exit code 0; 2 if --limit, --json or --out ask for a report).
 
 files that are recognised by their content (untested: no file from such an instrument was
 available): {formats}
@@ -155,8 +156,7 @@ def _call(args: argparse.Namespace) -> int:
     except ListingError as error:
         if args.limit or args.json or args.out:
             raise  # a report was asked for, maybe by a script: it must not mistake this for one
-        print(error)
-        return Exit.GOOD
+        return draw(error.look, Path())
     except WrongUseError as error:
         return fail(str(error), Exit.WRONG_USE)
     except OSError as error:
