@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -86,6 +86,15 @@ class ByHand:
     def of(self, name: str) -> Rule:
         """Return the rule of a channel."""
         return self.rules.get(name) or self.rules.get(EVERY, AUTOMATIC)
+
+    def check(self, names: Iterable[str]) -> None:
+        """ByHandError where there is a rule for a channel that is not among these."""
+        there = list(names)
+        if unknown := sorted(set(self.rules) - {EVERY, *there}):
+            raise ByHandError(
+                f"Something is said of the edges of {unknown[0]!r}, which is not a channel; there "
+                f"are: {', '.join(there) or 'none that are described'}."
+            )
 
     def said(self) -> list[str]:
         """Return it in words, one sentence a rule."""

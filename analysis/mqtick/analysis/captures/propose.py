@@ -14,11 +14,11 @@ import numpy.typing as npt
 from mqtick.analysis.captures.groups import in_order
 from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
 from mqtick.analysis.captures.options import MINIMUM_V, CaptureOptions
-from mqtick.recording.by_hand import EVERY
+from mqtick.recording.by_hand import EVERY, ByHand
 from mqtick.recording.capture import Capture, CaptureFile, find_signal
 from mqtick.recording.look import Seen
 
-__all__ = ["Glance", "advice", "glance_of", "notes", "proposed", "table", "what"]
+__all__ = ["Glance", "advice", "by_hand_flags", "glance_of", "notes", "proposed", "table", "what"]
 
 _MOST_NAMES: Final = 8
 _FS_PER_NS: Final = 1e6
@@ -169,12 +169,12 @@ def _given(options: CaptureOptions, *, edge: bool = True) -> str:
         flags.append("--every-event")
     if options.within_fs:
         flags.append(f"--within {options.within_fs / _FS_PER_US:.12g}us")
-    flags += _by_hand(options)
+    flags += by_hand_flags(options.by_hand)
     return "".join(f" {flag}" for flag in flags)
 
 
-def _by_hand(options: CaptureOptions) -> list[str]:
-    by_hand = options.by_hand
+def by_hand_flags(by_hand: ByHand) -> list[str]:
+    """Return the flags that say it on a command line."""
     rules = by_hand.rules.items()
     flags = []
     for flag, values in (
@@ -188,12 +188,12 @@ def _by_hand(options: CaptureOptions) -> list[str]:
             if value is not None
         ]
         if said:
-            flags.append(f"{flag}={shlex.quote(','.join(said))}")
+            flags.append(f"{flag} {shlex.quote(','.join(said))}")
     if inverted := [name if name != EVERY else "all" for name, rule in rules if rule.invert]:
         flags.append(f"--invert {shlex.quote(','.join(inverted))}")
     for flag, fs in (("--from", by_hand.begin_fs), ("--to", by_hand.end_fs)):
         if fs is not None:
-            flags.append(f"{flag}={fs / _FS_PER_US:.12g}us")
+            flags.append(f"{flag} {fs / _FS_PER_US:.12g}us")
     return flags
 
 

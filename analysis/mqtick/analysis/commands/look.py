@@ -11,6 +11,9 @@ from mqtick.analysis.captures.look import Look, look_at
 from mqtick.analysis.captures.naming import UnknownChannelError
 from mqtick.analysis.commands.capture_flags import add_capture_flags, capture_options
 from mqtick.analysis.commands.common import WrongUseError
+from mqtick.analysis.load import files_in, refuse_for_run, run_folder_of
+from mqtick.analysis.runs.look_at_run import look_at_run
+from mqtick.recording.by_hand import ByHandError
 from mqtick.service.commandline import Exit, fail
 
 __all__ = ["add", "draw"]
@@ -21,6 +24,7 @@ examples:
   mqtick-report look scope.bin --threshold 1.65V --from 0 --to 5ms
   mqtick-report look scope.bin --channels publisher=1,first=2 --every-event
   mqtick-report look scope/*.csv --capture 3
+  mqtick-report look runs/today --capture 12 --threshold first=1.2V
 
 exit codes: 0 good, 1 nothing can be read, 2 wrong use"""
 
@@ -35,13 +39,16 @@ def add(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="files, or a folder")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="FILE", help="files, a folder of them, or a run"
+    )
     parser.add_argument(
         "--capture",
         type=_number,
         default=1,
         metavar="N",
-        help="which capture is drawn, counted over all files and segments (default 1)",
+        help="which capture is drawn, counted over all files and segments; of a run: which shot "
+        "(default 1)",
     )
     parser.add_argument(
         "--out", type=Path, default=Path(), metavar="FOLDER", help="where the two files are written"
@@ -58,8 +65,13 @@ def _number(text: str) -> int:
 
 def _call(args: argparse.Namespace) -> int:
     try:
-        found = look_at(args.paths, capture_options(args), args.capture)
-    except (WrongUseError, UnknownChannelError) as error:
+        options = capture_options(args)
+        if (run := run_folder_of(args.paths)) is not None:
+            refuse_for_run(run, options)
+            found = look_at_run(run, options, args.capture)
+        else:
+            found = look_at(files_in(args.paths), options, args.capture)
+    except (WrongUseError, UnknownChannelError, ByHandError) as error:
         said = str(error)
         return fail(said[0].upper() + said[1:], Exit.WRONG_USE)
     return draw(found, args.out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,9 @@ from mqtick.analysis.commands.common import (
     watch,
 )
 from mqtick.analysis.commands.look import draw
-from mqtick.analysis.load import load
+from mqtick.analysis.load import load, run_folder_of
 from mqtick.analysis.readers.registry import FORMATS
 from mqtick.recording.by_hand import forget, keep
-from mqtick.recording.run_folder import RECORD
 from mqtick.recording.waveform import femtoseconds
 from mqtick.service.commandline import Exit, fail
 
@@ -130,12 +128,6 @@ def _out(args: argparse.Namespace) -> Path:
     return first / "report" if first.is_dir() else Path(f"report-{first.stem}")
 
 
-def _run_folder(paths: Sequence[Path]) -> Path | None:
-    """Return the run folder that is named, None where there is none."""
-    folder: Path = paths[0].parent if paths[0].name == RECORD else paths[0]
-    return folder if (folder / RECORD).is_file() else None
-
-
 def _call(args: argparse.Namespace) -> int:
     try:
         limits = limits_of(args)
@@ -146,7 +138,7 @@ def _call(args: argparse.Namespace) -> int:
             title=args.title,
             channel_uncertainty_fs=args.deskew_uncertainty,
         )
-        run = _run_folder(args.paths)
+        run = run_folder_of(args.paths)
         if args.automatic and run is not None:
             forget(run)
         measurement = load(*args.paths, options=options, progress=watch(args), processes=PROCESSES)

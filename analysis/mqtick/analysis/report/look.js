@@ -29,9 +29,13 @@
 
   function inUnit(us, step) {
     const size = Math.max(Math.abs(view[0]), Math.abs(view[1]));
-    const unit = [["ns", 1e3], ["µs", 1], ["ms", 1e-3], ["s", 1e-6]].find(u => size * u[1] < 1e4) || ["s", 1e-6];
+    const unit = [["ns", 1e3], ["µs", 1], ["ms", 1e-3], ["s", 1e-6]].find(u => size * u[1] < 2e3) || ["s", 1e-6];
     const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step * unit[1] * 0.999))));
     return (us * unit[1]).toFixed(digits).replace("-", "−") + " " + unit[0];
+  }
+  function short(v, all) { // to a hundredth of what there is
+    const digits = Math.max(0, Math.min(6, Math.ceil(2 - Math.log10(all || 1))));
+    return (+v.toFixed(digits) || 0).toString().replace("-", "−");
   }
   function span(us) {
     const size = Math.abs(us), sign = us < 0 ? "−" : "";
@@ -101,7 +105,7 @@
       pen.strokeStyle = ink; pen.lineWidth = 1; pen.stroke();
     }
     pen.restore();
-    for (const v of lane.levels.length ? [lane.levels[0], lane.levels[2]] : lane.range) text(+v.toPrecision(3) + (lane.unit ? " " + lane.unit : ""), LEFT - 5, toY(v) + 4, colour("muted"), "right");
+    for (const v of lane.levels.length ? [lane.levels[0], lane.levels[2]] : lane.range) text(short(v, most - low) + (lane.unit ? " " + lane.unit : ""), LEFT - 5, toY(v) + 4, colour("muted"), "right");
     const thinned = lane.interval > 0 && end - begin > 2 && end - begin < 400 && (lane.us[end - 1] - lane.us[begin]) / (end - begin - 1) > 1.5 * lane.interval;
     text(lane.label + (thinned ? "  (here only the lowest and highest of several samples)" : ""), LEFT, place * LANE + 14, ink, "left");
   }

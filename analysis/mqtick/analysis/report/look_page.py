@@ -43,7 +43,8 @@ def look_page(look: Look, picture: bytes) -> str:
     script = _resource("look.js")
     # A script of ours and no other one may run, whatever a channel is called.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    allowed = f"style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    policy = f"default-src 'none'; {allowed}"
     title = escape(plain(look.title))
     simulated = '<span class="simulated">SIMULATED:</span> ' if look.simulated else ""
     whose = ", if each channel is whose it seems to be" if look.assumed else ""

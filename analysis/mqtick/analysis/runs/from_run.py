@@ -25,7 +25,7 @@ from mqtick.analysis.results.typical import typical
 from mqtick.analysis.runs.missing import missing_note
 from mqtick.analysis.runs.processes import worked_on
 from mqtick.analysis.runs.provenance import provenance_of
-from mqtick.recording.by_hand import EVERY, UNTOUCHED, ByHand, ByHandError
+from mqtick.recording.by_hand import UNTOUCHED, ByHand
 from mqtick.recording.judge import judge
 from mqtick.recording.layout import Layout, LayoutError, layout_of
 from mqtick.recording.look import look_at_all
@@ -92,12 +92,7 @@ def measurement_from_run(
         measurement.instruments = len(layout.triggers)
         layout = replace(layout, by_hand=by_hand)
         measurement.by_hand = by_hand.said()
-    if unknown := set(by_hand.rules) - {EVERY} - set(layout.channels if layout else ()):
-        there = ", ".join(layout.channels) if layout else "none that run.json describes"
-        raise ByHandError(
-            f"Something is said of the edges of {sorted(unknown)[0]!r}, which is not a channel of "
-            f"{run.folder}; there are: {there}."
-        )
+    by_hand.check(layout.channels if layout else ())
     _name_nodes(measurement, run, layout)
     paths = sorted(
         (run.folder / "shots").glob("[0-9]*.npz"), key=lambda path: (len(path.name), path)
@@ -199,7 +194,8 @@ def _say(measurement: Measurement, tally: Counter[str]) -> None:
         (
             tally["differing"],
             "differ from what the bench had found by more than their uncertainty: "
-            "the run was judged by another version; the report has the new ones",
+            "the run was judged by another version, or otherwise by hand; the report has the new "
+            "ones",
         ),
         (
             tally[f"{CAPTURED} to {MISSED}"],
