@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -44,12 +45,24 @@ class Drawn:
 
 def drawn_of(look: Look, points: int) -> list[Drawn]:
     """Return what is drawn of each channel: lines of at most so many points."""
-    return [_drawn(lane, points) for lane in look.lanes]
+    drawn = [_drawn(lane, points) for lane in look.lanes]
+    begin, end = span_us(drawn)
+    return [each if each.interval_us else _over(each, begin, end) for each in drawn]
 
 
-def span_us(drawn: list[Drawn]) -> tuple[float, float]:
+def _over(each: Drawn, begin: float, end: float) -> Drawn:
+    """Draw the first and the last level of a digital channel to the ends of all records."""
+    us, volts = each.us, each.volts
+    if not each.at_us.size:
+        us, volts = np.array([begin, end]), volts[:1].repeat(2)
+    us = np.concatenate(([min(begin, us[0])], us, [max(end, us[-1])]))
+    return replace(each, us=us, volts=np.concatenate((volts[:1], volts, volts[-1:])))
+
+
+def span_us(drawn: Sequence[Drawn]) -> tuple[float, float]:
     """Return begin and end of what there is to be drawn."""
-    ends = [(float(each.us[0]), float(each.us[-1])) for each in drawn if each.us.size]
+    moving = [each for each in drawn if each.interval_us or each.at_us.size] or drawn
+    ends = [(float(each.us[0]), float(each.us[-1])) for each in moving if each.us.size]
     begin = min((first for first, _ in ends), default=0.0)
     end = max((last for _, last in ends), default=1.0)
     return begin, end if end > begin else begin + 1.0

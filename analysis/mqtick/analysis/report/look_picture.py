@@ -25,6 +25,8 @@ _NEAR: Final = 4
 """Channels drawn from near as well."""
 _AROUND: Final = 12
 """Samples on either side of an edge from near, at the least."""
+_NEARLY: Final = 0.1
+"""What is within this share of the amplitude of a level has arrived there."""
 _MOST_WIDER: Final = 40
 """How many times as many there are at the most, around a slow edge."""
 
@@ -33,7 +35,8 @@ def draw_look(look: Look) -> Figure:
     """Return the picture; a filled mark is an edge that a report would use."""
     lanes = drawn_of(look, _POINTS)[:_MOST_LANES]
     used = [each for each in lanes if each.lane.used.any()]
-    near = (used or [each for each in lanes if each.at_us.size])[:_NEAR]
+    sampled = [each for each in used or lanes if each.interval_us and each.at_us.size]
+    near = sampled[:_NEAR]
     with style.drawing():
         title = f"{plain(look.title)}: filled marks are the edges that a report uses"
         if look.assumed and used:
@@ -109,7 +112,7 @@ def _near(axes: Axes, each: Drawn, look: style.Look) -> None:
     ink, used = look.ink.light, each.lane.used
     first = int(np.flatnonzero(used)[0]) if used.any() else 0
     at = float(each.at_us[first])
-    half = _half_us(each, at)
+    half = _half_us(each, at, rising=bool(each.lane.glance.rising[first]))
     unit = unit_of([half])
     kept = np.flatnonzero(np.abs(each.us - at) <= 1.3 * half)
     if kept.size:
@@ -128,12 +131,13 @@ def _near(axes: Axes, each: Drawn, look: style.Look) -> None:
     axes.set_xlabel(f"{unit.name} from it")
 
 
-def _half_us(each: Drawn, at: float) -> float:
+def _half_us(each: Drawn, at: float, *, rising: bool) -> float:
     """Return half the width of a view in which the edge can be seen to rise, however slow it is."""
     low, _, high = each.levels_v
+    start, end = (low, high) if rising else (high, low)
     least = max(_AROUND * each.interval_us, 1e-3)
-    near = np.abs(each.us - at) <= _MOST_WIDER * least
-    margin = 0.1 * (high - low)
-    moving = each.us[near & (each.volts > low + margin) & (each.volts < high - margin)]
-    rise = float(np.ptp(moving)) if moving.size else 0.0
+    near = _NEARLY * (high - low)
+    before = np.flatnonzero((each.us < at) & (np.abs(each.volts - start) < near))
+    after = np.flatnonzero((each.us > at) & (np.abs(each.volts - end) < near))
+    rise = float(each.us[after[0]] - each.us[before[-1]]) if before.size and after.size else 0.0
     return min(max(least, 2 * rise), _MOST_WIDER * least)
