@@ -262,7 +262,7 @@ impl Default for Delivery {
     fn default() -> Self {
         let filter = "mqtick/#".into();
         Self {
-            gather_us: 50,
+            gather_us: 100,
             topic: vec![DeliveryTopic {
                 filter,
                 mode: Mode::Ordered,
