@@ -289,6 +289,7 @@ impl Controller {
             let prepare = || self.book.prepare(*client, plane);
             if let Some(tries) = is_due(now_ns, session, has_rules, prepare) {
                 session.pings.sent(now_ns);
+                session.news = false;
                 session.pings.tries = tries;
                 (session.pings.ours_ns, session.pings.kept) = (Some(now_ns), true);
                 self.counters.pings += 1;
@@ -336,8 +337,7 @@ fn is_due(
     // Nobody is kept alive who says nothing: each of ours follows something of his.
     let ours_ns = session.pings.ours_ns;
     let is_recent = now_ns.saturating_sub(session.heard_ns) <= interval_ns;
-    let is_news = ours_ns.is_none_or(|at_ns| session.heard_ns > at_ns);
-    if !is_recent || !is_news {
+    if !is_recent || !session.news {
         return None;
     }
     let since_ns = ours_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));
