@@ -109,6 +109,7 @@ impl Scene {
             kept_back,
         };
         self.controller.event(self.now_ns, &event, &mut self.rules);
+        self.controller.settle(self.now_ns, &mut self.rules);
     }
 
     fn says(&mut self, who: u8, message: &Message<'_>) {
@@ -221,6 +222,7 @@ impl Scene {
             kept_back: false,
         };
         self.controller.event(self.now_ns, &event, &mut self.rules);
+        self.controller.settle(self.now_ns, &mut self.rules);
     }
 
     fn rule_of(&self, topic: Topic) -> Result<usize, Reason> {
