@@ -171,6 +171,7 @@ impl Proxy {
                         kept_back: false,
                     };
                     controller.event(now_ns, &event, self);
+                    controller.settle(now_ns, self);
                 }
             }
         }
@@ -285,6 +286,7 @@ impl Proxy {
                 kept_back,
             };
             controller.event(now_ns, &event, self);
+            controller.settle(now_ns, self);
         }
         self.room = room;
     }
@@ -320,6 +322,7 @@ impl Proxy {
                 kept_back,
             };
             controller.event(now_ns(), &event, self);
+            controller.settle(now_ns(), self);
         }
     }
 }
