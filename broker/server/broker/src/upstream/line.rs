@@ -5,15 +5,18 @@ use crate::message::{Kept, Message};
 use crate::session::Session;
 use mqtick_packet::{
     Ack, AckKind, Connack, ConnectOut, Outgoing, Packet, Property, Publish, Qos, Version, WillOut,
-    ack, connect, decode, disconnect, frame, pingreq, publish, subscribe_as, unsubscribe,
+    ack, connect, decode, disconnect, frame, pingreq, publish, publish_length, subscribe_as,
+    unsubscribe,
 };
 use mqtick_sn::{Answer, Code};
 use mqtick_topics::{Match, Tree, valid_topic};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Seconds for which the upstream's answer to CONNECT or PINGREQ is waited for.
+/// Seconds for which the upstream's answer to CONNECT, PINGREQ, SUBSCRIBE or UNSUBSCRIBE is waited for.
 const ANSWER_S: u64 = 10;
+/// Seconds until what the upstream refused after its return is asked for again.
+const DENIED_S: u64 = 60;
 /// Octets of the longest packet that is asked for: much more than a sensor can be sent.
 const PACKET: u32 = 1 << 16;
 /// Octets that may wait for the socket until messages of QoS 0 are dropped, and until it is given up.
@@ -21,11 +24,15 @@ const BACKLOG: usize = 1 << 18;
 const GIVE_UP: usize = 1 << 22;
 /// Retained messages that wait for the answer to their SUBSCRIBE.
 const HELD: usize = 1024;
-const AGAIN: usize = 1000; // unanswered SUBSCRIBEs, where many are asked for again
+const AGAIN: usize = 1000; // unanswered SUBSCRIBEs or UNSUBSCRIBEs, where many are owed
 /// Subscription identifiers of one filter that are remembered: it has a new one for each SUBSCRIBE.
 const IDENTIFIERS: usize = 4096;
+const IDENTIFIER: usize = 96; // octets of one, about
 /// Messages of QoS 1 and 2 under way where the upstream names no number.
 const WINDOW: usize = 100;
+/// Unanswered messages of one sensor, as many as its broker remembers of QoS 2: nobody holds up others.
+const OF_ONE: usize = 16;
+const MOST_FLIGHTS: usize = 1 << 14; // there are 65,535 packet identifiers
 
 /// What the upstream did.
 pub enum Event {
@@ -44,6 +51,8 @@ pub enum Event {
         /// The QoS that it grants, or why it does not.
         answer: Result<Qos, Code>,
     },
+    /// It does not grant any more what sensors are subscribed to.
+    Denied(Arc<str>),
     /// It took a message, or did not.
     Answered(Answer, Code),
     /// It has a message.
@@ -80,6 +89,7 @@ struct Ping {
 struct Subscriber {
     session: Arc<Session>,
     qos: Qos,
+    is_granted: bool,
     is_fresh: bool, // until all retained messages have come that it asked for, in MQTT 3.1.1
 }
 
@@ -95,6 +105,15 @@ enum State {
     Down,
     Asked(u64),
     Up,
+}
+
+/// What the upstream takes; it ends the connection of all for a message that it does not.
+#[derive(Clone, Copy)]
+struct Takes {
+    qos: Qos,
+    retain: bool,
+    wildcards: bool,
+    octets: usize,
 }
 
 /// What the upstream publishes if the connection breaks.
@@ -144,8 +163,14 @@ pub struct Line {
     flights: VecDeque<Flight>,
     sent: usize, // of the first flights
     window: usize,
+    takes: Takes,
     incoming: HashSet<u16>,
     asks: HashMap<u16, Ask>,
+    ending: HashMap<u16, Arc<str>>, // UNSUBSCRIBEs that are not answered
+    over: Vec<Arc<str>>,            // filters that the upstream has yet to be told are not wanted
+    answered_s: u64,                // when one of those was, or the first was asked
+    denied: Vec<Arc<str>>,
+    denied_s: u64,
     held: Vec<Event>,
     has_ids: bool,
     last_identifier: u32,
@@ -158,7 +183,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// One that is not connected; packets of more than `limit` octets break it.
+    /// One that is not connected; the upstream is asked for no packets of more than `limit` octets.
     pub fn new(client: &str, terms: Terms, limit: usize) -> Self {
         Self {
             client: client.into(),
@@ -176,8 +201,19 @@ impl Line {
             flights: VecDeque::new(),
             sent: 0,
             window: WINDOW,
+            takes: Takes {
+                qos: Qos::ExactlyOnce,
+                retain: true,
+                wildcards: true,
+                octets: usize::MAX,
+            },
             incoming: HashSet::new(),
             asks: HashMap::new(),
+            ending: HashMap::new(),
+            over: Vec::new(),
+            answered_s: 0,
+            denied: Vec::new(),
+            denied_s: 0,
             held: Vec::new(),
             has_ids: false,
             last_identifier: 0,
@@ -210,7 +246,7 @@ impl Line {
         } = self.terms;
         let properties = [
             Property::SessionExpiry(expiry_s),
-            Property::MaximumPacketSize(PACKET),
+            Property::MaximumPacketSize(PACKET.min(self.limit as u32)),
         ];
         let with = ConnectOut {
             clean_start: clean,
@@ -241,7 +277,7 @@ impl Line {
         self.out = Vec::new();
         self.input = Vec::new();
         self.pings.clear();
-        self.held.clear();
+        events.append(&mut self.held); // they are acknowledged
         let resumes = self.resumes();
         self.flights.retain_mut(|flight| {
             let is_theirs = flight.qos == Qos::AtLeastOnce || !resumes; // the sensor sends it again
@@ -251,17 +287,16 @@ impl Line {
             stays
         });
         self.sent = 0;
+        // Nobody knows whether the upstream has done what it did not answer.
+        self.over
+            .extend(self.ending.drain().map(|(_, filter)| filter));
         for (_, ask) in std::mem::take(&mut self.asks) {
-            if let Some((who, message_id)) = ask.who {
-                self.forget(&ask.filter, who.number);
-                let answer = Err(Code::CONGESTION);
-                events.push(Event::Subscribed {
-                    who,
-                    filter: ask.filter,
-                    message_id,
-                    answer,
-                });
-            }
+            self.over.push(Arc::clone(&ask.filter));
+            self.answer_ask(ask, Err(Code::CONGESTION), events);
+        }
+        let interests = self.interests.values_mut();
+        for one in interests.flat_map(|interest| interest.subscribers.values_mut()) {
+            one.is_fresh = false;
         }
         self.hold();
     }
@@ -286,7 +321,12 @@ impl Line {
         let asked_s = match self.state {
             State::Down => return Ok(()),
             State::Asked(asked_s) => Some(asked_s),
-            State::Up => self.pings.front().map(|ping| ping.asked_s),
+            State::Up => {
+                let is_asked = !self.asks.is_empty() || !self.ending.is_empty();
+                let ping_s = self.pings.front().map(|ping| ping.asked_s);
+                let asked_s = is_asked.then_some(self.answered_s);
+                ping_s.into_iter().chain(asked_s).min()
+            }
         };
         if asked_s.is_some_and(|asked_s| now_s >= asked_s + ANSWER_S) {
             return Err(format!("it has not answered for {ANSWER_S} s"));
@@ -294,6 +334,11 @@ impl Line {
         let rest_s = u64::from(self.keep_alive_s / 2).max(1);
         if self.is_up() && now_s >= self.sent_s + rest_s && self.keep_alive_s > 0 {
             self.ping(now_s, None);
+        }
+        if self.is_up() && !self.denied.is_empty() && now_s >= self.denied_s + DENIED_S {
+            self.owed.append(&mut self.denied);
+            self.owes = true;
+            self.ask_again(now_s);
         }
         Ok(())
     }
@@ -330,6 +375,7 @@ impl Line {
         input.drain(..used);
         self.input = input;
         if self.is_up() {
+            self.end_more(now_s);
             self.ask_again(now_s);
         }
         self.hold();
@@ -356,9 +402,12 @@ impl Line {
             Packet::Ack(ack) => self.acknowledged(ack, events),
             Packet::Suback(suback) => {
                 let code = suback.codes.first().copied().unwrap_or(0x80);
-                self.subscribed(suback.id, code, events);
+                self.subscribed(now_s, suback.id, code, events);
             }
-            Packet::Unsuback(_) => {}
+            Packet::Unsuback(unsuback) => {
+                self.ending.remove(&unsuback.id);
+                self.answered_s = now_s;
+            }
             Packet::Pingresp => {
                 if let Some((filter, number)) = self.pings.pop_front().and_then(|ping| ping.after)
                     && let Some(one) = self
@@ -396,6 +445,25 @@ impl Line {
             .unwrap_or(self.terms.keep_alive_s);
         let most = properties.receive_maximum().map_or(WINDOW, usize::from);
         self.window = most.min(WINDOW);
+        let octets = properties.maximum_packet_size();
+        self.takes = Takes {
+            qos: match properties.maximum_qos() {
+                Some(0) => Qos::AtMostOnce,
+                Some(_) => Qos::AtLeastOnce,
+                None => Qos::ExactlyOnce,
+            },
+            retain: properties.retain_available().unwrap_or(true),
+            wildcards: properties.wildcard_available().unwrap_or(true),
+            octets: octets.map_or(usize::MAX, |octets| octets as usize),
+        };
+        let (takes, version) = (self.takes, self.version);
+        self.flights.retain_mut(|flight| {
+            let stays = flight.is_taken || takes.takes(version, &flight.message.message());
+            if !stays {
+                answer(flight, 0x80, events);
+            }
+            stays
+        });
         let is_resumed = connack.session_present;
         if !is_resumed {
             self.incoming.clear();
@@ -405,7 +473,12 @@ impl Line {
         }
         self.sent = 0;
         self.fill();
+        if !is_resumed {
+            self.over.clear();
+        }
+        self.end_more(now_s);
         if !is_resumed || self.owes {
+            self.denied.clear();
             self.owed = self.interests.keys().cloned().collect();
             self.owes = true;
             self.ask_again(now_s);
@@ -449,12 +522,15 @@ impl Line {
                 expires_s: expires_s.map(|s| now_s + u64::from(s)),
             }),
         };
-        // A sensor that waits for SUBACK may not expect anything else before.
-        let waits = publish.retain && !self.asks.is_empty() && self.held.len() < HELD;
-        if waits {
-            self.held.push(message);
-        } else {
+        // A sensor that waits for SUBACK may not expect anything else before; and what is newer on
+        // the same topic does not come before what is retained.
+        let is_of = |held: &Event| matches!(held, Event::Message { message, .. } if message.message().topic == publish.topic);
+        let waits = publish.retain && !self.asks.is_empty() || self.held.iter().any(is_of);
+        if !waits || self.held.len() >= HELD {
+            events.append(&mut self.held);
             events.push(message);
+        } else {
+            self.held.push(message);
         }
         Ok(())
     }
@@ -492,34 +568,58 @@ impl Line {
         }
     }
 
-    fn subscribed(&mut self, id: u16, code: u8, events: &mut Vec<Event>) {
+    fn subscribed(&mut self, now_s: u64, id: u16, code: u8, events: &mut Vec<Event>) {
         let Some(ask) = self.asks.remove(&id) else {
             return;
         };
+        self.answered_s = now_s;
         let granted = Qos::try_from(code).map(|granted| granted.min(ask.qos));
         let answer = granted.map_err(|_| match code {
             0x91 | 0x97 => Code::CONGESTION,
             _ => Code::NOT_SUPPORTED,
         });
-        match ask.who {
-            Some((who, message_id)) => {
-                if answer.is_err() {
-                    self.forget(&ask.filter, who.number);
-                }
-                events.push(Event::Subscribed {
-                    who,
-                    filter: ask.filter,
-                    message_id,
-                    answer,
-                });
-            }
-            None if answer.is_err() => self.drop_interest(&ask.filter),
-            None => {}
+        if ask.who.is_none() && answer.is_err() && self.interests.contains_key(&ask.filter) {
+            self.denied.push(Arc::clone(&ask.filter));
+            self.denied_s = now_s;
+            events.push(Event::Denied(Arc::clone(&ask.filter)));
         }
+        self.answer_ask(ask, answer, events);
         events.append(&mut self.held);
     }
 
-    /// Subscribe; whether the upstream was asked.
+    /// Tell who asked. What was granted before goes on if it is refused now.
+    fn answer_ask(&mut self, ask: Ask, answer: Result<Qos, Code>, events: &mut Vec<Event>) {
+        let Some((who, message_id)) = ask.who else {
+            return;
+        };
+        let subscriber = self
+            .interests
+            .get_mut(&ask.filter)
+            .and_then(|interest| interest.subscribers.get_mut(&who.number));
+        if let Some(subscriber) = subscriber {
+            subscriber.is_granted |= answer.is_ok();
+            if !subscriber.is_granted {
+                self.forget(&ask.filter, who.number);
+            }
+        }
+        events.push(Event::Subscribed {
+            who,
+            filter: ask.filter,
+            message_id,
+            answer,
+        });
+    }
+
+    /// Whether a sensor is, or waits to be.
+    pub fn is_subscribed(&self, filter: &str, number: u64) -> bool {
+        let interest = self.interests.get(filter);
+        interest.is_some_and(|interest| interest.subscribers.contains_key(&number))
+    }
+
+    /// Subscribe; why not, where the upstream is not asked.
+    ///
+    /// # Errors
+    /// What to tell the sensor.
     pub fn subscribe(
         &mut self,
         now_s: u64,
@@ -527,9 +627,13 @@ impl Line {
         message_id: u16,
         filter: &str,
         qos: Qos,
-    ) -> bool {
-        if !self.is_up() || self.out.len() > BACKLOG || self.asks.len() >= 1 << 14 {
-            return false;
+    ) -> Result<(), Code> {
+        let is_full = self.out.len() > BACKLOG || self.asks.len() >= MOST_FLIGHTS;
+        if !self.is_up() || is_full || memory::free() == 0 {
+            return Err(Code::CONGESTION);
+        }
+        if !self.takes.wildcards && filter.contains(['+', '#']) {
+            return Err(Code::NOT_SUPPORTED);
         }
         let name: Arc<str> = match self.interests.get_key_value(filter) {
             Some((name, _)) => Arc::clone(name),
@@ -544,15 +648,17 @@ impl Line {
                 subscribers: BTreeMap::new(),
             });
         interest.qos = interest.qos.max(qos); // nobody else shall get less
+        let before = interest.subscribers.get(&who.number);
         let subscriber = Subscriber {
             session: Arc::clone(who),
             qos,
+            is_granted: before.is_some_and(|before| before.is_granted),
             is_fresh: !self.has_ids,
         };
         interest.subscribers.insert(who.number, subscriber);
         self.filters.subscribe(&name, 0, Arc::clone(&name));
         self.ask(now_s, &name, Some((Arc::clone(who), message_id, qos)));
-        true
+        Ok(())
     }
 
     /// Ask for what a new session of the upstream lacks, a part at a time.
@@ -577,6 +683,9 @@ impl Line {
         let number = who.as_ref().map(|(who, ..)| who.number);
         let identifier = self.has_ids.then(|| {
             self.last_identifier = self.last_identifier % 0x0FFF_FFFF + 1;
+            while self.identifiers.contains_key(&self.last_identifier) {
+                self.last_identifier = self.last_identifier % 0x0FFF_FFFF + 1;
+            }
             let of = (Arc::clone(filter), number);
             self.identifiers.insert(self.last_identifier, of);
             interest.ids.push_back(self.last_identifier);
@@ -590,6 +699,9 @@ impl Line {
         let (filters, version) = ([(&**filter, interest.qos)], self.version);
         subscribe_as(&mut self.out, version, id, identifier, &filters);
         self.sent_s = now_s;
+        if self.asks.is_empty() && self.ending.is_empty() {
+            self.answered_s = now_s;
+        }
         let qos = who.as_ref().map_or(interest.qos, |(_, _, qos)| *qos);
         let ask = Ask {
             who: who.map(|(who, message_id, _)| (who, message_id)),
@@ -603,68 +715,102 @@ impl Line {
     }
 
     /// A sensor's subscription ends.
-    pub fn unsubscribe(&mut self, filter: &str, number: u64) {
-        let is_last = self.forget(filter, number);
-        if is_last && self.is_up() {
-            let id = self.free_id();
-            unsubscribe(&mut self.out, self.version, id, &[filter]);
+    pub fn unsubscribe(&mut self, now_s: u64, filter: &str, number: u64) {
+        let over = self.forget(filter, number);
+        self.over.extend(over);
+        if self.is_up() {
+            self.end_more(now_s);
         }
     }
 
-    /// Whether nobody else wants it.
-    fn forget(&mut self, filter: &str, number: u64) -> bool {
-        let Some(interest) = self.interests.get_mut(filter) else {
-            return false;
-        };
-        interest.subscribers.remove(&number);
-        let is_last = interest.subscribers.is_empty();
-        if is_last {
-            self.drop_interest(filter);
-        }
-        is_last
-    }
-
-    fn drop_interest(&mut self, filter: &str) {
-        if let Some(interest) = self.interests.remove(filter) {
-            self.filters.unsubscribe(filter, &0);
-            for id in interest.ids {
-                self.identifiers.remove(&id);
+    /// Tell the upstream what nobody wants any more, a part at a time.
+    fn end_more(&mut self, now_s: u64) {
+        while self.ending.len() < AGAIN && self.out.len() < BACKLOG {
+            let Some(filter) = self.over.pop() else {
+                break;
+            };
+            if self.interests.contains_key(&filter) {
+                continue; // somebody wants it again
             }
+            if self.asks.is_empty() && self.ending.is_empty() {
+                self.answered_s = now_s;
+            }
+            let id = self.free_id();
+            unsubscribe(&mut self.out, self.version, id, &[&filter]);
+            self.ending.insert(id, filter);
         }
+    }
+
+    /// A sensor does not want a filter any more, and, if that is given back, nobody else does.
+    fn forget(&mut self, filter: &str, number: u64) -> Option<Arc<str>> {
+        let interest = self.interests.get_mut(filter)?;
+        interest.subscribers.remove(&number);
+        if !interest.subscribers.is_empty() {
+            return None;
+        }
+        let (filter, interest) = self.interests.remove_entry(filter)?;
+        self.filters.unsubscribe(&filter, &0);
+        for id in interest.ids {
+            self.identifiers.remove(&id);
+        }
+        Some(filter)
     }
 
     /// Publish, if there is room; QoS 1 and 2 wait until they are answered, as many as `most`. Where
     /// the upstream is away, nothing does for which somebody waits.
-    pub fn publish(&mut self, message: &Message<'_>, most: usize, answer: Option<Answer>) -> bool {
-        if message.qos == Qos::AtMostOnce {
-            let has_room = self.is_up() && self.out.len() <= BACKLOG;
-            if has_room {
-                write(&mut self.out, self.version, message, 0, false);
-            }
-            return has_room;
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn publish(
+        &mut self,
+        message: &Message<'_>,
+        most: usize,
+        answer: Option<Answer>,
+    ) -> Result<(), Code> {
+        let mut message = *message;
+        if answer.is_none() {
+            message.qos = message.qos.min(self.takes.qos); // a will comes as surely as can be
         }
-        let has_room = self.flights.len() < most && memory::may_hold(message.octets());
-        if !has_room || answer.is_some() && !self.is_up() {
-            return false;
+        if !self.takes.takes(self.version, &message) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let has_room = match (message.qos, &answer) {
+            (Qos::AtMostOnce, _) => self.is_up() && self.out.len() <= BACKLOG,
+            (_, Some(answer)) => self.is_up() && self.held_of(&answer.client).count() < OF_ONE,
+            (_, None) => true,
+        };
+        if !has_room {
+            return Err(Code::CONGESTION);
+        }
+        if message.qos == Qos::AtMostOnce {
+            write(&mut self.out, self.version, &message, 0, false);
+            return Ok(());
+        }
+        if self.flights.len() >= most.min(MOST_FLIGHTS) || !memory::may_hold(message.octets()) {
+            return Err(Code::CONGESTION);
         }
         let id = self.free_id();
         self.flights.push_back(Flight {
             id,
-            message: Kept::new(message),
+            message: Kept::new(&message),
             is_taken: false,
             qos: message.qos,
             again: false,
             answer,
         });
         self.fill();
-        true
+        Ok(())
     }
 
-    /// Whether the answer to a message of QoS 2 is still waited for.
-    pub fn is_held(&self, client: &str, message_id: u16) -> bool {
+    fn held_of(&self, client: &str) -> impl Iterator<Item = &Answer> {
         let answers = self.flights.iter().filter_map(|one| one.answer.as_ref());
-        let mut once = answers.filter_map(|answer| answer.once.as_ref());
-        once.any(|(of, id)| **of == *client && *id == message_id)
+        answers.filter(move |answer| *answer.client == *client)
+    }
+
+    /// Whether the answer to a message is still waited for.
+    pub fn is_held(&self, client: &str, message_id: u16) -> bool {
+        self.held_of(client)
+            .any(|answer| answer.message_id == message_id)
     }
 
     /// Send what may be under way.
@@ -694,14 +840,17 @@ impl Line {
             self.last_id = self.last_id.checked_add(1).unwrap_or(1);
             let id = self.last_id;
             let is_flying = self.flights.iter().any(|one| one.id == id);
-            if !is_flying && !self.asks.contains_key(&id) {
+            let is_asked = self.asks.contains_key(&id) || self.ending.contains_key(&id);
+            if !is_flying && !is_asked {
                 return id;
             }
         }
     }
 
     fn hold(&mut self) {
-        self.share.set(self.input.capacity() + self.out.capacity());
+        let identifiers = self.identifiers.len() * IDENTIFIER;
+        self.share
+            .set(self.input.capacity() + self.out.capacity() + identifiers);
     }
 
     /// Which sensors a message is for: each once for each filter that matches, or, where the
@@ -743,8 +892,16 @@ impl Line {
     }
 }
 
-fn write(out: &mut Vec<u8>, version: Version, message: &Message<'_>, id: u16, again: bool) {
-    let outgoing = Outgoing {
+impl Takes {
+    fn takes(&self, version: Version, message: &Message<'_>) -> bool {
+        message.qos <= self.qos
+            && (self.retain || !message.retain)
+            && publish_length(version, &outgoing(message, 0, false)) <= self.octets
+    }
+}
+
+fn outgoing<'a>(message: &Message<'a>, id: u16, again: bool) -> Outgoing<'a> {
+    Outgoing {
         dup: again,
         qos: message.qos,
         retain: message.retain,
@@ -752,8 +909,11 @@ fn write(out: &mut Vec<u8>, version: Version, message: &Message<'_>, id: u16, ag
         id,
         payload: message.payload,
         ..Outgoing::default()
-    };
-    publish(out, version, &outgoing);
+    }
+}
+
+fn write(out: &mut Vec<u8>, version: Version, message: &Message<'_>, id: u16, again: bool) {
+    publish(out, version, &outgoing(message, id, again));
 }
 
 fn answer(flight: &mut Flight, reason: u8, events: &mut Vec<Event>) {
