@@ -125,14 +125,20 @@ def write_for_others(args: argparse.Namespace, results: Sequence[Result], out: P
     if args.junit is not None:
         from mqtick.analysis.report.junit import junit_of  # noqa: PLC0415
 
-        replace_file(args.junit, junit_of(results))
-        files.append(args.junit)
+        files.append(_put(args.junit, junit_of(results)))
     if args.markdown is not None:
         from mqtick.analysis.report.markdown import markdown_of  # noqa: PLC0415
 
-        replace_file(args.markdown, markdown_of(results).encode())
-        files.append(args.markdown)
+        files.append(_put(args.markdown, markdown_of(results).encode()))
     return files
+
+
+def _put(path: Path, octets: bytes) -> Path:
+    try:
+        replace_file(path, octets)
+    except OSError as error:
+        raise PaperError(f"{path} cannot be written ({error.strerror}); name another.") from error
+    return path
 
 
 def _figures(args: argparse.Namespace, results: Sequence[Result], out: Path) -> list[Path]:

@@ -59,7 +59,7 @@ def table_of(table: Table, label: str) -> str:
     columns = "".join("l" if place in table.words else "r" for place in range(len(table.headings)))
     lines = [
         r"\begin{table}",
-        r"  \centering",
+        r"  \centering\small",
         rf"  \caption{{{tex(table.caption)}.}}",
         rf"  \label{{tab:{label}}}",
         rf"  \begin{{tabular}}{{{columns}}}",

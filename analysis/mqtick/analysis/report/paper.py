@@ -25,6 +25,8 @@ __all__ = ["Paper", "UnknownFigureError", "write_paper"]
 
 _ALL: Final = "all"
 _PGF_DPI: Final = 100.0
+_ROOM: Final = 1.12
+"""For a document's font that is wider than ours: Computer Modern is."""
 
 
 class UnknownFigureError(ValueError):
@@ -118,14 +120,14 @@ class _Renderer(RendererPgf):
         self, s: str, prop: Any, ismath: Any
     ) -> tuple[float, float, float]:
         w, h, d = RendererBase.get_text_width_height_descent(self, s, prop, ismath)
-        scale = self.dpi / 72
-        return w * scale, h * scale, d * scale
+        return w * _ROOM, h * _ROOM, d * _ROOM
 
 
 def _pgf(figure: Figure) -> bytes:
     for artist in figure.findobj():
         artist.set_rasterized(False)  # a picture in a PGF is a file of its own
     figure.set_dpi(_PGF_DPI)
+    figure.patch.set_visible(False)
     text = io.StringIO()
     width, height = (float(inches) for inches in figure.get_size_inches())
     text.write(

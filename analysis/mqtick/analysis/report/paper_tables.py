@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from mqtick.analysis.report.blocks import Table
 from mqtick.analysis.report.clock_tables import clocks_table
+from mqtick.analysis.report.numbers import NOTHING
 from mqtick.analysis.report.statistics_tables import side_by_side, statistics_table
 from mqtick.analysis.report.titles import level
 from mqtick.analysis.results.result import Result
 
 __all__ = ["paper_tables"]
+
+_NOTHING: Final = ("", NOTHING, "0")
 
 
 def paper_tables(results: Sequence[Result]) -> dict[str, Table]:
@@ -31,11 +35,12 @@ def paper_tables(results: Sequence[Result]) -> dict[str, Table]:
 
 
 def _narrow(table: Table) -> Table:
-    """Leave out columns in which no row says anything, or every row 0."""
+    """Leave out p5, which has no limit, and columns in which every row says nothing, or 0."""
     kept = [
         place
         for place in range(len(table.headings))
-        if place in table.words or any(row[place].text not in ("", "–", "0") for row in table.rows)
+        if table.headings[place] != "p5"
+        and (place in table.words or any(row[place].text not in _NOTHING for row in table.rows))
     ]
     return Table(
         table.caption,

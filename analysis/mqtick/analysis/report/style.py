@@ -19,8 +19,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.colors import LinearSegmentedColormap, to_rgb, to_rgba
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from mqtick.analysis.report.numbers import plain
 
@@ -54,6 +55,8 @@ _SIZE: Final = 9.0
 _LINE: Final = 0.17
 _LETTER: Final = 0.08
 """Height of a line and width of a letter, in inches: hardly any text takes more."""
+_LOW: Final = 2.6
+"""A figure that is not higher, in inches, has no room to spare for a paper."""
 _BESIDE: Final = 1.6
 """Room for a legend beside the axes of a wide figure, in inches."""
 _MARGIN: Final = 0.04
@@ -237,7 +240,7 @@ def figure_of(width: float, height: float, title: str, *, simulated: bool) -> Fi
 
     Matplotlib lays out what is put into it.
     """
-    height *= _ON.get().height
+    height = max(height * _ON.get().height, min(height, _LOW))
     figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light, layout="constrained")
     FigureCanvasAgg(figure)
     room = width - 2 * _MARGIN
@@ -302,21 +305,24 @@ def without_colours(figure: Figure) -> None:
     """Make everything in a figure grey: our inks as different as can be, the rest as light."""
     known = {to_rgb(ink.light): to_rgb(grey) for ink, grey in _GREYS.items()}
 
-    def grey(colour: Any) -> Any:
+    def grey(colour: Any, *, words: bool) -> Any:
         if isinstance(colour, np.ndarray) and colour.ndim == 2:
-            return [grey(each) for each in colour]
+            return [grey(each, words=words) for each in colour]
         if isinstance(colour, str) and colour.lower() == "none":
             return colour
         red, green, blue, alpha = to_rgba(colour)
         dark = 0.299 * red + 0.587 * green + 0.114 * blue
+        if words and dark > 0.9:
+            dark = 0.0  # written on what was dark
         return (*known.get((red, green, blue), (dark, dark, dark)), alpha)
 
     for artist in figure.findobj():
         if isinstance(artist, ScalarMappable) and artist.get_array() is not None:
-            artist.set_cmap("gray_r")
+            # The strongest grey is left out: words in it could not be read.
+            artist.set_cmap(LinearSegmentedColormap.from_list("greys", ("#ffffff", "#999999")))
             continue
         for part in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
             get, put = getattr(artist, f"get_{part}", None), getattr(artist, f"set_{part}", None)
             # A patch has no colour of its own, only one that overwrites both.
             if get is not None and put is not None and get() is not None:
-                put(grey(get()))
+                put(grey(get(), words=isinstance(artist, Text)))
