@@ -137,8 +137,9 @@ def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, comma
     if args.tables_only and args.figure:
         return fail("--tables-only and --figure contradict each other; leave one out.", _WRONG)
     try:
-        where, without = _written(args, results, out, command)
+        # first, because it refuses what was asked for wrongly
         files = write_for_others(args, results, out)
+        where, without = _written(args, results, out, command)
     except PaperError as error:
         return fail(str(error), _WRONG)
     except OSError as error:
