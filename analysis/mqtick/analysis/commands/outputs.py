@@ -16,7 +16,7 @@ __all__ = ["PaperError", "add_paper_flags", "write_for_others"]
 _INCHES: Final = {"mm": 1 / 25.4, "cm": 1 / 2.54, "in": 1.0, "pt": 1 / 72.27}
 """Of LaTeX's units; its pt is a little smaller than others'."""
 _FORMATS: Final = ("pdf", "pgf", "svg", "png")
-_TABLES: Final = ("latex", "csv", "md")
+_TABLES: Final = ("latex", "csv", "md", "parquet")
 
 
 class PaperError(ValueError):
@@ -64,7 +64,8 @@ def add_paper_flags(parser: argparse.ArgumentParser) -> None:
         type=_one_of(_TABLES),
         default=[],
         metavar="FORMAT,...",
-        help="tables with captions as latex or md; csv, with all shots, is always in tables/",
+        help="tables with captions as latex or md; csv, with all shots, is always in tables/, and "
+        "there also as parquet",
     )
     pipeline = parser.add_argument_group("for a pipeline")
     pipeline.add_argument(
@@ -117,6 +118,8 @@ def write_for_others(args: argparse.Namespace, results: Sequence[Result], out: P
     files: list[Path] = []
     if args.figure:
         files += _figures(args, results, out / "paper")
+    if "parquet" in args.tables:
+        files += _parquet(results, out / "tables")
     texts = _tables(args.tables, results)
     for name, text in texts.items():
         (out / "paper").mkdir(parents=True, exist_ok=True)
@@ -152,8 +155,26 @@ def _figures(args: argparse.Namespace, results: Sequence[Result], out: Path) -> 
         raise PaperError(str(error)) from error
 
 
+def _parquet(results: Sequence[Result], out: Path) -> list[Path]:
+    """Write the tables that CSV has, too; PaperError without pyarrow."""
+    from mqtick.analysis.report.tables import tables_of  # noqa: PLC0415
+
+    try:
+        from mqtick.analysis.report.parquet import parquet_of  # noqa: PLC0415
+    except ImportError:
+        raise PaperError(
+            "--tables parquet needs pyarrow: pip install 'mqtick[parquet]'. CSV needs nothing."
+        ) from None
+    out.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, text in tables_of(results).items():
+        files.append(out / name.replace(".csv", ".parquet"))
+        replace_file(files[-1], parquet_of(text))
+    return files
+
+
 def _tables(formats: Sequence[str], results: Sequence[Result]) -> dict[str, str]:
-    if not set(formats) - {"csv"}:
+    if not {"latex", "md"} & set(formats):
         return {}
     from mqtick.analysis.report.latex import table_of  # noqa: PLC0415
     from mqtick.analysis.report.markdown import markdown_table  # noqa: PLC0415

@@ -38,7 +38,7 @@ from mqtick.recording.capture import CaptureError, CaptureFile
 from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "time_unit"]
 
 _TIMES: Final = {"time", "t", "second", "seconds", "sec", "s", "x", "timestamp", "zeit", "x-axis"}
 _NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", "nr", "index", "sample", "row"}
@@ -95,7 +95,7 @@ class _Titles:
 # ---- the line of names
 
 
-def _time_unit(cell: str) -> str | None:
+def time_unit(cell: str) -> str | None:
     """Return the unit of a time's name ("" where it has none), None where it is not a time."""
     name, unit = split_unit(cell)
     if not unit and (found := _SUFFIX.match(name)):
@@ -122,7 +122,7 @@ def _titles(lines: list[str]) -> _Titles | None:
             if len(cells) < 2 or is_number(cells[0]) or cells[0] == "Horizontal Units":
                 continue
             found = [
-                (n, unit) for n, cell in enumerate(cells) if (unit := _time_unit(cell)) is not None
+                (n, unit) for n, cell in enumerate(cells) if (unit := time_unit(cell)) is not None
             ]
             titles = _with_rows(lines, place, cells, found[0], delimiter) if found else None
             if titles is not None and _all_numbers(lines[titles.first_row], delimiter):
