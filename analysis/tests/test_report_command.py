@@ -47,7 +47,9 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
     """What a report would have been written of; its figures take their time elsewhere."""
     seen: list[Result] = []
 
-    def keep(results: Sequence[Result], out: Path, command: str = "") -> SimpleNamespace:
+    def keep(
+        results: Sequence[Result], out: Path, command: str = "", *, pdf: bool = True
+    ) -> SimpleNamespace:
         seen.extend(results)
         return SimpleNamespace(html=out / "report.html", without="no report.pdf: a reason")
 
