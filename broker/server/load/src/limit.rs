@@ -134,7 +134,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
                 at_ns: now_ns(),
                 limit: scenario.ingress(limit.scale),
                 uncertainty: limit.uncertainty,
-                sp: scenario.sp(),
+                egress: egress(&scenario, limit.scale),
                 points: &points,
                 levels: &levels,
                 report: run.report,
@@ -172,13 +172,15 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
     Ok(scenario)
 }
 
+/// Copies a second that are owed.
+fn egress(scenario: &Scenario, scale: f64) -> f64 {
+    let each = scenario.group.iter();
+    each.map(|one| one.ingress(scale) * one.copies() as f64)
+        .sum()
+}
+
 fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Shown]) {
     let ingress = scenario.ingress(limit.scale);
-    let owed = |scale: f64| -> f64 {
-        let each = scenario.group.iter();
-        each.map(|one| one.ingress(scale) * one.copies() as f64)
-            .sum()
-    };
     let interval = scenario.group.iter().find(|one| one.kind == Kind::Load);
     let above = |one: &&Shown| !one.holds && limit.scale / one.scale < NEAR;
     let failed: Vec<&Shown> = shown.iter().filter(above).collect();
@@ -189,7 +191,7 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
     let share = 100.0 * ours as f64 / failed.len().max(1) as f64;
     for (name, value) in [
         (INGRESS, ingress),
-        (EGRESS, owed(limit.scale)),
+        (EGRESS, egress(scenario, limit.scale)),
         (LOW, ingress * (1.0 - limit.uncertainty)),
         (HIGH, ingress * (1.0 + limit.uncertainty)),
         (UNCERTAINTY, 100.0 * limit.uncertainty),

@@ -39,8 +39,8 @@ pub struct Page<'a> {
     pub limit: f64,
     /// Its uncertainty, as a share.
     pub uncertainty: f64,
-    /// Copies of a message.
-    pub sp: f64,
+    /// The same for the copies.
+    pub egress: f64,
     /// The search.
     pub points: &'a [Point],
     /// What was measured at the limit and below.
@@ -83,9 +83,9 @@ pub fn html(page: &Page<'_>) -> String {
          to its stamp when each copy came.</p>\n{}\n<h2>Skew</h2>\n<p>From the first copy of a \
          message to its last.</p>\n{}\n<h2>All figures</h2>\n<pre>{}</pre>\n</html>\n",
         thousands(limit),
-        thousands(limit * page.sp),
+        thousands(page.egress),
         100.0 * share,
-        page.sp,
+        page.egress / limit,
         date(page.at_ns),
         env!("CARGO_PKG_VERSION"),
         search(page),
@@ -125,14 +125,15 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round numbers in it: 1, 2 and 5 of each power of ten.
+    /// Round numbers in it: few of each power of ten.
     fn ticks(&self) -> impl Iterator<Item = f64> {
         let (low, high) = (
             self.least.log10().floor() as i32,
             self.most.log10().ceil() as i32,
         );
         let (least, most) = (self.least, self.most);
-        let all = (low..=high).flat_map(|power| [1.0, 2.0, 5.0].map(|n| n * 10_f64.powi(power)));
+        let all = (low..=high)
+            .flat_map(|power| [1.0, 1.5, 2.0, 3.0, 5.0, 7.0].map(|n| n * 10_f64.powi(power)));
         all.filter(move |tick| *tick >= least && *tick <= most)
     }
 }
@@ -235,7 +236,7 @@ fn percentiles(levels: &[Level], of: impl Fn(&Level) -> &Histogram<u64>) -> Stri
     let ends = measured
         .iter()
         .flat_map(|level| [us(level, 0.0), us(level, 0.999)]);
-    let y = Axis::of(ends, bottom, 10.0);
+    let y = Axis::of(ends, bottom, 30.0);
     let x = |place: usize| LEFT + place as f64 / 60.0 * (WIDTH - LEFT - 10.0);
     let mut svg = open("percentiles");
     for tick in y.ticks() {
@@ -273,8 +274,8 @@ fn percentiles(levels: &[Level], of: impl Fn(&Level) -> &Histogram<u64>) -> Stri
             svg,
             "<path d=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" style=\"fill:{colour}\">{}, n = {}</text>",
-            LEFT + 10.0,
-            24.0 + 16.0 * number as f64,
+            LEFT + 10.0 + 190.0 * number as f64,
+            20.0,
             level.name,
             of(level).len()
         );
@@ -347,7 +348,7 @@ mod tests {
             at_ns: 0,
             limit: 12_345.0,
             uncertainty: 0.02,
-            sp: 10.0,
+            egress: 123_450.0,
             points: &[
                 Point {
                     ingress: 10_000.0,

@@ -108,15 +108,14 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     } else {
         Scenario::load(path)?
     };
+    let start = now_ns();
+    let mut csv = csv.map(|path| Csv::create(&path, start)).transpose()?;
     let mut engine = Engine::open(run, &target, &scenario)?;
     run.progress(&format!("{} s of messages", scenario.seconds));
     let mut result = Ok(());
     for _ in 0..options.repeats {
         let mut tally = Tally::new()?;
-        tally.csv = csv
-            .take()
-            .map(|path| Csv::create(&path, now_ns()))
-            .transpose()?;
+        tally.csv = csv.take();
         result = engine.trial(run.stop, &scenario, 1.0, patience, &mut tally);
         if let Some(csv) = tally.csv.as_mut() {
             csv.finish()?;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod peer;
 
 use peer::{Peer, Trick, start};
@@ -91,19 +92,20 @@ fn each_copy_of_a_scenario_is_counted_and_stamped() {
 #[test]
 fn a_broker_that_loses_doubles_or_reorders_is_caught() {
     for kind in ["load", "latency"] {
-        // Of 40 messages each tenth is touched, for the last subscriber; of those that come late
-        // the order within a publisher's own decides, and the last comes only after another.
-        for (trick, key, least, most) in [
-            (Trick::Lose, "lost", 4.0, 4.0),
-            (Trick::Twice, "duplicates", 4.0, 4.0),
-            (Trick::Late, "disorder", 1.0, 4.0),
+        // Of 40 messages each tenth is touched, for the last subscriber; one is late only when
+        // another follows.
+        for (trick, key, expected) in [
+            (Trick::Lose, "lost", 4.0),
+            (Trick::Twice, "duplicates", 4.0),
+            (Trick::Late, "disorder", 3.0),
         ] {
             let peer = start(trick);
-            let file = File::new(&format!("{kind}-{trick:?}.toml"), &scenario(kind));
+            let text = scenario(kind).replace("publishers = 2", "publishers = 1");
+            let text = text.replace("messages = 20", "messages = 40");
+            let file = File::new(&format!("{kind}-{trick:?}.toml"), &text);
             let output = run(&peer, &file, &["--patience", "0.3"]);
             assert_eq!(output.status.code(), Some(0), "{}", error(&output));
-            let found = value(&output, key);
-            assert!((least..=most).contains(&found), "{kind} {trick:?}: {found}");
+            assert_eq!(value(&output, key), expected, "{kind} {trick:?}");
         }
     }
 }
@@ -118,7 +120,7 @@ fn a_broker_that_invents_closes_or_talks_nonsense_is_told() {
             Trick::LateClose,
             "closed the connection during the measurement",
         ),
-        (Trick::Refuse(5), "refused the connection with reason 0x05"),
+        (Trick::Refuse(5), "refused the connection with reason 0x88"),
         (
             Trick::Close,
             "closed the connection instead of sending CONNACK",
