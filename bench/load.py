@@ -92,7 +92,7 @@ def stamps(port: int, folder: Path) -> tuple[list[float], list[float]]:
         while not ended:
             ended = load.poll() is not None
             for sniffer, heard in zip(sniffers, packets, strict=True):
-                heard += sniffer.read()
+                heard.extend(sniffer.read())
             time.sleep(0.01)
     for sniffer in sniffers:
         sniffer.close()

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use crate::connection::{Connection, Target};
 use crate::contest::{Meter, Run};
 use crate::machine::Machine;
+use crate::options::{address, broker_of};
 use crate::process::Process;
 use crate::scenario::{Group, Kind, Scenario};
 use crate::sender::{Schedule, Sender};
@@ -125,7 +126,11 @@ impl Engine {
             true => format!("$share/mqtick-load/{topic}"),
             false => topic.to_owned(),
         };
-        for number in 0..group.subscribers {
+        let (to, from) = (
+            targets(target, &group.publisher_brokers)?,
+            targets(target, &group.subscriber_brokers)?,
+        );
+        for (number, target) in from.iter().cycle().take(group.subscribers).enumerate() {
             self.progress(run, of)?;
             let name = format!("{}-s{}", group.name, self.listeners.len());
             let mut connection = Connection::open(target, &name, place(self))?;
@@ -152,7 +157,7 @@ impl Engine {
                 answers: Vec::new(),
             });
         }
-        for _ in 0..group.publishers {
+        for target in to.iter().cycle().take(group.publishers) {
             self.progress(run, of)?;
             let number = self.senders.len();
             let name = format!("{}-p{number}", group.name);
@@ -630,6 +635,21 @@ impl Engine {
             }
         }
     }
+}
+
+/// Returns the brokers among which clients take turns.
+fn targets(target: &Target, brokers: &[String]) -> Outcome<Vec<Target>> {
+    if brokers.is_empty() {
+        return Ok(vec![target.clone()]);
+    }
+    let named = |broker: &String| {
+        let address = address(&broker_of(broker)?)?;
+        Ok(Target {
+            address,
+            ..target.clone()
+        })
+    };
+    brokers.iter().map(named).collect()
 }
 
 impl Listener {

@@ -290,6 +290,7 @@ mod tests {
             retain: true,
             shared: true,
             topic: "a/b".to_owned(),
+            ..Group::default()
         };
         assert_eq!(group, [expected]);
     }

@@ -531,7 +531,7 @@ impl Options {
 }
 
 /// Returns host and port of an address such as `mqtt://HOST:PORT`, or of that without a scheme.
-fn broker_of(address: &str) -> Outcome<String> {
+pub fn broker_of(address: &str) -> Outcome<String> {
     match address.split_once("://") {
         None | Some(("mqtt", _)) => {
             let name = address.trim_start_matches("mqtt://").trim_end_matches('/');
@@ -543,7 +543,11 @@ fn broker_of(address: &str) -> Outcome<String> {
     }
 }
 
-fn address(broker: &str) -> Outcome<SocketAddr> {
+/// Finds the address of a broker; its port is the usual one where it is not said.
+///
+/// # Errors
+/// Where its name has none.
+pub fn address(broker: &str) -> Outcome<SocketAddr> {
     let unknown = |why: &str| Failure::Use(format!("--broker {broker}: {why}."));
     let has_port = match broker.rsplit_once(':') {
         Some((host, _)) => !host.contains(':') || host.ends_with(']'),

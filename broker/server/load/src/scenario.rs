@@ -81,6 +81,10 @@ pub struct Group {
     pub shared: bool,
     /// The topic's name; empty: one that nobody else has.
     pub topic: String,
+    /// Joined brokers to which the publishers connect in turn; empty: that of the command line.
+    pub publisher_brokers: Vec<String>,
+    /// And the subscribers.
+    pub subscriber_brokers: Vec<String>,
 }
 
 /// What a group is for.
@@ -121,6 +125,8 @@ impl Default for Group {
             retain: false,
             shared: false,
             topic: String::new(),
+            publisher_brokers: Vec::new(),
+            subscriber_brokers: Vec::new(),
         }
     }
 }

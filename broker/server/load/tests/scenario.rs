@@ -228,3 +228,21 @@ fn a_limit_needs_a_load_to_vary_and_a_broker_that_delivers() {
         error(&output)
     );
 }
+
+#[test]
+fn clients_are_spread_over_joined_brokers_in_turn() {
+    let (one, other) = (start(Trick::None), start(Trick::None));
+    let text = format!(
+        "{}subscribers = 0\npublisher_brokers = [\"mqtt://{}\", \"{}\"]\n",
+        scenario("load").replace("subscribers = 3\n", ""),
+        one.address,
+        other.address
+    );
+    let file = File::new("joined.toml", &text);
+    let output = run(&one, &file, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    assert_eq!(
+        [one, other].map(|peer| peer.clients.lock().unwrap().len()),
+        [1, 1]
+    );
+}
