@@ -1,8 +1,8 @@
 """nats-cluster: what does a message take through three joined nats-servers, beside one broker?
 
-One publisher, 30 subscribers; 200 messages a second at QoS 0, 20 at QoS 1. The cluster has three nodes on this machine:
-the publisher is at the first, ten subscribers at each. Beside it, in turn: one nats-server and one
-Mosquitto with all 30. `mqtick-load` stamps both ends of each message in the kernel.
+One publisher, 30 subscribers; 200 messages a second at QoS 0, 20 at QoS 1. The cluster has three
+nodes on this machine: the publisher is at the first, ten subscribers at each. Beside it, in turn:
+one nats-server and one Mosquitto with all 30. `mqtick-load` stamps both ends of each message.
 
     python -m bench.nats_cluster             4 rounds of 8 s at QoS 0 and at QoS 1
     python -m bench.nats_cluster --short     a look: 1 round of 2 s
