@@ -5,7 +5,17 @@ use nix::time::{ClockId, clock_gettime};
 /// CLOCK_MONOTONIC, ns; 0 where there is none.
 #[must_use]
 pub fn now_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
+    read(ClockId::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_REALTIME, ns; 0 where there is none.
+#[must_use]
+pub fn utc_ns() -> u64 {
+    read(ClockId::CLOCK_REALTIME)
+}
+
+fn read(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |now| {
         let (seconds, rest) = (now.tv_sec().cast_unsigned(), now.tv_nsec().cast_unsigned());
         seconds.saturating_mul(1_000_000_000).saturating_add(rest)
     })
