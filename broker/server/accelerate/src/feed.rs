@@ -205,9 +205,11 @@ impl Watcher for Told {
             Protocol::MqttSn => self.event_of_sn(now_ns, event),
             Protocol::MqttUdp => match (event.way, event.datagram) {
                 (Way::FromBroker, Some([0x20, _, _, 0] | [0x90, ..])) => {
-                    drop(self.clients.insert(event.to));
+                    self.clients.insert(event.to);
                 }
-                (Way::ToBroker, Some([0xe0, ..])) => drop(self.clients.remove(&event.from)),
+                (Way::ToBroker, Some([0xe0, ..])) => {
+                    self.clients.remove(&event.from);
+                }
                 _ => {}
             },
         }

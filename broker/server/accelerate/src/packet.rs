@@ -10,6 +10,7 @@ use crate::rules::{Name, Protocol, Topic};
 pub const TRAILER: usize = 16;
 const PROGRAM: u8 = 1; // made the stamp of the departure
 const MOST_NS: u64 = 100_000_000;
+const DATAGRAM: usize = 1472; // octets of the longest one of mqtt-udp
 const DUP: u8 = 8;
 const QOS_3: u8 = 6;
 
@@ -114,7 +115,7 @@ fn of_udp(way: Way, datagram: &[u8]) -> Packet {
         }
         _ => return Packet::Unread,
     };
-    if body.len() != length {
+    if body.len() != length || datagram.len() > DATAGRAM {
         return Packet::Unread;
     }
     match (first >> 4, way) {

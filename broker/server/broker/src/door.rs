@@ -2,8 +2,9 @@
 //! the order in which they come.
 
 use crate::batch::Peer;
-use crate::desk::Desk;
+use crate::desk::{Desk, Place, Served};
 use crate::exchange::MOST_RETAINED;
+use crate::feed::{Called, Key};
 use crate::message::Message;
 use crate::residence::Clock;
 use crate::session::{Session, Subscription};
@@ -12,7 +13,7 @@ use crate::shared::Shared;
 use crate::udp::{AT_ONCE, Outlet, ROOM};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
-use mqtick_udp::{Engine, Published, Server, Settings, Subnet};
+use mqtick_udp::{Engine, Publication, Published, Server, Settings, Subnet};
 use nix::sys::epoll::EpollFlags;
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -29,6 +30,7 @@ pub struct Door {
     room: Vec<u8>,
     since: Clock,  // nothing that will be read came before
     looked: usize, // for retained messages, in the present second: steps
+    lease_end_ns: Option<u64>, // the first one's, as it was said
 }
 
 impl Door {
@@ -42,6 +44,7 @@ impl Door {
             room: vec![0; AT_ONCE * ROOM],
             since: Clock::read(),
             looked: 0,
+            lease_end_ns: None,
         })
     }
 
@@ -54,6 +57,7 @@ impl Door {
         for _ in 0..TURN / AT_ONCE {
             let clock = Clock::read();
             let came = self.outlet.receive(&mut self.room);
+            let mut now_ns = 0;
             for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
                 let SocketAddr::V4(from) = *from else {
                     continue; // its socket is of IPv4
@@ -67,8 +71,11 @@ impl Door {
                     alone: came.len() == 1,
                     looked: &mut self.looked,
                 };
-                let now_ns = self.outlet.now_ns();
+                now_ns = self.outlet.now_ns();
                 self.server.datagram(now_ns, from, octets, &mut hands);
+            }
+            if !came.is_empty() {
+                self.note_ends(&desk.shared, now_ns);
             }
             desk.flush();
             if came.len() < AT_ONCE {
@@ -88,7 +95,18 @@ impl Door {
         self.outlet.tick();
         self.looked = 0;
         self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
+        self.note_ends(&desk.shared, now_ns);
         self.outlet.count(self.server.counters());
+    }
+
+    /// Who copies in our place knows nothing of leases.
+    fn note_ends(&mut self, shared: &Shared, now_ns: u64) {
+        let end_ns = self.server.next_end_ns();
+        if end_ns != self.lease_end_ns {
+            self.lease_end_ns = end_ns;
+            let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(now_ns));
+            shared.feed.lease_ends(left_ns);
+        }
     }
 
     /// Forget everybody: they find out by a PINGREQ that is not answered.
@@ -127,10 +145,31 @@ impl Hands<'_> {
         let access = self.desk.shared.access.load();
         access.rules.may(None, NOBODY, action, topic)
     }
+
+    fn offer(&mut self, key: Key, topic: &str) {
+        let (from, called) = (key.publisher, key.topic.clone());
+        let place = |session: &Session| match &session.peer {
+            None => Place::Others,
+            // What sends back what it gets would go round past us.
+            Some(peer) if peer.address == from => Place::Unclear,
+            Some(peer) => Place::At(peer.address, called.clone()),
+        };
+        self.desk.offer(key, NO_SESSION, topic, UNUSED_S, place);
+    }
+}
+
+fn key(from: SocketAddrV4, topic: &str) -> Key {
+    Key {
+        publisher: from.into(),
+        topic: Called::Name(topic.into()),
+    }
 }
 
 /// No client's identifier in an access list: a `/` fits no pattern.
 const NOBODY: &str = "udp/";
+/// Publishers need none.
+const NO_SESSION: u64 = 0;
+const UNUSED_S: u16 = 60; // until a rule for one that says nothing ends
 
 impl Engine for Hands<'_> {
     type Subscriber = Arc<Session>;
@@ -192,7 +231,14 @@ impl Engine for Hands<'_> {
         });
     }
 
-    fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published {
+    fn publish(&mut self, publication: &Publication<'_>) -> Published {
+        let Publication {
+            from,
+            topic,
+            payload,
+            retain,
+            marked,
+        } = *publication;
         if !self.may(Action::Write, topic) {
             return Published::NotAllowed;
         }
@@ -210,12 +256,37 @@ impl Engine for Hands<'_> {
             forwarded: &[],
             expires_s: None,
         };
+        if marked {
+            self.desk.served = Served::Peers;
+        }
         self.desk.publish(None, &message, self.alone);
+        self.desk.served = Served::Nobody;
+        if self.desk.shared.settings.delivery.accelerate.is_some() {
+            let key = key(from, topic);
+            match retain {
+                false => self.offer(key, topic),
+                true => self.desk.shared.feed.take_back(&key),
+            }
+        }
         if kept {
             Published::Sent
         } else {
             Published::NotKept
         }
+    }
+
+    fn believes(&self, from: SocketAddrV4, topic: &str) -> bool {
+        let feed = &self.desk.shared.feed;
+        feed.believes(&key(from, topic), NO_SESSION)
+    }
+
+    fn say_served(&mut self, octets: &[u8]) -> bool {
+        let question = self.desk.shared.feed.question(octets);
+        if let Some(number) = question {
+            self.desk.flush(); // copies first
+            self.desk.shared.feed.say_served(number);
+        }
+        question.is_some()
     }
 
     fn retained(
