@@ -376,7 +376,9 @@ impl Clients {
                 };
                 self.connect(now_ns, client, connect);
             }
-            Message::Publish { qos, topic, .. } => self.published(now_ns, client, *qos, (*topic).into()),
+            Message::Publish { qos, topic, .. } => {
+                self.published(now_ns, client, *qos, (*topic).into())
+            }
             Message::Subscribe {
                 message_id,
                 filter,

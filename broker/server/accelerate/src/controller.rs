@@ -12,10 +12,9 @@ use crate::packet::is_unconnected;
 use crate::plane::Plane;
 pub use crate::reason::Reason;
 use crate::rulebook::Rulebook;
-use crate::rules::Protocol;
 pub use crate::rulebook::Status;
+use crate::rules::Protocol;
 use crate::session::Session;
-
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 /// No longer than this is a publisher's keep-alive left to itself: a restart of the broker shows then.

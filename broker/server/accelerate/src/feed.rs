@@ -167,7 +167,7 @@ struct Pings {
     pinged_ns: Option<u64>,
     tries: u32,
     answered: bool,
-    number: u64, // of the question, where there is no PINGREQ
+    number: u64,         // of the question, where there is no PINGREQ
     rests_until_ns: u64, // a late answer must not be taken for the next one's
 }
 
@@ -590,8 +590,8 @@ impl Told {
             closed |= *open != Some(counts.slow);
             // What is marked, the broker hears itself; over mqtt-udp no PUBLISH is a sign of life.
             let must_be_heard = !rule.marked && client.0 == Protocol::MqttSn;
-            silent |= must_be_heard
-                && counts.fast > *fast_then && since_ns >= rule.keep_alive_ns / 4;
+            silent |=
+                must_be_heard && counts.fast > *fast_then && since_ns >= rule.keep_alive_ns / 4;
         }
         if pings.ours
             || client.0 == Protocol::MqttUdp && self.token.is_none()
@@ -708,6 +708,20 @@ mod tests {
         assert_eq!(rule.keep_alive_ns, 60 * SECOND_NS);
         let topics: Vec<_> = rule.copies.iter().map(|one| one.topic).collect();
         assert_eq!(topics, [Topic::Predefined(7), Topic::Short(*b"ab")]);
+        let line = "rule 10.0.0.2:5000 na%20b/%25 -m 60 a%20b/%25 10.0.0.3:6000=n";
+        let Some(Said::Rule(rule)) = read(line) else {
+            panic!("it was not read");
+        };
+        let named = Topic::Name(Name::new(b"a b/%").unwrap());
+        assert_eq!((rule.key.topic, rule.copies[0].topic), (named, named));
+        assert_eq!(Line(&rule.key).to_string(), "10.0.0.2:5000 na%20b/%25");
+        assert_eq!(read("token 00000000000000ff"), Some(Said::Token(255)));
+        assert_eq!(read("heard 7"), Some(Said::Heard(7)));
+        let long = format!("close 10.0.0.2:5000 n{}", "x".repeat(65));
+        assert_eq!(
+            (read(&long), read(&long[..long.len() - 1]).is_some()),
+            (None, true)
+        );
         assert_eq!(read("until 5 6"), Some(Said::Until(5, 6)));
         assert_eq!(read("sync 6"), Some(Said::Sync(6)));
         let key = key("10.0.0.2:5000", "r8001").unwrap();
@@ -718,7 +732,20 @@ mod tests {
     fn what_it_cannot_have_said_is_not_read() {
         for line in [
             "",
-            "mqtick-feed 2",
+            "mqtick-feed 1",
+            "token 5",
+            "token 00000000000000000",
+            "token 000000000000000x",
+            "heard",
+            "heard -1",
+            "heard 18446744073709551616",
+            "close 10.0.0.2:5000 n",
+            "close 10.0.0.2:5000 n%",
+            "rule 10.0.0.2:5000 n - 60 a 10.0.0.3:6000=n",
+            "rule 10.0.0.2:5000 na - 60 a 10.0.0.3:6000=r0001",
+            "rule 10.0.0.2:5000 na - 60 a 10.0.0.3:6000=nb",
+            "rule 10.0.0.2:5000 na - 60 b 10.0.0.3:6000=n",
+            "rule 10.0.0.2:5000 r0001 - 60 a 10.0.0.3:6000=n",
             "until 5",
             "sync -1",
             "sync 18446744073709551616",

@@ -202,11 +202,14 @@ impl Given {
         let mut brokers = self.brokers.clone();
         let first = *brokers.first().ok_or_else(no_broker)?;
         let is_alone = |one: &Broker| {
-            let same = brokers.iter().filter(|other| other.protocol == one.protocol);
+            let same = brokers
+                .iter()
+                .filter(|other| other.protocol == one.protocol);
             same.count() == 1 && one.address.ip() == first.address.ip()
         };
         if !brokers.iter().all(is_alone) {
-            let text = "more than one --broker is for one that speaks both protocols at one address.";
+            let text =
+                "more than one --broker is for one that speaks both protocols at one address.";
             return Err(Failure::Use(text.to_owned()));
         }
         if self.feed.is_none() && brokers.iter().any(|one| one.protocol == Protocol::MqttUdp) {

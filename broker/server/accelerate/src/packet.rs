@@ -214,7 +214,8 @@ pub fn stated(trailer: [u8; TRAILER], came_ns: Option<u64>, now_ns: u64) -> [u8;
     };
     let spent_ns = came_ns.and_then(|came_ns| now_ns.checked_sub(came_ns));
     let spent_ns = spent_ns.filter(|spent_ns| *spent_ns < MOST_NS);
-    let total = spent_ns.and_then(|spent_ns| u64::from_be_bytes(before).checked_add(spent_ns << 16));
+    let total =
+        spent_ns.and_then(|spent_ns| u64::from_be_bytes(before).checked_add(spent_ns << 16));
     let mut stated = NOT_STATED;
     if let (Some(total), [residence @ .., last]) = (total, &mut stated) {
         *last = source;
@@ -241,7 +242,11 @@ mod tests {
         for first in [0x38, 0x39, 0x3a, 0x3e] {
             let mut datagram = publish(first, b"a/b");
             unmark(Protocol::MqttUdp, &mut datagram);
-            assert_eq!(datagram[0] & QOS_3, QOS_3, "{first:02x}: no broker takes it");
+            assert_eq!(
+                datagram[0] & QOS_3,
+                QOS_3,
+                "{first:02x}: no broker takes it"
+            );
         }
         for first in [0x30, 0x31, 0x32, 0xc0, 0x88] {
             let mut datagram = publish(first, b"a/b");

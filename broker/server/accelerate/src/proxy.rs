@@ -427,19 +427,25 @@ fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAdd
     let mut parts = [IoSliceMut::new(room)];
     let mut space = nix::cmsg_space!(TimeSpec);
     let flags = MsgFlags::MSG_DONTWAIT;
-    let came =
-        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    let came = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
     let stamp = |one| match one {
         ControlMessageOwned::ScmTimestampns(at) => {
-            let seconds = u64::try_from(at.tv_sec()).ok()?.checked_mul(1_000_000_000)?;
+            let seconds = u64::try_from(at.tv_sec())
+                .ok()?
+                .checked_mul(1_000_000_000)?;
             seconds.checked_add(u64::try_from(at.tv_nsec()).ok()?)
         }
         _ => None,
     };
     let came_ns = came.cmsgs()?.find_map(stamp);
     let from = came.address.ok_or(Errno::EINVAL)?;
-    let v4 = from.as_sockaddr_in().map(|from| SocketAddr::V4((*from).into()));
-    let v6 = || from.as_sockaddr_in6().map(|from| SocketAddr::V6((*from).into()));
+    let v4 = from
+        .as_sockaddr_in()
+        .map(|from| SocketAddr::V4((*from).into()));
+    let v6 = || {
+        from.as_sockaddr_in6()
+            .map(|from| SocketAddr::V6((*from).into()))
+    };
     Ok((came.bytes, v4.or_else(v6).ok_or(Errno::EINVAL)?, came_ns))
 }
 
@@ -467,12 +473,17 @@ fn send_copies(
         };
         let heads: Vec<Vec<u8>> = some.iter().map(rewritten).collect();
         // None of them leaves sooner.
-        let trailer =
-            stated.map(|(trailer, came_ns)| packet::stated(trailer, came_ns, utc_ns()));
+        let trailer = stated.map(|(trailer, came_ns)| packet::stated(trailer, came_ns, utc_ns()));
         let trailer: &[u8] = trailer.as_ref().map_or(&[], |trailer| trailer);
         let parts: Vec<[IoSlice<'_>; 3]> = heads
             .iter()
-            .map(|head| [IoSlice::new(head), IoSlice::new(tail), IoSlice::new(trailer)])
+            .map(|head| {
+                [
+                    IoSlice::new(head),
+                    IoSlice::new(tail),
+                    IoSlice::new(trailer),
+                ]
+            })
             .collect();
         let addresses: Vec<Option<SockaddrStorage>> =
             some.iter().map(|one| Some(one.to.into())).collect();

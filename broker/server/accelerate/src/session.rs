@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-
 use crate::pings::Pings;
 use crate::plane::Topic;
 

@@ -287,12 +287,8 @@ mod tests {
         table.done(1);
         let publish = [9, 0x0c, 0, 0, 7, 0, 0, b'h', b'i'];
         let packet = Packet::read(Protocol::MqttSn, Way::ToBroker, &publish);
-        let became = clients.map(|client| {
-            matches!(
-                table.from_client(0, client, &packet),
-                Verdict::Copies(_)
-            )
-        });
+        let became = clients
+            .map(|client| matches!(table.from_client(0, client, &packet), Verdict::Copies(_)));
         assert_eq!(became, [false, true]);
     }
 }

@@ -21,7 +21,13 @@ fn octets(text: &str) -> Vec<u8> {
 
 /// To which port, from whom, and what.
 fn datagram(frame: &[u8]) -> Option<(u16, SocketAddr, Vec<u8>)> {
-    let ip = frame.get(if frame.get(12..14)? == [0x81, 0] { 18 } else { 14 }..)?;
+    let ip = frame.get(
+        if frame.get(12..14)? == [0x81, 0] {
+            18
+        } else {
+            14
+        }..,
+    )?;
     let (from, udp) = if ip[0] >> 4 == 4 {
         let from: [u8; 4] = ip[12..16].try_into().expect("4 octets");
         (from.into(), &ip[20..])
@@ -119,7 +125,8 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
         if !(is_read || is_unread || no_rule) || vector.get("settings").is_some() {
             continue;
         }
-        let Some((port, from, message)) = datagram(&octets(vector.get("frame").expect(name).text()))
+        let Some((port, from, message)) =
+            datagram(&octets(vector.get("frame").expect(name).text()))
         else {
             continue; // not a whole datagram
         };
@@ -187,7 +194,8 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
             assert_eq!(original, goes_on, "{name}");
             originals += 1;
         }
-        let times_ns = ["arrival_ns", "now_ns"].map(|one| vector.get(one).expect(name).number() as u64);
+        let times_ns =
+            ["arrival_ns", "now_ns"].map(|one| vector.get(one).expect(name).number() as u64);
         let got = copies
             .iter()
             .map(|one| copy(&came, &packet, one.topic, times_ns, due));

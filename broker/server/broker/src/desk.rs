@@ -279,7 +279,9 @@ impl Desk {
             keep_alive_s,
         };
         // Unless somebody subscribed or unsubscribed since.
-        shared.feed.offer(&rule, || self.changes == shared.changes());
+        shared
+            .feed
+            .offer(&rule, || self.changes == shared.changes());
     }
 
     /// See who is subscribed now.
@@ -494,9 +496,7 @@ impl Desk {
         from: u64,
         kept: &mut Option<Arc<Kept>>,
     ) {
-        if to.no_local && to.session.number == from
-            || self.served.has(&to.session)
-        {
+        if to.no_local && to.session.number == from || self.served.has(&to.session) {
             return;
         }
         // Copies that leave at once leave in their order, whatever carries them.

@@ -28,8 +28,8 @@ pub struct Door {
     outlet: Arc<Outlet>,
     server: Server<Arc<Session>>,
     room: Vec<u8>,
-    since: Clock,  // nothing that will be read came before
-    looked: usize, // for retained messages, in the present second: steps
+    since: Clock,              // nothing that will be read came before
+    looked: usize,             // for retained messages, in the present second: steps
     lease_end_ns: Option<u64>, // the first one's, as it was said
 }
 

@@ -370,7 +370,8 @@ impl Feed {
             let mut state = self.state();
             state.link = Some(link);
             let mut token = [0; 8];
-            let random = File::open("/dev/urandom").and_then(|mut from| from.read_exact(&mut token));
+            let random =
+                File::open("/dev/urandom").and_then(|mut from| from.read_exact(&mut token));
             // Without chance nobody is believed.
             state.token = random.map_or(0, |()| u64::from_be_bytes(token));
             state.say(HELLO);
@@ -622,6 +623,65 @@ mod tests {
     fn a_rule_is_written_as_the_specification_says() {
         let wanted = "rule 10.0.0.2:5000 r8001 -mt 60 a%20b/%25 10.0.0.3:6000=s6162\n";
         assert_eq!(rule("a b/%").line(), wanted);
+        let name = Called::Name("a b/%".into());
+        let mut named = rule("a b/%");
+        named.copies = vec![(SocketAddr::from(([10, 0, 0, 3], 6000)), name.clone())];
+        named.key.topic = name;
+        let wanted = "rule 10.0.0.2:5000 na%20b/%25 -mt 60 a%20b/%25 10.0.0.3:6000=n\n";
+        assert_eq!(named.line(), wanted);
+    }
+
+    #[test]
+    fn only_whoever_copies_is_told_what_was_served_and_ends_rules_by_name_only() {
+        let (feed, mut other) = connected("asks");
+        let token = feed.state().token;
+        assert_ne!(token, 0);
+        let asked = [token.to_be_bytes(), 7_u64.to_be_bytes()].concat();
+        assert_eq!(feed.question(&asked), Some(7));
+        for wrong in [&asked[..15], &asked[1..], &[0; 16], &[]] {
+            assert_eq!(feed.question(wrong), None);
+        }
+        feed.say_served(7);
+        answer(&mut other, "heard 7\n");
+        let name = Key {
+            topic: Called::Name("a b".into()),
+            ..key()
+        };
+        for key in [key(), name.clone()] {
+            feed.offer(&Rule { key, ..rule("a b") }, || true);
+        }
+        for line in ["end 10.0.0.2:5000 r8001\n", "end 10.0.0.2:5000 na%20b\n"] {
+            other.get_mut().write_all(line.as_bytes()).unwrap();
+        }
+        while !feed.wants(&name) {
+            answer(&mut other, "until");
+        }
+        assert!(!feed.wants(&key()));
+        assert!(feed.believes(&name, 1), "what is under way has the mark");
+        drop(other);
+        feed.await_end();
+        assert_eq!(feed.question(&asked), None, "nobody asks any more");
+    }
+
+    #[test]
+    fn nothing_is_lent_beyond_the_end_of_a_lease() {
+        let (feed, mut other) = connected("lease");
+        answer(&mut other, "until");
+        feed.lease_ends(Some(200 * MILLISECOND_NS));
+        let end_ns = now_ns() + 200 * MILLISECOND_NS;
+        let lent = |other: &mut _| -> u64 {
+            answer(other, "until")
+                .split(' ')
+                .nth(1)
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
+        lent(&mut other); // it may be of before
+        assert!(lent(&mut other) <= end_ns);
+        feed.lease_ends(None);
+        lent(&mut other);
+        assert!(lent(&mut other) > end_ns);
     }
 
     #[test]

@@ -457,7 +457,8 @@ impl Hands<'_> {
             }
         };
         let (number, keep_alive_s) = (publisher.number, came.keep_alive_s);
-        self.desk.offer(key(came), number, topic, keep_alive_s, place);
+        self.desk
+            .offer(key(came), number, topic, keep_alive_s, place);
     }
 
     /// Answer now, or once the disk has what changed.
