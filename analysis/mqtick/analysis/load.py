@@ -14,20 +14,22 @@ from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
 from mqtick.analysis.readers.registry import HEAD_OCTETS
 from mqtick.analysis.runs.from_run import measurement_from_run
+from mqtick.recording.by_hand import ByHandError, kept
 from mqtick.recording.capture import CaptureError
-from mqtick.recording.run_folder import load_run
+from mqtick.recording.run_folder import RECORD, load_run
 
-__all__ = ["LoadError", "load"]
+__all__ = ["LoadError", "files_in", "load", "refuse_for_run", "run_folder_of"]
 
-_RECORD: Final = "run.json"
 _OPTIONS: Final = tuple(each.name for each in fields(CaptureOptions))
-_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs")
+_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs", "by_hand")
 _OF_LOGS: Final = ("title", "simulated")
 """What may be said of a run folder, and of a sample log; the rest they say themselves."""
 _FLAGS: Final = {
     "cable_delay_fs": "--cable-delay",
     "channel_uncertainty_fs": "--deskew-uncertainty",
     "simulated": "simulated",
+    "by_hand": "--threshold (and --hysteresis, --invert, --skip, --from, --to)",
+    "within_fs": "--within",
 }
 
 
@@ -46,26 +48,21 @@ def load(
 
     `load("a.csv", channels={"publisher": "1", "first": "2", "last": "3"})`: every field of
     `CaptureOptions` may be given by name, or all of them as `options`. Of a run folder, title,
-    timebase_ppm and channel_uncertainty_fs count, of a sample log title and simulated; they say
-    the rest themselves, and LoadError says so. `progress` is told how many of how many were read;
-    a run folder is read by that many `processes`. CaptureError and RunFolderError say what cannot
-    be read, and what to do; TypeError that there is no such option.
+    timebase_ppm, channel_uncertainty_fs and by_hand count (without by_hand what the folder keeps of
+    it), of a sample log title and simulated; they say the rest themselves, and LoadError says so.
+    `progress` is told how many of how many were read; a run folder is read by that many
+    `processes`. CaptureError and RunFolderError say what cannot be read, and what to do; TypeError
+    that there is no such option.
     """
     if unknown := [name for name in more if name not in _OPTIONS]:
         raise TypeError(f"There is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}.")
     options = replace(options or CaptureOptions(), **more)
     named = [Path(path) for path in paths]
-    named = [path.parent if path.name == _RECORD else path for path in named]
     if not named:
         raise LoadError("No file was named; name a run folder, captures, or a sample log.")
-    if any((path / _RECORD).exists() for path in named):
-        if len(named) > 1:
-            raise LoadError(
-                f"{len(named)} paths are named, and a run folder among them; read one run at a "
-                "time (`mqtick-report compare` puts several side by side)."
-            )
-        return _of_run(named[0], options, progress, processes)
-    files = _files(named)
+    if (run := run_folder_of(named)) is not None:
+        return _of_run(run, options, progress, processes)
+    files = files_in(named)
     logs = [path for path in files if _is_sample_log(path)]
     if not logs:
         return measurement_from_captures(files, options, progress)
@@ -77,6 +74,24 @@ def load(
         )
     _refuse(options, _OF_LOGS, f"{logs[0]} is a client's sample log, which")
     return _of_logs(list(dict.fromkeys(logs)), options, progress)
+
+
+def run_folder_of(paths: Sequence[Path]) -> Path | None:
+    """Return the run folder that is named, None where there is none; LoadError where more is."""
+    named = [path.parent if path.name == RECORD else path for path in paths]
+    if not any((path / RECORD).exists() for path in named):
+        return None
+    if len(named) > 1:
+        raise LoadError(
+            f"{len(named)} paths are named, and a run folder among them; read one run at a time "
+            "(`mqtick-report compare` puts several side by side)."
+        )
+    return named[0]
+
+
+def refuse_for_run(folder: Path, options: CaptureOptions) -> None:
+    """LoadError if an option is given that a run folder has no use for."""
+    _refuse(options, _OF_RUNS, f"{folder} is a run folder, which")
 
 
 def _refuse(options: CaptureOptions, may: Sequence[str], what: str) -> None:
@@ -96,8 +111,16 @@ def _of_run(
     progress: Callable[[float, int], None] | None,
     processes: int,
 ) -> Measurement:
-    _refuse(options, _OF_RUNS, f"{folder} is a run folder, which")
-    measurement = measurement_from_run(load_run(folder), progress, processes)
+    refuse_for_run(folder, options)
+    by_hand = options.by_hand or kept(folder)
+    try:
+        measurement = measurement_from_run(load_run(folder), progress, processes, by_hand)
+    except ByHandError as error:
+        raise (LoadError(str(error)) if options.by_hand else error) from error
+    if by_hand and not options.by_hand:
+        measurement.by_hand.append(
+            "The run folder keeps this (edges.json), so it counts each time it is read."
+        )
     measurement.title = options.title or measurement.title
     measurement.timebase_ppm = options.timebase_ppm
     measurement.channel_uncertainty_fs = options.channel_uncertainty_fs
@@ -108,8 +131,8 @@ def _of_run(
     return measurement
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
-    """Replace a folder by its files."""
+def files_in(paths: Sequence[Path]) -> list[Path]:
+    """Replace a folder by its files; CaptureError where it has none."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -123,7 +146,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
             raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
         if not inside:
             raise CaptureError(
-                f"{path} is not a run folder (there is no {_RECORD}), and there are no files in "
+                f"{path} is not a run folder (there is no {RECORD}), and there are no files in "
                 "it; name the folder that was given to `mqtick-lab run --out`, or captures."
             )
         files += inside

@@ -25,8 +25,10 @@ from mqtick.analysis.results.typical import typical
 from mqtick.analysis.runs.missing import missing_note
 from mqtick.analysis.runs.processes import worked_on
 from mqtick.analysis.runs.provenance import provenance_of
-from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.by_hand import UNTOUCHED, ByHand
+from mqtick.recording.judge import judge
 from mqtick.recording.layout import Layout, LayoutError, layout_of
+from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import Run, shot_path
 from mqtick.recording.said import first_of_each
 from mqtick.recording.shot import (
@@ -59,14 +61,18 @@ class _Judged:
 
 
 def measurement_from_run(
-    run: Run, progress: Callable[[int, int], None] | None = None, processes: int = 1
+    run: Run,
+    progress: Callable[[int, int], None] | None = None,
+    processes: int = 1,
+    by_hand: ByHand = UNTOUCHED,
 ) -> Measurement:
     """Read a run's shots once, find their edges again, and keep nothing else of the waveforms.
 
     `progress` is told how many shots of how many were read. With several `processes` (forked ones:
     for a program that has no threads) a long run is read faster. Shots that cannot be read are
     in `damaged`; what differs from what the bench found, and what had no waveforms, is in `notes`.
-    RunFolderError where a process was killed.
+    RunFolderError where a process was killed; ByHandError where `by_hand` names a channel that the
+    run does not have, or where run.json does not say what was wired to what.
     """
     measurement = Measurement(
         title=str(run.record.get("title") or run.folder.resolve().name),
@@ -84,6 +90,9 @@ def measurement_from_run(
         )
     else:
         measurement.instruments = len(layout.triggers)
+        layout = replace(layout, by_hand=by_hand)
+        measurement.by_hand = by_hand.said()
+    by_hand.check(layout.channels if layout else ())
     _name_nodes(measurement, run, layout)
     paths = sorted(
         (run.folder / "shots").glob("[0-9]*.npz"), key=lambda path: (len(path.name), path)
@@ -185,7 +194,8 @@ def _say(measurement: Measurement, tally: Counter[str]) -> None:
         (
             tally["differing"],
             "differ from what the bench had found by more than their uncertainty: "
-            "the run was judged by another version; the report has the new ones",
+            "the run was judged by another version, or otherwise by hand; the report has the new "
+            "ones",
         ),
         (
             tally[f"{CAPTURED} to {MISSED}"],

@@ -1,5 +1,6 @@
 //! The clock of the controller: the kernel's data plane stamps with the same one.
 
+use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
 /// CLOCK_MONOTONIC, ns; 0 where there is none.
@@ -15,8 +16,5 @@ pub fn utc_ns() -> u64 {
 }
 
 fn read(clock: ClockId) -> u64 {
-    clock_gettime(clock).map_or(0, |now| {
-        let (seconds, rest) = (now.tv_sec().cast_unsigned(), now.tv_nsec().cast_unsigned());
-        seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-    })
+    clock_gettime(clock).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
 }

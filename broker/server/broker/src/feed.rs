@@ -4,6 +4,7 @@
 use mqtick_sn::Topic;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, VecDeque};
 use std::fmt::{self, Write as _};
@@ -545,10 +546,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// CLOCK_MONOTONIC, the same for all programs of a host.
 fn now_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
-        let (seconds, rest) = (now.tv_sec().cast_unsigned(), now.tv_nsec().cast_unsigned());
-        seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-    })
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
 }
 
 #[cfg(test)]

@@ -5,17 +5,17 @@
 
 use crate::batch::{Batch, Peer};
 use crate::desk::{Desk, Place, Served};
-use crate::door::{LOWEST_PORT, TURN, TURN_NS};
+use crate::door::LOWEST_PORT;
 use crate::exchange::MOST_RETAINED;
 use crate::feed::{Called, Key};
+use crate::inlet::Serve;
 use crate::ledger::Span;
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
-use crate::residence::Clock;
 use crate::session::{Courier, Session, Subscription};
 use crate::settings::Sn;
 use crate::shared::Shared;
-use crate::udp::{AT_ONCE, Outlet, ROOM};
+use crate::udp::{Outlet, ROOM};
 use crate::upstream::{Done, Upstream};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
@@ -146,8 +146,6 @@ pub struct Door {
     outlet: Arc<Outlet>,
     gateway: Gateway<Kept, Arc<Session>>,
     settings: Sn,
-    room: Vec<u8>,
-    since: Clock,         // nothing that will be read came before
     looked: usize,        // for retained messages, in the present second: steps
     held: VecDeque<Held>, // answers, until the disk has what they acknowledge
     refused: [u64; REFUSED.len()],
@@ -192,54 +190,12 @@ impl Door {
             outlet,
             gateway: Gateway::new(settings),
             settings: sn,
-            room: vec![0; AT_ONCE * ROOM],
-            since: Clock::read(),
             looked: 0,
             held: VecDeque::new(),
             refused: [0; REFUSED.len()],
             advertised_s: 0,
             upstream: Upstream::new(shared, worker),
         })
-    }
-
-    /// Serve what has come.
-    pub fn ready(&mut self, desk: &mut Desk, flags: EpollFlags) {
-        if flags.contains(EpollFlags::EPOLLERR) {
-            self.outlet.departures();
-        }
-        let end_ns = self.outlet.now_ns() + TURN_NS;
-        for _ in 0..TURN / AT_ONCE {
-            let clock = Clock::read();
-            let came = self.outlet.receive(&mut self.room);
-            let room = std::mem::take(&mut self.room);
-            for ((from, length, stamp), octets) in came.iter().zip(room.chunks_exact(ROOM)) {
-                let octets = octets.get(..*length).unwrap_or_default();
-                desk.octets += octets.len() as u64;
-                if let Some(count) = self
-                    .refusal(*from, octets)
-                    .and_then(|at| self.refused.get_mut(at))
-                {
-                    *count += 1;
-                    continue;
-                }
-                let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
-                desk.came = stamp_ns.map(|ns| (ns, self.since));
-                self.with_hands(desk, came.len() == 1, |gateway, hands, now_ns| {
-                    gateway.datagram(now_ns, *from, octets, hands);
-                });
-            }
-            self.room = room;
-            self.go_on(desk);
-            desk.flush();
-            if came.len() < AT_ONCE {
-                self.since = clock;
-                break;
-            }
-            if self.outlet.now_ns() >= end_ns {
-                break;
-            }
-        }
-        desk.came = None;
     }
 
     /// Which of the first names it is refused under.
@@ -316,7 +272,6 @@ impl Door {
 
     /// Forget everybody: they are told when they ask.
     pub fn forget_all(&mut self, desk: &mut Desk) {
-        self.room.resize(AT_ONCE * ROOM, 0); // it was lent to whoever failed
         self.with_hands(desk, false, |gateway, hands, _| gateway.clear(hands));
         if let Some(upstream) = &mut self.upstream {
             upstream.reset();
@@ -345,6 +300,43 @@ impl Door {
         if let Some(upstream) = &mut self.upstream {
             upstream.stop();
         }
+    }
+
+    /// What was counted, by name.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let clients = (CLIENTS, self.gateway.sizes().0 as u64);
+        let refused = REFUSED.into_iter().zip(self.refused);
+        refused.chain(self.gateway.counters()).chain([clients])
+    }
+
+    fn with_hands(
+        &mut self,
+        desk: &mut Desk,
+        alone: bool,
+        what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut Hands, u64),
+    ) {
+        let now_ns = desk.courier.now_s * SECOND_NS;
+        let mut hands = Hands {
+            desk,
+            alone,
+            looked: &mut self.looked,
+            held: &mut self.held,
+            upstream: self.upstream.as_mut(),
+        };
+        what(&mut self.gateway, &mut hands, now_ns);
+    }
+}
+
+impl Serve for Door {
+    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]) {
+        let refusal = self.refusal(from, octets);
+        if let Some(count) = refusal.and_then(|at| self.refused.get_mut(at)) {
+            *count += 1;
+            return;
+        }
+        self.with_hands(desk, alone, |gateway, hands, now_ns| {
+            gateway.datagram(now_ns, from, octets, hands);
+        });
     }
 
     /// Tell sensors what the upstream did, and the upstream what they did.
@@ -392,30 +384,6 @@ impl Door {
             }
         }
         desk.send_batch();
-    }
-
-    /// What was counted, by name.
-    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let clients = (CLIENTS, self.gateway.sizes().0 as u64);
-        let refused = REFUSED.into_iter().zip(self.refused);
-        refused.chain(self.gateway.counters()).chain([clients])
-    }
-
-    fn with_hands(
-        &mut self,
-        desk: &mut Desk,
-        alone: bool,
-        what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut Hands, u64),
-    ) {
-        let now_ns = desk.courier.now_s * SECOND_NS;
-        let mut hands = Hands {
-            desk,
-            alone,
-            looked: &mut self.looked,
-            held: &mut self.held,
-            upstream: self.upstream.as_mut(),
-        };
-        what(&mut self.gateway, &mut hands, now_ns);
     }
 }
 
@@ -686,51 +654,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::shared::Access;
-    use mqtick_access::Rules;
-    use std::sync::mpsc::sync_channel;
-
-    /// A broker with MQTT-SN on a port of its own, and its door.
-    fn broker() -> (Arc<Shared>, Door, SocketAddr) {
-        let own = SocketAddr::from(([127, 0, 0, 1], 0));
-        let outlet = Arc::new(Outlet::open(own, names()).unwrap());
-        let address = outlet.address();
-        let mut settings = crate::settings::Settings {
-            threads: 1,
-            ..Default::default()
-        };
-        settings.sn.address = Some(address);
-        settings.sn.subnets = vec!["127.0.0.0/8".parse().unwrap()];
-        let access = Access {
-            passwords: None,
-            rules: Rules::open(),
-            anonymous: true,
-        };
-        let (checks, _) = sync_channel(1);
-        let shared = Shared::new(settings, access, checks, None, Some(outlet)).unwrap();
-        let shared = Arc::new(shared);
-        let door = Door::new(&shared, 0).unwrap();
-        (shared, door, address)
-    }
-
-    #[test]
-    fn a_door_whose_worker_failed_while_it_served_has_room_for_what_comes() {
-        let (shared, mut door, address) = broker();
-        let mut desk = Desk::new(&shared, 0);
-        let sensor = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        sensor.send_to(&[3, 1, 0], address).unwrap();
-        drop(std::mem::take(&mut door.room)); // as it is while a datagram is served
-        door.forget_all(&mut desk);
-        door.ready(&mut desk, EpollFlags::EPOLLIN);
-        let mut answer = [0; 9];
-        sensor.set_nonblocking(true).unwrap(); // it was sent before `ready` returned
-        assert_eq!(sensor.recv(&mut answer).unwrap(), 3);
-        assert_eq!(answer[..3], [3, 2, 1]);
-    }
 
     #[test]
     fn an_answer_is_held_for_one_message_of_one_client() {
-        let (shared, mut door, _) = broker();
+        let own = SocketAddr::from(([127, 0, 0, 1], 0));
+        let outlet = Arc::new(Outlet::open(own, names()).unwrap());
+        let settings = crate::settings::Settings {
+            threads: 1,
+            ..Default::default()
+        };
+        let shared = Shared::alone(settings, Some(outlet));
+        let mut door = Door::new(&shared, 0).unwrap();
         door.held.push_back(Held {
             span: Span { first: 1, last: 1 },
             answer: Answer {

@@ -15,6 +15,9 @@ use super::broker::{Broker, PREDEFINED, Proof};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
+/// What the operator has promised of all clients, those that somebody forges too.
+pub const LONGEST_KEEP_ALIVE_S: u16 = 60;
+const LONGEST_KEEP_ALIVE_NS: u64 = LONGEST_KEEP_ALIVE_S as u64 * SECOND_NS;
 pub const CLIENTS: usize = 5;
 /// Answers no REGISTER of a broker that wants a proof.
 const DEAF: usize = 4;
@@ -168,6 +171,8 @@ pub struct World {
     clients: Vec<Client>,
     number: u32,
     restarted_ns: Option<u64>,
+    /// When somebody last said something in the name of one who never asked.
+    forged_ns: u64,
     pub deliveries: Deliveries,
     /// Messages of which it is not said whether a client gets them.
     pub unsure: BTreeSet<(u32, SocketAddr)>,
@@ -186,7 +191,7 @@ impl World {
         let mut settings = Settings::new(broker_address());
         settings.only = vec![Rc::from("#")];
         settings.fresh = true;
-        settings.settle_ns = 91 * SECOND_NS;
+        settings.settle_ns = LONGEST_KEEP_ALIVE_NS / 2 * 3 + SECOND_NS;
         settings.predefined = PREDEFINED
             .iter()
             .map(|(id, name)| (*id, Rc::from(*name)))
@@ -227,6 +232,7 @@ impl World {
             clients: clients.collect(),
             number: 0,
             restarted_ns: None,
+            forged_ns: 0,
             deliveries: BTreeMap::new(),
             unsure: BTreeSet::new(),
             faults: Vec::new(),
@@ -346,12 +352,13 @@ impl World {
             }
             Action::Refuse(count) => self.broker.refuses = count,
             Action::Forge(wanted) => {
+                self.forged_ns = self.now_ns;
                 let name = wanted.name();
                 let connect = Message::Connect {
                     will: false,
                     clean: true,
                     protocol: 1,
-                    duration_s: 3600,
+                    duration_s: LONGEST_KEEP_ALIVE_S,
                     client: "victim",
                 };
                 let subscribe = Message::Subscribe {
@@ -540,17 +547,18 @@ impl World {
     /// Between the times at which one broker and the other must have given a silent client up, and
     /// while nobody can know that the broker was restarted, either is right.
     fn note_unsure(&mut self) {
+        const SLACK_NS: u64 = 6 * SECOND_NS;
         let since_ns = self.restarted_ns.map(|at_ns| self.now_ns - at_ns);
-        if since_ns.is_some_and(|since_ns| since_ns <= 62 * SECOND_NS) {
+        let is_restarted = since_ns.is_some_and(|since_ns| since_ns <= 62 * SECOND_NS);
+        let may_be_out = |said_ns: u64, keep_alive_ns: u64| {
+            let (silent_ns, limit_ns) = (self.now_ns - said_ns, keep_alive_ns / 2 * 3);
+            is_restarted || silent_ns + SECOND_NS >= limit_ns && silent_ns <= limit_ns + SLACK_NS
+        };
+        if may_be_out(self.forged_ns, LONGEST_KEEP_ALIVE_NS) {
             self.unsure.insert((self.number, address(CLIENTS, 0)));
         }
         for client in &self.clients {
-            let silent_ns = self.now_ns - client.said_ns.min(self.now_ns);
-            let limit_ns = client.keep_alive_ns / 2 * 3;
-            let slack_ns = 6 * SECOND_NS;
-            let may_be_out = silent_ns + SECOND_NS >= limit_ns && silent_ns <= limit_ns + slack_ns;
-            let since_ns = self.restarted_ns.map(|at_ns| self.now_ns - at_ns);
-            if may_be_out || since_ns.is_some_and(|since_ns| since_ns <= 62 * SECOND_NS) {
+            if may_be_out(client.said_ns, client.keep_alive_ns) {
                 for moves in 0..=client.moves {
                     let at = SocketAddr::new(client.at.ip(), 2000 + moves);
                     self.unsure.insert((self.number, at));
