@@ -51,6 +51,7 @@ class Sensor:
         self.name = name
         self.names: dict[int, str] = {}
         self.got: list[tuple[str, bytes]] = []
+        self.kept: list[tuple[str, bytes]] = []
         self.others: list[int] = []
 
     def say(self, kind: int, octets: bytes = b"") -> None:
@@ -131,7 +132,9 @@ class Peer(Sensor):
 
     def say(self, kind: int, octets: bytes = b"") -> None:
         """Send a packet with this first octet."""
-        length = bytes([len(octets)] if len(octets) < 128 else [len(octets) & 127 | 128, len(octets) >> 7])
+        length = bytes(
+            [len(octets)] if len(octets) < 128 else [len(octets) & 127 | 128, len(octets) >> 7]
+        )
         self.socket.send(bytes([kind]) + length + octets)
 
     def hear(self, patience_s: float = PATIENCE_S) -> tuple[int, bytes] | None:
@@ -148,6 +151,8 @@ class Peer(Sensor):
         end = 2 + struct.unpack("!H", rest[:2])[0]
         if rest[2:end] == b"$proof":
             self.say(0x30, rest)
+        elif kind & 1:
+            self.kept.append((rest[2:end].decode(), rest[end:]))
         else:
             self.got.append((rest[2:end].decode(), rest[end:]))
         return kind, rest

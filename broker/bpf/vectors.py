@@ -283,11 +283,17 @@ def cases() -> list[dict[str, Any]]:  # noqa: PLR0915 - a list
         add("mqtt-udp, no name", b"\x30\x02\x00\x00", ports=udp)
         add("mqtt-udp, two subscribers", udp_publish(b"hall/1", b"hello"), ports=udp)
         add("mqtt-udp, another publisher's rule", udp_publish(b"hall/1", b"x"), ports=(5001, 1884))
-        add("mqtt-udp, a publisher without a rule", udp_publish(b"hall/1", b"x"), ports=(5002, 1884))
+        add(
+            "mqtt-udp, a publisher without a rule", udp_publish(b"hall/1", b"x"), ports=(5002, 1884)
+        )
         add("mqtt-udp, the longest message", udp_publish(b"hall/1", bytes(1461)), ports=udp)
         add("mqtt-udp, longer than that", udp_publish(b"hall/1", bytes(1600)), ports=udp)
         add("mqtt-udp, no payload", udp_publish(b"hall/1", b""), ports=udp)
-        add("mqtt-udp, a name that differs in its last octet", udp_publish(b"hall/0", b"x"), ports=udp)
+        add(
+            "mqtt-udp, a name that differs in its last octet",
+            udp_publish(b"hall/0", b"x"),
+            ports=udp,
+        )
         add("mqtt-udp, a name that differs in a zero behind it",
             udp_publish(b"hall/1\0", b"x"), ports=udp)  # fmt: skip
         add("mqtt-udp, the beginning of a name", udp_publish(b"hall/", b"1"), ports=udp)
