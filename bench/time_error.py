@@ -111,7 +111,7 @@ def _share_copied(one: Accelerator) -> float:
 def measure(
     clients: int, args: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], list[float], float]:
-    """Run once; return the clients' records, the errors of NTP, us, and % copied past the broker."""
+    """Run once; return the clients' records, the errors of NTP, us, and % copied by the kernel."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         accelerator = None
@@ -139,11 +139,8 @@ def measure(
             process.wait()
         watch.join(10)
         share = _share_copied(accelerator) if accelerator else 0.0
-        return (
-            [row for _, path in workers for row in pickle.loads(path.read_bytes())],
-            errors,
-            share,
-        )
+        found = [row for _, path in workers for row in pickle.loads(path.read_bytes())]
+        return found, errors, share
 
 
 def _summarise(

@@ -1,4 +1,4 @@
-"""Clients of MQTT-SN and mqtt-udp, mqtick-broker and mqtick-accelerate on this machine, also between namespaces."""
+"""Clients of MQTT-SN and mqtt-udp, mqtick-broker and mqtick-accelerate, also between namespaces."""
 
 from __future__ import annotations
 
@@ -130,6 +130,8 @@ class Sensor:
 class Peer(Sensor):
     """A client of mqtt-udp, with the same words."""
 
+    is_connecting = False
+
     def say(self, kind: int, octets: bytes = b"") -> None:
         """Send a packet with this first octet."""
         length = bytes(
@@ -150,7 +152,8 @@ class Peer(Sensor):
         assert len(datagram) == at + (datagram[1] & 127 | (datagram[2] << 7 if at == 3 else 0))
         end = 2 + struct.unpack("!H", rest[:2])[0]
         if rest[2:end] == b"$proof":
-            self.say(0x30, rest)
+            if self.is_connecting:
+                self.say(0x30, rest)
         elif kind & 1:
             self.kept.append((rest[2:end].decode(), rest[end:]))
         else:
@@ -160,10 +163,12 @@ class Peer(Sensor):
     def connect(self, keep_alive_s: int = 60, *, clean: bool = True) -> Peer:
         """Prove the address, and get a lease."""
         packet = b"\0\x04MQTT\x04" + struct.pack("!BHH", 2 if clean else 0, keep_alive_s, 0)
+        self.is_connecting = True
         self.say(0x10, packet)
         while heard := self.hear():
             if heard[0] == 0x20:
                 assert heard[1] == b"\0\0"
+                self.is_connecting = False
                 return self
             if b"$proof" in heard[1]:
                 self.say(0x10, packet)
@@ -175,17 +180,17 @@ class Peer(Sensor):
 
     def subscribe(self, topic: str) -> Peer:
         """Subscribe, and be granted it."""
-        packet = struct.pack("!HH", 7, len(topic)) + topic.encode() + b"\0"
+        packet = struct.pack("!HH", 7, len(topic.encode())) + topic.encode() + b"\0"
         assert self.ask(0x82, packet, 0x90)[2:] == b"\0"
         return self
 
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe."""
-        self.ask(0xA2, struct.pack("!HH", 7, len(topic)) + topic.encode(), 0xB0)
+        self.ask(0xA2, struct.pack("!HH", 7, len(topic.encode())) + topic.encode(), 0xB0)
 
     def publish(self, topic: str, payload: bytes, flags: int = 0) -> None:  # type: ignore[override]
         """Publish; the flags are the lower half of the first octet."""
-        self.say(0x30 | flags, struct.pack("!H", len(topic)) + topic.encode() + payload)
+        self.say(0x30 | flags, struct.pack("!H", len(topic.encode())) + topic.encode() + payload)
 
     def ping(self) -> None:
         """Be answered."""
@@ -291,7 +296,8 @@ class SensorBroker(MqtickBroker):
     ) -> None:
         super().__init__(folder, lines)
         self.is_udp = udp
-        own = f'[{"udp" if udp else "sn"}]\naddress = "{address}:{self.port}"\nsubnets = ["127.0.0.0/8", "10.0.0.0/8"]\n'
+        own = f'[{"udp" if udp else "sn"}]\naddress = "{address}:{self.port}"\n'
+        own += 'subnets = ["127.0.0.0/8", "10.0.0.0/8"]\n'
         self.config.write_text(self.config.read_text() + own)
 
     def told(self) -> Path:

@@ -1,4 +1,4 @@
-"""What is mqtt-udp's own of `mqtick-accelerate`: random sessions, leases, forged and wrong datagrams."""
+"""`mqtick-accelerate` and mqtt-udp: random sessions, leases, forged and wrong datagrams."""
 
 from __future__ import annotations
 
@@ -15,11 +15,22 @@ from pathlib import Path
 import pytest
 from told import Launch, Place, hear_all, numbers
 
-from demo.local_sensors import Accelerator, Peer, until
+from demo.local_broker import free_port
+from demo.local_sensors import (
+    CLIENT_SIDE,
+    Accelerator,
+    Peer,
+    Sensor,
+    SensorBroker,
+    between_namespaces,
+    in_the_kernel,
+    until,
+)
 from mqtick.protocol.precise import Loop
 from mqtick.protocol.residence import Copies
 
 pytestmark = pytest.mark.broker
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 TOPICS = ("a/b", "a/c", "x")
 FILTERS = (*TOPICS, "a/+", "a/#", "#", "+/b")
 
@@ -41,6 +52,8 @@ class World:
     def __init__(self, place: Place, seed: int) -> None:
         self.place, self.chance = place, random.Random(seed)
         self.peers = [place.sensor(f"peer-{number}") for number in range(5)]
+        self.publishers = [place.sensor(f"publisher-{number}") for number in range(2)]
+        self.hears = ""  # the topic of its own that the second one hears
         self.filters: list[set[str]] = [set() for _ in self.peers]
         self.tcp = place.tcp()
         self.tcp_filter: str | None = None
@@ -48,34 +61,47 @@ class World:
         self.wanted: dict[Peer, list[tuple[str, bytes]]] = defaultdict(list)
         self.kept_wanted: dict[Peer, Counter[tuple[str, bytes]]] = defaultdict(Counter)
         self.retained: dict[str, bytes] = {}
-        self.all = list(self.peers)
+        self.all = self.peers + self.publishers
         self.number = 0
 
     def step(self) -> None:
         """Let somebody do something."""
-        do = self.chance.choices(
-            [self.publish, self.subscribe, self.unsubscribe, self.leave, self.move, self.over_tcp],
-            [60, 8, 6, 2, 2, 3],
-        )[0]
+        others = [self.subscribe, self.unsubscribe, self.leave, self.move, self.over_tcp, self.echo]
+        do = self.chance.choices([self.publish, *others], [70, 8, 6, 2, 2, 3, 1])[0]
         do(self.chance.randrange(len(self.peers)))
         hear_all(*self.all, patience_s=0)
+        if self.chance.random() < 0.2:
+            time.sleep(0.02)  # so that rules are opened
 
-    def publish(self, who: int) -> None:
-        # Few publish much, so that there are rules that last.
-        publisher = self.peers[who % 2]
-        topic = self.chance.choice(TOPICS)
+    def publish(self, _who: int) -> None:
+        who, topic = self.chance.randrange(2), self.chance.choice(TOPICS)
+        publisher = self.publishers[who]
         for _ in range(self.chance.randrange(1, 12)):
             self.number += 1
-            payload = b"%d %d" % (who % 2, self.number)
-            retain = self.chance.random() < 0.02
+            payload = b"%d %d" % (who, self.number)
+            retain = self.chance.random() < 0.01
             publisher.publish(topic, payload, int(retain))
             if retain:
                 self.retained[topic] = payload
             for peer, filters in zip(self.peers, self.filters, strict=True):
                 copies = sum(matches(one, topic) for one in filters)
                 self.wanted[peer] += copies * [(topic, payload)]
+            if topic == self.hears:
+                self.wanted[self.publishers[1]].append((topic, payload))
             if self.tcp_filter and matches(self.tcp_filter, topic):
                 self.tcp_wanted.append((topic, payload))
+
+    def echo(self, _who: int) -> None:
+        """Have a publisher hear itself, or not any more."""
+        publisher = self.publishers[1]
+        if self.hears:
+            publisher.unsubscribe(self.hears)
+            self.hears = ""
+            return
+        self.hears = self.chance.choice(TOPICS)
+        publisher.subscribe(self.hears)
+        if self.hears in self.retained:
+            self.kept_wanted[publisher][self.hears, self.retained[self.hears]] += 1
 
     def subscribe(self, who: int) -> None:
         peer, wanted = self.peers[who], self.chance.choice(FILTERS)
@@ -90,10 +116,11 @@ class World:
         self.filters[who].discard(wanted)
 
     def leave(self, who: int) -> None:
+        self.peers[who].ping()  # or the broker drops what it is about to send
         self.peers[who].leave()
         self.filters[who].clear()
         if self.chance.random() < 0.5:
-            self.publish(1 - who % 2)
+            self.publish(who)
         self.peers[who].connect()
 
     def move(self, who: int) -> None:
@@ -104,6 +131,7 @@ class World:
         self.peers.append(before)
         self.filters.append(filters)
         self.publish(who)
+        before.ping()
         before.leave()
         del self.peers[-1], self.filters[-1]
 
@@ -119,7 +147,7 @@ class World:
         """Each has got exactly that, of each publisher and topic in order."""
         if self.tcp_filter:
             self.tcp.unsubscribe(self.tcp_filter)
-        for peer in self.peers:
+        for peer in self.peers + self.publishers:
             peer.ping()
         hear_all(*self.all, patience_s=0.2)
         for peer in self.all:
@@ -298,7 +326,7 @@ def test_a_rule_that_nobody_uses_is_given_back(tmp_path: Path) -> None:
         while b"ok 3" not in said:
             said += link.recv(4096)
         peers[0].publish("room/1", b"copied")
-        assert peers[1].hear() and peers[1].got == [("room/1", b"copied")]
+        peers[1].has(("room/1", b"copied"))
         while b"end " not in said:
             said += link.recv(4096)
         assert said.splitlines()[-1] == f"end {seen_as[0]} nroom/1".encode()
@@ -338,7 +366,36 @@ def test_time_messages_say_how_long_they_were_under_way(launch_sn: Launch) -> No
     until(is_stated, "nothing is copied")
 
 
+@needs_root
 def test_both_protocols_of_one_broker_are_copied_by_one_program(tmp_path: Path) -> None:
-    """As root: two doors of a broker, one data plane in the kernel."""
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
+    broker, port = SensorBroker(tmp_path, "10.77.0.1", udp=True), free_port()
+    own = f'[sn]\naddress = "10.77.0.1:{port}"\nsubnets = ["10.0.0.0/8"]\n'
+    broker.config.write_text(broker.config.read_text() + own)
+    feed = broker.told()
+    with between_namespaces(tmp_path, broker=broker) as at:
+        also = ("--broker", f"mqtt-sn://10.77.0.1:{port}")
+        try:
+            one = in_the_kernel(tmp_path, at, "#", *also, feed=feed, udp=True)
+        except OSError:
+            pytest.skip("not built for the kernel (make accelerate), or it cannot")
+        peer = one.sensor("peer").connect().subscribe("room/1")
+        sensor = Sensor(("10.77.0.1", port), "sensor", CLIENT_SIDE).connect().subscribe("room/1")
+        by_peer, by_sensor = one.sensor("p"), Sensor(("10.77.0.1", port), "s", CLIENT_SIDE)
+        topic_id = by_sensor.connect().register("room/1")
+        count = 0
+
+        def both_are_copied() -> bool:
+            nonlocal count
+            by_peer.publish("room/1", b"%d" % count)
+            by_sensor.publish(topic_id, b"%d" % count)
+            count += 1
+            hear_all(peer, sensor)
+            found = one.status()["topics"]
+            return [topic["fast"] >= 20 for topic in found] == [True, True]
+
+        until(both_are_copied, "one of them is not copied")
+        by_sensor.ping()
+        hear_all(peer, sensor, patience_s=0.2)
+        for got in (peer.got, sensor.got):
+            assert sorted(int(payload) for _, payload in got) == sorted([*range(count)] * 2)
+        one.end()

@@ -109,7 +109,8 @@ class Publisher:
         """Publish the next number."""
         if self.place.is_udp and flags == self.place.mark:
             # Refused as ever: no client's message of QoS 0 has DUP.
-            return self.sensor.publish(self.topic_id, b"refused", flags)
+            self.sensor.publish(self.topic_id, b"refused", flags)
+            return
         self.sensor.publish(self.topic_id, b"%d" % self.count, flags)
         self.count += 1
 

@@ -151,6 +151,8 @@ struct Offer {
     rule: Rule,
     /// By what the data plane has it.
     set: Result<Key, Reason>,
+    /// In the data plane's addresses.
+    receivers: HashSet<SocketAddr>,
     open: Option<u64>,
     /// Open it with this when the publisher's pings are answered.
     wanted: Option<u64>,
@@ -207,8 +209,10 @@ impl Watcher for Told {
                 (Way::FromBroker, Some([0x20, _, _, 0] | [0x90, ..])) => {
                     self.clients.insert(event.to);
                 }
+                // It is not answered: whoever has left gets nothing, whenever the broker hears of it.
                 (Way::ToBroker, Some([0xe0, ..])) => {
                     self.clients.remove(&event.from);
+                    self.end(plane, |offer| offer.receivers.contains(&event.from));
                 }
                 _ => {}
             },
@@ -294,7 +298,7 @@ impl Watcher for Told {
             self.retried_ns = now_ns;
             let offers = self.offers.values_mut();
             for offer in offers.filter(|offer| offer.set.is_err()) {
-                offer.set = set(&offer.rule, driver);
+                (offer.set, offer.receivers) = set(&offer.rule, driver);
             }
         }
         self.end_unused(now_ns, driver);
@@ -501,9 +505,10 @@ impl Told {
                 return Ok(true);
             }
             Said::Rule(rule) => {
-                let set = set(&rule, driver);
+                let (set, receivers) = set(&rule, driver);
                 let offer = Offer {
                     set,
+                    receivers,
                     rule: *rule,
                     open: None,
                     wanted: None,
@@ -546,7 +551,7 @@ impl Told {
 
     /// End rules of publishers that say nothing any more and have no session whose end is noticed.
     fn end_unused(&mut self, now_ns: u64, plane: &mut impl Plane) {
-        let mut unused = Vec::new();
+        let mut unused = HashSet::new();
         for (key, offer) in &mut self.offers {
             let Topic::Name(_) = key.topic else { continue };
             let counts = offer.set.as_ref().map(|key| plane.counts(key));
@@ -554,10 +559,17 @@ impl Told {
             if offer.used.0 != count {
                 offer.used = (count, now_ns);
             } else if now_ns.saturating_sub(offer.used.1) >= offer.rule.keep_alive_ns {
-                unused.push(*key);
+                unused.insert(*key);
             }
         }
-        for key in unused {
+        self.end(plane, |offer| unused.contains(&offer.rule.key));
+    }
+
+    /// End rules before the broker does.
+    fn end(&mut self, plane: &mut impl Plane, ends: impl Fn(&Offer) -> bool) {
+        let is_it = |offer: &&Offer| matches!(offer.rule.key.topic, Topic::Name(_)) && ends(offer);
+        let ended = self.offers.values().filter(is_it);
+        for key in ended.map(|offer| offer.rule.key).collect::<Vec<_>>() {
             if self.say(&format!("end {}\n", Line(&key)))
                 && let Some(Ok(key)) = self.offers.remove(&key).map(|offer| offer.set)
             {
@@ -657,26 +669,30 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-fn set(rule: &Rule, driver: &mut impl Driver) -> Result<Key, Reason> {
+/// By what the data plane has a rule, and who gets its copies.
+fn set(rule: &Rule, driver: &mut impl Driver) -> (Result<Key, Reason>, HashSet<SocketAddr>) {
     let find = |driver: &_, who| Driver::client_of(driver, who).ok_or(Reason::Unreachable(who));
-    let key = Key {
-        publisher: find(driver, rule.key.publisher)?,
-        topic: rule.key.topic,
-    };
     let mut copies = Vec::new();
-    for copy in &rule.copies {
-        let to = find(driver, copy.to)?;
-        copies.push(Copy { to, ..*copy });
-    }
-    let set = match rule.marked {
-        true => driver.set_marked(key, &copies, rule.residence),
-        false => driver.set(key, &copies, rule.residence),
-    };
-    set.map(|()| key).map_err(|refusal| match refusal {
-        Refusal::Full => Reason::Full,
-        Refusal::Copies => Reason::Copies,
-        Refusal::Unreachable(who) => Reason::Unreachable(who),
-    })
+    let key = find(driver, rule.key.publisher).and_then(|publisher| {
+        for copy in &rule.copies {
+            let to = find(driver, copy.to)?;
+            copies.push(Copy { to, ..*copy });
+        }
+        let topic = rule.key.topic;
+        Ok(Key { publisher, topic })
+    });
+    let set = key.and_then(|key| {
+        let set = match rule.marked {
+            true => driver.set_marked(key, &copies, rule.residence),
+            false => driver.set(key, &copies, rule.residence),
+        };
+        set.map(|()| key).map_err(|refusal| match refusal {
+            Refusal::Full => Reason::Full,
+            Refusal::Copies => Reason::Copies,
+            Refusal::Unreachable(who) => Reason::Unreachable(who),
+        })
+    });
+    (set, copies.iter().map(|copy| copy.to).collect())
 }
 
 /// Messages, and copies of them, since the data plane began.
