@@ -378,7 +378,8 @@ def main() -> None:
     figures = measure(kinds, plan, args.rounds)
     report = tell(figures, plan, args.crowd)
     if args.add:
-        report.keep_others()
+        measured = {row.quantity for row in report.rows} | {one.quantity for one in report.ratios}
+        report.keep(lambda quantity: quantity not in measured)
     report.finish()
     print(f"\n{markdown(report, figures)}")
 

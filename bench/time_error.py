@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import json
 import pickle
+import re
 import statistics
 import subprocess
 import sys
@@ -204,7 +205,7 @@ def _summarise(
 
 
 def main() -> None:
-    """Run the benchmark. `--add` keeps what the results file has of other quantities."""
+    """Run the benchmark. `--add` keeps the results file's rows for other numbers of clients."""
     args = options(
         __doc__,
         {"clients": "2,10,100", "seconds": 120.0},
@@ -231,14 +232,15 @@ def main() -> None:
         tag += f", {args.silent_s:g}{_SILENT}"
     report = Report(name, simulated=True)
     sizes = [int(size) for size in args.clients.split(",")]
+    if args.add:
+        of_these = re.compile(rf"\b({'|'.join(map(str, sizes))}) clients")
+        report.keep(lambda quantity: not of_these.search(quantity))
     for clients in sizes:
         records, ntp_us, share = measure(clients, args)
         _summarise(report, clients, records, ntp_us, tag)
         if args.accelerated:
             quantity = f"{clients} clients{tag}: time messages that the kernel copied"
             report.add(quantity, "%", "mqtick-accelerate", [share], simulated=False)
-    if args.add:
-        report.keep_others()
     report.finish()
 
 

@@ -110,11 +110,11 @@ def test_a_report_is_a_file_and_a_table(
     )
 
 
-def test_what_was_measured_again_replaces_what_was_there_and_nothing_else(report: Report) -> None:
+def test_what_is_kept_of_the_results_file_comes_first(report: Report) -> None:
     again = Report(report.name)
     again.add("memory", "MB", "ours", [8.5])
-    again.keep_others()
-    assert [(row.quantity, row.median) for row in again.rows] == [
+    again.keep(lambda quantity: quantity != "memory")
+    assert [(one.quantity, one.median) for one in again.rows] == [
         ("delay | one way", 2),
         ("memory", 8.5),
     ]
