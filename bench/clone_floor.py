@@ -43,13 +43,9 @@ def measure(folder: Path, to: str, count: int, messages: int) -> list[tuple[floa
             receiver.bind(("", port))
             receiver.setsockopt(socket.SOL_SOCKET, _TIMESTAMPNS, 1)
             receiver.settimeout(_PATIENCE_S)
-        tc = ["tc", "-n", BROKER_SIDE]
-        subprocess.run([*tc, *["qdisc", "add", "dev", "b0", "clsact"]], check=True)
-        open_ones.callback(
-            subprocess.run, [*tc, *["qdisc", "del", "dev", "b0", "clsact"]], check=True
-        )
-        attach = f"filter add dev b0 ingress bpf da obj {built} sec classifier"
-        subprocess.run([*tc, *attach.split()], check=True)
+        _tc("qdisc add dev b0 clsact")
+        open_ones.callback(_tc, "qdisc del dev b0 clsact")
+        _tc(f"filter add dev b0 ingress bpf da obj {built} sec classifier")
         found = []
         for _ in range(_WARM_UP + messages):
             time.sleep(_PAUSE_S)
@@ -58,6 +54,10 @@ def measure(folder: Path, to: str, count: int, messages: int) -> list[tuple[floa
             stamps = [_stamp_ns(receiver) for receiver in receivers]
             found.append(((min(stamps) - sent_ns) / 1e3, (max(stamps) - min(stamps)) / 1e3))
     return found[_WARM_UP:]
+
+
+def _tc(words: str) -> None:
+    subprocess.run(["tc", "-n", BROKER_SIDE, *words.split()], check=True)
 
 
 def _stamp_ns(receiver: socket.socket) -> int:
