@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use mqtick_sn::{Code, Filter, Message, Qos, Topic};
+use mqtick_sn::{Code, Filter, Message, Qos};
 
 use crate::controller::{SECOND_NS, Settings};
 use crate::names::{has_wildcards, matches};
-use crate::plane::Key;
+use crate::plane::{Key, Topic};
 use crate::reason::Reason;
 use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
 
@@ -378,7 +378,9 @@ impl Clients {
                 };
                 self.connect(now_ns, client, connect);
             }
-            Message::Publish { qos, topic, .. } => self.published(now_ns, client, *qos, *topic),
+            Message::Publish { qos, topic, .. } => {
+                self.published(now_ns, client, *qos, (*topic).into())
+            }
             Message::Subscribe {
                 message_id,
                 filter,

@@ -8,12 +8,13 @@ use std::rc::Rc;
 use mqtick_sn::Message;
 
 use crate::clients::Clients;
+use crate::packet::is_unconnected;
 use crate::plane::Plane;
 pub use crate::reason::Reason;
 use crate::rulebook::Rulebook;
 pub use crate::rulebook::Status;
+use crate::rules::Protocol;
 use crate::session::Session;
-use crate::table::is_unconnected;
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 /// No longer than this is a publisher's keep-alive left to itself: a restart of the broker shows then.
@@ -77,6 +78,8 @@ pub enum Way {
 /// A packet that was seen.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
+    /// What its broker speaks.
+    pub protocol: Protocol,
     /// On which side.
     pub way: Way,
     /// Its source, as it says.

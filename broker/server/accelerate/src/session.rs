@@ -3,9 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use mqtick_sn::Topic;
-
 use crate::pings::Pings;
+use crate::plane::Topic;
 
 /// Requests of one client that the broker has not answered: more are not followed.
 pub const MOST_PENDING: usize = 64;

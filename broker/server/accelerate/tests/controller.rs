@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_accelerate::controller::{Controller, Event, Reason, Settings, Way};
+use mqtick_accelerate::packet::Packet;
 use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
+use mqtick_accelerate::rules::Protocol;
 use mqtick_accelerate::table::{Table, Verdict};
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, encode};
 
@@ -16,7 +18,7 @@ struct Rules(Table, Vec<SocketAddr>);
 
 impl Plane for Rules {
     fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.0.set(key, copies)
+        self.0.set(key, copies, false, false)
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.0.open(key, slow);
@@ -91,9 +93,10 @@ impl Scene {
     fn event(&mut self, way: Way, from: SocketAddr, to: SocketAddr, message: &Message<'_>) {
         let mut datagram = Vec::new();
         assert!(encode(message, &mut datagram));
+        let packet = Packet::read(Protocol::MqttSn, way, &datagram);
         let verdict = match way {
-            Way::ToBroker => self.rules.0.from_client(self.now_ns, from, Some(message)),
-            Way::FromBroker => self.rules.0.from_broker(self.now_ns, to, Some(message)),
+            Way::ToBroker => self.rules.0.from_client(self.now_ns, from, &packet),
+            Way::FromBroker => self.rules.0.from_broker(self.now_ns, to, &packet),
         };
         let (mark, kept_back) = match verdict {
             Verdict::Pass(Some(mark)) => (mark, false),
@@ -101,6 +104,7 @@ impl Scene {
             _ => return,
         };
         let event = Event {
+            protocol: Protocol::MqttSn,
             way,
             from,
             to,
@@ -209,11 +213,12 @@ impl Scene {
 
     fn octets(&mut self, who: u8, datagram: &[u8]) {
         let (way, from, to) = (Way::ToBroker, client(who), broker());
-        let mark = match self.rules.0.from_client(self.now_ns, from, None) {
+        let mark = match self.rules.0.from_client(self.now_ns, from, &Packet::Unread) {
             Verdict::Pass(mark) => mark.expect("it is reported"),
             _ => unreachable!("it goes on"),
         };
         let event = Event {
+            protocol: Protocol::MqttSn,
             way,
             from,
             to,
@@ -226,6 +231,7 @@ impl Scene {
     }
 
     fn rule_of(&self, topic: Topic) -> Result<usize, Reason> {
+        let topic = topic.into();
         let status = self.controller.status(&self.rules);
         let publisher = client(1);
         let mut all = status.iter();
@@ -763,7 +769,10 @@ fn nobody_is_pinged_while_the_controller_is_behind() {
     scene.says(1, &publish(Qos::AtMostOnce, Topic::Registered(20)));
     // A packet whose event has not come yet: it may be a good night.
     let now_ns = scene.now_ns;
-    let _ = scene.rules.0.from_client(now_ns, client(1), None);
+    let _ = scene
+        .rules
+        .0
+        .from_client(now_ns, client(1), &Packet::Unread);
     scene.ticks(0);
     assert_eq!(scene.rules.1, []);
     scene.rules.0.done(scene.rules.0.mark());

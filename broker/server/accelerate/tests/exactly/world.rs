@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_accelerate::controller::{Controller, Event, Settings, Way};
+use mqtick_accelerate::packet::{Packet, rewrite};
 use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
-use mqtick_accelerate::table::{Table, Verdict, rewritten};
+use mqtick_accelerate::rules::Protocol;
+use mqtick_accelerate::table::{Table, Verdict};
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, decode, encode};
 
 use super::broker::{Broker, PREDEFINED, Proof};
@@ -93,7 +95,7 @@ pub struct Switch {
 
 impl Plane for Switch {
     fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.table.set(key, copies)
+        self.table.set(key, copies, false, false)
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.table.open(key, slow);
@@ -442,6 +444,7 @@ impl World {
             let mut datagram = Vec::new();
             assert!(encode(&message, &mut datagram));
             let event = Event {
+                protocol: Protocol::MqttSn,
                 way: Way::ToBroker,
                 from: broker_address(),
                 to: self.clients[who].at,
@@ -602,9 +605,9 @@ impl World {
         if self.controller.is_none() {
             return self.inbox.push_back((from, datagram));
         }
-        let message = decode(&datagram).ok().map(|(message, _)| message);
+        let packet = Packet::read(Protocol::MqttSn, Way::ToBroker, &datagram);
         let table = &mut self.switch.table;
-        let copies = match table.from_client(self.now_ns, from, message.as_ref()) {
+        let copies = match table.from_client(self.now_ns, from, &packet) {
             Verdict::Copies(copies) => copies.to_vec(),
             Verdict::Pass(mark) => {
                 if let Some(mark) = mark {
@@ -616,7 +619,9 @@ impl World {
         };
         self.fast += 1;
         for copy in copies {
-            self.receive(copy.to, &rewritten(&datagram, copy.topic));
+            let mut sent = datagram.clone();
+            rewrite(&mut sent, copy.topic);
+            self.receive(copy.to, &sent);
         }
     }
 
@@ -642,12 +647,8 @@ impl World {
         }
         for (to, datagram) in std::mem::take(&mut self.broker.out) {
             if self.controller.is_some() {
-                let (message, _) = decode(&datagram).expect("the broker sends messages");
-                match self
-                    .switch
-                    .table
-                    .from_broker(self.now_ns, to, Some(&message))
-                {
+                let packet = Packet::read(Protocol::MqttSn, Way::FromBroker, &datagram);
+                match self.switch.table.from_broker(self.now_ns, to, &packet) {
                     Verdict::Pass(None) => {}
                     Verdict::Pass(Some(mark)) => {
                         self.report(Way::FromBroker, to, datagram.clone(), mark, false);
@@ -685,6 +686,7 @@ impl World {
                 Way::FromBroker => (broker_address(), seen.client),
             };
             let event = Event {
+                protocol: Protocol::MqttSn,
                 way: seen.way,
                 from,
                 to,
