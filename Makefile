@@ -154,7 +154,7 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the broker ---------------------------------------------------------------------------------
-.PHONY: broker-programs broker-package test-broker-package accelerate test-accelerate
+.PHONY: broker-programs broker-package test-broker-package accelerate test-accelerate test-accelerate-kernels
 ACCELERATE_OBJECT := $(CURDIR)/build/bpf/accelerate.o
 # Without the multiarch folder, the kernel's headers lack asm/.
 BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch)
@@ -172,6 +172,8 @@ test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel
 	cd broker/server && cargo build --locked -p mqtick-broker
 	$(PYTEST) -q $(addprefix tests/test_accelerate_,rules.py kernel.py ways.py)
 	$(PYTEST) -q tests/test_accelerate.py tests/test_accelerate_feed.py -k "kernel or bridge"
+test-accelerate-kernels: broker-programs accelerate ## the same programs on the kernels of Debian 12 and 13, under qemu (a minute; root)
+	scripts/accelerate-kernels.sh
 broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release -p mqtick-broker -p mqtick-load
 broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
