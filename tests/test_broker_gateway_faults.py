@@ -25,7 +25,15 @@ from test_broker_gateway import (
     publish,
     upstream,
 )
-from test_broker_sn import GOOD_BYE, PING, Sensor, sn
+from test_broker_sn import (
+    GOOD_BYE,
+    PING,
+    Sensor,
+    bears_65535_topics,
+    bears_a_flood_of_subscribes,
+    bears_every_lie_about_lengths,
+    sn,
+)
 
 from broker.conformance.client import (
     CONNACK,
@@ -44,7 +52,7 @@ from broker.conformance.client import (
     Encoder,
     packet,
 )
-from demo.local_broker import Mosquitto, running
+from demo.local_broker import Mosquitto, MqtickBroker, running
 
 pytestmark = pytest.mark.broker
 PATIENCE_S = 60.0
@@ -279,6 +287,25 @@ def test_no_sensor_can_call_itself_as_the_gateway_does(
         assert answer.return_code == NOT_SUPPORTED
     Sensor(gateway).connect("sensor-1")
     assert "away" not in gateway.log.read_text()
+
+
+@pytest.mark.parametrize("kind", [Mosquitto, MqtickBroker], ids=["Mosquitto", "mqtick-broker"])
+def test_lies_and_floods_of_sensors_are_borne_before_each_upstream(
+    kind: type[Mosquitto], launch: Launch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "upstream"
+    folder.mkdir()
+    with running(kind(folder)) as upstream:
+        gateway = launch(upstream.url, '[[sn.topic]]\nid = 7\nname = "plant/temperature"\n')
+        bears_every_lie_about_lengths(gateway)
+        bears_a_flood_of_subscribes(gateway)
+        assert "away" not in gateway.log.read_text()
+
+
+@pytest.mark.slow
+@only_aggregating
+def test_65535_topics_are_registered_with_a_gateway(upstream: Mosquitto, launch: Launch) -> None:
+    bears_65535_topics(launch(upstream.url))
 
 
 # -- subscriptions ---------------------------------------------------------------------------------

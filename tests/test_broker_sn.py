@@ -220,6 +220,25 @@ def test_the_conversation_goes_as_the_specification_says(
         one.is_served()
 
 
+def test_each_message_of_1_2_and_each_kind_of_topic_has_a_conversation() -> None:
+    kinds, topics = set(), set()
+    for conversation in ALL:
+        for step in conversation["steps"]:
+            for text in (step.get("send", ""), *(one["send"] for one in step["expect"])):
+                octets = bytes.fromhex(re.sub(r"\{\w+\}", "8001", text))
+                if octets[1:2] == b"\xfe":
+                    octets = octets[octets[0] :]
+                if len(octets) < 2 or octets[0] != len(octets):
+                    continue  # with a length that lies
+                kinds.add(octets[1])
+                if octets[1] in (0x0C, 0x12, 0x14):  # PUBLISH, SUBSCRIBE, UNSUBSCRIBE
+                    topics.add((octets[1], octets[2] & 3))
+    messages = {*range(0x1E)} - {0x03, 0x11, 0x19}
+    assert len(messages) == 27
+    assert kinds >= messages
+    assert topics >= {(kind, topic) for kind in (0x0C, 0x12, 0x14) for topic in range(3)}
+
+
 # -- one tree --------------------------------------------------------------------------------------
 
 
@@ -557,6 +576,115 @@ def test_a_flood_of_clients_fills_what_it_may_and_those_who_are_there_stay(launc
         codes.append(flood.hear()[-1])
     assert codes == [0] * 19 + [1] * 41
     assert sensor.told(PING) == PONG
+
+
+def whole_messages() -> list[bytes]:
+    """One message of each type, as scapy or the specification has it."""
+    topic = {"tid": 7, "tid_type": 1}
+    kinds = [
+        sn.MQTTSNAdvertise(),
+        sn.MQTTSNSearchGW(),
+        sn.MQTTSNGwInfo(gw_id=1, gw_addr="addr"),
+        sn.MQTTSNConnect(client_id="other", will=1, duration=60),
+        sn.MQTTSNConnack(),
+        sn.MQTTSNWillTopic(will_topic="gone"),
+        sn.MQTTSNWillMsg(will_msg="x"),
+        sn.MQTTSNRegister(mid=1, topic_name="room/1"),
+        sn.MQTTSNRegack(),
+        sn.MQTTSNPublish(qos=1, mid=1, data=b"x", **topic),
+        sn.MQTTSNPuback(),
+        sn.MQTTSNPubcomp(),
+        sn.MQTTSNPubrec(),
+        sn.MQTTSNPubrel(),
+        sn.MQTTSNSubscribe(mid=1, topic_name="room/#"),
+        sn.MQTTSNSuback(),
+        sn.MQTTSNUnsubscribe(mid=1, topic_name="room/#"),
+        sn.MQTTSNUnsuback(),
+        sn.MQTTSNPingReq(client_id="other"),
+        sn.MQTTSNWillTopicUpd(will_topic="gone"),
+        sn.MQTTSNWillTopicResp(),
+        sn.MQTTSNWillMsgUpd(will_msg="x"),
+        sn.MQTTSNWillMsgResp(),
+    ]
+    return [message(one) for one in kinds] + [WILLTOPICREQ, WILLMSGREQ, PONG, b"\4\x18\0\x3c"]
+
+
+def lies(whole: bytes) -> Iterator[bytes]:
+    """Every truncation of a message, with its length and with that of what is left, and every
+    other length."""
+    for length in range(len(whole)):
+        yield whole[:length]
+        yield bytes([length]) + whole[1:length]
+    for length in {*range(256)} - {len(whole)}:
+        yield bytes([length]) + whole[1:]
+        yield b"\1" + length.to_bytes(2) + whole[1:]
+        yield b"\1" + (256 * length).to_bytes(2) + whole[1:]
+        yield bytes([length, 0xFE, 0]) + whole
+
+
+def bears_every_lie_about_lengths(broker: MqtickBroker) -> None:
+    """Who is connected is served as before, and all that is answered can be read."""
+    steady, bad = Sensor(broker).connect("steady"), Sensor(broker).connect("bad")
+    messages = whole_messages()
+    assert len({one[1] for one in messages}) == 27
+    for whole in messages:
+        for number, one in enumerate(lies(whole)):
+            if one:
+                bad.say(one)
+            if number % 64 == 63:
+                assert steady.told(PING) == PONG
+                while select.select([bad.socket], [], [], 0)[0]:
+                    bad.hear()
+    for answer in bad.heard:
+        assert not sn.MQTTSN(answer).haslayer("Raw"), answer.hex()
+
+
+def bears_a_flood_of_subscribes(broker: MqtickBroker, most: int = 256) -> None:
+    """One sensor gets as many as it may, however many it asks for; another is served meanwhile."""
+    steady, bad = Sensor(broker).connect("steady"), Sensor(broker).connect("bad")
+    codes = []
+    for number in range(2000):
+        subscribe = sn.MQTTSNSubscribe(mid=1 + number, topic_name=f"flood/{number}/+")
+        codes.append(bad.ask(subscribe).return_code)
+        if number % 100 == 99:
+            assert steady.told(PING) == PONG
+    assert codes == [0] * most + [1] * (2000 - most)
+    for number in range(5000):  # the same again and again
+        bad.ask(sn.MQTTSNSubscribe(mid=1 + number, topic_name="flood/1/+"))
+    assert steady.told(PING) == PONG
+
+
+def bears_65535_topics(broker: MqtickBroker) -> None:
+    """64 sensors behind a forwarder fill their tables of names; all ids differ for each of them."""
+    forwarder = Sensor(broker)
+    for node in range(64):
+        name = bytes([node])
+        forwarder.say(message(sn.MQTTSNConnect(client_id=f"n{node}", duration=600), node=name))
+        assert forwarder.hear()[4:] == bytes.fromhex("030500")
+        ids = set()
+        for first in range(0, 1056, 32):
+            for number in range(first, first + 32):
+                register = sn.MQTTSNRegister(mid=1 + number, topic_name=f"topic/{node}/{number}")
+                forwarder.say(message(register, node=name))
+            answers = [sn.MQTTSN(forwarder.hear()[4:]).payload for _ in range(32)]
+            ids |= {one.tid for one in answers if one.return_code == 0}
+            assert {one.return_code for one in answers} == ({0} if first < 1024 else {1})
+        assert len(ids) == 1024
+        assert not ids & {0, 0xFFFF}
+    Sensor(broker).connect("steady").register("one more")
+
+
+def test_every_truncation_and_every_length_that_lies_is_borne(broker: Broker) -> None:
+    bears_every_lie_about_lengths(broker)
+
+
+def test_a_flood_of_subscribes_fills_what_one_client_may(broker: Broker) -> None:
+    bears_a_flood_of_subscribes(broker)
+
+
+@pytest.mark.slow
+def test_65535_topics_are_registered_and_then_another_one(broker: Broker) -> None:
+    bears_65535_topics(broker)
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])

@@ -381,6 +381,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use mqtick_sn::Engine;
 
     #[test]
     fn an_answer_is_held_for_one_message_of_one_client() {
