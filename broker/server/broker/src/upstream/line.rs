@@ -2,6 +2,8 @@
 
 mod outgoing;
 mod subscriptions;
+#[cfg(test)]
+mod tests;
 
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};

@@ -497,3 +497,49 @@ impl Upstream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use mqtick_sn::Entrance;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    #[test]
+    fn sensors_are_connected_to_the_place_of_a_name_that_answers() {
+        let mut settings = crate::settings::Settings {
+            threads: 1,
+            ..Default::default()
+        };
+        settings.upstream.url = Some("mqtt://two-places.example".parse().unwrap());
+        settings.upstream.mode = Mode::Transparent;
+        let shared = Shared::alone(settings, None);
+        let mut upstream = Upstream::new(&shared, 0).unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+        let places = vec![closed.local_addr().unwrap()];
+        drop(closed);
+        let there = TcpListener::bind("127.0.0.1:0").unwrap();
+        let places = [places, vec![there.local_addr().unwrap()]].concat();
+        upstream.found(Ok(places.clone()));
+        while upstream.at == 0 {
+            upstream.ready(LINES, EpollFlags::EPOLLHUP);
+        }
+        upstream.found(Ok(places));
+        let (mut first, _) = there.accept().unwrap();
+        first.write_all(&[0x20, 3, 0, 0, 0]).unwrap();
+        while !upstream.is_up() {
+            upstream.ready(LINES, EpollFlags::EPOLLIN);
+        }
+        let entrance = Entrance {
+            client: "sensor",
+            clean: true,
+            duration_s: 60,
+            will: None,
+            is_elsewhere: false,
+        };
+        assert!(upstream.admit(&entrance).is_none());
+        there.accept().unwrap();
+    }
+}
