@@ -6,5 +6,15 @@ use nix::time::{ClockId, clock_gettime};
 /// CLOCK_MONOTONIC, ns; 0 where there is none.
 #[must_use]
 pub fn now_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
+    read(ClockId::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_REALTIME, ns; 0 where there is none.
+#[must_use]
+pub fn utc_ns() -> u64 {
+    read(ClockId::CLOCK_REALTIME)
+}
+
+fn read(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
 }

@@ -2,8 +2,9 @@
 //! the order in which they come.
 
 use crate::batch::Peer;
-use crate::desk::Desk;
+use crate::desk::{Desk, Place, Served};
 use crate::exchange::MOST_RETAINED;
+use crate::feed::{Called, Key};
 use crate::inlet::Serve;
 use crate::message::Message;
 use crate::session::{Session, Subscription};
@@ -12,7 +13,7 @@ use crate::shared::Shared;
 use crate::udp::Outlet;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
-use mqtick_udp::{Engine, Published, Server, Settings, Subnet};
+use mqtick_udp::{Engine, Publication, Published, Server, Settings, Subnet};
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub(crate) const LOWEST_PORT: u16 = 1024; // the system's own services are below
 pub struct Door {
     outlet: Arc<Outlet>,
     server: Server<Arc<Session>>,
-    looked: usize, // for retained messages, in the present second: steps
+    looked: usize,             // for retained messages, in the present second: steps
+    lease_end_ns: Option<u64>, // the first one's, as it was said
 }
 
 impl Door {
@@ -35,6 +37,7 @@ impl Door {
             server: Server::new(settings(&shared.settings.udp, rate, outlet.secret)),
             outlet,
             looked: 0,
+            lease_end_ns: None,
         })
     }
 
@@ -46,7 +49,19 @@ impl Door {
         self.with_hands(desk, false, |server, hands| {
             server.end_leases(now_ns, hands)
         });
+        self.note_ends(desk);
         self.outlet.count(self.server.counters());
+    }
+
+    /// Who copies in our place knows nothing of leases.
+    fn note_ends(&mut self, desk: &Desk) {
+        let end_ns = self.server.next_end_ns();
+        if end_ns != self.lease_end_ns {
+            self.lease_end_ns = end_ns;
+            let now_ns = self.outlet.now_ns();
+            let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(now_ns));
+            desk.shared.feed.lease_ends(left_ns);
+        }
     }
 
     /// Forget everybody: they find out by a PINGREQ that is not answered.
@@ -84,6 +99,10 @@ impl Serve for Door {
             server.datagram(now_ns, from, octets, hands);
         });
     }
+
+    fn go_on(&mut self, desk: &mut Desk) {
+        self.note_ends(desk);
+    }
 }
 
 /// What the server reaches the rest of the broker with.
@@ -98,10 +117,31 @@ impl Hands<'_> {
         let access = self.desk.shared.access.load();
         access.rules.may(None, NOBODY, action, topic)
     }
+
+    fn offer(&mut self, key: Key, topic: &str) {
+        let (from, called) = (key.publisher, key.topic.clone());
+        let place = |session: &Session| match &session.peer {
+            None => Place::Others,
+            // What sends back what it gets would go round past us.
+            Some(peer) if peer.address == from => Place::Unclear,
+            Some(peer) => Place::At(peer.address, called.clone()),
+        };
+        self.desk.offer(key, NO_SESSION, topic, UNUSED_S, place);
+    }
+}
+
+fn key(from: SocketAddrV4, topic: &str) -> Key {
+    Key {
+        publisher: from.into(),
+        topic: Called::Name(topic.into()),
+    }
 }
 
 /// No client's identifier in an access list: a `/` fits no pattern.
 const NOBODY: &str = "udp/";
+/// Publishers need none.
+const NO_SESSION: u64 = 0;
+const UNUSED_S: u16 = 60; // until a rule for one that says nothing ends
 
 impl Engine for Hands<'_> {
     type Subscriber = Arc<Session>;
@@ -163,7 +203,14 @@ impl Engine for Hands<'_> {
         });
     }
 
-    fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published {
+    fn publish(&mut self, publication: &Publication<'_>) -> Published {
+        let Publication {
+            from,
+            topic,
+            payload,
+            retain,
+            marked,
+        } = *publication;
         if !self.may(Action::Write, topic) {
             return Published::NotAllowed;
         }
@@ -181,12 +228,37 @@ impl Engine for Hands<'_> {
             forwarded: &[],
             expires_s: None,
         };
+        if marked {
+            self.desk.served = Served::Peers;
+        }
         self.desk.publish(None, &message, self.alone);
+        self.desk.served = Served::Nobody;
+        if self.desk.shared.settings.delivery.accelerate.is_some() {
+            let key = key(from, topic);
+            match retain {
+                false => self.offer(key, topic),
+                true => self.desk.shared.feed.take_back(&key),
+            }
+        }
         if kept {
             Published::Sent
         } else {
             Published::NotKept
         }
+    }
+
+    fn believes(&self, from: SocketAddrV4, topic: &str) -> bool {
+        let feed = &self.desk.shared.feed;
+        feed.believes(&key(from, topic), NO_SESSION)
+    }
+
+    fn say_served(&mut self, octets: &[u8]) -> bool {
+        let question = self.desk.shared.feed.question(octets);
+        if let Some(number) = question {
+            self.desk.flush(); // copies first
+            self.desk.shared.feed.say_served(number);
+        }
+        question.is_some()
     }
 
     fn retained(

@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::connection::{Connection, End, reason};
-use crate::desk::Desk;
+use crate::desk::{Desk, Served};
 use crate::door::Door;
 use crate::inlet::Inlet;
 use crate::link::{Link, Place};
@@ -118,7 +118,7 @@ impl Worker {
             self.desk.courier.batch = Batch::default();
             self.desk.courier.sensors = sn::Sending::default();
             self.desk.came = None;
-            self.desk.others_only = false;
+            self.desk.served = Served::Nobody;
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
@@ -577,9 +577,10 @@ impl Worker {
                 (format!("$SYS/broker/sn/{name}").into(), count.to_string())
             };
             report.extend(gate.counters().map(count));
-            if shared.settings.sn.accelerate.is_some() {
-                let counted = shared.feed.counted();
-                report.extend(counted.into_iter().map(count));
+        }
+        if shared.settings.delivery.accelerate.is_some() && !report.is_empty() {
+            for (name, count) in shared.feed.counted() {
+                report.push((format!("$SYS/broker/{name}").into(), count.to_string()));
             }
         }
         for (topic, text) in report {

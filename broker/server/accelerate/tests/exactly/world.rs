@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_accelerate::controller::{Controller, Event, Settings, Way};
+use mqtick_accelerate::packet::{Packet, rewrite};
 use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
-use mqtick_accelerate::table::{Table, Verdict, rewritten};
+use mqtick_accelerate::rules::Protocol;
+use mqtick_accelerate::table::{Table, Verdict};
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, decode, encode};
 
 use super::broker::{Broker, PREDEFINED, Proof};
@@ -93,7 +95,7 @@ pub struct Switch {
 
 impl Plane for Switch {
     fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.table.set(key, copies)
+        self.table.set(key, copies, false, false)
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.table.open(key, slow);
@@ -381,6 +383,7 @@ impl World {
                 for _ in 0..events {
                     self.control();
                 }
+                self.conclude();
             }
             Action::Tick => self.tick(),
             Action::Time(steps) => (0..steps).for_each(|_| self.step()),
@@ -441,6 +444,7 @@ impl World {
             let mut datagram = Vec::new();
             assert!(encode(&message, &mut datagram));
             let event = Event {
+                protocol: Protocol::MqttSn,
                 way: Way::ToBroker,
                 from: broker_address(),
                 to: self.clients[who].at,
@@ -601,9 +605,9 @@ impl World {
         if self.controller.is_none() {
             return self.inbox.push_back((from, datagram));
         }
-        let message = decode(&datagram).ok().map(|(message, _)| message);
+        let packet = Packet::read(Protocol::MqttSn, Way::ToBroker, &datagram);
         let table = &mut self.switch.table;
-        let copies = match table.from_client(self.now_ns, from, message.as_ref()) {
+        let copies = match table.from_client(self.now_ns, from, &packet) {
             Verdict::Copies(copies) => copies.to_vec(),
             Verdict::Pass(mark) => {
                 if let Some(mark) = mark {
@@ -615,7 +619,9 @@ impl World {
         };
         self.fast += 1;
         for copy in copies {
-            self.receive(copy.to, &rewritten(&datagram, copy.topic));
+            let mut sent = datagram.clone();
+            rewrite(&mut sent, copy.topic);
+            self.receive(copy.to, &sent);
         }
     }
 
@@ -641,12 +647,8 @@ impl World {
         }
         for (to, datagram) in std::mem::take(&mut self.broker.out) {
             if self.controller.is_some() {
-                let (message, _) = decode(&datagram).expect("the broker sends messages");
-                match self
-                    .switch
-                    .table
-                    .from_broker(self.now_ns, to, Some(&message))
-                {
+                let packet = Packet::read(Protocol::MqttSn, Way::FromBroker, &datagram);
+                match self.switch.table.from_broker(self.now_ns, to, &packet) {
                     Verdict::Pass(None) => {}
                     Verdict::Pass(Some(mark)) => {
                         self.report(Way::FromBroker, to, datagram.clone(), mark, false);
@@ -684,6 +686,7 @@ impl World {
                 Way::FromBroker => (broker_address(), seen.client),
             };
             let event = Event {
+                protocol: Protocol::MqttSn,
                 way: seen.way,
                 from,
                 to,
@@ -694,6 +697,13 @@ impl World {
             controller.event(self.now_ns, &event, &mut self.switch);
         }
         self.inbox.extend(std::mem::take(&mut self.switch.sent));
+    }
+
+    /// Rules follow what the controller has taken.
+    fn conclude(&mut self) {
+        if let Some(controller) = &mut self.controller {
+            controller.settle(self.now_ns, &mut self.switch);
+        }
     }
 
     fn tick(&mut self) {
@@ -707,6 +717,7 @@ impl World {
         while !self.inbox.is_empty() || !self.events.is_empty() || self.lost {
             self.serve();
             self.control();
+            self.conclude();
         }
     }
 
@@ -781,7 +792,11 @@ impl World {
             }
             // Who subscribes in two ways gets two copies, each way in order.
             let way = match topic {
-                Topic::Registered(_) => name,
+                // As what it takes it: a client that sends CONNECT again may use an old id for another.
+                Topic::Registered(id) => {
+                    let known = who.and_then(|who| self.clients[who].names.get(&id));
+                    known.cloned().unwrap_or(name)
+                }
                 Topic::Predefined(_) => name + " (predefined)",
                 Topic::Short(_) => name + " (short)",
             };

@@ -1,13 +1,12 @@
 //! What the gateway reaches the rest of the broker with.
 
 use super::{Held, qos_of};
-use crate::desk::Desk;
+use crate::desk::{Desk, Place, Served};
 use crate::exchange::MOST_RETAINED;
-use crate::feed::{Key, Rule};
+use crate::feed::{Called, Key};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::session::{Session, Subscription};
-use crate::settings::Mode;
 use crate::shared::Subscriptions;
 use crate::upstream::Upstream;
 use mqtick_access::Action;
@@ -21,13 +20,11 @@ use std::sync::Arc;
 
 /// No client's identifier in an access list: a `/` fits no pattern.
 const NOBODY: &str = "sn/";
-/// Of one message, by the data plane (`broker/spec/acceleration.md`, clause 1).
-const MOST_COPIES: usize = 4095;
 
 fn key(came: &Came) -> Key {
     Key {
         publisher: came.from,
-        topic: came.topic,
+        topic: Called::Id(came.topic),
     }
 }
 
@@ -46,48 +43,24 @@ impl Hands<'_> {
         access.rules.may(None, client, action, topic)
     }
 
-    /// Have somebody else copy more messages like the one that was just published, if each copy for
-    /// a client over MQTT-SN would leave at once, and nothing else need be done for it.
     fn offer(&mut self, came: &Came, publisher: &Session, topic: &str) {
-        let shared = Arc::clone(&self.desk.shared);
-        let key = key(came);
-        let counts = shared.settings.limits.publishes_a_second_a_client > 0;
-        if counts || !shared.feed.wants(&key) {
-            return;
-        }
-        let Some((all, way)) = self.desk.fanout(topic) else {
-            return; // one of several gets it
-        };
-        let (mut copies, mut sessions) = (Vec::new(), vec![publisher.number]);
-        for one in &*all {
-            let Some(seat) = &one.session.sensor else {
-                continue;
+        let place = |session: &Session| {
+            let Some(seat) = &session.sensor else {
+                return Place::Others;
             };
-            let Some((to, called)) = lock(seat).direct(topic) else {
-                return;
-            };
-            if copies.len() >= MOST_COPIES {
-                return;
+            // Whoever has no id of its own for a name gets one with a copy: a second way to send it.
+            let has_two_ways = !matches!(came.topic, Topic::Registered(_));
+            if has_two_ways && session.number == publisher.number {
+                return Place::Unclear;
             }
-            copies.push((to, called));
-            sessions.push(one.session.number);
-        }
-        let hears_itself = all.iter().any(|one| one.session.number == publisher.number);
-        // Whoever has no id of its own for a name gets one with a copy: a second way to send it.
-        let has_one_way = matches!(key.topic, Topic::Registered(_)) || !hears_itself;
-        if copies.is_empty() || way.mode == Mode::Parallel || !has_one_way {
-            return;
-        }
-        let rule = Rule {
-            key,
-            name: topic,
-            marked: copies.len() < all.len(),
-            copies,
-            sessions,
-            residence: way.residence,
-            keep_alive_s: came.keep_alive_s,
+            match lock(seat).direct(topic) {
+                Some((to, called)) => Place::At(to, Called::Id(called)),
+                None => Place::Unclear,
+            }
         };
-        shared.feed.offer(&rule, || self.desk.is_current());
+        let (number, keep_alive_s) = (publisher.number, came.keep_alive_s);
+        self.desk
+            .offer(key(came), number, topic, keep_alive_s, place);
     }
 
     /// Answer now, or once the disk has what changed.
@@ -287,13 +260,16 @@ impl Engine for Hands<'_> {
         let publisher = who.map(|who| &**who);
         let came = publication.came.zip(publisher);
         let can_be = message.qos == Qos::AtMostOnce && !message.retain;
-        self.desk.others_only = can_be
+        let is_served = can_be
             && came.is_some_and(|(came, publisher)| {
                 let feed = &self.desk.shared.feed;
                 came.marked && feed.believes(&key(&came), publisher.number)
             });
+        if is_served {
+            self.desk.served = Served::Sensors;
+        }
         self.desk.publish(publisher, &message, self.alone);
-        self.desk.others_only = false;
+        self.desk.served = Served::Nobody;
         match came {
             Some((came, publisher)) if can_be => self.offer(&came, publisher, topic),
             Some((came, _)) => self.desk.shared.feed.take_back(&key(&came)),
