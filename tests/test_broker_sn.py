@@ -781,13 +781,32 @@ def test_scapy_and_tshark_read_whatever_it_sends(broker: Broker, tmp_path: Path)
     kinds = {sn.MQTTSN(octets).type for octets in sent}
     expected = bytes.fromhex("02 05 06 08 0a 0b 0c 0d 0e 0f 10 13 15 17 18 1b 1d")
     assert kinds == {*expected}
+    others_read(sent, tmp_path)
+
+
+def test_scapy_and_tshark_read_what_the_conversations_have(tmp_path: Path) -> None:
+    said = [
+        bytes.fromhex(re.sub(r"\{\w+\}", "8001", one["send"]))
+        for conversation in ALL
+        for step in conversation["steps"]
+        for one in step["expect"]
+    ]
+    topics = {one[2] & 3 for one in said if one[1] == 0x0C}
+    assert topics == {0, 1, 2}
+    others_read(said, tmp_path)
+
+
+def others_read(sent: list[bytes], folder: Path) -> None:
+    """What is sent, without what is for a forwarder, is read whole by scapy, and by tshark where
+    that is installed."""
+    sent = [one[one[0] :] if one[1] == 0xFE else one for one in sent]
     for octets in sent:
         found = sn.MQTTSN(octets)
         assert not found.haslayer("Raw"), found.summary()
         assert found.len == len(octets)
     if (tshark := shutil.which("tshark")) is None:
         pytest.skip("tshark is not installed; scapy has read it all")
-    capture = tmp_path / "sent.pcap"
+    capture = folder / "sent.pcap"
     packets = [inet.IP() / inet.UDP(sport=1883, dport=5000) / one for one in sent]
     utils.wrpcap(str(capture), packets)
     fields = ["-e", "mqttsn.msg.type", "-e", "mqttsn.msg.len", "-e", "_ws.malformed"]
