@@ -412,7 +412,9 @@ def test_what_is_retained_comes_before_what_is_newer_also_if_the_connection_brea
         asked = link.expect(SUBSCRIBE, b"other")
         link.publish("in/1", b"retained", identifier, retain=True, qos=1, packet_id=1)
         link.publish("in/1", b"newer", identifier)
+        link.publish("in/2", b"passes", identifier)
         link.expect(PUBACK)
+        assert first.message()[1] == b"passes"
         if ends:
             link.end()
         else:
