@@ -11,7 +11,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
   broker/conformance/*.py broker/bpf/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed mtie chrony-lines fleet
+  report-speed look mtie chrony-lines fleet
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
