@@ -136,6 +136,8 @@ class World:
         del self.peers[-1], self.filters[-1]
 
     def over_tcp(self, _who: int) -> None:
+        for publisher in self.publishers:
+            publisher.ping()  # what it sent has been served
         if self.tcp_filter:
             self.tcp.unsubscribe(self.tcp_filter)
             self.tcp_filter = None
@@ -145,15 +147,15 @@ class World:
 
     def check(self) -> None:
         """Each has got exactly that, of each publisher and topic in order."""
-        if self.tcp_filter:
-            self.tcp.unsubscribe(self.tcp_filter)
         for peer in self.peers + self.publishers:
             peer.ping()
         hear_all(*self.all, patience_s=0.2)
         for peer in self.all:
             assert by_publisher(peer.got) == by_publisher(self.wanted[peer])
             assert Counter(peer.kept) == self.kept_wanted[peer]
-        got = [(one.topic, bytes(one.payload)) for one in self.tcp.settle() if not one.retain]
+        got = [
+            (one.topic.decode(), bytes(one.payload)) for one in self.tcp.settle() if not one.retain
+        ]
         assert by_publisher(got) == by_publisher(self.tcp_wanted)
 
 
