@@ -90,7 +90,7 @@ def test_a_sample_log_is_read(tmp_path: Path) -> None:
     assert len(found.time_errors) == 1
     assert found.time_errors[0].error_ns == pytest.approx(np.full(50, 1500.0), abs=1)
     write_csv(tmp_path / "a.csv", (0, 300))
-    with pytest.raises(CaptureError, match="is not; a report"):
+    with pytest.raises(CaptureError, match="no log of a clock; a report"):
         load(path, tmp_path / "a.csv")
 
 

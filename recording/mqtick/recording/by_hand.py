@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -96,10 +96,16 @@ class ByHand:
                 f"are: {', '.join(there) or 'none that are described'}."
             )
 
-    def said(self) -> list[str]:
-        """Return it in words, one sentence a rule."""
+    def said(self, digital: Sequence[str] = ()) -> list[str]:
+        """Return it in words, one sentence a rule.
+
+        `digital` are channels without voltages, to which no threshold applies.
+        """
         others = "every other channel" if len(self.rules) > 1 else "every channel"
         lines = [f"{name or others}: {rule.said()}." for name, rule in self.rules.items()]
+        rule = self.rules.get(EVERY, AUTOMATIC)
+        if digital and (rule.threshold_v, rule.hysteresis_v) != (None, None):
+            lines.append(f"No voltages, so no threshold: {', '.join(digital)}.")
         if self.begin_fs is not None or self.end_fs is not None:
             ends = [
                 "" if fs is None else f"{word} {fs / 1e9:,.10g} us"

@@ -22,7 +22,7 @@ from mqtick.recording.levels import (
     state_levels,
 )
 from mqtick.recording.own_levels import own_levels
-from mqtick.recording.waveform import Codes, Waveform
+from mqtick.recording.waveform import Codes, Waveform, seen
 
 __all__ = [
     "BETWEEN",
@@ -111,11 +111,10 @@ def find_edges(
     )
     if hysteresis_v is not None:
         band = hysteresis_v / waveform.volts_per_code / 2
-        if band >= levels.nearest:
-            low_v, high_v = levels.volts(waveform)
+        if band >= min(levels.middle - int(codes.min()), int(codes.max()) - levels.middle):
             raise EdgeError(
-                f"The hysteresis of {hysteresis_v:g} V reaches beyond its levels of {low_v:.3g} "
-                f"and {high_v:.3g} V: no edge can leave it; give a smaller one, or none."
+                f"The hysteresis of {hysteresis_v:g} V reaches beyond its {seen(waveform)}: no "
+                "edge can leave it; give a smaller one, or none."
             )
     before, after, rising = _changes(codes, levels.middle, band)
     if not before.size or (before.size == 1 and before[0] < after[0] - before[0]):

@@ -45,6 +45,7 @@ from mqtick.recording.look import look_at_all
 from mqtick.recording.octets import told_of
 from mqtick.recording.pairing import Tally, pair, said
 from mqtick.recording.said import first_of_each
+from mqtick.recording.transitions import Transitions
 
 __all__ = ["ListingError", "measurement_from_captures"]
 
@@ -142,7 +143,8 @@ def _name(
     layout, notes = layout_of_channels(channels, options)
     found = resolve(channels, capture)
     layout = replace(layout, by_hand=by_hand_of(layout.by_hand, found, capture.signals))
-    measurement.by_hand = [*layout.by_hand.said(), *said_of_events(options)]
+    digital = [name for name, of in found.items() if isinstance(capture.signals[of], Transitions)]
+    measurement.by_hand = [*layout.by_hand.said(digital), *said_of_events(options)]
     reading.layout, reading.channels = layout, channels
     measurement.kind, measurement.nodes = layout.kind, tuple(layout.channels)
     measurement.reference = layout.publisher

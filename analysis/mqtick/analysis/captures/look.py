@@ -173,7 +173,7 @@ def look_of(
             options = replace(options, edge=edge)
     used: Mapping[str, npt.NDArray[np.bool_]] = {}
     said_of_events: list[str] = []
-    if len(named) > 1:
+    if named:
         layout, _ = layout_of_channels(named, options)
         seen = {name: whole.get(of) or seen_of(of) for name, of in named.items()}
         used, said_of_events = _used(layout, named, seen, capture, options)

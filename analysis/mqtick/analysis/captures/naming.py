@@ -148,12 +148,9 @@ def by_hand_of(
         if name in rules:
             raise NamingError(f"Something is said twice of the edges of {name} (as {said}).")
         rules[name] = rule
-        analog = [
-            each
-            for each, signal in channels.items()
-            if isinstance(signals[signal], Waveform) and name in (EVERY, each)
-        ]
-        if (rule.threshold_v, rule.hysteresis_v) != (None, None) and not analog:
+        of = signals.values() if said == EVERY else [signals[channels[name]]]
+        limited = (rule.threshold_v, rule.hysteresis_v) != (None, None)
+        if limited and not any(isinstance(signal, Waveform) for signal in of):
             raise NamingError(
                 f"{name or 'Every channel'} is digital: its file has changes of level and no "
                 "voltages, to which a threshold or a hysteresis could apply; leave it out."

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mqtick.analysis.captures.groups import in_order
 from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
 from mqtick.analysis.captures.options import MINIMUM_V, CaptureOptions
-from mqtick.recording.by_hand import EVERY, ByHand
+from mqtick.recording.by_hand import AUTOMATIC, EVERY, ByHand
 from mqtick.recording.capture import Capture, CaptureFile, find_signal
 from mqtick.recording.look import Seen
 
@@ -176,6 +176,12 @@ def _given(options: CaptureOptions, *, edge: bool = True) -> str:
 def by_hand_flags(by_hand: ByHand) -> list[str]:
     """Return the flags that say it on a command line."""
     rules = by_hand.rules.items()
+    every = by_hand.rules.get(EVERY, AUTOMATIC)
+    common = {
+        "--threshold": every.threshold_v,
+        "--hysteresis": every.hysteresis_v,
+        "--skip": every.skip or None,
+    }
     flags = []
     for flag, values in (
         ("--threshold", [(name, rule.threshold_v, "V") for name, rule in rules]),
@@ -185,7 +191,7 @@ def by_hand_flags(by_hand: ByHand) -> list[str]:
         said = [
             f"{name}{'=' if name != EVERY else ''}{value:.12g}{unit}"
             for name, value, unit in values
-            if value is not None
+            if value is not None and (name == EVERY or value != common[flag])
         ]
         if said:
             flags.append(f"{flag} {shlex.quote(','.join(said))}")

@@ -80,7 +80,7 @@ def _call(args: argparse.Namespace) -> int:
 def draw(look: Look, folder: Path) -> int:
     """Draw a look, say what it shows, and return the exit code."""
     from mqtick.analysis.report.look_page import look_page  # noqa: PLC0415 - as common.finish
-    from mqtick.analysis.report.look_picture import draw_look  # noqa: PLC0415
+    from mqtick.analysis.report.look_picture import RESOLUTION, draw_look  # noqa: PLC0415
     from mqtick.analysis.report.svg import png_of  # noqa: PLC0415
     from mqtick.recording.shot import replace_file  # noqa: PLC0415
 
@@ -88,7 +88,7 @@ def draw(look: Look, folder: Path) -> int:
     picture, page = folder / f"look-{stem}.png", folder / f"look-{stem}.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        octets = png_of(draw_look(look))
+        octets = png_of(draw_look(look), RESOLUTION)
         replace_file(picture, octets)
         print(f"picture: {picture}", flush=True)
         replace_file(page, look_page(look, octets).encode())

@@ -95,11 +95,14 @@ def add(commands: Any) -> None:
     parser.set_defaults(call=_call)
 
 
+_EXTRAS = {"RigolWFM": "mqtick[captures]", "pyarrow": "mqtick[parquet]"}
+
+
 def _formats() -> list[str]:
     return [
         each.name
         + ("" if each.tested else " (untested)")
-        + (f" (needs {each.needs}: pip install 'mqtick[captures]')" if each.needs else "")
+        + (f" (needs {each.needs}: pip install '{_EXTRAS[each.needs]}')" if each.needs else "")
         for each in FORMATS
     ]
 

@@ -13,11 +13,16 @@ from mqtick.analysis.report import style
 from mqtick.analysis.report.look_drawing import Drawn, drawn_of, span_us
 from mqtick.analysis.report.numbers import plain, unit_of
 
-__all__ = ["WIDTH", "draw_look"]
+__all__ = ["RESOLUTION", "WIDTH", "draw_look"]
 
 WIDTH: Final = 9.0
 """Inches."""
+RESOLUTION: Final = 150
+"""Dots an inch, so that the picture fits a screen."""
 _POINTS: Final = 4000
+_TITLE, _LABEL, _LANE, _AXIS, _CLOSE_UP = 0.45, 0.24, 0.9, 0.55, 1.7
+"""Heights in inches: of the title, a channel's name, a channel with it, an axis, a close-up."""
+_LEFT, _RIGHT = 0.55, 0.12
 _MOST_LANES: Final = 16
 _MOST_MARKS: Final = 2000
 """Marks of a channel that are drawn: more cannot be told apart."""
@@ -41,26 +46,42 @@ def draw_look(look: Look) -> Figure:
         title = f"{plain(look.title)}: filled marks are the edges that a report uses"
         if look.assumed and used:
             title += ", if each channel is whose it seems to be"
-        height = 0.6 + 0.95 * len(lanes)
-        below = 1.9 if near else 0.0
-        figure = style.figure_of(WIDTH, height + below, title, simulated=look.simulated)
-        parts: Any = [figure]
-        if near:
-            parts = figure.subfigures(2, height_ratios=(height, below))
-        rows = parts[0].subplots(max(len(lanes), 1), sharex=True, squeeze=False)[:, 0]
+        lanes_high = _LANE * max(len(lanes), 1) + _AXIS
+        high = _TITLE + lanes_high + (_CLOSE_UP + _AXIS if near else 0.0)
+        figure = style.figure_of(WIDTH, high, title, simulated=look.simulated)
+        # Laid out by hand: the usual way would draw everything several times.
+        figure.set_layout_engine("none")
         begin, end = span_us(lanes)
         unit = unit_of([begin, end])
-        for place, (axes, each) in enumerate(zip(rows, lanes, strict=False)):
-            look_of = style.SERIES[place % len(style.SERIES)]
-            _lane(axes, each, unit.per_us, look_of)
+        top = _TITLE
+        for place, each in enumerate(lanes):
+            axes = _axes(figure, _LEFT, top + _LABEL, WIDTH - _LEFT - _RIGHT, _LANE - _LABEL)
+            top += _LANE
+            _lane(axes, each, unit.per_us, _colours(place))
             _window(axes, look, begin, end, unit.per_us)
-        rows[-1].set_xlim(begin * unit.per_us, end * unit.per_us)
-        origin = "the trigger" if look.triggered else "the start of the record"
-        rows[-1].set_xlabel(f"time after {origin} in {unit.name}")
+            axes.set_xlim(begin * unit.per_us, end * unit.per_us)
+            if place < len(lanes) - 1:
+                axes.tick_params(labelbottom=False)
+            else:
+                origin = "the trigger" if look.triggered else "the start of the record"
+                axes.set_xlabel(f"time after {origin} in {unit.name}")
+        share = WIDTH / max(len(near), 1)
         for place, each in enumerate(near):
-            colour = style.SERIES[lanes.index(each) % len(style.SERIES)]
-            _near(parts[1].add_subplot(1, len(near), place + 1), each, colour)
+            left, wide = place * share + _LEFT, share - _LEFT - _RIGHT
+            axes = _axes(figure, left, top + _AXIS + _LABEL, wide, _CLOSE_UP - _LABEL)
+            _near(axes, each, _colours(lanes.index(each)))
         return figure
+
+
+def _colours(place: int) -> style.Look:
+    return style.SERIES[place % len(style.SERIES)]
+
+
+def _axes(figure: Figure, left: float, top: float, wide: float, high: float) -> Axes:
+    """Add axes in inches from the upper left corner."""
+    all_high = float(figure.get_figheight())
+    place = (left / WIDTH, 1 - (top + high) / all_high, wide / WIDTH, high / all_high)
+    return figure.add_axes(place)
 
 
 def _lane(axes: Axes, each: Drawn, factor: float, look: style.Look) -> None:
@@ -72,10 +93,10 @@ def _lane(axes: Axes, each: Drawn, factor: float, look: style.Look) -> None:
     if each.levels_v:
         _marks(axes, each, factor, ink)
     note = "" if each.at_us.size else f": {each.lane.glance.seen.why_not}"
-    axes.set_title(style.wrapped(each.label + note, WIDTH - 0.8, 2), color=ink)
+    axes.set_title(style.shortened(each.label + note, WIDTH - _LEFT), color=ink)
     axes.set_ylabel("V" if each.interval_us else "level")
     axes.margins(y=0.15)
-    axes.locator_params(axis="y", nbins=4)
+    axes.locator_params(axis="y", nbins=3)
 
 
 def _marks(axes: Axes, each: Drawn, factor: float, ink: str) -> None:

@@ -104,6 +104,8 @@ pub trait Watcher {
     fn work(&mut self, _now_ns: u64, _driver: &mut impl Driver) -> Outcome<()> {
         Ok(())
     }
+    /// Make the rules that follow from what was taken into account since the last time.
+    fn settle(&mut self, _now_ns: u64, _plane: &mut impl Plane) {}
     /// What depends on time, at least ten times a second; whether ways to subscribers have changed.
     fn tick(&mut self, now_ns: u64, ways_changed: bool, driver: &mut impl Driver);
     /// The broker was started, and has no sessions.
@@ -117,6 +119,9 @@ pub trait Watcher {
 impl Watcher for Controller {
     fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane) {
         Self::event(self, now_ns, event, plane);
+    }
+    fn settle(&mut self, now_ns: u64, plane: &mut impl Plane) {
+        Self::settle(self, now_ns, plane);
     }
     fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane) {
         Self::lost(self, now_ns, mark, plane);

@@ -184,6 +184,7 @@ impl Proxy {
                         kept_back: false,
                     };
                     controller.event(now_ns, &event, self);
+                    controller.settle(now_ns, self);
                 }
             }
         }
@@ -295,6 +296,7 @@ impl Proxy {
                 kept_back,
             };
             controller.event(now_ns, &event, self);
+            controller.settle(now_ns, self);
         }
         self.room = room;
     }
@@ -331,6 +333,7 @@ impl Proxy {
                 kept_back,
             };
             controller.event(now_ns(), &event, self);
+            controller.settle(now_ns(), self);
         }
     }
 }

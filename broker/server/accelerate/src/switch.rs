@@ -409,6 +409,7 @@ impl Driver for Switch {
             self.lost = lost;
             controller.lost(crate::clock::now_ns(), self.taken.done(), self);
         }
+        controller.settle(crate::clock::now_ns(), self);
         if self.mark != self.done && self.kernel.done(self.mark).is_ok() {
             self.done = self.mark;
         }

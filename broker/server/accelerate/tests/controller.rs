@@ -113,6 +113,7 @@ impl Scene {
             kept_back,
         };
         self.controller.event(self.now_ns, &event, &mut self.rules);
+        self.controller.settle(self.now_ns, &mut self.rules);
     }
 
     fn says(&mut self, who: u8, message: &Message<'_>) {
@@ -226,6 +227,7 @@ impl Scene {
             kept_back: false,
         };
         self.controller.event(self.now_ns, &event, &mut self.rules);
+        self.controller.settle(self.now_ns, &mut self.rules);
     }
 
     fn rule_of(&self, topic: Topic) -> Result<usize, Reason> {
@@ -429,6 +431,45 @@ fn nobody_is_kept_alive_who_does_not_publish() {
         scene.hears(1, &Message::Pingresp);
     }
     assert!(scene.rules.1.len() <= pings + 1);
+}
+
+/// The data plane tells of a packet when it comes, the controller reads of it later: it may have sent a
+/// PINGREQ in between, which does not say that all is well after that packet.
+#[test]
+fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
+    let mut scene = Scene::new(fresh(), 64);
+    scene.connects(2, true);
+    scene.subscribes(2, Filter::Name("a/+"), 0, Code::ACCEPTED);
+    let (topic_id, message_id, code) = (31, 77, Code::ACCEPTED);
+    let name = "a/b";
+    scene.hears(
+        2,
+        &Message::Register {
+            topic_id,
+            message_id,
+            name,
+        },
+    );
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1, [client(2)]);
+    scene.now_ns -= 1;
+    scene.says(
+        2,
+        &Message::Regack {
+            topic_id,
+            message_id,
+            code,
+        },
+    );
+    scene.hears(2, &Message::Pingresp);
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1, [client(2), client(2)]);
+    scene.hears(2, &Message::Pingresp);
+    // All is well: nobody who only receives is asked again.
+    for _ in 0..100 {
+        scene.ticks(SECOND_NS);
+    }
+    assert_eq!(scene.rules.1.len(), 2);
 }
 
 #[test]

@@ -261,7 +261,7 @@ impl Default for Delivery {
     fn default() -> Self {
         let filter = "mqtick/#".into();
         Self {
-            gather_us: 50,
+            gather_us: 100,
             accelerate: None,
             topic: vec![DeliveryTopic {
                 filter,

@@ -235,9 +235,7 @@ impl Door {
                 continue;
             }
             desk.courier.sensors.batch.answer(answer.to, &answer.bad);
-            if let Some((client, id)) = &answer.once {
-                self.gateway.refused(client, *id);
-            }
+            self.gateway.refused(&answer);
         }
         desk.send_batch();
     }
@@ -356,19 +354,17 @@ impl Serve for Door {
                 Done::Answered(answer, code) => {
                     let told = answer.told(code);
                     desk.courier.sensors.batch.answer(answer.to, &told);
-                    if code != Code::ACCEPTED
-                        && let Some((client, id)) = &answer.once
-                    {
-                        self.gateway.refused(client, *id);
+                    if code != Code::ACCEPTED {
+                        self.gateway.refused(&answer);
                     }
                 }
                 Done::Subscribed(who, filter, id, answer) => {
                     let answer = answer.map(of_qos);
-                    if answer.is_err() {
+                    if !upstream.is_subscribed(&who, &filter) {
                         who.lock().remove_filter(&filter);
                     }
                     self.with_hands(desk, false, |gateway, hands, now_ns| {
-                        gateway.subscribed(now_ns, &who.client, id, answer, hands);
+                        gateway.subscribed(now_ns, &who.client, &filter, id, answer, hands);
                     });
                 }
                 Done::Admitted(client, code) => {
@@ -479,8 +475,8 @@ impl Engine for Hands<'_> {
     }
 
     fn is_held(&self, client: &str, message_id: u16) -> bool {
-        let mut held = self.held.iter().filter_map(|one| one.answer.once.as_ref());
-        held.any(|(of, id)| **of == *client && *id == message_id)
+        let mut held = self.held.iter().map(|one| &one.answer);
+        held.any(|one| *one.client == *client && one.message_id == message_id)
             || self
                 .upstream
                 .as_ref()
@@ -671,7 +667,9 @@ mod tests {
                 to: "127.0.0.1:5000".parse().unwrap(),
                 good: Vec::new(),
                 bad: Vec::new(),
-                once: Some(("one".into(), 5)),
+                client: "one".into(),
+                message_id: 5,
+                is_once: true,
             },
         });
         let mut desk = Desk::new(&shared, 0);

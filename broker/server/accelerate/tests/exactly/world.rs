@@ -383,6 +383,7 @@ impl World {
                 for _ in 0..events {
                     self.control();
                 }
+                self.conclude();
             }
             Action::Tick => self.tick(),
             Action::Time(steps) => (0..steps).for_each(|_| self.step()),
@@ -698,6 +699,13 @@ impl World {
         self.inbox.extend(std::mem::take(&mut self.switch.sent));
     }
 
+    /// Rules follow what the controller has taken.
+    fn conclude(&mut self) {
+        if let Some(controller) = &mut self.controller {
+            controller.settle(self.now_ns, &mut self.switch);
+        }
+    }
+
     fn tick(&mut self) {
         if let Some(controller) = &mut self.controller {
             controller.tick(self.now_ns, &mut self.switch);
@@ -709,6 +717,7 @@ impl World {
         while !self.inbox.is_empty() || !self.events.is_empty() || self.lost {
             self.serve();
             self.control();
+            self.conclude();
         }
     }
 
@@ -783,7 +792,11 @@ impl World {
             }
             // Who subscribes in two ways gets two copies, each way in order.
             let way = match topic {
-                Topic::Registered(_) => name,
+                // As what it takes it: a client that sends CONNECT again may use an old id for another.
+                Topic::Registered(id) => {
+                    let known = who.and_then(|who| self.clients[who].names.get(&id));
+                    known.cloned().unwrap_or(name)
+                }
                 Topic::Predefined(_) => name + " (predefined)",
                 Topic::Short(_) => name + " (short)",
             };
