@@ -287,7 +287,8 @@ def cases() -> list[dict[str, Any]]:  # noqa: PLR0915 - a list
             "mqtt-udp, a publisher without a rule", udp_publish(b"hall/1", b"x"), ports=(5002, 1884)
         )
         add("mqtt-udp, the longest message", udp_publish(b"hall/1", bytes(1461)), ports=udp)
-        add("mqtt-udp, longer than that", udp_publish(b"hall/1", bytes(1600)), ports=udp)
+        add("mqtt-udp, longer than that", udp_publish(b"hall/1", bytes(1462)), ports=udp)
+        add("mqtt-udp, longer than what is read", udp_publish(b"hall/1", bytes(1600)), ports=udp)
         add("mqtt-udp, no payload", udp_publish(b"hall/1", b""), ports=udp)
         add(
             "mqtt-udp, a name that differs in its last octet",

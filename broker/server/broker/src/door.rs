@@ -166,6 +166,10 @@ impl Engine for Hands<'_> {
 
     fn end(&mut self, who: Arc<Session>, filters: HashSet<Box<str>>) {
         self.renew(&who, 0);
+        if let Some(peer) = &who.peer {
+            // Nothing may be heard of it any more.
+            drop(self.desk.shared.feed.close_publisher(peer.address));
+        }
         if !filters.is_empty() {
             let ended = filters.iter().map(|filter| &**filter);
             self.desk.shared.change(ended, |tree| {
