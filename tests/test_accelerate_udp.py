@@ -287,6 +287,19 @@ def test_wrong_datagrams_reach_nobody_and_cost_nobody_a_message(launch_sn: Launc
     assert numbers(tcp, publisher.count - 1) == list(range(publisher.count))
 
 
+def test_a_mark_that_comes_past_the_data_plane_is_refused_without_a_rule(proxy: Launch) -> None:
+    place = proxy(udp=True)
+    at = ("127.0.0.1", place.broker.port)
+    sensor, stranger = Peer(at, "sensor").connect().subscribe("room/1"), Peer(at, "stranger")
+    for number in range(5):
+        stranger.publish("room/1", b"%d" % number, place.mark)
+    stranger.publish("room/1", b"last")
+    sensor.has(("room/1", b"last"))
+    client = place.tcp()
+    client.subscribe("$SYS/broker/udp/qos")
+    until(lambda: int(client.message().payload) == 5, "they are not counted")
+
+
 def test_a_question_that_whoever_copies_did_not_ask_is_refused(launch_sn: Launch) -> None:
     place = launch_sn(udp=True)
     sensor = place.sensor("sensor").subscribe("room/1")
@@ -342,27 +355,30 @@ def test_a_rule_that_nobody_uses_is_given_back(tmp_path: Path) -> None:
         listener.close()
 
 
-def test_time_messages_say_how_long_they_were_under_way(launch_sn: Launch) -> None:
+def test_time_messages_say_how_long_each_copy_was_under_way(launch_sn: Launch) -> None:
     place = launch_sn(udp=True)
-    sensor = place.sensor("sensor").subscribe("mqtick/t/0")
+    sensors = [place.sensor(f"sensor-{number}").subscribe("mqtick/t/0") for number in range(20)]
     publisher = place.publisher("mqtick/t/0")
-    publisher.is_open(sensor)
+    publisher.is_open(*sensors)
     source = 1 if place.namespace is None else 2  # a program's stamp, or the kernel's
 
     def is_stated() -> bool:
         fast = place.one.topic("mqtick/t/0")["fast"]
-        sensor.got.clear()
         publisher.sensor.publish("mqtick/t/0", Loop(0, os.urandom(8)).payload())
-        sensor.hear()
-        if place.one.topic("mqtick/t/0")["fast"] == fast:
-            return False
-        payload = sensor.got[0][1]
-        copies = Copies()
-        copies.note(payload)
-        assert payload[-1] == source
-        assert payload[-8:-1] == b"\x80" + bytes(6)  # no correction, not counted
-        assert copies.current is not None
-        assert 0 < copies.current.stated >> 16 < 100_000_000
+        stated = []
+        for sensor in sensors:
+            sensor.got.clear()
+            sensor.hear()
+            payload = sensor.got[0][1]
+            copies = Copies()
+            copies.note(payload)
+            if copies.current is None or place.one.topic("mqtick/t/0")["fast"] == fast:
+                return False
+            assert payload[-1] == source
+            assert payload[-8:-1] == b"\x80" + bytes(6)  # no correction, not counted
+            stated.append(copies.current.stated >> 16)
+        assert 0 < stated[0] < stated[-1] < 100_000_000
+        assert stated == sorted(stated)  # who is served later, later
         return True
 
     until(is_stated, "nothing is copied")
