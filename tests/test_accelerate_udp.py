@@ -168,7 +168,7 @@ def by_publisher(got: list[tuple[str, bytes]]) -> dict[tuple[str, bytes], list[i
     return dict(found)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_sessions_get_exactly_what_they_are_subscribed_to(
     launch_sn: Launch, seed: int
 ) -> None:
@@ -394,7 +394,7 @@ def test_time_messages_say_how_long_each_copy_was_under_way(launch_sn: Launch) -
 
 
 @needs_root
-def test_both_protocols_of_one_broker_are_copied_by_one_program(tmp_path: Path) -> None:
+def test_the_kernel_copies_both_protocols_of_one_broker(tmp_path: Path) -> None:
     broker, port = SensorBroker(tmp_path, "10.77.0.1", udp=True), free_port()
     own = f'[sn]\naddress = "10.77.0.1:{port}"\nsubnets = ["10.0.0.0/8"]\n'
     broker.config.write_text(broker.config.read_text() + own)
