@@ -105,7 +105,7 @@ def _share_copied(one: Accelerator) -> float:
     """Return how many of 100 time messages were copied past the broker."""
     time_messages = one.topic("mqtick/t/0")
     fast, slow = time_messages.get("fast", 0), time_messages.get("slow", 0)
-    return 100 * fast / max(1, fast + slow)
+    return float(100 * fast / max(1, fast + slow))
 
 
 def measure(
