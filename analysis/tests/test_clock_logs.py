@@ -230,6 +230,6 @@ def test_clocks_of_two_folders_are_compared_by_the_folders_names(tmp_path: Path)
     assert [row[0].text for row in clocks.rows] == ["ntp: tracking", "mqtick: tracking"]
     stability = {picture.name: picture for picture in pictures_of(results)}["compare-stability"]
     figure = stability.draw(7.0)
-    assert [axes.get_title() for axes in figure.axes] == ["", "TDEV in ns"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["", "TDEV in ns"]
     lines = [line.get_label() for line in figure.axes[0].get_lines()]
     assert lines[:2] == ["ntp", "mqtick"]
