@@ -116,6 +116,7 @@ def test_offsets_of_linuxptp_are_negated(
         ("# t_s offset_us", "1.5 2.5e-1", 250),
         ("time (s);local-reference (us)", "1,5;0,25", -250),
         ("seconds\ttime error [ms]", "1,5\t1e-3", 1000),
+        ("Zeit [s];Offset [ns]", "1,5;2,5", 2.5),
         ('"Time [s]","Reference minus local [s]"', "1.5,1e-9", 1),
     ],
 )
