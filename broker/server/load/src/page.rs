@@ -125,15 +125,16 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round numbers in it: few of each power of ten.
+    /// Round numbers in it, as many as there is room for.
     fn ticks(&self) -> impl Iterator<Item = f64> {
-        let (low, high) = (
-            self.least.log10().floor() as i32,
-            self.most.log10().ceil() as i32,
-        );
         let (least, most) = (self.least, self.most);
-        let all = (low..=high)
-            .flat_map(|power| [1.0, 1.5, 2.0, 3.0, 5.0, 7.0].map(|n| n * 10_f64.powi(power)));
+        let each: &[f64] = match most / least {
+            ratio if ratio < 10.0 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+            ratio if ratio < 200.0 => &[1.0, 2.0, 5.0],
+            _ => &[1.0, 3.0],
+        };
+        let (low, high) = (least.log10().floor() as i32, most.log10().ceil() as i32);
+        let all = (low..=high).flat_map(|power| each.iter().map(move |n| n * 10_f64.powi(power)));
         all.filter(move |tick| *tick >= least && *tick <= most)
     }
 }
