@@ -10,6 +10,7 @@ mod door;
 mod entry;
 mod exchange;
 mod feed;
+mod inlet;
 mod ledger;
 mod link;
 mod listener;
