@@ -20,7 +20,7 @@ use crate::receive::Listener;
 use crate::scenario::{Group, Kind, Scenario};
 use crate::sender::{Schedule, Sender};
 use crate::sequence::Sequence;
-use crate::stamps::{Reader, enable, now_ns};
+use crate::stamps::{Reader, ahead_ns, enable, now_ns};
 use crate::stop::Stop;
 use crate::tally::{Tally, record};
 use crate::values::{address, broker_of};
@@ -236,12 +236,13 @@ impl Engine {
         }
         let without = self.reader.without;
         let (machine, resent) = (Machine::read(), self.resent());
-        let meter = Meter::start(self.process)?;
+        let (meter, ahead) = (Meter::start(self.process)?, ahead_ns());
         let began = Instant::now();
         let result = self.traffic(stop, due, patience, tally);
         let seconds = began.elapsed().as_secs_f64();
         let (cost, own) = meter.read()?;
-        tally.cost = cost.map(|used| (used, seconds));
+        tally.cost = cost;
+        tally.step_ns = ahead_ns() - ahead;
         tally.own_share = own as f64 / 1e9 / seconds;
         tally.idle_share = Machine::read().idle_since(&machine);
         tally.resent = self.resent().saturating_sub(resent);
@@ -321,6 +322,11 @@ impl Engine {
         tally.copies += added * sender.copies as u64;
         if tally.holds(now) {
             tally.ingress += added;
+            if sender.schedule.interval == 0.0 {
+                // A flood has no schedule: what was sent is what was offered.
+                tally.offered += added;
+                tally.owed += added * sender.copies as u64;
+            }
         }
         if let Some(due) = due.filter(|_| added > 0 && had_room) {
             record(&mut tally.late, now.saturating_sub(due));
@@ -342,27 +348,21 @@ impl Engine {
     /// Ends a trial: counts what was due, and gives up what has not come.
     fn close(&mut self, tally: &mut Tally) {
         let (from, to) = tally.window;
+        let mut is_over = true;
         for sender in &mut self.senders {
-            let due = if sender.schedule.interval == 0.0 {
-                None
-            } else {
-                tally.refused += sender
-                    .schedule
-                    .count(0, u64::MAX)
-                    .saturating_sub(sender.count());
-                Some(sender.schedule.count(from, to))
-            };
-            if let Some(due) = due {
+            if sender.schedule.interval > 0.0 {
+                let due = sender.schedule.count(from, to);
                 tally.offered += due;
                 tally.owed += due * sender.copies as u64;
+                let all = sender.schedule.count(0, u64::MAX);
+                tally.refused += all.saturating_sub(sender.count());
             }
+            is_over &= sender.count() == sender.schedule.most;
             sender.give_up();
         }
-        if tally.offered == 0 {
-            // A flood has no schedule: what was sent is what was offered.
-            tally.offered = tally.ingress;
-            tally.owed = tally.copies;
-            tally.egress = tally.delivered;
+        if is_over {
+            // The messages were fewer than the time would have allowed.
+            tally.window.1 = tally.last_ns.clamp(from + 1, to);
         }
         for one in &self.listeners {
             for own in 0..one.publishers {

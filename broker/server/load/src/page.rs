@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use std::fmt::Write;
+use std::fs::File;
 
 use crate::report::Report;
 use crate::{Failure, Outcome};
@@ -58,6 +59,17 @@ const STYLE: &str = "body{font:16px/1.45 sans-serif;max-width:46em;margin:2em au
 color:#222}h1{font-size:1.5em}.big{font-size:2em}svg{width:100%;height:auto}pre{overflow-x:auto;\
 background:#f5f5f5;padding:1em;font-size:12px}text{font:12px sans-serif;fill:#333}\
 .axis{stroke:#888;fill:none}.grid{stroke:#ddd}";
+
+/// Looks whether a page can be written, before minutes are spent on it.
+///
+/// # Errors
+/// Where it cannot.
+pub fn may_write(path: &str) -> Outcome<()> {
+    let opened = File::options().create(true).append(true).open(path);
+    opened
+        .map(drop)
+        .map_err(|error| Failure::Use(format!("{path}: {error}.")))
+}
 
 /// Writes a page.
 ///

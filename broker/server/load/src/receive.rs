@@ -3,7 +3,7 @@
 use mqtick_packet::{AckKind, Packet, Qos, ack};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollEvent;
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
 use std::os::fd::AsRawFd;
 
 use crate::connection::Connection;
@@ -94,7 +94,13 @@ impl Engine {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             Err(errno) => return Err(one.connection.lost(Some(errno))),
         };
-        tally.fullest = tally.fullest.max(count as f64 / one.room as f64);
+        if 2 * count > one.room {
+            // The kernel gives a socket more room as it needs it.
+            one.room = getsockopt(&one.connection.stream, sockopt::RcvBuf).unwrap_or(one.room);
+        }
+        // More than is read at once is a queue, too, however large the room.
+        let room = one.room.min(READ + READ / 2);
+        tally.fullest = tally.fullest.max(count as f64 / room as f64);
         let octets = space.get(..held + count).unwrap_or_default();
         let used = self.take(place, octets, now, tally)?;
         let Some(one) = self.listeners.get_mut(place) else {
@@ -229,6 +235,7 @@ impl Engine {
             return Ok(());
         }
         tally.delivered += 1;
+        tally.last_ns = tally.last_ns.max(stamp);
         tally.egress += u64::from(tally.holds(stamp));
         if !sender.latency {
             return Ok(());
