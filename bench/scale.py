@@ -52,11 +52,11 @@ def plan_rows(report: Report) -> None:
         share = load(Fleet(hosts), costs).server
         name = f"{hosts:,} hosts at one broker"
         report.add(f"{name}: time server", "processors", "mqtick-timeserver", [share], digits=3)
-        found = Fleet(hosts)
-        report.add(f"{name}: messages to it", "1/s", "formula", [found.ingress], digits=0)
-        report.add(f"{name}: copies from it", "1/s", "formula", [found.egress], digits=0)
+        fleet = Fleet(hosts)
+        report.add(f"{name}: messages to it", "1/s", "formula", [fleet.ingress], digits=0)
+        report.add(f"{name}: copies from it", "1/s", "formula", [fleet.egress], digits=0)
         report.add(
-            f"{name}: a node before it", "processors", "floor", [load(found, costs).node], digits=3
+            f"{name}: a node before it", "processors", "floor", [load(fleet, costs).node], digits=3
         )
     for name, value in (
         ("a broker, a copy", costs.broker_us),
@@ -122,7 +122,7 @@ def clock_rows(report: Report, sites: int, seconds: int) -> dict[bool, tuple[lis
         report.add(f"{name}: bound", "us", "residence on", _us(looks, "bound"))
         outside = 100 * sum(look.outside for look in looks) / len(looks)
         report.add(f"{name}: outside its bound", "%", "residence on", [outside], digits=4)
-    nodes = {}
+    nodes: dict[bool, tuple[list[Node], ...]] = {}
     for residence in (False, True):
         progress(f"clocks, residence {'on' if residence else 'off'}")
         servers, clients = strata(plan, centre, traffic, residence=residence, seed=_SEED)
