@@ -11,7 +11,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
   broker/conformance/*.py broker/bpf/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed look mtie chrony-lines fleet
+  report-speed look mtie chrony-lines fleet scale
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
@@ -147,8 +147,11 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers bench-residence bench-restart bench-accelerate: broker-programs
+bench-brokers bench-residence bench-restart bench-accelerate bench-load bench-nats-cluster: broker-programs
 bench-accelerate: accelerate
+bench-load: setup-test setup-broker
+	cd broker/server && cargo build --locked --release -p mqtick-clients
+	$(PYTHON_BIN) -m bench.load $(ARGS)
 bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
