@@ -149,6 +149,7 @@ impl Watcher for Controller {
     }
 }
 
+const PROGRAM: &str = "mqtick-accelerate";
 const TICK_NS: u64 = 50_000_000;
 const TICK_MS: u8 = 50;
 
@@ -164,7 +165,7 @@ pub fn run(options: Options) -> Outcome<()> {
             env!("CARGO_PKG_VERSION"),
             "\n"
         )),
-        Command::Ask(question) => print(&ask(&options.control, question)?),
+        Command::Ask(question) => print(&ask(&options.control, PROGRAM, question)?),
         Command::Run {
             plane,
             settings,
@@ -254,7 +255,7 @@ fn accelerate(
     path: &Path,
 ) -> Outcome<()> {
     let signals = signals()?;
-    let mut control = Control::new(path)?;
+    let mut control = Control::new(path, PROGRAM)?;
     watcher.begin(&mut driver)?;
     print(&format!("{}, for {broker}\n", driver.name()))?;
     let mut due_ns = 0;

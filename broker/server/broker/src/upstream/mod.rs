@@ -5,7 +5,7 @@
 
 mod line;
 pub mod settings;
-mod wire;
+pub mod wire;
 
 use crate::desk::Desk;
 use crate::log;
@@ -144,7 +144,7 @@ impl Secrets {
             let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
             Ok::<_, String>(text.lines().next().unwrap_or_default().to_owned())
         });
-        let tls = address.is_tls.then(|| wire::trust(&settings.ca_file));
+        let tls = address.is_tls.then(|| wire::trust(&settings.ca_file, None));
         Ok(Self {
             password: password.transpose()?,
             tls: tls.transpose()?,

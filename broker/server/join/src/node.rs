@@ -1,0 +1,723 @@
+//! What a node does, without sockets and clocks: it is told what happened, and says what to do.
+//!
+//! Around the cooperation algorithm it keeps the tree ([`crate::topology`]), knows messages that
+//! come twice, and sees messages of QoS 1 and 2 through to the last node.
+//!
+//! A message has a key: the node where it began, a lane (its publisher and topic hash to it; a lane
+//! keeps its order on each link) and a number. At QoS 0 a number that is not higher than the last
+//! one of its lane is one that came twice or too late. Above, a node confirms a message to the
+//! neighbour that it came from once its broker and all neighbours that it went to have confirmed it.
+//! If one of them goes before that, it says so, and the node where the message began sends it again,
+//! through the whole tree as it is then, until it is confirmed.
+
+use crate::cooperation::{Algorithm, Kind, Say, Source};
+use crate::topology::{LinkKey, NodeId, State, Topology, Tree};
+use mqtick_packet::Qos;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A link to a neighbour, as this node calls it; never used again.
+pub type Link = u64;
+
+/// How many lanes there are.
+pub const LANES: u8 = 16;
+const WINDOW: u64 = 4096; // numbers of a lane that are remembered one by one
+const MOST_PENDING: usize = 4096; // messages that began here and are not confirmed
+const RENEWAL: u64 = 30; // ticks from one state of ours to the next
+
+/// Which message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Where it began.
+    pub origin: NodeId,
+    /// Its lane, below [`LANES`].
+    pub lane: u8,
+    /// Its number there; QoS 0 counts apart.
+    pub sequence: u64,
+}
+
+/// A message between nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Where it was published.
+    pub topic: String,
+    /// What.
+    pub payload: Vec<u8>,
+    /// How surely.
+    pub qos: Qos,
+    /// Whether it is to be kept.
+    pub retain: bool,
+    /// Seconds for which it may still be delivered.
+    pub expiry: Option<u32>,
+    /// Properties that go with it, as `Properties::forwarded` gives them.
+    pub forwarded: Vec<u8>,
+    /// The user who published it, or empty.
+    pub user: String,
+    /// And the client.
+    pub client: String,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell a neighbour which node has which links.
+    State(Link, State),
+    /// Tell it what we want, or no longer.
+    Say(Say),
+    /// Pass a message on; `again`: not for the first time.
+    Send {
+        /// To whom.
+        link: Link,
+        /// Which.
+        key: Key,
+        /// Whether it was sent before, and goes to all.
+        again: bool,
+        /// What.
+        message: Rc<Message>,
+    },
+    /// Tell a neighbour that a message is where it should be, or that it is not.
+    Confirm {
+        /// To whom.
+        link: Link,
+        /// Which.
+        key: Key,
+        /// Whether it is.
+        done: bool,
+    },
+    /// Publish it at the broker, and say [`Node::delivered`] then, unless it is of QoS 0.
+    Deliver(Key, Rc<Message>),
+    /// A message that began here is where it should be.
+    Release(Key),
+    /// The tree is another one.
+    TreeChanged,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages of this site's clients that went to a neighbour.
+    pub began: u64,
+    /// Messages that came from neighbours.
+    pub arrived: u64,
+    /// Of these, those that were there already.
+    pub repeated: u64,
+    /// Messages for the broker.
+    pub delivered: u64,
+    /// Messages that were sent again.
+    pub again: u64,
+    /// Messages of QoS 0 for a neighbour that was away.
+    pub away: u64,
+}
+
+struct Neighbour {
+    peer: NodeId,
+    key: LinkKey,
+    name: String,
+    is_used: bool,
+    away: Option<Away>,
+}
+
+/// A neighbour is gone, and may come back: messages above QoS 0 wait for it.
+struct Away {
+    /// The nodes that only it led to, itself included.
+    missing: BTreeSet<String>,
+    until_s: u64,
+}
+
+struct Pending {
+    message: Rc<Message>,
+    from: Option<Link>,
+    waits: Vec<Link>,
+    at_broker: bool,
+    failed: bool,
+}
+
+/// Which numbers of a lane came.
+struct Window {
+    highest: u64,
+    seen: Box<[u64; WINDOW as usize / 64]>,
+}
+
+impl Window {
+    /// A number came; whether for the first time.
+    fn note(&mut self, number: u64) -> bool {
+        if number > self.highest {
+            let first = self.highest + 1;
+            for between in first.max(number.saturating_sub(WINDOW - 1))..=number {
+                self.set(between, false);
+            }
+            self.highest = number;
+        } else if self.highest - number >= WINDOW || self.get(number) {
+            return false;
+        }
+        self.set(number, true);
+        true
+    }
+
+    fn get(&self, number: u64) -> bool {
+        let at = number % WINDOW;
+        let word = self.seen.get((at / 64) as usize);
+        word.is_some_and(|word| word & (1 << (at % 64)) != 0)
+    }
+
+    fn set(&mut self, number: u64, value: bool) {
+        let at = number % WINDOW;
+        if let Some(word) = self.seen.get_mut((at / 64) as usize) {
+            match value {
+                true => *word |= 1 << (at % 64),
+                false => *word &= !(1 << (at % 64)),
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    plain: u64,
+    sure: Option<Window>,
+}
+
+/// A node.
+pub struct Node {
+    own: NodeId,
+    /// Who else there is.
+    pub topology: Topology,
+    /// The tree now.
+    pub tree: Tree,
+    /// What is counted.
+    pub counters: Counters,
+    algorithm: Box<dyn Algorithm>,
+    links: BTreeMap<Link, Neighbour>,
+    pending: HashMap<Key, Pending>,
+    own_pending: [BTreeSet<u64>; LANES as usize],
+    retry: BTreeSet<Key>,
+    seen: HashMap<(NodeId, u8), Seen>,
+    last: [[u64; 2]; LANES as usize],
+    absence_s: u64,
+    now_s: u64,
+    actions: VecDeque<Action>,
+    room: Vec<Link>,
+}
+
+impl Node {
+    /// One that is alone. `absence_s`: for how long messages wait for a neighbour that went.
+    #[must_use]
+    pub fn new(own: NodeId, name: &str, kind: Kind, absence_s: u64) -> Self {
+        let topology = Topology::new(own, name);
+        Self {
+            own,
+            tree: topology.tree(),
+            topology,
+            counters: Counters::default(),
+            algorithm: kind.start(),
+            links: BTreeMap::new(),
+            pending: HashMap::new(),
+            own_pending: Default::default(),
+            retry: BTreeSet::new(),
+            seen: HashMap::new(),
+            last: Default::default(),
+            absence_s,
+            now_s: 0,
+            actions: VecDeque::new(),
+            room: Vec::new(),
+        }
+    }
+
+    /// What is to be done next.
+    pub fn next(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The next word to a neighbour, if it comes next and is such a one.
+    pub fn next_if(&mut self, wanted: impl FnOnce(&Say) -> bool) -> Option<Say> {
+        match self.actions.front() {
+            Some(Action::Say(say)) if wanted(say) => match self.actions.pop_front() {
+                Some(Action::Say(say)) => Some(say),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// This node.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.own
+    }
+
+    /// Whether a link is part of the tree.
+    #[must_use]
+    pub fn is_used(&self, link: Link) -> bool {
+        self.links.get(&link).is_some_and(|one| one.is_used)
+    }
+
+    /// What we told a neighbour that we want.
+    #[must_use]
+    pub fn told(&self, link: Link) -> usize {
+        self.algorithm.told(link)
+    }
+
+    /// How many different filters are known.
+    #[must_use]
+    pub fn filters(&self) -> usize {
+        self.algorithm.filters()
+    }
+
+    /// Messages that are not confirmed.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Neighbours that went and may come back: until when, and what they are called.
+    pub fn away(&self) -> impl Iterator<Item = (&str, u64)> {
+        let away = |one: &'_ Neighbour| one.away.as_ref().map(|away| away.until_s);
+        self.links
+            .values()
+            .filter_map(move |one| Some((one.name.as_str(), away(one)?)))
+    }
+
+    // -- links -------------------------------------------------------------------------------------
+
+    /// A neighbour is there.
+    pub fn link_up(&mut self, link: Link, peer: NodeId, key: LinkKey, name: &str) {
+        let neighbour = Neighbour {
+            peer,
+            key,
+            name: name.into(),
+            is_used: false,
+            away: None,
+        };
+        self.links.insert(link, neighbour);
+        let states = self
+            .topology
+            .states()
+            .filter(|state| state.node != self.own);
+        let states = states.map(|state| Action::State(link, state.clone()));
+        self.actions.extend(states);
+        self.announce();
+        self.refresh();
+    }
+
+    /// It is gone; `for_good`: nobody waits for it.
+    pub fn link_down(&mut self, link: Link, for_good: bool) {
+        let before = std::mem::take(&mut self.tree.nodes);
+        let Some(neighbour) = self.links.get_mut(&link) else {
+            return;
+        };
+        let was_used = neighbour.is_used;
+        neighbour.is_used = false;
+        let name = neighbour.name.clone();
+        neighbour.away = Some(Away {
+            missing: BTreeSet::from([name]),
+            until_s: self.now_s + self.absence_s,
+        });
+        self.announce();
+        self.tree = self.topology.tree();
+        let missing: Vec<String> = self
+            .topology
+            .states()
+            .filter(|state| before.contains(&state.node) && !self.tree.nodes.contains(&state.node))
+            .map(|state| state.name.clone())
+            .collect();
+        if for_good || !was_used || self.absence_s == 0 || missing.is_empty() {
+            self.forget(link);
+        } else if let Some(away) = self.links.get_mut(&link).and_then(|one| one.away.as_mut()) {
+            away.missing.extend(missing);
+        }
+        self.tree = Tree::default(); // whatever it is, it is looked at
+        self.refresh();
+    }
+
+    fn forget(&mut self, link: Link) {
+        self.links.remove(&link);
+        let mut say = Vec::new();
+        self.algorithm.lost(link, &mut say);
+        self.speak(say);
+        self.fail(link);
+    }
+
+    /// What was sent there is not confirmed any more.
+    fn fail(&mut self, link: Link) {
+        let waiting = self
+            .pending
+            .iter()
+            .filter(|(_, one)| one.waits.contains(&link));
+        let keys: Vec<Key> = waiting.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.confirmed(link, key, false);
+        }
+    }
+
+    /// A neighbour says which links a node has.
+    pub fn state(&mut self, link: Link, state: &State) {
+        let contradicts = state.node == self.own
+            && !self.topology.states().any(|known| known == state)
+            && self
+                .topology
+                .states()
+                .any(|known| known.node == self.own && known.sequence <= state.sequence);
+        if self.topology.take(state) {
+            self.flood(state, Some(link));
+            self.refresh();
+        } else if contradicts {
+            self.announce();
+        }
+    }
+
+    fn flood(&mut self, state: &State, except: Option<Link>) {
+        let here = self.links.iter().filter(|(_, one)| one.away.is_none());
+        let to = here.filter(|(link, _)| Some(**link) != except);
+        let actions = to.map(|(link, _)| Action::State(*link, state.clone()));
+        self.actions.extend(actions);
+    }
+
+    /// Tell all which links we have.
+    fn announce(&mut self) {
+        let here = self.links.values().filter(|one| one.away.is_none());
+        let links = here.map(|one| (one.peer, one.key)).collect();
+        if let Some(state) = self.topology.renew(Some(links)).cloned() {
+            self.flood(&state, None);
+        }
+    }
+
+    /// Use the links of the tree, and no others.
+    fn refresh(&mut self) {
+        let tree = self.topology.tree();
+        if tree == self.tree {
+            return;
+        }
+        self.tree = tree;
+        self.actions.push_back(Action::TreeChanged);
+        let mut say = Vec::new();
+        let (mut cut, mut back) = (Vec::new(), Vec::new());
+        for (link, one) in &mut self.links {
+            if let Some(away) = &one.away {
+                let there = |name: &String| {
+                    let mut known = self.topology.states();
+                    known.any(|state| state.name == *name && self.tree.nodes.contains(&state.node))
+                };
+                if away.missing.iter().all(there) {
+                    back.push(*link);
+                }
+                continue;
+            }
+            let is_used = self.tree.uses(self.own, one.peer, one.key);
+            if is_used && !one.is_used {
+                self.algorithm.added(*link, &mut say);
+            } else if !is_used && one.is_used {
+                cut.push(*link);
+            }
+            one.is_used = is_used;
+        }
+        for link in &cut {
+            self.algorithm.removed(*link, &mut say);
+        }
+        self.speak(say);
+        cut.into_iter().for_each(|link| self.fail(link));
+        back.into_iter().for_each(|link| self.forget(link));
+        self.try_again();
+    }
+
+    fn speak(&mut self, say: Vec<Say>) {
+        let links = &self.links;
+        let is_here = |link: &Link| links.get(link).is_some_and(|one| one.away.is_none());
+        let heard = say.into_iter().filter(|one| match one {
+            Say::Subscribe(link, _) | Say::Unsubscribe(link, _) => is_here(link),
+        });
+        self.actions.extend(heard.map(Action::Say));
+    }
+
+    /// A second went by.
+    pub fn tick(&mut self, now_s: u64) {
+        self.now_s = now_s;
+        let gone = self.topology.tick();
+        self.seen.retain(|(node, _), _| !gone.contains(node));
+        if now_s % RENEWAL == 0
+            && let Some(state) = self.topology.renew(None).cloned()
+        {
+            self.flood(&state, None);
+        }
+        let late = |one: &Neighbour| one.away.as_ref().is_some_and(|away| away.until_s <= now_s);
+        let late: Vec<Link> = self
+            .links
+            .iter()
+            .filter(|(_, one)| late(one))
+            .map(|(link, _)| *link)
+            .collect();
+        late.into_iter().for_each(|link| self.forget(link));
+        self.refresh();
+        self.try_again();
+    }
+
+    // -- subscriptions -----------------------------------------------------------------------------
+
+    /// Somebody has new subscriptions.
+    pub fn subscribed(&mut self, by: Source, filters: &[Arc<str>]) {
+        let mut say = Vec::new();
+        self.algorithm.subscribed(by, filters, &mut say);
+        self.speak(say);
+    }
+
+    /// Or ended some.
+    pub fn unsubscribed(&mut self, by: Source, filters: &[Arc<str>]) {
+        let mut say = Vec::new();
+        self.algorithm.unsubscribed(by, filters, &mut say);
+        self.speak(say);
+    }
+
+    // -- messages ----------------------------------------------------------------------------------
+
+    /// Whether clients may publish above QoS 0: not too much waits to be confirmed.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let count: usize = self.own_pending.iter().map(BTreeSet::len).sum();
+        let fits = |(lane, last): (&BTreeSet<u64>, &[u64; 2])| {
+            let oldest = lane.first();
+            oldest.is_none_or(|oldest| last[1] - oldest < WINDOW - 1)
+        };
+        count < MOST_PENDING && self.own_pending.iter().zip(&self.last).all(fits)
+    }
+
+    /// A client of this site published, and its broker knows it already. Which message it is, if
+    /// others have to confirm it.
+    pub fn publish(
+        &mut self,
+        topic: &str,
+        qos: Qos,
+        retain: bool,
+        client: &str,
+        make: impl FnOnce() -> Message,
+    ) -> Option<Key> {
+        let mut to = std::mem::take(&mut self.room);
+        to.clear();
+        self.algorithm.route(topic, retain, Source::Local, &mut to);
+        let key = (!to.is_empty() && !topic.starts_with('$')).then(|| {
+            self.counters.began += 1;
+            let key = self.key(topic, client, qos);
+            self.pass(key, false, &to, Rc::new(make()), None, false);
+            key
+        });
+        self.room = to;
+        key.filter(|key| self.pending.contains_key(key))
+    }
+
+    fn key(&mut self, topic: &str, client: &str, qos: Qos) -> Key {
+        let mut hasher = DefaultHasher::new();
+        (client, topic).hash(&mut hasher);
+        let lane = (hasher.finish() % u64::from(LANES)) as u8;
+        let sure = usize::from(qos != Qos::AtMostOnce);
+        let last = self.last.get_mut(usize::from(lane));
+        let last = last.and_then(|lane| lane.get_mut(sure));
+        let sequence = last.map_or(0, |last| {
+            *last += 1;
+            *last
+        });
+        Key {
+            origin: self.own,
+            lane,
+            sequence,
+        }
+    }
+
+    /// Send a message on, and remember what has to be confirmed.
+    fn pass(
+        &mut self,
+        key: Key,
+        again: bool,
+        to: &[Link],
+        message: Rc<Message>,
+        from: Option<Link>,
+        at_broker: bool,
+    ) {
+        let sure = message.qos != Qos::AtMostOnce;
+        let mut waits = Vec::new();
+        for link in to {
+            let Some(one) = self.links.get(link) else {
+                continue;
+            };
+            let is_here = one.away.is_none();
+            if is_here {
+                self.actions.push_back(Action::Send {
+                    link: *link,
+                    key,
+                    again,
+                    message: Rc::clone(&message),
+                });
+            } else if !sure {
+                self.counters.away += 1;
+            }
+            if sure {
+                waits.push(*link);
+            }
+        }
+        if at_broker {
+            self.counters.delivered += 1;
+            self.actions
+                .push_back(Action::Deliver(key, Rc::clone(&message)));
+        }
+        if !sure {
+            return;
+        }
+        if waits.is_empty() && !at_broker {
+            match from {
+                Some(link) => self.confirm(link, key, true),
+                None => self.actions.push_back(Action::Release(key)),
+            }
+            return;
+        }
+        if key.origin == self.own
+            && let Some(lane) = self.own_pending.get_mut(usize::from(key.lane))
+        {
+            lane.insert(key.sequence);
+        }
+        let pending = Pending {
+            message,
+            from,
+            waits,
+            at_broker,
+            failed: false,
+        };
+        self.pending.insert(key, pending);
+    }
+
+    fn confirm(&mut self, link: Link, key: Key, done: bool) {
+        if self.links.get(&link).is_some_and(|one| one.away.is_none()) {
+            self.actions.push_back(Action::Confirm { link, key, done });
+        }
+    }
+
+    /// A message came from a neighbour.
+    pub fn arrived(&mut self, link: Link, key: Key, again: bool, message: Message) {
+        self.counters.arrived += 1;
+        let sure = message.qos != Qos::AtMostOnce;
+        if key.origin == self.own {
+            self.counters.repeated += 1;
+            if sure {
+                self.confirm(link, key, true);
+            }
+            return;
+        }
+        if let Some(pending) = self.pending.get_mut(&key).filter(|_| sure) {
+            self.counters.repeated += 1;
+            match pending.from {
+                Some(from) if from == link => {}
+                Some(from) if !self.links.get(&from).is_some_and(|one| one.away.is_none()) => {
+                    pending.from = Some(link);
+                }
+                _ => self.confirm(link, key, true), // who sent it first is told
+            }
+            return;
+        }
+        let seen = self.seen.entry((key.origin, key.lane)).or_default();
+        let is_new = if sure {
+            let window = seen.sure.get_or_insert_with(|| Window {
+                highest: key.sequence.saturating_sub(1),
+                seen: Box::new([0; WINDOW as usize / 64]),
+            });
+            window.note(key.sequence)
+        } else {
+            let is_new = key.sequence > seen.plain;
+            seen.plain = seen.plain.max(key.sequence);
+            is_new
+        };
+        if !is_new {
+            self.counters.repeated += 1;
+            if !again {
+                if sure {
+                    self.confirm(link, key, true);
+                }
+                return;
+            }
+        }
+        let from = Source::Link(link);
+        let mut to = std::mem::take(&mut self.room);
+        to.clear();
+        let here = self
+            .algorithm
+            .route(&message.topic, message.retain, from, &mut to);
+        if again {
+            self.everywhere(Some(link), &mut to);
+        }
+        self.pass(
+            key,
+            again,
+            &to,
+            Rc::new(message),
+            Some(link),
+            here && is_new,
+        );
+        self.room = to;
+    }
+
+    /// All links of the tree, and those to neighbours that are away.
+    fn everywhere(&self, except: Option<Link>, to: &mut Vec<Link>) {
+        let used = self.links.iter().filter(|(_, one)| one.is_used);
+        for (link, _) in used {
+            if Some(*link) != except && !to.contains(link) {
+                to.push(*link);
+            }
+        }
+    }
+
+    /// A neighbour has a message, or does not.
+    pub fn confirmed(&mut self, link: Link, key: Key, done: bool) {
+        if let Some(pending) = self.pending.get_mut(&key) {
+            pending.waits.retain(|one| *one != link);
+            pending.failed |= !done;
+            self.settle(key);
+        }
+    }
+
+    /// The broker has it.
+    pub fn delivered(&mut self, key: Key) {
+        if let Some(pending) = self.pending.get_mut(&key) {
+            pending.at_broker = false;
+            self.settle(key);
+        }
+    }
+
+    fn settle(&mut self, key: Key) {
+        let Some(pending) = self.pending.get(&key) else {
+            return;
+        };
+        if pending.at_broker || !pending.waits.is_empty() {
+            return;
+        }
+        let (from, failed) = (pending.from, pending.failed);
+        match from {
+            None if failed => {
+                self.retry.insert(key);
+                return;
+            }
+            None => {
+                if let Some(lane) = self.own_pending.get_mut(usize::from(key.lane)) {
+                    lane.remove(&key.sequence);
+                }
+                self.actions.push_back(Action::Release(key));
+            }
+            Some(link) => self.confirm(link, key, !failed),
+        }
+        self.pending.remove(&key);
+    }
+
+    /// Send again what began here and was not confirmed everywhere.
+    fn try_again(&mut self) {
+        for key in std::mem::take(&mut self.retry) {
+            let Some(pending) = self.pending.remove(&key) else {
+                continue;
+            };
+            if let Some(lane) = self.own_pending.get_mut(usize::from(key.lane)) {
+                lane.remove(&key.sequence);
+            }
+            self.counters.again += 1;
+            let mut to = Vec::new();
+            let (topic, retain) = (&pending.message.topic, pending.message.retain);
+            self.algorithm.route(topic, retain, Source::Local, &mut to);
+            self.everywhere(None, &mut to);
+            self.pass(key, true, &to, pending.message, None, false);
+        }
+    }
+}
