@@ -25,7 +25,12 @@ pub type Link = u64;
 pub const LANES: u8 = 16;
 const WINDOW: u64 = 4096; // numbers of a lane that are remembered one by one
 const MOST_PENDING: usize = 4096; // messages that began here and are not confirmed
+const MOST_OCTETS: usize = 64 << 20; // of their payloads
+const MOST_SEEN: usize = 1024 * LANES as usize;
 const RENEWAL: u64 = 30; // ticks from one state of ours to the next
+// Ticks for which a link that is no longer used still counts: until all nodes know the new tree, what
+// was sent by the old one finds its way, or is sent again, instead of being taken for unwanted.
+const SETTLING: u64 = 2;
 
 /// Which message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,6 +121,8 @@ struct Neighbour {
     key: LinkKey,
     name: String,
     is_used: bool,
+    /// The tree has no need of it since then.
+    unneeded_s: Option<u64>,
     away: Option<Away>,
 }
 
@@ -123,6 +130,7 @@ struct Neighbour {
 struct Away {
     /// The nodes that only it led to, itself included.
     missing: BTreeSet<String>,
+    from_s: u64,
     until_s: u64,
 }
 
@@ -192,6 +200,7 @@ pub struct Node {
     links: BTreeMap<Link, Neighbour>,
     pending: HashMap<Key, Pending>,
     own_pending: [BTreeSet<u64>; LANES as usize],
+    own_octets: usize,
     retry: BTreeSet<Key>,
     seen: HashMap<(NodeId, u8), Seen>,
     last: [[u64; 2]; LANES as usize],
@@ -215,6 +224,7 @@ impl Node {
             links: BTreeMap::new(),
             pending: HashMap::new(),
             own_pending: Default::default(),
+            own_octets: 0,
             retry: BTreeSet::new(),
             seen: HashMap::new(),
             last: Default::default(),
@@ -250,7 +260,8 @@ impl Node {
     /// Whether a link is part of the tree.
     #[must_use]
     pub fn is_used(&self, link: Link) -> bool {
-        self.links.get(&link).is_some_and(|one| one.is_used)
+        let is_needed = |one: &Neighbour| one.is_used && one.unneeded_s.is_none();
+        self.links.get(&link).is_some_and(is_needed)
     }
 
     /// What we told a neighbour that we want.
@@ -288,6 +299,7 @@ impl Node {
             key,
             name: name.into(),
             is_used: false,
+            unneeded_s: None,
             away: None,
         };
         self.links.insert(link, neighbour);
@@ -303,31 +315,29 @@ impl Node {
 
     /// It is gone; `for_good`: nobody waits for it.
     pub fn link_down(&mut self, link: Link, for_good: bool) {
-        let before = std::mem::take(&mut self.tree.nodes);
         let Some(neighbour) = self.links.get_mut(&link) else {
             return;
         };
-        let was_used = neighbour.is_used;
-        neighbour.is_used = false;
-        let name = neighbour.name.clone();
+        let (was_used, name) = (neighbour.is_used, neighbour.name.clone());
         neighbour.away = Some(Away {
             missing: BTreeSet::from([name]),
-            until_s: self.now_s + self.absence_s,
+            from_s: self.now_s,
+            until_s: self.now_s + SETTLING,
         });
-        self.announce();
-        self.tree = self.topology.tree();
-        let missing: Vec<String> = self
-            .topology
-            .states()
-            .filter(|state| before.contains(&state.node) && !self.tree.nodes.contains(&state.node))
-            .map(|state| state.name.clone())
-            .collect();
-        if for_good || !was_used || self.absence_s == 0 || missing.is_empty() {
+        if !was_used {
             self.forget(link);
-        } else if let Some(away) = self.links.get_mut(&link).and_then(|one| one.away.as_mut()) {
-            away.missing.extend(missing);
         }
-        self.tree = Tree::default(); // whatever it is, it is looked at
+        self.announce();
+        let left = self.topology.tree().nodes;
+        let is_lost =
+            |state: &&State| self.tree.nodes.contains(&state.node) && !left.contains(&state.node);
+        let missing = self.topology.states().filter(is_lost);
+        let missing: Vec<String> = missing.map(|state| state.name.clone()).collect();
+        let away = self.links.get_mut(&link).and_then(|one| one.away.as_mut());
+        if let Some(away) = away.filter(|_| !for_good && !missing.is_empty()) {
+            away.missing.extend(missing);
+            away.until_s = self.now_s + self.absence_s.max(SETTLING);
+        }
         self.refresh();
     }
 
@@ -383,42 +393,46 @@ impl Node {
         }
     }
 
-    /// Use the links of the tree, and no others.
+    /// Use the links of the tree, and after a while no others.
     fn refresh(&mut self) {
         let tree = self.topology.tree();
-        if tree == self.tree {
-            return;
+        if tree != self.tree {
+            self.tree = tree;
+            self.actions.push_back(Action::TreeChanged);
         }
-        self.tree = tree;
-        self.actions.push_back(Action::TreeChanged);
         let mut say = Vec::new();
-        let (mut cut, mut back) = (Vec::new(), Vec::new());
+        let (mut cut, mut over) = (Vec::new(), Vec::new());
         for (link, one) in &mut self.links {
             if let Some(away) = &one.away {
                 let there = |name: &String| {
                     let mut known = self.topology.states();
                     known.any(|state| state.name == *name && self.tree.nodes.contains(&state.node))
                 };
-                if away.missing.iter().all(there) {
-                    back.push(*link);
+                let is_back =
+                    away.from_s + SETTLING <= self.now_s && away.missing.iter().all(there);
+                if is_back || away.until_s <= self.now_s {
+                    over.push(*link);
                 }
-                continue;
+            } else if self.tree.uses(self.own, one.peer, one.key) {
+                one.unneeded_s = None;
+                if !one.is_used {
+                    one.is_used = true;
+                    self.algorithm.added(*link, &mut say);
+                }
+            } else if one.is_used {
+                let since_s = *one.unneeded_s.get_or_insert(self.now_s);
+                if since_s + SETTLING <= self.now_s {
+                    one.is_used = false;
+                    cut.push(*link);
+                }
             }
-            let is_used = self.tree.uses(self.own, one.peer, one.key);
-            if is_used && !one.is_used {
-                self.algorithm.added(*link, &mut say);
-            } else if !is_used && one.is_used {
-                cut.push(*link);
-            }
-            one.is_used = is_used;
         }
         for link in &cut {
             self.algorithm.removed(*link, &mut say);
         }
         self.speak(say);
         cut.into_iter().for_each(|link| self.fail(link));
-        back.into_iter().for_each(|link| self.forget(link));
-        self.try_again();
+        over.into_iter().for_each(|link| self.forget(link));
     }
 
     fn speak(&mut self, say: Vec<Say>) {
@@ -433,21 +447,16 @@ impl Node {
     /// A second went by.
     pub fn tick(&mut self, now_s: u64) {
         self.now_s = now_s;
-        let gone = self.topology.tick();
-        self.seen.retain(|(node, _), _| !gone.contains(node));
-        if now_s % RENEWAL == 0
+        self.topology.tick();
+        if now_s.is_multiple_of(RENEWAL) {
+            let known: BTreeSet<NodeId> = self.topology.states().map(|one| one.node).collect();
+            self.seen.retain(|(node, _), _| known.contains(node));
+        }
+        if now_s.is_multiple_of(RENEWAL)
             && let Some(state) = self.topology.renew(None).cloned()
         {
             self.flood(&state, None);
         }
-        let late = |one: &Neighbour| one.away.as_ref().is_some_and(|away| away.until_s <= now_s);
-        let late: Vec<Link> = self
-            .links
-            .iter()
-            .filter(|(_, one)| late(one))
-            .map(|(link, _)| *link)
-            .collect();
-        late.into_iter().for_each(|link| self.forget(link));
         self.refresh();
         self.try_again();
     }
@@ -478,7 +487,9 @@ impl Node {
             let oldest = lane.first();
             oldest.is_none_or(|oldest| last[1] - oldest < WINDOW - 1)
         };
-        count < MOST_PENDING && self.own_pending.iter().zip(&self.last).all(fits)
+        count < MOST_PENDING
+            && self.own_octets < MOST_OCTETS
+            && self.own_pending.iter().zip(&self.last).all(fits)
     }
 
     /// A client of this site published, and its broker knows it already. Which message it is, if
@@ -572,6 +583,7 @@ impl Node {
             && let Some(lane) = self.own_pending.get_mut(usize::from(key.lane))
         {
             lane.insert(key.sequence);
+            self.own_octets += message.payload.len();
         }
         let pending = Pending {
             message,
@@ -610,6 +622,9 @@ impl Node {
                 _ => self.confirm(link, key, true), // who sent it first is told
             }
             return;
+        }
+        if self.seen.len() >= MOST_SEEN && !self.seen.contains_key(&(key.origin, key.lane)) {
+            self.seen.clear(); // that many nodes there are not: somebody makes them up
         }
         let seen = self.seen.entry((key.origin, key.lane)).or_default();
         let is_new = if sure {
@@ -693,25 +708,32 @@ impl Node {
                 return;
             }
             None => {
-                if let Some(lane) = self.own_pending.get_mut(usize::from(key.lane)) {
-                    lane.remove(&key.sequence);
-                }
+                self.take_pending(key);
                 self.actions.push_back(Action::Release(key));
             }
-            Some(link) => self.confirm(link, key, !failed),
+            Some(link) => {
+                self.pending.remove(&key);
+                self.confirm(link, key, !failed);
+            }
         }
-        self.pending.remove(&key);
+    }
+
+    /// Wait no longer for a message that began here.
+    fn take_pending(&mut self, key: Key) -> Option<Pending> {
+        let pending = self.pending.remove(&key)?;
+        if let Some(lane) = self.own_pending.get_mut(usize::from(key.lane)) {
+            lane.remove(&key.sequence);
+            self.own_octets -= pending.message.payload.len();
+        }
+        Some(pending)
     }
 
     /// Send again what began here and was not confirmed everywhere.
     fn try_again(&mut self) {
         for key in std::mem::take(&mut self.retry) {
-            let Some(pending) = self.pending.remove(&key) else {
+            let Some(pending) = self.take_pending(key) else {
                 continue;
             };
-            if let Some(lane) = self.own_pending.get_mut(usize::from(key.lane)) {
-                lane.remove(&key.sequence);
-            }
             self.counters.again += 1;
             let mut to = Vec::new();
             let (topic, retain) = (&pending.message.topic, pending.message.retain);

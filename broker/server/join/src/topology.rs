@@ -154,20 +154,15 @@ impl Topology {
         is_new
     }
 
-    /// Forget nodes of which nothing was heard for long; which.
-    pub fn tick(&mut self) -> Vec<NodeId> {
-        let mut gone = Vec::new();
+    /// Forget nodes of which nothing was heard for long.
+    pub fn tick(&mut self) {
         self.ages.retain(|node, age| {
             *age += 1;
             if *age > OLDEST {
-                gone.push(*node);
+                self.states.remove(node);
             }
             *age <= OLDEST
         });
-        for node in &gone {
-            self.states.remove(node);
-        }
-        gone
     }
 
     /// The tree of our part.
