@@ -137,7 +137,7 @@ impl Paired {
     ///
     /// # Errors
     /// Where it is none; the connection is to be closed.
-    pub fn from_client(&mut self, frame: &Frame<'_>, site: &mut Site) -> Result<Next, Error> {
+    pub fn client_says(&mut self, frame: &Frame<'_>, site: &mut Site) -> Result<Next, Error> {
         const AUTH: u8 = 15;
         if !self.is_up {
             // Nobody speaks for a client that the broker has not taken.
@@ -234,7 +234,7 @@ impl Paired {
     ///
     /// # Errors
     /// Where it is none; both connections are to be closed.
-    pub fn from_broker(
+    pub fn broker_says(
         &mut self,
         frame: &Frame<'_>,
         raw: &[u8],

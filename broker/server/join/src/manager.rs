@@ -62,6 +62,8 @@ pub(crate) struct Slot {
     pub since_s: u64,
     pub heard_s: u64,
     pub was_answered: bool,
+    /// A client that left before all that it sent could be looked at.
+    pub has_left: bool,
 }
 
 pub(crate) struct Pair {
@@ -292,6 +294,14 @@ impl Manager {
         let late = self.slots.iter().filter(|(_, slot)| late(slot));
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();
         late.into_iter().for_each(|token| self.drop(token));
+        let late = self.pairs.iter().filter(|(token, pair)| {
+            let since_s = self.slots.get(token).map_or(0, |slot| slot.since_s);
+            !pair.paired.is_up() && since_s + limit_s < now_s
+        });
+        let late: Vec<(u64, u64)> = late.map(|(token, pair)| (*token, pair.broker)).collect();
+        for (token, broker) in late {
+            self.end_pair(token, broker); // the broker does not answer
+        }
         self.unblock();
     }
 
@@ -341,6 +351,7 @@ impl Manager {
             since_s: now_s,
             heard_s: now_s,
             was_answered: false,
+            has_left: false,
         };
         self.slots.insert(token, slot);
         self.dirty.push(token);
@@ -382,10 +393,10 @@ impl Manager {
         let role = slot.role;
         let looked = match role {
             Role::New => self.greet(token, &input),
-            Role::Client => self.from_client(token, &input),
-            Role::Paired(client) => self.from_broker(token, client, &input),
-            Role::Lane(number) => self.from_lane(number, &input),
-            Role::Link(link, index) => self.from_neighbour(link, index, &input),
+            Role::Client => self.client_says(token, &input),
+            Role::Paired(client) => self.broker_says(token, client, &input),
+            Role::Lane(number) => self.lane_says(number, &input),
+            Role::Link(link, index) => self.neighbour_says(link, index, &input),
             Role::Over => Ok(input.len()),
         };
         let done = *looked.as_ref().unwrap_or(&0);
@@ -399,6 +410,8 @@ impl Manager {
             self.close(token, &why);
         } else if role == Role::New && self.role(token) != Some(Role::New) {
             self.process(token); // what came with its CONNECT
+        } else if self.slots.get(&token).is_some_and(|slot| slot.has_left) {
+            self.close(token, "it has left");
         }
     }
 
@@ -539,6 +552,7 @@ impl Manager {
         match self.role(token) {
             None => {}
             Some(Role::New | Role::Over) => self.drop(token),
+            Some(Role::Client) if self.must_wait(token) => {}
             Some(Role::Client) => self.end_pair(token, token),
             Some(Role::Paired(client)) => self.end_pair(client, token),
             Some(Role::Lane(number)) => {
@@ -547,6 +561,23 @@ impl Manager {
             }
             Some(Role::Link(link, _)) => self.link_ended(link, why, false),
         }
+    }
+
+    /// A client left, but what it sent before has to wait for the broker or for room.
+    fn must_wait(&mut self, token: u64) -> bool {
+        let is_up = self
+            .pairs
+            .get(&token)
+            .is_some_and(|pair| pair.paired.is_up());
+        let Some(slot) = self.slots.get_mut(&token) else {
+            return false;
+        };
+        let waits = !slot.connection.input.is_empty() && (!is_up || self.blocked.contains(&token));
+        if waits && !slot.has_left {
+            slot.has_left = true;
+            self.poller.forget(&slot.connection);
+        }
+        waits
     }
 
     /// No more comes or goes, but for what is left to be written.

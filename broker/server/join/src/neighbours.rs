@@ -366,7 +366,7 @@ impl Manager {
 
     // -- words -------------------------------------------------------------------------------------
 
-    pub(crate) fn from_neighbour(
+    pub(crate) fn neighbour_says(
         &mut self,
         link: Link,
         index: u8,
@@ -506,7 +506,7 @@ impl Manager {
     /// Do what the node says.
     pub(crate) fn act(&mut self) {
         let mut released = false;
-        while let Some(action) = self.site.node.next() {
+        while let Some(action) = self.site.node.next_action() {
             match action {
                 Action::State(link, state) => {
                     let mut out = Vec::new();

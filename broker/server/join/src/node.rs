@@ -236,7 +236,7 @@ impl Node {
     }
 
     /// What is to be done next.
-    pub fn next(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
@@ -616,7 +616,7 @@ impl Node {
             self.counters.repeated += 1;
             match pending.from {
                 Some(from) if from == link => {}
-                Some(from) if !self.links.get(&from).is_some_and(|one| one.away.is_none()) => {
+                Some(from) if self.links.get(&from).is_none_or(|one| one.away.is_some()) => {
                     pending.from = Some(link);
                 }
                 _ => self.confirm(link, key, true), // who sent it first is told
@@ -705,7 +705,6 @@ impl Node {
         match from {
             None if failed => {
                 self.retry.insert(key);
-                return;
             }
             None => {
                 self.take_pending(key);

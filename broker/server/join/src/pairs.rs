@@ -13,7 +13,7 @@ const PUBLISH: u8 = 3;
 
 impl Manager {
     /// Packets of a client: how many octets were looked at.
-    pub(crate) fn from_client(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
+    pub(crate) fn client_says(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
         let Some(Pair { paired, broker }) = self.pairs.get_mut(&token) else {
             return Ok(input.len());
         };
@@ -28,7 +28,7 @@ impl Manager {
                     break;
                 }
             };
-            match paired.from_client(&found, &mut self.site) {
+            match paired.client_says(&found, &mut self.site) {
                 Ok(Next::Relay) => at += found.length,
                 Ok(Next::Wait) => {
                     if paired.is_up() {
@@ -49,7 +49,7 @@ impl Manager {
     }
 
     /// Packets of the broker for a client.
-    pub(crate) fn from_broker(
+    pub(crate) fn broker_says(
         &mut self,
         token: u64,
         client: u64,
@@ -72,7 +72,7 @@ impl Manager {
                 self.counts.received += 1;
             } else {
                 let raw = rest.get(..found.length).unwrap_or_default();
-                let goes = paired.from_broker(&found, raw, &mut self.site);
+                let goes = paired.broker_says(&found, raw, &mut self.site);
                 if !goes.map_err(|error| error.to_string())? {
                     out.extend_from_slice(input.get(from..at).unwrap_or_default());
                     from = end;
@@ -166,7 +166,7 @@ impl Manager {
         }
     }
 
-    pub(crate) fn from_lane(&mut self, number: usize, input: &[u8]) -> Result<usize, String> {
+    pub(crate) fn lane_says(&mut self, number: usize, input: &[u8]) -> Result<usize, String> {
         let Some((lane, _)) = self.lanes.get_mut(number) else {
             return Ok(input.len());
         };

@@ -329,8 +329,12 @@ pub fn drawing(manager: &Manager) -> String {
             open.push((*other, Some(id), before, rest));
         }
     }
-    for (one, other) in unused(manager) {
-        let _ = writeln!(text, "not used: {} - {}", name(one), name(other));
+    let unused = unused(manager).into_iter().map(|(one, other)| {
+        let (one, other) = (name(one), name(other));
+        (one.min(other), one.max(other))
+    });
+    for (one, other) in unused.collect::<BTreeSet<_>>() {
+        let _ = writeln!(text, "not used: {one} - {other}");
     }
     for (name, until_s) in node.away() {
         let left_s = until_s.saturating_sub(manager.site.now_s);

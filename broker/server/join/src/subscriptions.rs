@@ -18,6 +18,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// Sorts a filter before all that it covers: by `#`, by levels, by levels without a wildcard.
+fn width(filter: &str) -> (bool, usize, usize) {
+    let levels = || filter.split('/');
+    let exact = levels().filter(|level| !matches!(*level, "+" | "#"));
+    (!filter.ends_with('#'), levels().count(), exact.count())
+}
+
 /// What a neighbour was told.
 #[derive(Default)]
 struct Told {
@@ -78,9 +85,8 @@ impl Told {
             let below = below.take_while(|one| one.starts_with(begin));
             bare.extend(below.filter(|one| covers(wide, one)).cloned());
         }
-        // The widest first, so that it covers the others.
         let mut bare: Vec<_> = bare.into_iter().collect();
-        bare.sort_by_key(|one| !one.contains(['+', '#']));
+        bare.sort_by_key(|one| width(one));
         bare.retain(|one| !self.covers(one));
         let mut instead = Vec::new();
         for filter in bare {
@@ -165,6 +171,7 @@ impl Algorithm for SubscriptionFlooding {
             }
         }
         if Self::counts(&self.used, by) {
+            new.sort_by_key(|filter| width(filter));
             self.spread(by, &new, say);
         }
     }
@@ -193,15 +200,18 @@ impl Algorithm for SubscriptionFlooding {
             return;
         }
         let mut told = Told::default();
-        for (filter, sources) in &self.wanted {
-            let counts =
-                |one: &&Source| **one != Source::Link(link) && Self::counts(&self.used, **one);
-            if sources.iter().any(|one| counts(&one)) && told.need(filter) {
-                say.push(Say::Subscribe(link, Arc::clone(filter)));
-            }
-        }
+        let counts = |one: &Source| *one != Source::Link(link) && Self::counts(&self.used, *one);
+        let needed = self
+            .wanted
+            .iter()
+            .filter(|(_, sources)| sources.iter().any(counts));
+        let mut needed: Vec<_> = needed.map(|(filter, _)| filter).collect();
+        needed.sort_by_key(|filter| width(filter));
+        let new = needed.into_iter().filter(|filter| told.need(filter));
+        say.extend(new.map(|filter| Say::Subscribe(link, Arc::clone(filter))));
         self.used.insert(link, told);
-        let theirs = self.of(Source::Link(link));
+        let mut theirs = self.of(Source::Link(link));
+        theirs.sort_by_key(|filter| width(filter));
         self.spread(Source::Link(link), &theirs, say);
     }
 

@@ -184,7 +184,7 @@ impl Network {
 
     /// Do what a node says, as far as it goes without a wire.
     fn collect(&mut self, site: usize) {
-        while let Some(action) = self.sites[site].node.next() {
+        while let Some(action) = self.sites[site].node.next_action() {
             let (link, lane, word) = match action {
                 Action::State(link, state) => (link, 0, Word::State(state)),
                 Action::Say(Say::Subscribe(link, filter)) => (link, 0, Word::Say(true, filter)),

@@ -222,7 +222,7 @@ impl Upstream {
     }
 
     /// What was done next.
-    pub fn next(&mut self) -> Option<Done> {
+    pub(crate) fn next(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
 
