@@ -19,7 +19,7 @@ use mqtick_broker::log;
 use mqtick_broker::poller::Poller;
 use mqtick_broker::settings::Address;
 use mqtick_broker::upstream::wire::Wire;
-use mqtick_packet::{Connect, Packet, Version, decode, frame};
+use mqtick_packet::{Connect, Error, Packet, Version, decode, frame};
 use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -425,7 +425,15 @@ impl Manager {
         let Some(found) = found else {
             return Ok(0);
         };
-        let packet = decode(&found, Version::V5).map_err(|error| error.to_string())?;
+        let packet = match decode(&found, Version::V5) {
+            Err(Error::Version(_)) => {
+                const UNKNOWN: u8 = 0x84;
+                self.send(token, &refusal(Version::V3, UNKNOWN));
+                self.over(token);
+                return Ok(found.length);
+            }
+            packet => packet.map_err(|error| error.to_string())?,
+        };
         let Packet::Connect(connect) = packet else {
             return Err("its first packet is no CONNECT".into());
         };
@@ -454,7 +462,7 @@ impl Manager {
                 self.pairs.insert(token, Pair { paired, broker });
             }
             Err(_) => {
-                let unavailable = unavailable(connect.version);
+                let unavailable = refusal(connect.version, UNAVAILABLE);
                 slot.connection.push(&unavailable);
                 self.over(token);
             }
@@ -606,11 +614,12 @@ impl Manager {
             let found = vec![SocketAddr::new(ip, address.port)];
             return self.know(&name, Ok(found));
         }
-        if let Some(place) = self.place(&name) {
-            if place.is_asking {
-                return;
-            }
-            place.is_asking = true;
+        let mut is_asked = false;
+        for place in self.places(&name) {
+            is_asked |= std::mem::replace(&mut place.is_asking, true);
+        }
+        if is_asked {
+            return;
         }
         let (sender, poller) = (self.resolver.0.clone(), Arc::clone(&self.poller));
         let (host, port, answer) = (address.host.clone(), address.port, name.clone());
@@ -634,32 +643,31 @@ impl Manager {
         }
     }
 
-    fn place(&mut self, name: &str) -> Option<&mut Place> {
-        if self.broker.to_string() == name {
-            return Some(&mut self.broker_place);
-        }
-        let dial = self
-            .dials
-            .iter_mut()
-            .find(|dial| dial.address.to_string() == name);
-        dial.map(|dial| &mut dial.place)
+    /// Whatever is there: the broker may be named as a neighbour, too.
+    fn places(&mut self, name: &str) -> impl Iterator<Item = &mut Place> {
+        let broker = (self.broker.to_string() == name).then_some(&mut self.broker_place);
+        let dials = self.dials.iter_mut();
+        let dials = dials.filter(move |dial| dial.address.to_string() == name);
+        broker.into_iter().chain(dials.map(|dial| &mut dial.place))
     }
 
     fn know(&mut self, name: &str, found: Result<Vec<SocketAddr>, String>) {
-        if let Some(place) = self.place(name) {
+        if let Err(why) = &found {
+            log::warning(&format!("{name}: {why}"));
+        }
+        for place in self.places(name) {
             place.is_asking = false;
-            match found {
-                Ok(found) => place.found = found,
-                Err(why) => log::warning(&format!("{name}: {why}")),
-            }
+            place.found = found.clone().unwrap_or_default();
         }
     }
 }
 
-/// What a client is told where there is no broker.
-pub(crate) fn unavailable(version: Version) -> Vec<u8> {
-    const UNAVAILABLE: u8 = 0x88;
+/// A client is told that it cannot connect.
+pub(crate) fn refusal(version: Version, reason: u8) -> Vec<u8> {
     let mut out = Vec::new();
-    mqtick_packet::connack(&mut out, version, false, UNAVAILABLE, &Default::default());
+    mqtick_packet::connack(&mut out, version, false, reason, &Default::default());
     out
 }
+
+/// The reason where there is no broker.
+pub(crate) const UNAVAILABLE: u8 = 0x88;

@@ -27,6 +27,7 @@ const MOST_REST_S: u64 = 15; // from one try to the next
 const ONE_WORD: usize = 1000; // filters in one SUBSCRIBE
 const NOT_ALLOWED: u8 = 0x87;
 const OTHER_VERSION: u8 = 0x84;
+const ITSELF: u8 = 0x9C; // "use another server"
 const NOT_DONE: u8 = 0x80;
 
 /// A node that this one connects to.
@@ -261,7 +262,10 @@ impl Manager {
             return not_allowed("neither neighbours.secret_file nor certificate_names is set here");
         }
         if hello.node == self.site.node.id() {
-            return not_allowed("that is this node itself");
+            return Err((
+                ITSELF,
+                "that is this node itself: it is not tried again".into(),
+            ));
         }
         if self.removed.contains(&hello.name) {
             return not_allowed("it was removed here, and not added again");
@@ -400,6 +404,10 @@ impl Manager {
                         .reason_string()
                         .unwrap_or("it gives no reason");
                     if connack.reason != 0 {
+                        let dial = self.dials.iter_mut().find(|dial| dial.link == Some(link));
+                        if let Some(dial) = dial.filter(|_| connack.reason == ITSELF) {
+                            dial.is_self = true;
+                        }
                         return Err(format!("it refuses us: {why}"));
                     }
                     self.welcomed(link, index, connack.properties.assigned_client_id())?;
@@ -413,12 +421,6 @@ impl Manager {
 
     fn welcomed(&mut self, link: Link, index: u8, assigned: Option<&str>) -> Result<(), String> {
         let (peer, name) = words::parse_welcome(assigned)?;
-        if peer == self.site.node.id() {
-            if let Some(dial) = self.dials.iter_mut().find(|dial| dial.link == Some(link)) {
-                dial.is_self = true;
-            }
-            return Err("that is this node itself: it is not tried again".into());
-        }
         if self.removed.contains(&name) {
             return Err(format!("{name} was removed, and not added again"));
         }

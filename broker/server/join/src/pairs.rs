@@ -1,7 +1,7 @@
 //! Clients and their paired connections, and this site's broker.
 
 use crate::client::Next;
-use crate::manager::{Manager, Pair, Role, unavailable};
+use crate::manager::{Manager, Pair, Role, UNAVAILABLE, refusal};
 use crate::node::{Key, LANES, Message};
 use mqtick_broker::log;
 use mqtick_packet::{Qos, frame};
@@ -109,7 +109,7 @@ impl Manager {
                 .is_some_and(|slot| !slot.was_answered);
             if silent {
                 self.broker_place.found.clear();
-                self.send(client, &unavailable(paired.version()));
+                self.send(client, &refusal(paired.version(), UNAVAILABLE));
             }
         }
         paired.end(&mut self.site);
