@@ -181,10 +181,6 @@ impl Paired {
     }
 
     fn publish(&mut self, publish: &Publish<'_>, site: &mut Site) -> Result<Next, Error> {
-        let sure = publish.qos != Qos::AtMostOnce;
-        if sure && !site.node.has_room() {
-            return Ok(Next::Wait);
-        }
         let alias = publish.properties.topic_alias();
         let topic = match alias {
             Some(alias) if publish.topic.is_empty() => match self.aliases.get(&alias) {
@@ -200,6 +196,10 @@ impl Paired {
             }
             None => publish.topic,
         };
+        let sure = publish.qos != Qos::AtMostOnce;
+        if sure && !site.node.has_room() && site.node.goes_on(topic, publish.retain) {
+            return Ok(Next::Wait);
+        }
         let came_before =
             publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
         let name = self.client.strip_prefix('\0').map_or(&*self.client, |_| "");

@@ -492,6 +492,14 @@ impl Node {
             && self.own_pending.iter().zip(&self.last).all(fits)
     }
 
+    /// Whether a message of a client of this site goes to others.
+    #[must_use]
+    pub fn goes_on(&self, topic: &str, retain: bool) -> bool {
+        let mut to = Vec::new();
+        self.algorithm.route(topic, retain, Source::Local, &mut to);
+        !to.is_empty() && !topic.starts_with('$')
+    }
+
     /// A client of this site published, and its broker knows it already. Which message it is, if
     /// others have to confirm it.
     pub fn publish(
