@@ -221,6 +221,30 @@ def test_a_node_that_dies_is_gone_round_and_loops_deliver_once(tmp_path: Path) -
         assert reader.settle() == []
 
 
+def test_nodes_that_name_each_other_deliver_once_too(pair: list[Site]) -> None:
+    here, there = pair
+    assert here.ask("add", there.url).returncode == 0
+    until(lambda: here.now("neighbours") == 2, "there are two links")
+    reader = there.client("reader")
+    subscribed((reader, "t"), sites=pair)
+    here.client("writer").publish("t", b"once", qos=1)
+    assert [one.payload for one in reader.until(b"once")] == []
+    assert reader.settle() == []
+
+
+def test_no_broker_behind_states_the_residence_of_a_time_message_from_elsewhere(
+    pair: list[Site],
+) -> None:
+    reader = pair[1].client("reader")
+    subscribed((reader, "mqtick/#"), (reader, "t"), sites=pair)
+    writer = pair[0].client("writer")
+    time_message = bytes([0x20]) + bytes(40)
+    writer.publish("t", time_message)
+    assert reader.message().payload == time_message
+    writer.publish("mqtick/time", time_message)
+    assert reader.message().payload == time_message[:-16] + bytes(8) + b"\x80" + bytes(7)
+
+
 def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
     with contextlib.ExitStack() as open_ones:
         sites = [open_ones.enter_context(joined(_made(tmp_path / str(n)), [Mosquitto])) for n in (0, 1)]

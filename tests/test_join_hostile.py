@@ -15,7 +15,7 @@ import pytest
 from joined import JOIN, Site, joined, settled, until, wanted
 from rig import Authority, needs_openssl
 
-from broker.conformance.client import PUBLISH, V3, V5, Client, Encoder
+from broker.conformance.client import PUBACK, PUBLISH, V3, V5, Client, Encoder
 from demo.local_broker import Mosquitto, free_port, program
 
 pytestmark = [
@@ -417,11 +417,11 @@ def test_a_neighbour_that_hangs_costs_messages_of_qos_0_and_holds_back_publisher
             sent = 0
             surely.socket.settimeout(3)
             with contextlib.suppress(TimeoutError):
-                while sent < 6000:
-                    octets = surely.encode.publish("t", bytes(20_000), qos=1, packet_id=sent + 1)
+                while sent < 20000:
+                    octets = surely.encode.publish("t", bytes(2000), qos=1, packet_id=sent + 1)
                     surely.socket.sendall(octets)  # type: ignore[attr-defined]
                     sent += 1
-            assert sent < 6000, "it was held back"
+            assert sent < 20000, "it was held back"
             assert here.now("unconfirmed") <= 4097
             local = here.client("local")
             local.subscribe("local")
@@ -429,3 +429,6 @@ def test_a_neighbour_that_hangs_costs_messages_of_qos_0_and_holds_back_publisher
             assert local.message().kind == PUBLISH
         finally:
             there.process.send_signal(signal.SIGCONT)
+        surely.socket.settimeout(30)
+        until(lambda: here.now("unconfirmed") == 0, "it goes on")
+        assert {one.kind for one in surely.settle()} <= {PUBACK}

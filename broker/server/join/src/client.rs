@@ -11,6 +11,9 @@ use mqtick_packet::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Whose messages tell the time.
+const TIME: &str = "mqtick/#";
+
 /// What all clients of a site share.
 pub struct Site {
     /// The node.
@@ -209,7 +212,7 @@ impl Paired {
         let make = || {
             let mut forwarded = Vec::new();
             publish.properties.forwarded(&mut forwarded);
-            Message {
+            unstated(Message {
                 topic: topic.into(),
                 payload: publish.payload.into(),
                 qos: publish.qos,
@@ -218,7 +221,7 @@ impl Paired {
                 forwarded,
                 user: self.user.clone(),
                 client: name.into(),
-            }
+            })
         };
         let key = site
             .node
@@ -328,8 +331,25 @@ impl Paired {
     }
 }
 
+/// A time message that goes to another site: how long it was in nodes and on links between them is
+/// not stated, so no broker behind may state a residence (broker/spec/residence.md).
+fn unstated(mut message: Message) -> Message {
+    const TRAILER: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
+    let is_precise = |first: &u8| first >> 4 == 2;
+    let octets = &mut message.payload;
+    if (17..=64).contains(&octets.len())
+        && octets.first().is_some_and(is_precise)
+        && mqtick_topics::matches(TIME, &message.topic)
+        && let Some(trailer) = octets.last_chunk_mut()
+    {
+        *trailer = TRAILER;
+    }
+    message
+}
+
 /// Send a will to the other sites: the broker serves this one.
 pub fn publish_will(site: &mut Site, message: Message) {
+    let message = unstated(message);
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);
     site.node.publish(&topic, qos, retain, &client, || message);

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 const KEEP_ALIVE_S: u16 = 60;
+const MOST_TRIES: u8 = 3; // of a message with which the connection ends each time
 const EXPIRY_S: u32 = 3600; // of the session, so that QoS 2 outlives a connection
 
 struct Flying {
@@ -16,6 +17,7 @@ struct Flying {
     key: Key,
     message: Rc<Message>,
     is_released: bool,
+    tries: u8,
 }
 
 /// The session. It does no input or output: what is to be sent is appended to `out`.
@@ -129,6 +131,7 @@ impl Lane {
                 key,
                 message,
                 is_released: false,
+                tries: 1,
             });
         }
     }
@@ -151,7 +154,7 @@ impl Lane {
                 self.is_up = true;
                 let most = connack.properties.receive_maximum().unwrap_or(64);
                 self.room = usize::from(most.min(1024));
-                self.resume(connack.session_present);
+                self.resume(connack.session_present, done);
             }
             Packet::Ack(one) if self.is_up => match one.kind {
                 AckKind::Puback => self.done(one.id, one.reason, done),
@@ -194,9 +197,19 @@ impl Lane {
     }
 
     /// Go on with what was under way.
-    fn resume(&mut self, is_present: bool) {
+    fn resume(&mut self, is_present: bool, done: &mut Vec<Key>) {
         if !is_present {
             self.flying.retain(|one| !one.is_released);
+        }
+        // Too long for this broker, perhaps: those behind it are not to wait for ever.
+        if let Some(first) = self.flying.pop_front_if(|one| one.tries >= MOST_TRIES) {
+            self.refused += 1;
+            if !first.is_released {
+                done.push(first.key);
+            }
+        }
+        if let Some(first) = self.flying.front_mut() {
+            first.tries += 1;
         }
         for one in &self.flying {
             match one.is_released {
@@ -226,4 +239,117 @@ fn write(out: &mut Vec<u8>, version: Version, message: &Message, id: u16, dup: b
         ..Outgoing::default()
     };
     publish(out, version, &outgoing);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use mqtick_packet::{ConnackProperties, connack, frame};
+
+    fn key(sequence: u64) -> Key {
+        Key {
+            origin: 1,
+            lane: 0,
+            sequence,
+        }
+    }
+
+    fn lane() -> Lane {
+        let mut lane = Lane::new("lane".into());
+        lane.open(None, None);
+        lane
+    }
+
+    fn hear(lane: &mut Lane, say: impl FnOnce(&mut Vec<u8>)) -> Vec<Key> {
+        let (mut octets, mut done) = (Vec::new(), Vec::new());
+        say(&mut octets);
+        let found = frame(&octets, 1 << 20).unwrap().unwrap();
+        lane.take(&found, &mut done).unwrap();
+        done
+    }
+
+    fn up(lane: &mut Lane, is_present: bool) -> Vec<Key> {
+        let with = ConnackProperties {
+            receive_maximum: Some(1),
+            ..ConnackProperties::default()
+        };
+        hear(lane, |out| connack(out, Version::V5, is_present, 0, &with))
+    }
+
+    fn message(qos: Qos) -> Rc<Message> {
+        Rc::new(Message {
+            topic: "t".into(),
+            qos,
+            ..Message::default()
+        })
+    }
+
+    /// First octet and packet identifier of each PUBLISH and PUBREL that is to be sent.
+    fn sent(lane: &mut Lane) -> Vec<(u8, u16)> {
+        let out = std::mem::take(&mut lane.out);
+        let (mut at, mut all) = (0, Vec::new());
+        while let Some(found) = frame(&out[at..], 1 << 20).unwrap() {
+            at += found.length;
+            match mqtick_packet::decode(&found, Version::V5).unwrap() {
+                Packet::Publish(publish) => all.push((found.first, publish.id)),
+                Packet::Ack(ack) => all.push((found.first, ack.id)),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
+        let mut lane = lane();
+        lane.publish(key(1), message(Qos::ExactlyOnce), false);
+        up(&mut lane, false);
+        assert_eq!(sent(&mut lane), [(0x34, 1)]);
+        lane.closed();
+        lane.open(None, None);
+        up(&mut lane, true);
+        assert_eq!(sent(&mut lane), [(0x3C, 1)], "sent again, and said so");
+        let done = hear(&mut lane, |out| {
+            ack(out, Version::V5, AckKind::Pubrec, 1, 0)
+        });
+        assert_eq!(done, [key(1)], "the broker has it");
+        assert_eq!(sent(&mut lane), [(0x62, 1)]);
+        lane.closed();
+        lane.open(None, None);
+        assert!(up(&mut lane, true).is_empty());
+        assert_eq!(sent(&mut lane), [(0x62, 1)]);
+        hear(&mut lane, |out| {
+            ack(out, Version::V5, AckKind::Pubcomp, 1, 0)
+        });
+        assert_eq!(lane.waiting(), 0);
+    }
+
+    #[test]
+    fn a_message_that_ends_the_connection_each_time_is_given_up_and_those_behind_it_go() {
+        let mut lane = lane();
+        lane.publish(key(1), message(Qos::AtLeastOnce), false);
+        lane.publish(key(2), message(Qos::AtLeastOnce), false);
+        for _ in 0..MOST_TRIES {
+            assert!(up(&mut lane, true).is_empty());
+            assert_eq!(lane.waiting(), 2);
+            lane.closed();
+            lane.open(None, None);
+        }
+        assert_eq!(up(&mut lane, true), [key(1)]);
+        assert_eq!((lane.refused, lane.waiting()), (1, 1));
+    }
+
+    #[test]
+    fn of_qos_0_nothing_waits() {
+        let mut lane = lane();
+        lane.publish(key(1), message(Qos::AtMostOnce), false);
+        up(&mut lane, false);
+        lane.publish(key(2), message(Qos::AtMostOnce), true);
+        lane.out.clear();
+        lane.publish(key(3), message(Qos::AtMostOnce), false);
+        assert_eq!(sent(&mut lane), [(0x30, 0)]);
+        assert_eq!(lane.dropped, 2);
+    }
 }

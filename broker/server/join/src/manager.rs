@@ -243,9 +243,12 @@ impl Manager {
             if version == Some(Version::V5) {
                 self.send(token, &last);
             }
-            self.over(token);
-            self.end_pair(token, token);
         }
+        self.flush();
+        let clients: Vec<u64> = self.pairs.keys().copied().collect();
+        clients
+            .into_iter()
+            .for_each(|token| self.end_pair(token, token));
         self.act();
         self.flush();
         let links: Vec<Link> = self.wires.keys().copied().collect();
@@ -310,6 +313,7 @@ impl Manager {
         if self.site.node.has_room() {
             for token in std::mem::take(&mut self.blocked) {
                 self.process(token);
+                self.dirty.push(token); // it is to be read from again
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::cooperation::Kind;
 use crate::topology::valid_name;
 use crate::words::MOST_CONNECTIONS;
 use mqtick_broker::settings::{
-    Address, Error, Listener, Metrics, Place, Transport, between, explain, line_of, refuse,
+    Address, Error, Listener, Metrics, Place, Transport, between, explain, refuse,
 };
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -301,12 +301,6 @@ impl Settings {
             );
         }
         Ok(())
-    }
-
-    /// The line of a setting in the file it came from.
-    #[must_use]
-    pub fn line_of(text: &str, key: &str) -> Option<usize> {
-        line_of(text, key)
     }
 
     /// Whether whoever connects may be a neighbour: only where nobody can reach this node from
