@@ -26,7 +26,7 @@ const PROGRAM: &str = "mqtick-join";
 const TURN_MS: u16 = 100;
 
 const USAGE: &str = "\
-Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]...
+Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
        mqtick-join --config FILE [--check-config]
        mqtick-join status|topology [--json]
        mqtick-join add|remove HOST[:PORT]
@@ -37,6 +37,8 @@ instead, and nodes exchange what clients of other sites want.
   --broker HOST[:PORT]     this site's broker; also mqtt://user:password@host, mqtts for TLS
   --listen ADDRESS:PORT    where clients and other nodes connect (127.0.0.1:1883)
   --neighbour HOST[:PORT]  another node; one of both ends has to name the other
+  --secret-file FILE       in its first line, what all nodes know and nobody else: who reaches a node
+                           from another machine is a neighbour only with it, or a certificate
   --name NAME              what other nodes call this one (the host's name)
   --algorithm NAME         subscriptions: messages go where they are wanted (default);
                            publications: each message goes everywhere
@@ -56,7 +58,8 @@ instead, and nodes exchange what clients of other sites want.
   remove WHO               part with a neighbour, by name or address
 
 Examples:
-  mqtick-join --broker localhost:1884 --listen 0.0.0.0:1883 --neighbour site-b
+  mqtick-join --broker localhost:1884 --neighbour localhost:2883
+  mqtick-join --broker localhost:1884 --listen 0.0.0.0:1883 --secret-file join.secret
   mqtick-join --config /etc/mqtick/join.toml
   mqtick-join status --json
   mqtick-join add site-c:1883
@@ -144,6 +147,10 @@ fn arguments() -> Result<Asked, String> {
                 let one =
                     url(&text(&mut parser)?).map_err(|error| format!("--neighbour {error}"))?;
                 changes.push(Box::new(|settings| settings.neighbours.urls.push(one)));
+            }
+            Long("secret-file") => {
+                let file = PathBuf::from(text(&mut parser)?);
+                changes.push(Box::new(|settings| settings.neighbours.secret_file = Some(file)));
             }
             Long("name") => {
                 let name = text(&mut parser)?;
