@@ -150,7 +150,9 @@ fn arguments() -> Result<Asked, String> {
             }
             Long("secret-file") => {
                 let file = PathBuf::from(text(&mut parser)?);
-                changes.push(Box::new(|settings| settings.neighbours.secret_file = Some(file)));
+                changes.push(Box::new(|settings| {
+                    settings.neighbours.secret_file = Some(file);
+                }));
             }
             Long("name") => {
                 let name = text(&mut parser)?;
