@@ -7,6 +7,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Site:
         neighbours: Sequence[str] = (),
         lines: str = "",
         tables: str = "",
-        listeners: str | None = None,
+        listener: str = "",
         url: str | None = None,
     ) -> None:
         self.folder, self.broker, self.port = folder, broker, free_port()
@@ -45,7 +46,7 @@ class Site:
         self.control = folder / "control"
         self.config = folder / "join.toml"
         urls = ", ".join(f'"{one}"' for one in neighbours)
-        listeners = listeners or f'[[listener]]\naddress = "127.0.0.1:{self.port}"\n'
+        listeners = f'[[listener]]\naddress = "127.0.0.1:{self.port}"\n{listener}'
         if "[neighbours]" not in tables:
             tables = f"[neighbours]\n{tables}"
         tables = tables.replace("[neighbours]", f"[neighbours]\nurls = [{urls}]\nkeep_alive_s = 2")
@@ -115,17 +116,17 @@ class Site:
 def settled(*sites: Site) -> None:
     """Wait until all nodes know each other, have their brokers and have told what they want."""
 
-    def knows_all(site: Site) -> bool:
-        status = site.status()
-        nodes = status["now"]["nodes"]
-        return status["broker_connected"] and nodes == len(sites)
-
     for site in sites:
-        until(lambda site=site: knows_all(site), f"{site.name}: {site.ask('status').stdout}")
+        until(partial(_knows, site, len(sites)), f"{site.name}: {site.ask('status').stdout}")
     wanted: list[Any] = []
     while wanted[-3:] != [found := [site.now("filters_known") for site in sites]] * 3:
         wanted.append(found)
         time.sleep(0.05)
+
+
+def _knows(site: Site, nodes: int) -> bool:
+    status = site.status()
+    return bool(status["broker_connected"] and status["now"]["nodes"] == nodes)
 
 
 def wanted(site: Site, count: int) -> None:
@@ -134,7 +135,9 @@ def wanted(site: Site, count: int) -> None:
 
 
 @contextlib.contextmanager
-def joined(folder: Path, brokers: Sequence[type[Mosquitto]], lines: str = "") -> Iterator[list[Site]]:
+def joined(
+    folder: Path, brokers: Sequence[type[Mosquitto]], lines: str = ""
+) -> Iterator[list[Site]]:
     """Sites in a row, each with a broker of its kind."""
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []

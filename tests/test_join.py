@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,18 +113,23 @@ def test_a_filter_that_another_one_covers_is_not_told_and_is_told_once_that_one_
 def test_a_retained_message_is_at_all_sites_for_later_subscribers(row: list[Site]) -> None:
     row[0].client("writer").publish("kept", b"value", qos=1, retain=True)
     for site in row:
-        until(lambda site=site: _retained(site) == [b"value"], f"retained at {site.name}")
+        _retained(site, [b"value"])
     row[2].client("other").publish("kept", b"", qos=1, retain=True)
     for site in row:
-        until(lambda site=site: _retained(site) == [], f"cleared at {site.name}")
+        _retained(site, [])
 
 
-def _retained(site: Site) -> list[bytes]:
-    reader = site.client("reader", clean=True)
-    reader.subscribe("kept")
-    found = [one.payload for one in reader.settle() if one.kind == PUBLISH]
-    reader.disconnect()
-    return found
+def _retained(site: Site, payloads: list[bytes]) -> None:
+    """Wait until a new subscriber of a site gets these."""
+
+    def has() -> bool:
+        reader = site.client("reader", clean=True)
+        reader.subscribe("kept")
+        found = [one.payload for one in reader.settle() if one.kind == PUBLISH]
+        reader.disconnect()
+        return found == payloads
+
+    until(has, f"{payloads} at {site.name}")
 
 
 def test_a_will_is_published_at_all_sites_when_a_connection_ends_badly_only(
@@ -150,7 +157,7 @@ def test_a_session_that_is_kept_gets_what_was_published_elsewhere_while_it_was_a
         reader.disconnect()
         writer = here.client("writer")
         writer.publish("t", b"while away", qos=1)
-        until(lambda: (tmp_path / "kept").exists(), "the session is on disk")
+        until((tmp_path / "kept").exists, "the session is on disk")
         there.kill()
         writer.publish("t", b"while the node was away", qos=1)
         there.start()
@@ -247,8 +254,10 @@ def test_no_broker_behind_states_the_residence_of_a_time_message_from_elsewhere(
 
 def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
     with contextlib.ExitStack() as open_ones:
-        sites = [open_ones.enter_context(joined(_made(tmp_path / str(n)), [Mosquitto])) for n in (0, 1)]
-        (here,), (there,) = sites
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+        (here,) = open_ones.enter_context(joined(tmp_path / "one", [Mosquitto]))
+        (there,) = open_ones.enter_context(joined(tmp_path / "other", [Mosquitto]))
         reader = there.client("reader")
         reader.subscribe("t")
         said = here.ask("add", f"127.0.0.1:{there.port}")
@@ -264,19 +273,13 @@ def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
         assert here.ask("nonsense").returncode == 2
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
 def test_metrics_are_served_and_a_line_a_second_is_printed(tmp_path: Path) -> None:
-    import subprocess
-    import urllib.request
-
     broker = Mosquitto(tmp_path)
     broker.start()
     tables = '[metrics]\naddress = "127.0.0.1:0"'
-    site = Site(_made(tmp_path / "site"), broker, tables=f"[neighbours]\n{tables}")
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = Site(folder, broker, tables=f"[neighbours]\n{tables}")
     command = [str(JOIN), "--config", str(site.config), "--lines"]
     with site.log.open("ab") as log:
         site.process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -27,8 +27,11 @@ class DebugBroker(MqtickBroker):
 def test_every_statement_holds_with_a_node_before_the_broker(tmp_path: Path) -> None:
     with joined(tmp_path, [DebugBroker]) as (site,):
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "broker/conformance"]
-            + ["--broker", "running", "--address", f"127.0.0.1:{site.port}"],
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+                *("broker/conformance", "--broker", "running"),
+                *("--address", f"127.0.0.1:{site.port}"),
+            ],
             capture_output=True,
             text=True,
             check=False,

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_joined_brokers_of_several_kinds_deliver_what_one_mosquitto_does(
         def rest() -> None:
             settled(*sites)
             for site in sites:
-                until(lambda site=site: _idle(site), f"{site.name} is busy")
+                until(partial(_idle, site), f"{site.name} is busy")
 
         found = play(phases, lambda number: sites[number % len(sites)].port, rest, wanted)
     for at, (here, there) in enumerate(zip(found, wanted, strict=True)):

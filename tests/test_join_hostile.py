@@ -154,6 +154,7 @@ def test_nodes_with_certificates_take_each_other_and_nobody_else_for_neighbours(
     tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path)
+    port = free_port()
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []
         for name in ("node-a", "node-b", "stranger"):
@@ -163,24 +164,17 @@ def test_nodes_with_certificates_take_each_other_and_nobody_else_for_neighbours(
             broker.start()
             open_ones.callback(broker.stop)
             certificate, key = authority.issue(name)
-            tls = free_port()
-            listeners = (
-                f'[[listener]]\naddress = "127.0.0.1:{tls}"\n'
-                f'tls = {{ certificate = "{certificate}", key = "{key}", '
-                f'client_ca = "{authority.certificate}" }}\n'
+            own = f'certificate = "{certificate}"\nkey = "{key}"\n'
+            listener = (
+                f'[[listener]]\naddress = "127.0.0.1:{free_port() if sites else port}"\n'
+                f'[listener.tls]\n{own}client_ca = "{authority.certificate}"\n'
             )
             tables = (
-                f'[neighbours]\ncertificate_names = ["node-a", "node-b"]\nca_file = '
-                f'"{authority.certificate}"\ncertificate = "{certificate}"\nkey = "{key}"\n'
+                f'[neighbours]\nca_file = "{authority.certificate}"\n{own}'
+                'certificate_names = ["node-a", "node-b"]\n'
             )
-            urls = [f"mqtts://127.0.0.1:{sites[0].tls}"] if sites else []  # type: ignore[attr-defined]
-            site = Site(folder, broker, neighbours=urls, tables=tables, listeners=listeners)
-            with site.config.open("a") as more:
-                more.write("")
-            text = site.config.read_text()
-            plain = f'[[listener]]\naddress = "127.0.0.1:{site.port}"\n'
-            site.config.write_text(text.replace("[broker]", f"{plain}[broker]", 1))
-            site.tls = tls  # type: ignore[attr-defined]
+            urls = [f"mqtts://127.0.0.1:{port}"] if sites else []
+            site = Site(folder, broker, neighbours=urls, tables=tables, listener=listener)
             site.start()
             open_ones.callback(site.stop)
             sites.append(site)
@@ -188,7 +182,9 @@ def test_nodes_with_certificates_take_each_other_and_nobody_else_for_neighbours(
         works(*sites[:2])
         sites[2].says("it shows neither the certificate nor the secret")
         # Nor over a port without TLS.
-        said = Client(("127.0.0.1", sites[0].port), V5, hello(rest="subscriptions/node-b")).connect()
+        said = Client(
+            ("127.0.0.1", sites[0].port), V5, hello(rest="subscriptions/node-b")
+        ).connect()
         assert said.reason == 0x87
 
 
@@ -256,8 +252,8 @@ def test_a_node_that_is_told_to_join_itself_or_nobody_says_so_and_works(tmp_path
     nobody = free_port()
     site = Site(folder, broker)
     text = site.config.read_text()
-    urls = f'urls = ["{site.url}", "mqtt://127.0.0.1:{nobody}", "mqtt://no.such.invalid", "{broker.url}"]'
-    site.config.write_text(text.replace("urls = []", urls))
+    urls = [site.url, f"mqtt://127.0.0.1:{nobody}", "mqtt://no.such.invalid", broker.url]
+    site.config.write_text(text.replace("urls = []", f"urls = {urls}"))
     site.start()
     try:
         site.says("that is this node itself")
@@ -319,7 +315,16 @@ class Fake(Mosquitto):
         self.socket.close()
 
 
-@pytest.mark.parametrize("answer", [b"", b"\x20", b"\x20\x7f" + b"\0" * 127, b"HTTP/1.1 200 OK\r\n\r\n", b"\x20\x03\0\0\0\xff\xff\xff\xff\x7f"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\x20",
+        b"\x20\x7f" + b"\0" * 127,
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"\x20\x03\0\0\0\xff\xff\xff\xff\x7f",
+    ],
+)
 def test_a_broker_that_talks_nonsense_ends_its_clients_connections_only(
     tmp_path: Path, answer: bytes
 ) -> None:
@@ -369,12 +374,13 @@ def test_clients_that_connect_a_thousand_times_a_second_are_served_and_leave_not
 ) -> None:
     here, there = pair
     encode = Encoder(V3)
-    sites_port = here.port
 
     def crowd(number: int) -> None:
         for turn in range(500):
-            with socket.create_connection(("127.0.0.1", sites_port)) as one:
-                words = encode.connect(f"c{number}") + encode.subscribe(1, (f"c/{number}/{turn}", 0))
+            with socket.create_connection(("127.0.0.1", here.port)) as one:
+                words = encode.connect(f"c{number}") + encode.subscribe(
+                    1, (f"c/{number}/{turn}", 0)
+                )
                 one.sendall(words if turn % 2 else words + encode.disconnect())
 
     threads = [threading.Thread(target=crowd, args=(number,)) for number in range(8)]
@@ -419,7 +425,7 @@ def test_a_neighbour_that_hangs_costs_messages_of_qos_0_and_holds_back_publisher
             with contextlib.suppress(TimeoutError):
                 while sent < 20000:
                     octets = surely.encode.publish("t", bytes(2000), qos=1, packet_id=sent + 1)
-                    surely.socket.sendall(octets)  # type: ignore[attr-defined]
+                    surely.socket.sendall(octets)
                     sent += 1
             assert sent < 20000, "it was held back"
             assert here.now("unconfirmed") <= 4097
