@@ -267,7 +267,7 @@ def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
         writer = here.client("writer")
         writer.publish("t", b"joined", qos=1)
         assert reader.message().payload == b"joined"
-        assert here.ask("remove", there.url).returncode == 0
+        assert here.ask("remove", f"127.0.0.1:{there.port}").returncode == 0
         until(lambda: there.now("nodes") == 1 and here.now("filters_known") == 0, "they part")
         assert here.ask("remove", "nobody").returncode == 1
         assert here.ask("nonsense").returncode == 2

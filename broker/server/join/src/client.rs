@@ -318,6 +318,7 @@ impl Paired {
             let delay_s = will.delay_s.min(self.expiry_s);
             match delay_s {
                 0 => publish_will(site, will.message),
+                _ if site.sessions.has_another(&self.client, self.token) => {}
                 _ => {
                     let at_s = site.now_s + u64::from(delay_s);
                     site.sessions.keep_will(&self.client, at_s, will.message);

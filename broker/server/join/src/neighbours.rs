@@ -5,15 +5,17 @@ use crate::connection::Connection;
 use crate::cooperation::{Say, Source};
 use crate::manager::{Manager, Place, Role};
 use crate::node::{Action, Key, Link, Message};
+use crate::settings::{Settings, url};
 use crate::topology::{LinkKey, NodeId, State};
 use crate::words::{self, Hello};
 use mqtick_broker::log;
 use mqtick_broker::settings::Address;
-use mqtick_broker::upstream::wire::Wire;
+use mqtick_broker::upstream::wire::{Wire, trust};
 use mqtick_packet::{
     AckKind, Connect, Packet, Qos, Version, ack, decode, frame, pingreq, pingresp, suback,
     subscribe, unsuback, unsubscribe,
 };
+use rustls::ClientConfig;
 use rustls::crypto::ring::default_provider;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -124,6 +126,18 @@ fn unix_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
+/// Whom to believe that he is a node, and what to show him.
+///
+/// # Errors
+/// What is wrong with a file.
+pub(crate) fn trust_nodes(settings: &Settings) -> Result<Arc<ClientConfig>, String> {
+    let nodes = &settings.neighbours;
+    trust(
+        &nodes.ca_file,
+        nodes.certificate.as_deref().zip(nodes.key.as_deref()),
+    )
+}
+
 impl Manager {
     // -- connecting --------------------------------------------------------------------------------
 
@@ -188,7 +202,11 @@ impl Manager {
         let wires = Wires::new(key, count, address.to_string(), true, now_s);
         self.wires.insert(link, wires);
         for index in 0..count {
-            let tls = self.secrets.neighbour_tls.as_ref();
+            let tls = self
+                .secrets
+                .neighbour_tls
+                .as_ref()
+                .filter(|_| address.is_tls);
             let opened = Wire::open(at, &address, tls).map_err(|error| error.to_string());
             let role = Role::Link(link, index);
             let token = opened.and_then(|wire| {
@@ -643,6 +661,9 @@ impl Manager {
         if self.dials.iter().any(same) {
             return Err(format!("{address} is a neighbour already"));
         }
+        if address.is_tls && self.secrets.neighbour_tls.is_none() {
+            self.secrets.neighbour_tls = Some(trust_nodes(&self.settings)?);
+        }
         self.dials.push(Dial::new(address));
         // Whoever was removed may be meant.
         self.removed.clear();
@@ -655,8 +676,10 @@ impl Manager {
     /// # Errors
     /// Where there is none.
     pub fn remove_neighbour(&mut self, who: &str) -> Result<(), String> {
+        let place = url(who).map_or_else(|_| who.to_owned(), |address| address.to_string());
         let is_it = |wires: &Wires| {
-            wires.peer.as_ref().is_some_and(|(_, name)| name == who) || wires.place == who
+            let is_called = wires.peer.as_ref().is_some_and(|(_, name)| name == who);
+            is_called || wires.place == place
         };
         let links: Vec<Link> = self
             .wires
@@ -667,7 +690,7 @@ impl Manager {
         let before = self.dials.len();
         self.dials.retain(|dial| {
             let is_linked = dial.link.is_some_and(|link| links.contains(&link));
-            !is_linked && dial.address.to_string() != who
+            !is_linked && dial.address.to_string() != place
         });
         if links.is_empty() && self.dials.len() == before {
             return Err(format!("no neighbour is called {who}, or is there"));

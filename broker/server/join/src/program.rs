@@ -1,7 +1,7 @@
 //! Command line, signals, and the files around a node.
 
 use crate::manager::{Manager, Secrets};
-use crate::neighbours::random;
+use crate::neighbours::{random, trust_nodes};
 use crate::settings::{self, CONTROL, Reliability, Settings, listener, url};
 use crate::{cooperation, status};
 use mqtick_accelerate::control::{Control, ask};
@@ -255,11 +255,9 @@ fn first_line(path: &Path) -> Result<Vec<u8>, String> {
 
 fn secrets(settings: &Settings) -> Result<Secrets, String> {
     let (broker, others) = (&settings.broker, &settings.neighbours);
-    let own = others.certificate.as_deref().zip(others.key.as_deref());
     let is_tls = broker.url.as_ref().is_some_and(|url| url.is_tls);
-    // One may be added later.
-    let are_tls = others.urls.iter().any(|url| url.is_tls) || own.is_some();
-    let neighbour_tls = are_tls.then(|| trust(&others.ca_file, own)).transpose()?;
+    let are_tls = others.urls.iter().any(|url| url.is_tls) || others.certificate.is_some();
+    let neighbour_tls = are_tls.then(|| trust_nodes(settings)).transpose()?;
     Ok(Secrets {
         password: broker
             .password_file
@@ -305,8 +303,7 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         certificates.extend(certificate);
     }
     passed.finish()?;
-    let mut control =
-        Control::new(&settings.control, PROGRAM).map_err(|error| error.to_string())?;
+    let mut control = control(&settings.control)?;
     let page = Arc::new(Mutex::new(String::new()));
     if let Some(address) = settings.metrics.address {
         serve_metrics(address, Arc::clone(&page))?;
@@ -324,7 +321,9 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     let lines = lines || std::io::stdout().is_terminal();
     loop {
         manager.turn(TURN_MS);
-        control.serve(|question| Some(reply(&mut manager, question)));
+        if let Some(control) = &mut control {
+            control.serve(|question| Some(reply(&mut manager, question)));
+        }
         if heartbeat.is_some_and(|every| told.elapsed() >= every) {
             supervisor::tell("WATCHDOG=1");
             told = Instant::now();
@@ -353,6 +352,18 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     manager.stop();
     keep(&mut manager);
     Ok(())
+}
+
+/// Where questions come. Where nobody said where, the node does without, if it must.
+fn control(path: &Path) -> Result<Option<Control>, String> {
+    match Control::new(path, PROGRAM) {
+        Ok(control) => Ok(Some(control)),
+        Err(why) if path == Path::new(CONTROL) => {
+            log::warning(&format!("{why} So nobody can ask for its status."));
+            Ok(None)
+        }
+        Err(why) => Err(why.to_string()),
+    }
 }
 
 fn reload(manager: &mut Manager, certificates: &[Certificate]) -> Result<(), String> {

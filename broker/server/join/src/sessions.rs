@@ -145,6 +145,13 @@ impl Sessions {
         }
     }
 
+    /// Whether a client has another connection than this one.
+    #[must_use]
+    pub fn has_another(&self, client: &str, token: u64) -> bool {
+        let now = self.all.get(client).and_then(|session| session.token);
+        now.is_some_and(|now| now != token)
+    }
+
     /// A message of QoS 2 came: whether for the first time.
     pub fn receive(&mut self, client: &str, id: u16) -> bool {
         let session = self.all.get_mut(client);
