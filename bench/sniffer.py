@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ETH_P_IP = 0x0800
+_ETH_P_ALL = 0x0003
 _SO_TIMESTAMPNS = 35
 _SO_RCVBUFFORCE = 33
 _TIMESPEC = struct.Struct("=qq")
@@ -28,25 +29,30 @@ class Received(NamedTuple):
 
 
 class Sniffer:
-    """Listens to the loopback. PermissionError without CAP_NET_RAW, which root has."""
+    """Listens to the loopback. PermissionError without CAP_NET_RAW, which root has.
 
-    def __init__(self) -> None:
+    With `outgoing`, it hears packets as they leave rather than as they come in.
+    """
+
+    def __init__(self, *, outgoing: bool = False) -> None:
         # A socket bound to one protocol sees only the receiving side's copies.
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_IP))
+        protocol = _ETH_P_ALL if outgoing else _ETH_P_IP
+        self._kind = socket.PACKET_OUTGOING if outgoing else socket.PACKET_HOST
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(protocol))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self._socket.bind(("lo", _ETH_P_IP))
+        self._socket.bind(("lo", protocol))
         self._socket.setblocking(False)
 
     def read(self) -> Iterator[Received]:
         """Yield what came since the last call."""
         while True:
             try:
-                packet, ancillary, _, _ = self._socket.recvmsg(65536, 256)
+                packet, ancillary, _, address = self._socket.recvmsg(65536, 256)
             except BlockingIOError:
                 return
             seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
-            if packet[9] != socket.IPPROTO_TCP:
+            if address[2] != self._kind or packet[9] != socket.IPPROTO_TCP:
                 continue
             tcp = packet[(packet[0] & 15) * 4 : int.from_bytes(packet[2:4], "big")]
             data = tcp[(tcp[12] >> 4) * 4 :]

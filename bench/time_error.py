@@ -8,6 +8,8 @@ error is taken on a 1 s grid, not at samples.
     python -m bench.time_error --short               2 minutes each for 2, 10, 100
     python -m bench.time_error --proxies             through proxies with unequal delays
     python -m bench.time_error --residence           through mqtick-broker, which states residence
+    python -m bench.time_error --accelerated         the same over mqtt+udp, past the broker: the
+                                                     kernel copies and states residence (root)
     python -m bench.time_error --clients 600 --add   keeps the results for other numbers of clients
 
 With --silent-s 3600 nobody asks any more for an hour before the error is looked at, so that only
@@ -35,9 +37,18 @@ from bench.harness import RESULTS, Ratio, Report, Row, options, wait
 from bench.ntp_pair import errors_us, ntp_client
 from demo.local_broker import Mosquitto, MqtickBroker, running
 from demo.local_programs import started, time_server
+from demo.local_sensors import (
+    CLIENT_SIDE,
+    Accelerator,
+    SensorBroker,
+    between_namespaces,
+    in_the_kernel,
+    inside,
+)
 
 _US = 1000.0
 _RESIDENCE = " through a broker that states residence"
+_ACCELERATED = " past the broker"
 _SILENT = " s after the last exchange"
 _STATES_RESIDENCE = '[[delivery.topic]]\nfilter = "mqtick/#"\nmode = "ordered"\nresidence = true'
 
@@ -79,14 +90,39 @@ def _proxied(
     return [f"mqtt://127.0.0.1:{port}" for port in json.loads(ports.read_text())]
 
 
-def measure(clients: int, args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[float]]:
-    """Run once; return the clients' records and the errors of NTP, us."""
+def _past_the_broker(stack: contextlib.ExitStack, folder: Path) -> tuple[str, Accelerator]:
+    """Start broker and accelerator on one side of a link, and be on the other; where it is."""
+    broker = SensorBroker(folder, "10.77.0.1", _STATES_RESIDENCE, udp=True)
+    feed = broker.told()
+    at = stack.enter_context(between_namespaces(folder, broker=broker))
+    one = in_the_kernel(folder, at, feed=feed, udp=True)
+    stack.callback(one.end)
+    stack.enter_context(inside(CLIENT_SIDE))
+    return f"mqtt+udp://{at[0]}:{at[1]}", one
+
+
+def _share_copied(one: Accelerator) -> float:
+    """Return how many of 100 time messages were copied past the broker."""
+    time_messages = one.topic("mqtick/t/0")
+    fast, slow = time_messages.get("fast", 0), time_messages.get("slow", 0)
+    return 100 * fast / max(1, fast + slow)
+
+
+def measure(
+    clients: int, args: argparse.Namespace
+) -> tuple[list[dict[str, Any]], list[float], float]:
+    """Run once; return the clients' records, the errors of NTP, us, and % copied by the kernel."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ours = args.residence and MqtickBroker(folder, _STATES_RESIDENCE)
-        broker = stack.enter_context(running(ours or Mosquitto(folder)))
-        stack.enter_context(time_server(broker.url, folder, "--formats", "precise"))
-        urls = [broker.url] * clients
+        accelerator = None
+        if args.accelerated:
+            url, accelerator = _past_the_broker(stack, folder)
+        else:
+            ours = args.residence and MqtickBroker(folder, _STATES_RESIDENCE)
+            broker = stack.enter_context(running(ours or Mosquitto(folder)))
+            url = broker.url
+        stack.enter_context(time_server(url, folder, "--formats", "precise"))
+        urls = [url] * clients
         if args.proxies:
             urls = _proxied(stack, broker, folder, clients)
         ntp = stack.enter_context(ntp_client(folder))
@@ -102,7 +138,9 @@ def measure(clients: int, args: argparse.Namespace) -> tuple[list[dict[str, Any]
         for process, _ in workers:
             process.wait()
         watch.join(10)
-        return [row for _, path in workers for row in pickle.loads(path.read_bytes())], errors
+        share = _share_copied(accelerator) if accelerator else 0.0
+        found = [row for _, path in workers for row in pickle.loads(path.read_bytes())]
+        return found, errors, share
 
 
 def _summarise(
@@ -145,7 +183,7 @@ def _summarise(
         errors = [abs(value) for value in ntp_us]
         who = "NTP between two chronyd (floor)"
         ntp = report.add(f"{what}: |time error|", "us", who, errors, simulated=False)
-        if tag == _RESIDENCE:
+        if tag in (_RESIDENCE, _ACCELERATED):
             best = found["best"]
             report.compare(f"median time error, best / NTP, {what}", best.median, ntp.median, 2)
             report.compare(f"p99 of the time error, best / NTP, {what}", best.p99, ntp.p99, 5)
@@ -192,6 +230,7 @@ def main() -> None:
         proxies=False,
         silent_s=0.0,
         residence=False,
+        accelerated=False,
         add=False,
     )
     name, tag = "time-error", ""
@@ -199,6 +238,8 @@ def main() -> None:
         name, tag = "time-error-proxies", " through proxies"
     elif args.residence:
         name, tag = "time-error-residence", _RESIDENCE
+    elif args.accelerated:
+        name, tag = "time-error-accelerated", _ACCELERATED
     if args.silent_s:
         tag += f", {args.silent_s:g}{_SILENT}"
     report = Report(name, simulated=True)
@@ -206,8 +247,11 @@ def main() -> None:
     if args.add:
         _keep_others(report, sizes)
     for clients in sizes:
-        records, ntp_us = measure(clients, args)
+        records, ntp_us, share = measure(clients, args)
         _summarise(report, clients, records, ntp_us, tag)
+        if args.accelerated:
+            quantity = f"{clients} clients{tag}: time messages that the kernel copied"
+            report.add(quantity, "%", "mqtick-accelerate", [share], simulated=False)
     report.finish()
 
 

@@ -1,4 +1,4 @@
-"""MQTT-SN clients, mqtick-broker and mqtick-accelerate on this machine, also between namespaces."""
+"""Clients of MQTT-SN and mqtt-udp, mqtick-broker and mqtick-accelerate, also between namespaces."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from demo.local_broker import MqtickBroker
 PATIENCE_S = 20.0
 CONNECT, CONNACK, REGISTER, REGACK, PUBLISH, PUBACK = 0x04, 0x05, 0x0A, 0x0B, 0x0C, 0x0D
 SUBSCRIBE, SUBACK, PINGREQ, PINGRESP, DISCONNECT = 0x12, 0x13, 0x16, 0x17, 0x18
+UNSUBSCRIBE, UNSUBACK = 0x14, 0x15
 BUILT = Path(__file__).parent.parent / "broker/server/target"
 
 
@@ -50,6 +51,7 @@ class Sensor:
         self.name = name
         self.names: dict[int, str] = {}
         self.got: list[tuple[str, bytes]] = []
+        self.kept: list[tuple[str, bytes]] = []
         self.others: list[int] = []
 
     def say(self, kind: int, octets: bytes = b"") -> None:
@@ -102,6 +104,18 @@ class Sensor:
             self.names[topic_id] = topic
         return self
 
+    def ping(self) -> None:
+        """Be answered."""
+        self.ask(PINGREQ, b"", PINGRESP)
+
+    def leave(self) -> None:
+        """Say good-bye."""
+        self.ask(DISCONNECT, b"", DISCONNECT)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Unsubscribe."""
+        self.ask(UNSUBSCRIBE, struct.pack("!BH", 0, 7) + topic.encode(), UNSUBACK)
+
     def publish(self, topic_id: int, payload: bytes, flags: int = 0) -> None:
         """Publish; QoS 0 if the flags do not say otherwise."""
         self.say(PUBLISH, struct.pack("!BHH", flags, topic_id, 1 if flags & 0x60 else 0) + payload)
@@ -111,6 +125,80 @@ class Sensor:
         while len(self.got) < len(wanted) and self.hear():
             pass
         assert self.got == list(wanted)
+
+
+class Peer(Sensor):
+    """A client of mqtt-udp, with the same words."""
+
+    is_connecting = False
+
+    def say(self, kind: int, octets: bytes = b"") -> None:
+        """Send a packet with this first octet."""
+        length = bytes(
+            [len(octets)] if len(octets) < 128 else [len(octets) & 127 | 128, len(octets) >> 7]
+        )
+        self.socket.send(bytes([kind]) + length + octets)
+
+    def hear(self, patience_s: float = PATIENCE_S) -> tuple[int, bytes] | None:
+        """The next datagram: its first octet, and the rest; None: nothing comes."""
+        if not select.select([self.socket], [], [], patience_s)[0]:
+            return None
+        datagram = self.socket.recv(2048)
+        at = 3 if datagram[1] & 0x80 else 2
+        kind, rest = datagram[0], datagram[at:]
+        if kind & 0xFE != 0x30:
+            self.others.append(kind)
+            return kind, rest
+        assert len(datagram) == at + (datagram[1] & 127 | (datagram[2] << 7 if at == 3 else 0))
+        end = 2 + struct.unpack("!H", rest[:2])[0]
+        if rest[2:end] == b"$proof":
+            if self.is_connecting:
+                self.say(0x30, rest)
+        elif kind & 1:
+            self.kept.append((rest[2:end].decode(), rest[end:]))
+        else:
+            self.got.append((rest[2:end].decode(), rest[end:]))
+        return kind, rest
+
+    def connect(self, keep_alive_s: int = 60, *, clean: bool = True) -> Peer:
+        """Prove the address, and get a lease."""
+        packet = b"\0\x04MQTT\x04" + struct.pack("!BHH", 2 if clean else 0, keep_alive_s, 0)
+        self.is_connecting = True
+        self.say(0x10, packet)
+        while heard := self.hear():
+            if heard[0] == 0x20:
+                assert heard[1] == b"\0\0"
+                self.is_connecting = False
+                return self
+            if b"$proof" in heard[1]:
+                self.say(0x10, packet)
+        raise AssertionError(f"{self.name}: no answer to CONNECT")
+
+    def register(self, topic: str) -> str:  # type: ignore[override]
+        """Return the name itself."""
+        return topic
+
+    def subscribe(self, topic: str) -> Peer:
+        """Subscribe, and be granted it."""
+        packet = struct.pack("!HH", 7, len(topic.encode())) + topic.encode() + b"\0"
+        assert self.ask(0x82, packet, 0x90)[2:] == b"\0"
+        return self
+
+    def unsubscribe(self, topic: str) -> None:
+        """Unsubscribe."""
+        self.ask(0xA2, struct.pack("!HH", 7, len(topic.encode())) + topic.encode(), 0xB0)
+
+    def publish(self, topic: str, payload: bytes, flags: int = 0) -> None:  # type: ignore[override]
+        """Publish; the flags are the lower half of the first octet."""
+        self.say(0x30 | flags, struct.pack("!H", len(topic.encode())) + topic.encode() + payload)
+
+    def ping(self) -> None:
+        """Be answered."""
+        self.ask(0xC0, b"", 0xD0)
+
+    def leave(self) -> None:
+        """Say good-bye; nothing is answered."""
+        self.say(0xE0)
 
 
 @contextlib.contextmanager
@@ -142,11 +230,13 @@ class Accelerator:
         clients: str | None = None,
         at: tuple[str, int] | None = None,
         feed: Path | None = None,
+        udp: bool = False,
     ) -> None:
         self.control = str(folder / "control")
-        self.clients = clients
+        self.clients, self.kind = clients, Peer if udp else Sensor
         knows = ["--feed", str(feed)] if feed else ["--only", only, "--fresh"]
-        arguments = ["--broker", f"{broker[0]}:{broker[1]}", *knows, *way]
+        url = f"{'mqtt+udp' if udp else 'mqtt-sn'}://{broker[0]}:{broker[1]}"
+        arguments = ["--broker", url, *knows, *way]
         self.process = subprocess.Popen(
             [*run, program(), *arguments, "--control", self.control],
             stdout=subprocess.PIPE,
@@ -161,7 +251,7 @@ class Accelerator:
 
     def sensor(self, name: str) -> Sensor:
         """Return a client that talks to where clients talk to."""
-        return Sensor(self.at, name, self.clients)
+        return self.kind(self.at, name, self.clients)
 
     def status(self) -> dict[str, Any]:
         """Return what `status` says."""
@@ -199,17 +289,22 @@ class Accelerator:
 
 
 class SensorBroker(MqtickBroker):
-    """The broker with MQTT-SN on its port."""
+    """The broker with MQTT-SN, or mqtt-udp, on its port."""
 
-    def __init__(self, folder: Path, address: str = "127.0.0.1", lines: str = "") -> None:
+    def __init__(
+        self, folder: Path, address: str = "127.0.0.1", lines: str = "", *, udp: bool = False
+    ) -> None:
         super().__init__(folder, lines)
-        own = f'[sn]\naddress = "{address}:{self.port}"\nsubnets = ["127.0.0.0/8", "10.0.0.0/8"]\n'
+        self.is_udp = udp
+        own = f'[{"udp" if udp else "sn"}]\naddress = "{address}:{self.port}"\n'
+        own += 'subnets = ["127.0.0.0/8", "10.0.0.0/8"]\n'
         self.config.write_text(self.config.read_text() + own)
 
     def told(self) -> Path:
         """Have it say what may be copied in its place; where."""
         path = self.folder / "feed"
-        self.config.write_text(self.config.read_text() + f'accelerate = "{path}"\n')
+        own = f'[delivery]\naccelerate = "{path}"\n'
+        self.config.write_text(self.config.read_text() + own)
         return path
 
 
@@ -260,9 +355,9 @@ def start_inside(broker: SensorBroker) -> tuple[str, int]:
     at = ("10.77.0.1", broker.port)
 
     def answers() -> bool:
-        asker = Sensor(at, "asker", CLIENT_SIDE)
+        asker = (Peer if broker.is_udp else Sensor)(at, "asker", CLIENT_SIDE)
         with contextlib.suppress(ConnectionError):
-            asker.say(0x01, b"\0")
+            asker.say(*((0x82, b"\0\1\0\1a\0") if broker.is_udp else (0x01, b"\0")))
             return asker.hear(0.1) is not None
         return False
 
@@ -277,9 +372,12 @@ def in_the_kernel(
     *more: str,
     bridged: bool = False,
     feed: Path | None = None,
+    udp: bool = False,
 ) -> Accelerator:
     """Start the kernel's data plane on the broker's interface, or on the bridge's."""
     run = ("ip", "netns", "exec", BRIDGE if bridged else BROKER_SIDE)
     way = ["--interface", "rc", "--broker-side", "rb"] if bridged else ["--interface", "b0"]
     way += more
-    return Accelerator(folder, at, way, only=only, run=run, clients=CLIENT_SIDE, at=at, feed=feed)
+    return Accelerator(
+        folder, at, way, only=only, run=run, clients=CLIENT_SIDE, at=at, feed=feed, udp=udp
+    )

@@ -4,9 +4,10 @@
 #
 #   scripts/broker-package.sh [ARCHITECTURE...]     amd64, arm64 or armhf; default: this machine's
 #
-# For this machine's own architecture it takes the Rust that is here. For another one it needs root
-# and debootstrap: it builds in a small Debian 12 that it makes first (10 minutes and 3 GB, once),
-# with Debian's Rust and cross compilers, and runs what it built under qemu.
+# It takes the Rust that is here; for another architecture than this machine's only if Rust's
+# standard library for it and a cross compiler are here, too. Else it needs root and debootstrap: it
+# builds in a small Debian 12 that it makes first (10 minutes and 3 GB, once), with Debian's Rust and
+# cross compilers. Where qemu-user is, it runs what it built.
 # With the same Rust, two builds of one commit are equal octet by octet.
 #
 # MQTICK_FLEET_CACHE=FOLDER     where that Debian is kept (default: ~/.cache/mqtick)
@@ -57,11 +58,21 @@ settings() {
 
 cargo_build=(cargo build --locked --release -p mqtick-broker -p mqtick-join -p mqtick-load)
 
+# build_here TARGET COMPILER
 build_here() {
-  mapfile -t environment < <(settings cc "$cargo_home" "$PWD" "$targets" "$1")
+  mapfile -t environment < <(settings "$2" "$cargo_home" "$PWD" "$targets" "$1")
   (cd broker/server && env -u SOURCE_DATE_EPOCH "${environment[@]}" "${cargo_build[@]}" --target "$1")
 }
 
+has_cross_tools() {
+  [ -d "$(rustc --print target-libdir --target "$1")" ] && command -v "$2-gcc" >/dev/null
+}
+
+with_own_tools() {
+  echo "here with tools of your own ('rustup target add $1'; Debian's gcc-${2//_/-}): the same command again."
+}
+
+# make_tree ARCHITECTURE TARGET GNU-NAME
 make_tree() {
   local architecture=$1 mirror
   scripts/debian_tree.sh make "$tree" bookworm ca-certificates
@@ -71,18 +82,23 @@ make_tree() {
   mirror=$(awk '$1 == "deb" { print $2; exit }' "$tree/etc/apt/sources.list")
   printf 'deb %s-security bookworm-security main\n' "${mirror%/}" >"$tree/etc/apt/sources.list.d/security.list"
   scripts/debian_tree.sh run "$tree" dpkg --add-architecture "$architecture"
-  scripts/debian_tree.sh run "$tree" apt-get --quiet=2 update
-  scripts/debian_tree.sh run "$tree" env DEBIAN_FRONTEND=noninteractive \
-    apt-get --quiet=2 --yes --no-install-recommends install cargo-web gcc libc6-dev qemu-user \
-    "libstd-rust-web-dev:$architecture" "gcc-$2" "libc6-dev-$architecture-cross" >/dev/null
+  if ! scripts/debian_tree.sh run "$tree" apt-get --quiet=2 update ||
+    ! scripts/debian_tree.sh run "$tree" env DEBIAN_FRONTEND=noninteractive \
+      apt-get --quiet=2 --yes --no-install-recommends install cargo-web gcc libc6-dev qemu-user \
+      "libstd-rust-web-dev:$architecture" "gcc-${3//_/-}" "libc6-dev-$architecture-cross" >/dev/null; then
+    # Or another architecture's packages could not be had for this one's sake.
+    scripts/debian_tree.sh run "$tree" dpkg --remove-architecture "$architecture"
+    die 1 "The Debian mirror has no Rust for $architecture that can be installed now (above). Try" \
+      "again later, or $(with_own_tools "$2" "$3")"
+  fi
   touch "$tree/ready-$architecture"
 }
 
 build_in_tree() {
   local architecture=$1 rust=$2 gnu=$3
-  [ "$(id -u)" -eq 0 ] || die 1 "Building for another architecture than this machine's ($own) needs" \
-    "root, to make a Debian with the compilers; on such a machine itself it does not."
-  make_tree "$architecture" "$gnu"
+  [ "$(id -u)" -eq 0 ] || die 1 "Building for $architecture needs root, to make a Debian with the" \
+    "compilers. Without root, build on such a machine itself, or $(with_own_tools "$rust" "$gnu")"
+  make_tree "$architecture" "$rust" "$gnu"
   (cd broker/server && cargo fetch --locked --quiet)
   mkdir -p "$targets/cross" "$tree"/{mqtick,cargo,target}
   mapfile -t environment < <(settings "$gnu-gcc" /cargo /mqtick /target "$rust")
@@ -147,14 +163,20 @@ scripts/rust.sh
 python3 broker/server/licences.py
 for architecture in "$@"; do
   rust=$(rust_target "$architecture")
+  gnu=$(gnu_name "$architecture")
+  runner=qemu-${gnu%%-*}
+  built=$targets
   if [ "$architecture" = "$own" ]; then
-    built=$targets
-    build_here "$rust"
+    build_here "$rust" cc
     "$built/$rust/release/mqtick-broker" --version
+  elif has_cross_tools "$rust" "$gnu"; then
+    build_here "$rust" "$gnu-gcc"
+    if command -v "$runner" >/dev/null; then
+      say "under $runner: $("$runner" "$built/$rust/release/mqtick-broker" --version)"
+    fi
   else
     built=$targets/cross
-    build_in_tree "$architecture" "$rust" "$(gnu_name "$architecture")"
-    runner=qemu-$(cut -d- -f1 <<<"$(gnu_name "$architecture")")
+    build_in_tree "$architecture" "$rust" "$gnu"
     cp "$built/$rust/release/mqtick-broker" "$tree/root/"
     say "under $runner: $(scripts/debian_tree.sh run "$tree" "$runner" /root/mqtick-broker --version)"
   fi

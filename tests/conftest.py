@@ -10,6 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from rig import Rig
+from told import kernel, launch, launch_sn, proxy
+
+__all__ = ["kernel", "launch", "launch_sn", "proxy"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,12 +1,11 @@
 """`mqtick-accelerate --feed` before `mqtick-broker`: each message once, whoever is subscribed.
 
-As a proxy and, as root, in the kernel between two network namespaces.
+Over MQTT-SN and mqtt-udp, as a proxy and, as root, in the kernel between two network namespaces.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import socket
@@ -14,211 +13,22 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from told import Launch, Place, hear_all, numbers
 
-from broker.conformance.client import V5, Client
-from demo.local_broker import running
 from demo.local_sensors import (
-    BROKER_SIDE,
     DISCONNECT,
     PINGREQ,
-    PINGRESP,
     PUBACK,
     PUBLISH,
-    Accelerator,
     Sensor,
     SensorBroker,
-    between_namespaces,
-    in_the_kernel,
-    inside,
-    start_inside,
     until,
 )
 
 pytestmark = pytest.mark.broker
-MARK = 0x08
-
-
-class Place:
-    """A broker that says what may be copied, and who copies."""
-
-    namespace: str | None = None
-
-    def __init__(self, folder: Path, lines: str = "", address: str = "127.0.0.1") -> None:
-        self.folder = folder
-        self.broker = SensorBroker(folder, address, lines)
-        self.feed = self.broker.told()
-        self.one: Accelerator
-
-    def accelerate(self) -> None:
-        """Start who copies."""
-        way = ["--proxy", "127.0.0.1:0"]
-        at = ("127.0.0.1", self.broker.port)
-        self.one = Accelerator(self.folder, at, way, feed=self.feed)
-
-    def end(self) -> None:
-        """End who copies."""
-        self.one.end()
-
-    def start_again(self) -> None:
-        """Start the broker."""
-        self.broker.start()
-
-    def tcp(self, name: str = "over-tcp") -> Client:
-        """A client over TCP, at the broker itself."""
-        with inside(self.namespace):
-            client = Client(("127.0.0.1", self.broker.port), V5, name)
-        assert client.connect().reason == 0
-        return client
-
-    def sensor(self, name: str) -> Sensor:
-        """A client of MQTT-SN that is connected, on the way that is accelerated."""
-        return self.one.sensor(name).connect()
-
-    def publisher(self, topic: str = "room/1") -> Publisher:
-        """A client that publishes."""
-        return Publisher(self, topic)
-
-    def counted(self, name: str) -> int:
-        """What the broker says in `$SYS/broker/sn/`."""
-        client = self.tcp("reads-sys")
-        client.subscribe(f"$SYS/broker/sn/{name}")
-        found = int(client.message().payload)
-        client.disconnect()
-        return found
-
-
-class KernelPlace(Place):
-    """The same in the kernel of the broker's host."""
-
-    namespace = BROKER_SIDE
-
-    def __init__(self, folder: Path, lines: str = "") -> None:
-        super().__init__(folder, lines, "10.77.0.1")
-
-    def accelerate(self) -> None:
-        """Start who copies."""
-        at = ("10.77.0.1", self.broker.port)
-        self.one = in_the_kernel(self.folder, at, feed=self.feed)
-
-    def start_again(self) -> None:
-        """Start the broker."""
-        start_inside(self.broker)
-
-
-class Publisher:
-    """It counts what it publishes."""
-
-    def __init__(self, place: Place, topic: str) -> None:
-        self.place, self.topic = place, topic
-        self.sensor = place.sensor("publisher")
-        self.topic_id = self.sensor.register(topic)
-        self.count = 0
-
-    def publish(self, flags: int = 0) -> None:
-        """Publish the next number."""
-        self.sensor.publish(self.topic_id, b"%d" % self.count, flags)
-        self.count += 1
-
-    def is_open(self, *sensors: Sensor, copies: int | None = None) -> None:
-        """Publish until it is copied, to so many."""
-
-        def opens() -> bool:
-            found = self.place.one.topic(self.topic)
-            if found["open"] and copies in (None, found["subscribers"]):
-                return True
-            self.publish()
-            hear_all(*sensors)
-            return False
-
-        until(opens, f"{self.topic} is not copied")
-
-    def is_copied(self, count: int, *sensors: Sensor) -> None:
-        """Publish until so many more are copied: on a busy machine nothing is lent for a while."""
-        enough = self.place.one.topic(self.topic)["fast"] + count
-
-        def suffices() -> bool:
-            for _ in range(20):
-                self.publish()
-            hear_all(*sensors)
-            return bool(self.place.one.topic(self.topic)["fast"] >= enough)
-
-        until(suffices, f"not so many messages of {self.topic} are copied")
-
-    def all(self) -> list[tuple[str, bytes]]:
-        """What it published."""
-        return [(self.topic, b"%d" % number) for number in range(self.count)]
-
-    def is_served(self) -> None:
-        """All that went through the broker has been served."""
-        self.sensor.ask(PINGREQ, b"", PINGRESP)
-
-
-def hear_all(*sensors: Sensor) -> None:
-    """Hear what has come."""
-    for sensor in sensors:
-        while sensor.hear(0.01):
-            pass
-
-
-def numbers(client: Client, last: int) -> list[int]:
-    """What a client over TCP gets, up to this number."""
-    got = [int(client.message().payload)]
-    while got[-1] != last:
-        got.append(int(client.message().payload))
-    return got
-
-
-Launch = Callable[..., Place]
-
-
-@pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[Launch]:
-    """Start broker and proxy; the broker must not panic."""
-    with contextlib.ExitStack() as open_ones:
-
-        def start(lines: str = "", *, alone: bool = False) -> Place:
-            place = Place(tmp_path, lines)
-            open_ones.enter_context(running(place.broker))
-            if not alone:
-                place.accelerate()
-                open_ones.callback(place.end)
-            return place
-
-        yield start
-    assert "panicked" not in (tmp_path / "broker.log").read_text()
-
-
-@pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[Launch]:
-    """Start the broker in a namespace, and the kernel's data plane before it."""
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
-    with contextlib.ExitStack() as open_ones:
-
-        def start(lines: str = "") -> Place:
-            place = KernelPlace(tmp_path, lines)
-            open_ones.enter_context(between_namespaces(tmp_path, broker=place.broker))
-            try:
-                place.accelerate()
-            except OSError:
-                pytest.skip("not built for the kernel (make accelerate), or it cannot")
-            open_ones.callback(place.end)
-            return place
-
-        yield start
-    log = tmp_path / "broker.log"
-    assert not log.exists() or "panicked" not in log.read_text()
-
-
-@pytest.fixture(params=["proxy", "kernel"])
-def launch(request: pytest.FixtureRequest) -> Launch:
-    """In user space and in the kernel."""
-    found: Launch = request.getfixturevalue(request.param)
-    return found
 
 
 def test_nothing_has_to_be_declared_and_the_broker_is_left_alone(launch: Launch) -> None:
@@ -240,10 +50,10 @@ def test_clients_that_were_there_before_are_known(launch: Launch) -> None:
     if place.namespace is None:
         pytest.skip("a proxy's clients come with it")
     place.one.end()
-    before = Sensor(place.one.at, "before", place.one.clients).connect().subscribe("room/1")
+    before = place.sensor("before").subscribe("room/1")
     publisher = place.publisher()
     place.accelerate()
-    before.ask(PINGREQ, b"", PINGRESP)  # so that the way to it is known
+    before.ping()  # so that the way to it is known
     publisher.is_open(before)
     publisher.is_copied(1, before)
     before.has(*publisher.all())
@@ -307,8 +117,8 @@ def test_who_comes_and_goes_over_tcp_misses_nothing_between_and_nobody_gets_anyt
     assert place.counted("accelerated") > 100
 
 
-def test_sensors_that_come_go_and_sleep_get_what_they_would_without(launch: Launch) -> None:
-    place = launch()
+def test_sensors_that_come_go_and_sleep_get_what_they_would_without(launch_sn: Launch) -> None:
+    place = launch_sn()
     stays = place.sensor("stays").subscribe("room/1")
     publisher = place.publisher()
     publisher.is_open(stays)
@@ -363,8 +173,8 @@ def test_whoever_may_not_publish_is_not_copied_also_once_that_changes(
     assert allowed
 
 
-def test_a_publisher_that_the_broker_does_not_hear_is_kept_alive(launch: Launch) -> None:
-    place = launch()
+def test_a_publisher_that_the_broker_does_not_hear_is_kept_alive(launch_sn: Launch) -> None:
+    place = launch_sn()
     sensor = place.sensor("sensor").subscribe("room/1")
     publisher = place.publisher()
     publisher.sensor.connect(keep_alive_s=2)
@@ -381,8 +191,8 @@ def test_a_publisher_that_the_broker_does_not_hear_is_kept_alive(launch: Launch)
     assert place.one.topic("room/1")["slow"] == before
 
 
-def test_retained_messages_and_those_of_qos_1_keep_their_order(launch: Launch) -> None:
-    place = launch()
+def test_retained_messages_and_those_of_qos_1_keep_their_order(launch_sn: Launch) -> None:
+    place = launch_sn()
     sensor = place.sensor("sensor").subscribe("room/1")
     publisher = place.publisher()
     publisher.is_open(sensor)
@@ -421,11 +231,11 @@ def test_a_mark_that_a_client_sets_keeps_nobody_from_its_messages(launch: Launch
     sensor = place.sensor("sensor").subscribe("room/1")
     publisher = place.publisher()
     for _ in range(3):  # before there is a rule
-        publisher.publish(MARK)
+        publisher.publish(place.mark)
     publisher.is_served()
     publisher.is_open(sensor)
     for number in range(60):  # and while the rule has the mark
-        publisher.publish(MARK if number % 3 else 0)
+        publisher.publish(place.mark if number % 3 else 0)
     publisher.is_served()
     sensor.has(*publisher.all())
     assert numbers(tcp, publisher.count - 1) == list(range(publisher.count))
@@ -440,7 +250,7 @@ def test_a_mark_that_comes_past_the_data_plane_is_not_believed_without_a_rule(
     stranger = Sensor(at, "stranger").connect()
     topic_id = stranger.register("room/1")
     for number in range(5):
-        stranger.publish(topic_id, b"%d" % number, MARK)
+        stranger.publish(topic_id, b"%d" % number, place.mark)
     sensor.has(*(("room/1", b"%d" % number) for number in range(5)))
 
 
@@ -468,9 +278,12 @@ def test_a_broker_that_is_killed_and_started_again_is_told_to_by_its_own_message
         publisher.sensor.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # it was refused
         place.start_again()
         publisher.publish()
-        publisher.sensor.hear()
-        assert publisher.sensor.others[-1] == DISCONNECT
-        assert sensor.hear(0.1) is None
+        if place.is_udp:
+            sensor.say(0xC0)  # PINGREQ of nobody
+        else:
+            publisher.sensor.hear()
+            assert publisher.sensor.others[-1] == DISCONNECT
+        assert sensor.hear(0.2) is None
 
 
 def test_who_copies_may_be_killed_and_started_again_at_any_time(kernel: Launch) -> None:
@@ -493,7 +306,7 @@ def test_who_copies_may_be_killed_and_started_again_at_any_time(kernel: Launch) 
         assert numbers(guest, publisher.count - 1) == [publisher.count - 1]
         guest.disconnect()
         place.accelerate()
-        sensor.ask(PINGREQ, b"", PINGRESP)
+        sensor.ping()
         publisher.is_served()
     sensor.has(*publisher.all())
     assert numbers(tcp, publisher.count - 1) == list(range(publisher.count))
@@ -533,13 +346,13 @@ def connected(place: Place) -> socket.socket:
     [
         b"",
         b"GET / HTTP/1.1\r\n\r\n",
-        b"mqtick-feed 2\n",
-        b"mqtick-feed 1\nok 1\n",
-        b"mqtick-feed 1\nok 1 0 0\nok 1 0 0\n",
-        b"mqtick-feed 1\nok 99999 0 0\n",
-        b"mqtick-feed 1\nok -1 0 0\n",
-        b"mqtick-feed 1\nok 1 18446744073709551616 0\n",
-        b"mqtick-feed 1\n" + b"x" * 100_000,
+        b"mqtick-feed 1\n",
+        b"mqtick-feed 2\nok 1\n",
+        b"mqtick-feed 2\nok 1 0 0\nok 1 0 0\n",
+        b"mqtick-feed 2\nok 99999 0 0\n",
+        b"mqtick-feed 2\nok -1 0 0\n",
+        b"mqtick-feed 2\nok 1 18446744073709551616 0\n",
+        b"mqtick-feed 2\n" + b"x" * 100_000,
         b"\xff\xfe\n",
         bytes(range(256)) * 64,
     ],
@@ -573,7 +386,7 @@ def test_one_that_answers_but_closes_late_or_reads_nothing_keeps_nobody_waiting(
     sensor.subscribe("room/1")
     topic_id = publisher.register("room/1")
     link = connected(place)
-    link.sendall(b"mqtick-feed 1\nok 1 0 0\n")
+    link.sendall(b"mqtick-feed 2\nok 1 0 0\n")
     heard = b""
     while b"\nrule " not in heard:
         publisher.publish(topic_id, b"x")
@@ -596,9 +409,9 @@ def test_the_socket_is_nobody_elses_and_another_broker_does_not_take_it(proxy: L
     assert place.feed.stat().st_mode & 0o777 == 0o660
     (place.folder / "other").mkdir()
     other = SensorBroker(place.folder / "other")
-    text = other.config.read_text() + f'accelerate = "{place.feed}"\n'
+    text = other.config.read_text() + f'[delivery]\naccelerate = "{place.feed}"\n'
     other.config.write_text(text)
     command = [other.built(), "--config", str(other.config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
-    assert "sn.accelerate" in done.stderr
+    assert "delivery.accelerate" in done.stderr

@@ -5,11 +5,9 @@ The client of `broker/conformance` is at the other end, and checks each octet th
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from rig import Wire
 
 from broker.conformance.client import V5, Client
 from broker.conformance.launch import PASSWORD, USER, write_rules
@@ -281,45 +280,6 @@ def other(broker: Everything, name: str) -> Iterator[Client]:
     assert client.connect().reason == 0
     yield client
     client.close()
-
-
-class Wire:
-    """A way to the broker that can be cut; it mends itself."""
-
-    def __init__(self, port: int) -> None:
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.url = f"mqtt://127.0.0.1:{self.server.getsockname()[1]}"
-        self.to, self.ends = port, list[socket.socket]()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self.server.accept()
-                far = socket.create_connection(("127.0.0.1", self.to))
-                self.ends += [near, far]
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
-
-    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while octets := source.recv(65536):
-                sink.sendall(octets)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def cut(self) -> None:
-        """End the connections that go through it."""
-        ends, self.ends = self.ends, []
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Let nobody through any more."""
-        self.server.close()
-        self.cut()
 
 
 # -- what users do ---------------------------------------------------------------------------------

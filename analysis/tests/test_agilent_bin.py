@@ -170,8 +170,8 @@ def test_what_cannot_be_used_is_left_out_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (file_of(count=2**31), "cannot read it"),
-        (file_of(record(), count=2**32 - 1), "cannot read it"),
+        (file_of(count=2**31), "cut short"),
+        (file_of(record(), count=2**32 - 1), "cut short"),
         (file_of(), "has no waveform"),
         (file_of(record((NORMAL, step()), interval_s=0.0)), "not a valid interval"),
         (file_of(record((NORMAL, step()), interval_s=float("nan"))), "not a valid interval"),
@@ -186,3 +186,14 @@ def test_enormous_counts_and_scales_that_are_none_are_refused(
 ) -> None:
     with pytest.raises(CaptureError, match=says):
         captures(content, tmp_path)
+
+
+def test_what_is_complete_of_a_file_that_is_cut_short_is_read_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    whole = file_of(*(record((NORMAL, step()), label=label) for label in "12"))
+    file = opened(whole[:-1], tmp_path)
+    (capture,) = file.read()
+    assert list(capture.signals) == ["1"]
+    (note,) = file.notes
+    assert "should hold 2 waveforms, and number 2 is not complete" in note

@@ -14,9 +14,9 @@ import pytest
 
 from mqtick.analysis.captures import groups as capture_groups
 from mqtick.analysis.captures.from_captures import measurement_from_captures
+from mqtick.analysis.captures.look import look_at
 from mqtick.analysis.captures.naming import NamingError
 from mqtick.analysis.captures.options import CaptureOptions
-from mqtick.analysis.captures.propose import propose
 from mqtick.analysis.clocks.pps import time_errors_of
 from mqtick.analysis.measurement import CAPTURED, MISSED, Measurement, Shot
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
@@ -490,8 +490,8 @@ def test_a_proposal_for_many_files_has_a_pattern(
         return CaptureFile(path, "Fake", "", lambda: iter([three()]))
 
     monkeypatch.setattr(capture_groups, "open_capture", opened)
-    assert f"mqtick-report '{folder}'/*.csv --channels" in propose(paths)
-    assert "0.csv" in propose(paths[:5])
+    assert f"mqtick-report '{folder}'/*.csv --channels" in look_at(paths).text
+    assert "0.csv" in look_at(paths[:5]).text
 
 
 # ---- what is kept

@@ -14,8 +14,9 @@ from mqtick.analysis.measurement import CAPTURED, MISSED, REFUSED, Measurement
 from mqtick.analysis.runs import from_run
 from mqtick.analysis.runs.from_run import measurement_from_run
 from mqtick.recording.edges import Edge
-from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.judge import judge
 from mqtick.recording.layout import Layout, Trigger
+from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import Run, RunFolderError, create_run, load_run, shot_path
 from mqtick.recording.shot import Shot, write_shot
 from mqtick.recording.waveform import Waveform

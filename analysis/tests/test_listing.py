@@ -14,6 +14,12 @@ from mqtick.recording.capture import CaptureError
 Say = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is drawn goes to the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def listed(paths: list[Path], capsys: Say) -> str:
     """Return what is printed of files, which is no error."""
     assert main(list(map(str, paths))) == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.tests.text_files import CSV, read_text
 from mqtick.analysis import load
-from mqtick.analysis.captures.propose import propose
+from mqtick.analysis.captures.look import look_at
 from mqtick.recording.edges import EdgeError, find_edges, state_levels
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.said import outliers_of
@@ -193,7 +193,7 @@ def test_three_rows_of_garbage_hide_no_edge_of_a_real_oscilloscope(
 
 
 def test_a_listing_names_them_too(tmp_path: Path) -> None:
-    text = propose([written(tmp_path / "wrong.csv", wrong=True)])
+    text = look_at([written(tmp_path / "wrong.csv", wrong=True)]).text
     assert "publisher  2 edges, the first one rising at" in text
     assert "first: 2 of 1,200 samples lie far outside" in text
 
@@ -217,4 +217,4 @@ def test_levels_without_a_passage_between_them_are_said_in_the_listing(tmp_path:
     late = 3.3 - 3.3 * np.exp(-np.arange(40, 1040) / 60)
     lines = [f"{at}e-6,{value:.4f},{value:.4f}" for at, value in enumerate(late)]
     path.write_text("\n".join(["time [s],a,b", *lines, ""]))
-    assert "no edge. Its 1,000 samples (" in propose([path])
+    assert "no edge. Its 1,000 samples (" in look_at([path]).text

@@ -28,6 +28,12 @@ US = 10**9
 Say = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is drawn goes to the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def code_of(words: list[str]) -> int:
     """The exit code, whoever found the mistake."""
     try:
@@ -41,7 +47,9 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
     """What a report would have been written of; its figures take their time elsewhere."""
     seen: list[Result] = []
 
-    def keep(results: Sequence[Result], out: Path, command: str = "") -> SimpleNamespace:
+    def keep(
+        results: Sequence[Result], out: Path, command: str = "", *, pdf: bool = True
+    ) -> SimpleNamespace:
         seen.extend(results)
         return SimpleNamespace(html=out / "report.html", without="no report.pdf: a reason")
 

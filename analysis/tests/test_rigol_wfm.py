@@ -144,7 +144,7 @@ def test_what_only_begins_as_a_rigol_file_is_refused(magic: bytes, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "name",
-    ["SDS814X-zoom-z1.bin", "T0000CH1_cut.isf", "rs_rtp_03.bin", "agilent_1.bin", "tm_int8.wfm"],
+    ["SDS814X-zoom-z1.bin", "T0000CH1_cut.isf", "rs_rtp_03.bin", "tm_int8.wfm"],
 )
 def test_without_rigolwfm_the_way_to_get_it_is_said(
     name: str, monkeypatch: pytest.MonkeyPatch

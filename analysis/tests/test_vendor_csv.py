@@ -102,10 +102,123 @@ SALEAE = "Time [s],Channel 0,Channel 1\n" + "".join(
 )  # fmt: skip
 
 
+# Numbers as they stand in files that others published (what is left out are more rows, and serial
+# numbers): a waveform of a Siglent SDS1202X-E, of an SDS1104X-E through Siglent's converter, of a
+# Keysight N8900A, and a recording of a Saleae analyser.
+PUBLISHED_SIGLENT = """Record Length,Analog:5
+Sample Interval,CH1:0.0000020000000
+Vertical Units,CH1:V,,,
+Vertical Scale,CH1:0.50,,,
+Vertical Offset,CH1:0.00,,,
+Horizontal Units,us,,,
+Horizontal Scale,20000.0000000000,,,
+Model Number,SDS1202X-E,,,
+Software Version,1.3.26,,,
+Source,CH1
+Second,Volt
+ 0.00000000000,1.16000
+ 0.00000200000,1.18000
+ 0.00000400000,1.20000
+ 0.00000600000,1.22000
+ 0.00000800000,1.22000
+"""
+PUBLISHED_SIGLENT_CONVERTED = """Record Length,Analog:14000
+Sample Rate,100000000.0
+Vertical Scale,CH1: 0.05
+Vertical Offset,CH1:0.00000
+Horizontal Scale, 0.000010000
+Second,Volt
+-0.00007000000,-0.19400
+-0.00006999000,-0.19200
+-0.00006998000,-0.19200
+-0.00006997000,-0.19400
+"""
+PUBLISHED_INFINIIUM = """Revision:           0
+Type:               interpolation
+Start:              0
+Points:             4
+Count:              1
+XDispRange:         1.00000E-09
+XDispOrg:           -5.00000000E-10
+XInc:               3.90625E-13
+XOrg:               -3.118266724E-09
+XUnits:             Second
+YUnits:             Volt
+Frame:              N8900A
+Max Bandwidth:      62000000000
+Data:\x20
+-3.118267E-09,4.422743E-02
+-3.117876E-09,4.370251E-02
+-3.117485E-09,4.318980E-02
+-3.117095E-09,4.267709E-02
+"""
+PUBLISHED_SALEAE = """Time [s],Channel 2
+1.470471113,0
+1.471132000,1
+1.471144000,0
+1.471466000,1
+1.471480000,0
+1.475325983,0
+"""
+
+
+def test_an_interval_of_parts_of_a_femtosecond_is_known_as_well_as_it_can_be(
+    tmp_path: Path,
+) -> None:
+    opened, (capture,) = read_written(tmp_path, PUBLISHED_INFINIIUM)
+    assert (opened.format, opened.instrument) == ("Keysight Infiniium CSV", "Keysight N8900A")
+    waveform = wave(capture, "1")
+    assert (waveform.start_fs, waveform.interval_fs) == (-3_118_267, 391)
+    assert waveform.volts()[:2] == pytest.approx([4.422743e-2, 4.370251e-2], abs=1e-5)
+    assert capture.timebase_ppm == pytest.approx((391 / 390.625 - 1) * 1e6)
+
+
+def test_a_recording_of_a_saleae_has_its_edges(tmp_path: Path) -> None:
+    opened, (capture,) = read_written(tmp_path, PUBLISHED_SALEAE)
+    assert opened.format == "Saleae Logic CSV"
+    assert changes(capture, "Channel 2").instants_fs.tolist() == [
+        1_471_132_000_000_000, 1_471_144_000_000_000, 1_471_466_000_000_000, 1_471_480_000_000_000,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("between", [",", ";", " "])
+def test_lecroy_separates_in_several_ways(tmp_path: Path, between: str) -> None:
+    text = LECROY.replace("Segments,2", "Segments,1").replace("#2,21", "#1,21")
+    head, rows = text.partition("Time,Ampl\n")[::2]
+    text = f"{head}Time,Ampl\n" + "".join(rows.splitlines(keepends=True)[:3])
+    path = tmp_path / "C2--run--00000.csv"
+    path.write_text(text.replace(",", between))
+    opened = open_capture(path)
+    (capture,) = opened.read()
+    assert (opened.format, opened.instrument) == ("LeCroy CSV", "LeCroy WS4054HD")
+    assert wave(capture, "C2").volts()[:2] == pytest.approx([0.25, 0.5], abs=1e-4)
+
+
+INFINIIUM_BESIDE = (
+    ",Channel 1,Channel 3\nRevision:,2,2\nPoints:,3,3\nXInc:,2.0E-09,2.0E-09\n"
+    "XOrg:,-4.0E-09,-4.0E-09\nFrame:,DSOS804A,DSOS804A\nTime Tags,0,0\n"
+    + "".join(f"{at}E-9,0.{n},{at}E-9,1.{n}\n" for n, at in enumerate((-4, -2, 0)))
+)
+
+
+def test_channels_of_an_infiniium_may_each_have_their_times(tmp_path: Path) -> None:
+    _, (capture,) = read_written(tmp_path, INFINIIUM_BESIDE)
+    assert list(capture.signals) == ["Channel 1", "Channel 3"]
+    assert wave(capture, "Channel 3").volts() == pytest.approx([1.0, 1.1, 1.2], abs=1e-4)
+
+
+def test_segments_of_an_infiniium_are_not_taken_for_channels(tmp_path: Path) -> None:
+    segments = INFINIIUM_BESIDE.replace("Channel 3", "Channel 1")
+    with pytest.raises(CaptureError, match=r"2 segments side by side.*save it as \.bin"):
+        read_written(tmp_path, segments)
+
+
 @pytest.mark.parametrize(
     ("text", "format", "instrument", "channel", "start_ns", "interval_ns", "volts"),
     [
         (SIGLENT, "Siglent", "Siglent SDS1202X-E", "CH1", 0, 2000, [1.25, 1.5]),
+        (PUBLISHED_SIGLENT, "Siglent", "Siglent SDS1202X-E", "CH1", 0, 2000, [1.16, 1.18]),
+        (PUBLISHED_SIGLENT_CONVERTED, "Siglent", "Siglent", "CH1", -70_000, 10, [-0.194, -0.192]),
         (SIGLENT_TWO_LINES, "Siglent", "Siglent", "CH1", -20, 10, [-3, -1]),
         (SIGLENT_OLD, "Siglent", "Siglent", "CH2", -70_000, 10, [-0.2, -0.1]),
         (TEKTRONIX_TDS, "Tektronix", "Tektronix TDS2001C", "CH2", -20, 10, [0.008, 0.016]),
@@ -240,7 +353,7 @@ def test_infiniiums_head_tells_the_time(tmp_path: Path, timed: bool) -> None:
 
 def test_a_format_without_a_file_of_its_own_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text(SIGLENT)
+    path.write_text(LECROY)
     assert "untested: no such file by other authors was available" in open_capture(path).notes[0]
 
 

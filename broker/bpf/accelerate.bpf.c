@@ -254,7 +254,7 @@ INLINE int tell(struct __sk_buff *skb, const struct frame *frame, const struct w
 /* Write to the frame in the kernel what rewrite() or restore() changed: most of it at once. */
 INLINE void write_back(struct __sk_buff *skb, struct frame *frame)
 {
-	__u32 length = 14 + frame->l3 + 8 + (frame->topic ? frame->topic + 5 : 0);
+	__u32 length = 14 + frame->l3 + 8 + (frame->topic ? frame->topic + 5 : 2);
 
 	asm volatile("" : "+r"(length));
 	if (!length || length > MAX_HEAD - ETHERNET)
@@ -449,7 +449,7 @@ int mqtick_ingress(struct __sk_buff *skb)
 	is_publish = verdict == PUBLISH || verdict == COUNT;
 	/* No broker takes QoS -1 for a sign of life. */
 	client = bpf_map_lookup_elem(&clients, &copying.frame->from);
-	if (client && !(is_publish && (flags_of(copying.frame) & 0x60) == 0x60))
+	if (client && !(is_publish && is_unconnected(copying.frame)))
 		client->heard_ns = bpf_ktime_get_ns();
 	if (verdict == REPORT)
 		return tell(skb, copying.frame, &who, 0);
@@ -458,7 +458,7 @@ int mqtick_ingress(struct __sk_buff *skb)
 		return NEXT;
 	}
 	counter = copying.frame->counter;
-	if (flags_of(copying.frame) & 8) {
+	if (flags_of(copying.frame) & MARK_BIT) {
 		unmark(copying.frame);
 		write_back(skb, copying.frame);
 	}

@@ -12,6 +12,7 @@ from typing import Any
 KINDS = ("registered", "predefined", "short", "name")
 NOT_STATED = bytes(8) + b"\x80" + bytes(7)
 UDP = 17
+MARK, QOS_3 = 8, 6
 MAX_FRAME = 1536
 Endpoint = tuple[bytes, int, int]
 
@@ -291,13 +292,12 @@ class Plane:
         protocol = self.brokers[number]["protocol"]
         kind, topic, payload = self._topic(frame, protocol)
         rule = self._rule(frame, number, kind, topic)
-        flags_at = payload - 5
         is_sn = protocol == "mqtt-sn"
-        qos = frame.message[flags_at] >> 5 & 3 if is_sn else frame.message[0] >> 1 & 3
-        if is_sn and frame.message[flags_at] & 8:
-            flags_octet = bytes([frame.message[flags_at] & ~8])
-            message = frame.message[:flags_at] + flags_octet + frame.message[flags_at + 1 :]
-            self.outcome.original = self._with(frame, frame.octets, message, len(frame.tag))
+        at = payload - 5 if is_sn else 0
+        octet = frame.message[at]
+        qos = octet >> 5 & 3 if is_sn else octet >> 1 & 3
+        if octet & MARK:
+            self._goes_on(frame, at, octet & ~MARK if is_sn else octet | QOS_3)
         if rule is None:
             counters[self.hindrance or "no_rule"] += 1
             if not self.hindrance or qos in (1, 2):
@@ -324,13 +324,17 @@ class Plane:
         counters["hits"] += 1
         if "broker" in flags:
             counters["to_broker"] += 1
-            if "mark" in flags and kind != "name":
-                at = payload - 5
-                marked = bytes([frame.message[at] | 8])
-                message = frame.message[:at] + marked + frame.message[at + 1 :]
-                self.outcome.original = self._with(frame, frame.octets, message, len(frame.tag))
+            if "mark" in flags:
+                self._goes_on(frame, at, octet | MARK)
         else:
             self.outcome.verdict = "drop"
+
+    def _goes_on(self, frame: Frame, at: int, octet: int) -> None:
+        """Have the original go on with this octet in its message."""
+        if octet == frame.message[at]:
+            return
+        message = frame.message[:at] + bytes([octet]) + frame.message[at + 1 :]
+        self.outcome.original = self._with(frame, frame.octets, message, len(frame.tag))
 
     def _copy(
         self, frame: Frame, rule: dict[str, Any], payload: int, times_ns: tuple[int, int]

@@ -25,6 +25,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "write be16 for this h
 #define TRAILER 16
 #define MAX_RESIDENCE_NS 100000000
 #define KERNEL_STAMPS 2
+#define MARK_BIT 8 /* Will in MQTT-SN, DUP in mqtt-udp */
+#define QOS_3 6
 
 /* What is to be done with a frame. */
 enum verdict {
@@ -53,7 +55,7 @@ struct frame {
 	__u8 message[MAX_MESSAGE + 2 + 512];
 	__u32 l3;  /* octets of the IP header: 20 or 40 */
 	__u32 length; /* of the message */
-	__u32 topic;  /* where flags and topic id stand in the message; 0: in none (mqtt-udp) */
+	__u32 topic;  /* where flags and topic id stand in the message; 0: flags at its beginning */
 	__u32 trailer; /* where the trailer stands in the message */
 	__u32 prior;   /* what stands in it */
 	__u64 residence;
@@ -333,10 +335,17 @@ INLINE enum verdict parse_mqtt_udp(struct frame *frame)
 	return PUBLISH;
 }
 
-/* The flags of a PUBLISH of MQTT-SN; 0: it is none. */
+/* The flags of a PUBLISH. */
 INLINE __u8 flags_of(const struct frame *frame)
 {
-	return frame->topic == 2 ? frame->message[2] : frame->topic ? frame->message[4] : 0;
+	return frame->topic == 2 ? frame->message[2]
+				 : frame->topic ? frame->message[4] : frame->message[0];
+}
+
+/* Whether it is of QoS -1. */
+INLINE int is_unconnected(const struct frame *frame)
+{
+	return frame->topic && (flags_of(frame) & 0x60) == 0x60;
 }
 
 /* Whether its publisher waits for an answer. */
@@ -434,10 +443,10 @@ INLINE __u32 trailer_at(const struct frame *frame)
 	return at & 2047 & (at < MAX_MESSAGE - TRAILER ? -1 : 0);
 }
 
-/* Flags and topic id, and the octet after them, which makes them whole words. */
+/* Flags and topic id, and the octet after them, which makes them whole words; or flags alone. */
 INLINE __u8 *topic_of(struct frame *frame)
 {
-	return udp_of(frame) + 8 + (frame->topic == 2 ? 2 : 4);
+	return udp_of(frame) + 8 + (frame->topic == 2 ? 2 : frame->topic ? 4 : 0);
 }
 
 /* Sum of what is rewritten, beside the IP header, and the UDP checksum covers. */
@@ -445,8 +454,7 @@ INLINE __u16 sum_rewritten(struct frame *frame)
 {
 	__u32 sum = sum_words(udp_of(frame), 4, sum_addresses(frame));
 
-	if (frame->topic)
-		sum = sum_words(topic_of(frame), 4, sum);
+	sum = sum_words(topic_of(frame), 4, sum);
 	if (frame->prior) {
 		__u16 trailer = fold(sum_words(frame->message + trailer_at(frame), TRAILER, 0));
 
@@ -544,7 +552,10 @@ INLINE void rewrite(struct frame *frame, const struct subscriber *to, const stru
 INLINE void unmark(struct frame *frame)
 {
 	begin_copies(frame, 0);
-	*topic_of(frame) &= ~8;
+	if (frame->topic)
+		*topic_of(frame) &= ~MARK_BIT;
+	else
+		*topic_of(frame) |= QOS_3; /* no broker takes that, nor what came */
 	write_sum(frame);
 }
 
@@ -554,8 +565,8 @@ INLINE void restore(struct frame *frame, __u32 flags)
 	copy_octets(frame->head, frame->first_head, sizeof(frame->head));
 	if (frame->prior)
 		copy_octets(frame->message + trailer_at(frame), frame->first_trailer, TRAILER);
-	if (frame->topic && (flags & MARK)) {
-		*topic_of(frame) |= 8;
+	if (flags & MARK) {
+		*topic_of(frame) |= MARK_BIT;
 		write_sum(frame);
 	}
 }

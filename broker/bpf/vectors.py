@@ -157,6 +157,12 @@ def tables(six: bool, vlan: int = 0, other: int | None = None) -> dict[str, Any]
             rule(None, "name", b"mqtick/time".hex(), sn(3, "", "name"), sn(4, "", "name"),
                  flags=["residence"]),
             rule(None, "name", (b"x" * 64).hex(), sn(3, "", "name")),
+            rule(me, "name", b"hall/1".hex(), sn(3, "", "name"), sn(4, "", "name")),
+            rule(me, "name", b"hall/2".hex(), sn(4, "", "name"), flags=["broker", "mark"]),
+            rule(me, "name", b"hall/3".hex(), sn(4, "", "name"), sn(5, "", "name", 2),
+                 flags=["broker", "mark", "residence"]),
+            rule(me, "name", b"hall/4".hex(), sn(3, "", "name"), closed=True),
+            rule(at(2, 5001), "name", b"hall/1".hex(), sn(5, "", "name")),
         ],
     }  # fmt: skip
 
@@ -275,6 +281,48 @@ def cases() -> list[dict[str, Any]]:  # noqa: PLR0915 - a list
         add("mqtt-udp, more octets of length than needed",
             b"\x30\x8d\x00\x00\x0bmqtick/time", ports=udp)  # fmt: skip
         add("mqtt-udp, no name", b"\x30\x02\x00\x00", ports=udp)
+        add("mqtt-udp, two subscribers", udp_publish(b"hall/1", b"hello"), ports=udp)
+        add("mqtt-udp, another publisher's rule", udp_publish(b"hall/1", b"x"), ports=(5001, 1884))
+        add(
+            "mqtt-udp, a publisher without a rule", udp_publish(b"hall/1", b"x"), ports=(5002, 1884)
+        )
+        add("mqtt-udp, the longest message", udp_publish(b"hall/1", bytes(1461)), ports=udp)
+        add("mqtt-udp, longer than that", udp_publish(b"hall/1", bytes(1600)), ports=udp)
+        add("mqtt-udp, no payload", udp_publish(b"hall/1", b""), ports=udp)
+        add(
+            "mqtt-udp, a name that differs in its last octet",
+            udp_publish(b"hall/0", b"x"),
+            ports=udp,
+        )
+        add("mqtt-udp, a name that differs in a zero behind it",
+            udp_publish(b"hall/1\0", b"x"), ports=udp)  # fmt: skip
+        add("mqtt-udp, the beginning of a name", udp_publish(b"hall/", b"1"), ports=udp)
+        add("mqtt-udp, marked", udp_publish(b"hall/2", b"xy"), ports=udp)
+        add("mqtt-udp, marked, without a checksum", udp_publish(b"hall/2", b"x"), ports=udp,
+            summed=False)  # fmt: skip
+        add("mqtt-udp, marked, two octets of length", udp_publish(b"hall/2", bytes(300)), ports=udp)
+        add("mqtt-udp, marked, a trailer", udp_publish(b"hall/3", PRECISE + bytes(16)), ports=udp)
+        add("mqtt-udp, a closed rule", udp_publish(b"hall/4", b"x"), ports=udp)
+        for first in (0x38, 0x39, 0x3A, 0x3C, 0x3E):
+            add(f"mqtt-udp, the mark of a switch in {first:02x}", udp_publish(b"hall/2", b"x", first),
+                ports=udp)  # fmt: skip
+        add("mqtt-udp, the mark of a switch, without a rule", udp_publish(b"none", b"xy", 0x38),
+            ports=udp)  # fmt: skip
+        add("mqtt-udp, QoS 3", udp_publish(b"hall/1", b"x", 0x36), ports=udp)
+        add("mqtt-udp, a name longer than the packet", b"\x30\x04\x00\x06ha", ports=udp)
+        add("mqtt-udp, half a length of a name", b"\x30\x01\x00", ports=udp)
+        add("mqtt-udp, a PUBLISH without more", b"\x30\x00", ports=udp)
+        add("mqtt-udp, one octet", b"\x30", ports=udp)
+        add("mqtt-udp, shorter than it says", udp_publish(b"hall/1", b"xy")[:-1], ports=udp)
+        add("mqtt-udp, a length of three octets", b"\x30\x88\x80\x00\x00\x06hall/1", ports=udp)
+        add("mqtt-udp, a subscriber in another VLAN", udp_publish(b"hall/1", b"x"), ports=udp,
+            vlan=5, another=6, tag=bytes.fromhex("81002005"))  # fmt: skip
+        add("mqtt-udp, a checksum that the card is to finish", None,
+            unfinished(udp_frame(a, b, udp_publish(b"hall/2", b"x"), ports=udp)))  # fmt: skip
+        add("mqtt-udp, a wrong checksum", None,
+            udp_frame(a, b, udp_publish(b"hall/1", b"x"), ports=udp)[:-1] + b"\0")  # fmt: skip
+        add("mqtt-udp, packets that are not taken into account yet", udp_publish(b"hall/1", b"x"),
+            ports=udp, settings={"waiting": True})  # fmt: skip
         for name, message in (
             ("CONNECT", b"\x08\x04\x04\x01\x00\x3cme"),
             ("SUBSCRIBE", b"\x08\x12\x00\x00\x01a/b"),

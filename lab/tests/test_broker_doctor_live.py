@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -38,6 +39,7 @@ needs_nats = pytest.mark.skipif(
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 Ask = Callable[..., tuple[int, dict[str, dict[str, str]]]]
+Launch = Callable[[type[Mosquitto]], Mosquitto]
 
 
 @pytest.fixture
@@ -52,6 +54,20 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     return asked
 
 
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Return a function that runs a broker until the test ends, and skips it if there is none."""
+    with contextlib.ExitStack() as stack:
+
+        def launched(kind: type[Mosquitto]) -> Mosquitto:
+            try:
+                return stack.enter_context(running(kind(tmp_path)))
+            except FileNotFoundError as error:
+                pytest.skip(str(error))
+
+        yield launched
+
+
 @pytest.fixture(scope="module")
 def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
     if program("mosquitto") is None:
@@ -60,11 +76,13 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
         yield broker
 
 
-def test_nothing_is_wrong_with_a_mosquitto_that_is_set_up_well(
-    mosquitto: Mosquitto, ask: Ask
+@pytest.mark.parametrize("kind", [Mosquitto, MqtickBroker])
+def test_nothing_is_wrong_with_a_broker_that_is_set_up_well(
+    launch: Launch, ask: Ask, kind: type[Mosquitto]
 ) -> None:
-    assert ask(mosquitto.url) == (0, {})
-    assert ask(mosquitto.url, "--mqtt-version", "3.1.1") == (0, {})
+    broker = launch(kind)
+    assert ask(broker.url) == (0, {})
+    assert ask(broker.url, "--mqtt-version", "3.1.1") == (0, {})
 
 
 @needs_mosquitto
@@ -105,19 +123,12 @@ def as_a_time_server_finds(url: str, mqtt_version: str) -> str:
     [(Mosquitto, "kept"), (MqtickBroker, "kept"), (Nats, "broken"), (Amqtt, "broken")],
 )
 def test_of_the_order_of_subscribers_the_doctor_says_what_a_time_server_finds(
-    tmp_path: Path, ask: Ask, kind: type[Mosquitto], says: str
+    launch: Launch, ask: Ask, kind: type[Mosquitto], says: str
 ) -> None:
-    try:
-        broker = kind(tmp_path)
-        broker.start()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    try:
-        assert as_a_time_server_finds(broker.url, broker.mqtt_version) == says
-        found = ask(broker.url, "--mqtt-version", broker.mqtt_version)[1]
-        assert ("order of subscribers" in found) == (says == "broken")
-    finally:
-        broker.stop()
+    broker = launch(kind)
+    assert as_a_time_server_finds(broker.url, broker.mqtt_version) == says
+    found = ask(broker.url, "--mqtt-version", broker.mqtt_version)[1]
+    assert ("order of subscribers" in found) == (says == "broken")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from run_rig import wired
 from mqtick.lab.runner.experiment import ChannelKeys, Experiment, InstrumentKeys, OrderKeys
 from mqtick.lab.runner.plan import plan_of
 from mqtick.lab.runner.record import record_of
-from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.judge import judge
 from mqtick.recording.layout import layout_of
+from mqtick.recording.look import look_at_all
 from mqtick.recording.shot import Shot
 from mqtick.recording.waveform import Waveform
 

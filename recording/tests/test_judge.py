@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.judge import judge
 from mqtick.recording.layout import Layout, LayoutError, Trigger, layout_of
+from mqtick.recording.look import look_at_all
 from mqtick.recording.shot import Shot
 from mqtick.recording.waveform import Waveform
 from recording.tests.wave_parts import (

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtick.recording.edges import MOST_EDGES, Edge
-from mqtick.recording.judge import Origin, Seen, judge, look
+from mqtick.recording.judge import Origin, judge
 from mqtick.recording.layout import Advice, Channel, Layout, Trigger
+from mqtick.recording.look import Seen, look
 from mqtick.recording.shot import Shot
 from mqtick.recording.transitions import Transitions
 from recording.tests.wave_parts import wave

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Sequence
 
 from mqtick.analysis.captures.naming import NamingError
-from mqtick.analysis.commands import compare, report
+from mqtick.analysis.commands import compare, look, report
+from mqtick.analysis.commands.quantities import joined
 from mqtick.analysis.load import LoadError
+from mqtick.recording.by_hand import ByHandError
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, carry_out, make_parser
@@ -16,18 +18,19 @@ __all__ = ["main"]
 
 EXAMPLES = """\
   mqtick-report runs/today
+  mqtick-report look scope.bin
   mqtick-report capture1.csv capture2.csv --channels publisher=1,first=2,last=3
   mqtick-report samples.jsonl --limit c37.118-50
   mqtick-report compare runs/software runs/hardware --out comparison
   mqtick-report --version
 
 exit codes: 0 every limit holds, 1 it failed, 2 wrong use, 4 a limit is not met or not proven"""
-_COMMANDS = ("report", "compare")
+_COMMANDS = ("report", "compare", "look")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = joined(list(sys.argv[1:] if arguments is None else arguments))
     # Paths alone are what people give it.
     if words and words[0] not in (*_COMMANDS, "-h", "--help", "--version"):
         words = ["report", *words]
@@ -37,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     report.add(commands)
     compare.add(commands)
+    look.add(commands)
     args = parser.parse_args(words)
     return carry_out(
         lambda: args.call(args),
@@ -45,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LoadError: Exit.WRONG_USE,
             CaptureError: Exit.FAILED,
             RunFolderError: Exit.FAILED,
+            ByHandError: Exit.FAILED,
         },
     )
 

@@ -1,33 +1,37 @@
-"""Whatever was measured, by path: a run folder, captures, or a client's sample log."""
+"""Whatever was measured, by path: a run folder, captures, or logs of clocks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from mqtick.analysis.captures.from_captures import measurement_from_captures
 from mqtick.analysis.captures.options import CaptureOptions
+from mqtick.analysis.clocks.clock_log import ClockLog
+from mqtick.analysis.clocks.log_files import LogKind, kind_of, log_of, open_log, parts_of
 from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
 from mqtick.analysis.readers.registry import HEAD_OCTETS
 from mqtick.analysis.runs.from_run import measurement_from_run
+from mqtick.recording.by_hand import ByHandError, kept
 from mqtick.recording.capture import CaptureError
-from mqtick.recording.run_folder import load_run
+from mqtick.recording.run_folder import RECORD, load_run
 
-__all__ = ["LoadError", "load"]
+__all__ = ["LoadError", "files_in", "load", "refuse_for_run", "run_folder_of"]
 
-_RECORD: Final = "run.json"
 _OPTIONS: Final = tuple(each.name for each in fields(CaptureOptions))
-_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs")
+_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs", "by_hand")
 _OF_LOGS: Final = ("title", "simulated")
-"""What may be said of a run folder, and of a sample log; the rest they say themselves."""
+"""What may be said of a run folder, and of logs; the rest they say themselves."""
 _FLAGS: Final = {
     "cable_delay_fs": "--cable-delay",
     "channel_uncertainty_fs": "--deskew-uncertainty",
     "simulated": "simulated",
+    "by_hand": "--threshold (and --hysteresis, --invert, --skip, --from, --to)",
+    "within_fs": "--within",
 }
 
 
@@ -46,37 +50,51 @@ def load(
 
     `load("a.csv", channels={"publisher": "1", "first": "2", "last": "3"})`: every field of
     `CaptureOptions` may be given by name, or all of them as `options`. Of a run folder, title,
-    timebase_ppm and channel_uncertainty_fs count, of a sample log title and simulated; they say
-    the rest themselves, and LoadError says so. `progress` is told how many of how many were read;
-    a run folder is read by that many `processes`. CaptureError and RunFolderError say what cannot
-    be read, and what to do; TypeError that there is no such option.
+    timebase_ppm, channel_uncertainty_fs and by_hand count (without by_hand what the folder keeps of
+    it), of logs title and simulated; they say the rest themselves, and LoadError says so.
+    `progress` is told how many of how many were read; a run folder is read by that many
+    `processes`. CaptureError and RunFolderError say what cannot be read, and what to do; TypeError
+    that there is no such option.
     """
     if unknown := [name for name in more if name not in _OPTIONS]:
         raise TypeError(f"There is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}.")
     options = replace(options or CaptureOptions(), **more)
     named = [Path(path) for path in paths]
-    named = [path.parent if path.name == _RECORD else path for path in named]
     if not named:
-        raise LoadError("No file was named; name a run folder, captures, or a sample log.")
-    if any((path / _RECORD).exists() for path in named):
-        if len(named) > 1:
-            raise LoadError(
-                f"{len(named)} paths are named, and a run folder among them; read one run at a "
-                "time (`mqtick-report compare` puts several side by side)."
-            )
-        return _of_run(named[0], options, progress, processes)
-    files = _files(named)
-    logs = [path for path in files if _is_sample_log(path)]
+        raise LoadError("No file was named; name a run folder, captures, or a log.")
+    if (run := run_folder_of(named)) is not None:
+        return _of_run(run, options, progress, processes)
+    files = files_in(named)
+    kinds = {path: _log_kind(path) for path in files}
+    logs = [path for path, kind in kinds.items() if kind is not None]
     if not logs:
         return measurement_from_captures(files, options, progress)
-    if len(logs) < len(files):
+    if len(logs) < len(kinds):
         other = next(path for path in files if path not in logs)
         raise LoadError(
-            f"{logs[0]} is a client's sample log but {other} is not; a report covers one or the "
-            "other: use two commands."
+            f"{logs[0]} is {_name(kinds[logs[0]])} but {other} is no log of a clock; a report "
+            "covers one or the other: use two commands."
         )
-    _refuse(options, _OF_LOGS, f"{logs[0]} is a client's sample log, which")
-    return _of_logs(list(dict.fromkeys(logs)), options, progress)
+    _refuse(options, _OF_LOGS, f"{logs[0]} is {_name(kinds[logs[0]])}, which")
+    return _of_logs(kinds, options, progress)
+
+
+def run_folder_of(paths: Sequence[Path]) -> Path | None:
+    """Return the run folder that is named, None where there is none; LoadError where more is."""
+    named = [path.parent if path.name == RECORD else path for path in paths]
+    if not any((path / RECORD).exists() for path in named):
+        return None
+    if len(named) > 1:
+        raise LoadError(
+            f"{len(named)} paths are named, and a run folder among them; read one run at a time "
+            "(`mqtick-report compare` puts several side by side)."
+        )
+    return named[0]
+
+
+def refuse_for_run(folder: Path, options: CaptureOptions) -> None:
+    """LoadError if an option is given that a run folder has no use for."""
+    _refuse(options, _OF_RUNS, f"{folder} is a run folder, which")
 
 
 def _refuse(options: CaptureOptions, may: Sequence[str], what: str) -> None:
@@ -96,8 +114,16 @@ def _of_run(
     progress: Callable[[float, int], None] | None,
     processes: int,
 ) -> Measurement:
-    _refuse(options, _OF_RUNS, f"{folder} is a run folder, which")
-    measurement = measurement_from_run(load_run(folder), progress, processes)
+    refuse_for_run(folder, options)
+    by_hand = options.by_hand or kept(folder)
+    try:
+        measurement = measurement_from_run(load_run(folder), progress, processes, by_hand)
+    except ByHandError as error:
+        raise (LoadError(str(error)) if options.by_hand else error) from error
+    if by_hand and not options.by_hand:
+        measurement.by_hand.append(
+            "The run folder keeps this (edges.json), so it counts each time it is read."
+        )
     measurement.title = options.title or measurement.title
     measurement.timebase_ppm = options.timebase_ppm
     measurement.channel_uncertainty_fs = options.channel_uncertainty_fs
@@ -108,8 +134,8 @@ def _of_run(
     return measurement
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
-    """Replace a folder by its files."""
+def files_in(paths: Sequence[Path]) -> list[Path]:
+    """Replace a folder by its files; CaptureError where it has none."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -123,40 +149,53 @@ def _files(paths: Sequence[Path]) -> list[Path]:
             raise CaptureError(f"{path} cannot be read ({error.strerror}).") from error
         if not inside:
             raise CaptureError(
-                f"{path} is not a run folder (there is no {_RECORD}), and there are no files in "
+                f"{path} is not a run folder (there is no {RECORD}), and there are no files in "
                 "it; name the folder that was given to `mqtick-lab run --out`, or captures."
             )
         files += inside
     return files
 
 
-def _is_sample_log(path: Path) -> bool:
+_SAMPLES: Final = LogKind("a client's sample log", lambda _: None)
+
+
+def _log_kind(path: Path) -> LogKind | None:
+    """Return which kind of log a file is, None where it is none."""
     try:
         if not path.is_file():  # a pipe would wait forever
-            return False
+            return None
         with path.open("rb") as stream:
-            return recognises(stream.read(HEAD_OCTETS))
+            is_sample_log = recognises(stream.read(HEAD_OCTETS))
     except (OSError, ValueError):
-        return False  # the readers of captures say why
+        return None  # the readers of captures say why
+    return _SAMPLES if is_sample_log else kind_of(path)
+
+
+def _name(kind: LogKind | None) -> str:
+    return kind.name if kind else "no log"
 
 
 def _of_logs(
-    paths: Sequence[Path], options: CaptureOptions, progress: Callable[[float, int], None] | None
+    kinds: Mapping[Path, LogKind | None],
+    options: CaptureOptions,
+    progress: Callable[[float, int], None] | None,
 ) -> Measurement:
+    paths = list(kinds)
     measurement = Measurement(
         title=options.title or " and ".join(path.stem for path in paths[:3]),
         kind=CLOCK,
         simulated=options.simulated,
         timebase_ppm=0.0,
-        provenance=[("Sample log", str(path)) for path in paths],
+        provenance=[("Log", f"{path}: {_name(kind)}") for path, kind in kinds.items()],
     )
     clocks: list[TimeErrors] = []
     nodes: list[str] = []
-    for done, path in enumerate(paths, start=1):
-        name = _node_of(path, paths)
+    logs = [[path] for path in paths if kinds[path] is _SAMPLES]
+    logs += parts_of([path for path in paths if kinds[path] is not _SAMPLES])
+    for done, parts in enumerate(logs, start=1):
+        name = _node_of(log_of(parts[0]), [log_of(each[0]) for each in logs])
         try:
-            log = open_sample_log(path)
-            errors = [replace(each, name=name + each.name[len(path.stem) :]) for each in log.errors]
+            errors, log = _errors_of(name, parts, kinds[parts[0]])
             clocks += errors
             nodes += [each.name for each in errors]
             measurement.notes += log.notes
@@ -169,12 +208,25 @@ def _of_logs(
                 f"Nothing is known about the clock of {name}: its log is left out."
             )
         if progress is not None:
-            progress(done, len(paths))
+            progress(done, len(logs))
     if not clocks:
         raise CaptureError(measurement.damaged[0])
     measurement.time_errors = clocks
     measurement.nodes = tuple(nodes)
     return measurement
+
+
+def _errors_of(
+    name: str, parts: Sequence[Path], kind: LogKind | None
+) -> tuple[list[TimeErrors], ClockLog]:
+    """Read one log; its clocks are called by its name, and by theirs if there are several."""
+    if kind is None or kind is _SAMPLES:
+        log = open_sample_log(parts[0])
+        return [
+            replace(each, name=name + each.name[len(parts[0].stem) :]) for each in log.errors
+        ], log
+    log = open_log(name, parts, kind)
+    return log.errors, log
 
 
 def _node_of(path: Path, paths: Sequence[Path]) -> str:

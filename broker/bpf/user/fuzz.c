@@ -60,6 +60,9 @@ static void begin(void)
 			add_rule(six * 2, topic % 3, topic, "", number++);
 		add_rule(six * 2, SHORT_NAME, 'a' << 8 | 'b', "", number++);
 		add_rule(six * 2 + 1, NAME, 0, "mqtick/time", 4);
+		add_rule(six * 2 + 1, NAME, 0, "hall/1", 0);
+		add_rule(six * 2 + 1, NAME, 0, "hall/2", 3);
+		add_rule(six * 2 + 1, NAME, 0, "hall/3", 7);
 	}
 }
 

@@ -22,7 +22,7 @@ from mqtick.recording.levels import (
     state_levels,
 )
 from mqtick.recording.own_levels import own_levels
-from mqtick.recording.waveform import Codes, Waveform
+from mqtick.recording.waveform import Codes, Waveform, seen
 
 __all__ = [
     "BETWEEN",
@@ -43,6 +43,9 @@ MOST_EDGES: Final = 500_000
 """More in one signal mean a bus or a fault; as objects they would fill a host's memory."""
 
 _MOST_HYSTERESIS: Final = 0.45
+_OFF_MIDDLE: Final = 0.4
+"""A reference level nearer to one of the levels than this share of the amplitude is off the middle,
+where edges bend."""
 Integers = npt.NDArray[np.intp]
 
 
@@ -76,11 +79,15 @@ class Edge:
 
 
 def find_edges(
-    waveform: Waveform, minimum_v: float = 0.5, levels: StateLevels | None = None
+    waveform: Waveform,
+    minimum_v: float = 0.5,
+    levels: StateLevels | None = None,
+    hysteresis_v: float | None = None,
 ) -> list[Edge]:
     """Return every edge, the earliest first; EdgeError where it is flat or has too many.
 
-    `levels` are those of `state_levels`, where they are known already.
+    `levels` are those of `state_levels`, where they are known already. `hysteresis_v` is the width
+    in volts of the band around the middle that the signal has to leave, None: as described below.
 
     An edge counts when the signal went from below the middle by `HYSTERESIS` of the amplitude (more
     where there is much noise) to above it by as much, or back: a runt does not count, nor does an
@@ -88,7 +95,8 @@ def find_edges(
     around the middle meets it, the last ones before it arrived; of a slow edge, one that is fitted
     to all of its middle part. Where the levels drift or droop, each edge has its own middle.
     Outliers are passed over: the sample before takes their place, and an edge among them is
-    uncertain by that many samples.
+    uncertain by that many samples. An edge at a level that somebody said, away from the middle, may
+    be anywhere between two samples, unless a fit describes it: its shape is known less there.
     """
     levels = levels or state_levels(waveform, minimum_v)
     codes = waveform.codes
@@ -99,8 +107,15 @@ def find_edges(
         codes, outliers, longest = _without(codes, levels)
     noise = levels.jitter if levels.wander else levels.noise
     band = min(
-        max(HYSTERESIS * levels.amplitude, SIGMAS * noise), _MOST_HYSTERESIS * levels.amplitude
+        max(HYSTERESIS * levels.amplitude, SIGMAS * noise), 2 * _MOST_HYSTERESIS * levels.nearest
     )
+    if hysteresis_v is not None:
+        band = hysteresis_v / waveform.volts_per_code / 2
+        if band >= min(levels.middle - int(codes.min()), int(codes.max()) - levels.middle):
+            raise EdgeError(
+                f"The hysteresis of {hysteresis_v:g} V reaches beyond its {seen(waveform)}: no "
+                "edge can leave it; give a smaller one, or none."
+            )
     before, after, rising = _changes(codes, levels.middle, band)
     if not before.size or (before.size == 1 and before[0] < after[0] - before[0]):
         # The record began within its only edge: where it came from was not seen.
@@ -122,12 +137,17 @@ def find_edges(
         level_noise=levels.noise * levels.samples**-0.5 if levels.samples else 0.0,
         band=band / levels.amplitude,
     )
-    if levels.wander:
+    if levels.wander and levels.reference is None:
         search = own_levels(search, levels.jitter)
     found = crossings(search)
+    errors = found.errors
+    if levels.nearest < _OFF_MIDDLE * levels.amplitude:
+        share = np.abs(found.places - search.last - 0.5) + 0.5
+        loose = np.array([method != FITTED for method in found.methods])
+        errors = np.where(loose, np.maximum(errors, share), errors)
     begin = before - 1 - longest
     among = np.searchsorted(outliers, after + 1, "right") - np.searchsorted(outliers, begin)
-    errors_fs = np.ceil((found.errors + among) * waveform.interval_fs)
+    errors_fs = np.ceil((errors + among) * waveform.interval_fs)
     return [
         Edge(waveform.instant_fs(place), up, int(error_fs), method, rise, levels.cut_off)
         for place, up, error_fs, method, rise in zip(

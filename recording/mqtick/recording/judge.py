@@ -9,41 +9,22 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-import numpy as np
-
-from mqtick.recording.capture import Signal
-from mqtick.recording.edges import (
-    MOST_EDGES,
-    Edge,
-    find_edges,
-    state_levels,
-    too_many,
-)
-from mqtick.recording.layout import CLOCK, Channel, Layout, Trigger
-from mqtick.recording.said import no_passage, outliers_of
+from mqtick.recording.edges import Edge
+from mqtick.recording.every_event import EARLY, windows_of
+from mqtick.recording.layout import CLOCK, Layout, Trigger
+from mqtick.recording.look import Seen
 from mqtick.recording.shot import CAPTURED, MISSED, Shot
-from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.units import FS_PER_US
-from mqtick.recording.waveform import Waveform, femtoseconds
+from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["EARLY", "Origin", "Seen", "directions", "judge", "look", "look_at_all"]
+__all__ = ["Origin", "directions", "judge"]
 
-EARLY: Final = 20
-"""A node may be early (the publisher drives its own pin once it has sent) by this part of
-the time between two events, or of a record where that is not known or longer. What comes still
-earlier is an answer to an event before."""
-
-_CLIPPED_SHARE: Final = 0.01
-_FLAT_SHARE: Final = 0.25
-_HALF_SCREEN: Final = 4.0
-"""Divisions from the middle of the screen to its edge; some families' converters reach further."""
 _TOLERANCE_FS: Final = femtoseconds(1e-6)
 """How far the edge that triggered may seem to be from the trigger, by what deskew leaves."""
-_LEVELS: Final = {0: "0", 1: "1", UNKNOWN: "unknown"}
 
 
 class Origin(Enum):
@@ -52,24 +33,7 @@ class Origin(Enum):
     SET_TRIGGER = "the bench set the trigger: the one event is the edge at instant 0"
     TRIGGER = "somebody set a trigger: the one event is the edge nearest to instant 0"
     START = "the record's start: each edge in the wanted direction is an event"
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What one channel's signal shows: its edges, not yet moved; or why it has none.
-
-    `begin_fs` and `end_fs` are the instants of its record's ends, as far as they are known;
-    `outliers` says what lies far outside its levels, "" where nothing does; `clipped` whether a
-    level is cut off.
-    """
-
-    edges: list[Edge] = field(default_factory=list)
-    why_not: str = ""
-    begin_fs: int = 0
-    end_fs: int = 0
-    interval_fs: int = 0
-    outliers: str = ""
-    clipped: bool = False
+    EVERY = "somebody asked for every event: as START, but doubled edges are none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,66 +74,6 @@ class _Record:
         """Return the edges of a trigger's channel in its direction."""
         its = self.seen.get(trigger.channel)
         return [e for e in its.edges if e.rising in directions(trigger.slope)] if its else []
-
-
-# -- signals ---------------------------------------------------------------------------------
-
-
-def look(signal: Signal, minimum_v: float = 0.5, channel: Channel | None = None) -> Seen:
-    """Find a signal's edges. Whatever the signal is, this does not raise."""
-    if isinstance(signal, Transitions):
-        if (count := signal.instants_fs.size + signal.missing) > MOST_EDGES:
-            return Seen(why_not=too_many(count))
-        begin_fs, end_fs = (
-            signal.instants_fs[[0, -1]].tolist() if signal.instants_fs.size else (0, 0)
-        )
-        edges = signal.edges()
-        levels = dict.fromkeys([signal.initial, *signal.levels.tolist()]) if not edges else {}
-        why_not = f"Its level is {' and '.join(_LEVELS[each] for each in levels)} throughout."
-        return Seen(edges, "" if edges else why_not, begin_fs, end_fs)
-    end_fs = signal.start_fs + int(signal.codes.size) * signal.interval_fs
-    clipped = channel is not None and _is_clipped(channel, signal)
-    try:
-        found = state_levels(signal, minimum_v)
-        edges = find_edges(signal, minimum_v, found)
-    except ValueError as error:  # of ours, or what no waveform should be
-        return Seen([], str(error), signal.start_fs, end_fs, signal.interval_fs, clipped=clipped)
-    why_not = "" if edges else no_passage(signal, found)
-    outliers = outliers_of(signal, found)
-    return Seen(
-        edges, why_not, signal.start_fs, end_fs, signal.interval_fs, outliers, clipped=clipped
-    )
-
-
-def look_at_all(layout: Layout, signals: Mapping[str, Signal]) -> dict[str, Seen]:
-    """Find the edges of every channel of a layout that has a record; others are left out."""
-    return {
-        name: look(signals[name], layout.minimum_v, channel)
-        for name, channel in layout.channels.items()
-        if name in signals
-    }
-
-
-def _is_clipped(channel: Channel, waveform: Waveform) -> bool:
-    """Whether a level lies at the converter's limits, or is cut flat beyond the screen."""
-    codes = waveform.codes
-    if not codes.size or not channel.volts_per_division:
-        return False
-    lowest, highest = int(codes.min()), int(codes.max())
-    if highest - lowest < 2:
-        return False  # a logic analyser's one bit has nothing to clip
-    limits = np.iinfo(codes.dtype)
-    clipped = False
-    for extreme in (lowest, highest):
-        volts = (extreme - waveform.code_at_zero) * waveform.volts_per_code
-        divisions = abs(volts - channel.offset_v) / channel.volts_per_division
-        if extreme not in (limits.min, limits.max) and divisions <= _HALF_SCREEN:
-            continue
-        held = int(np.count_nonzero(codes == extreme))
-        at_limit = extreme in (limits.min, limits.max) and held > _CLIPPED_SHARE * codes.size
-        cut = divisions > _HALF_SCREEN and held > _FLAT_SHARE * codes.size
-        clipped = clipped or at_limit or cut
-    return clipped
 
 
 # -- the judge -------------------------------------------------------------------------------
@@ -234,6 +138,13 @@ def _events_of_reference(record: _Record) -> Iterator[_Event]:
     ((instrument, trigger),) = record.layout.triggers.items()
     edges = record.triggering(trigger)
     chosen = edges
+    if record.origin is Origin.EVERY:
+        windows = windows_of(record.layout, edges)
+        if windows.begin_fs is not None and windows.end_fs is not None:
+            ends = zip(windows.begin_fs.tolist(), windows.end_fs.tolist(), strict=True)
+            for edge, window in zip(windows.events, ends, strict=True):
+                yield _Event({instrument: edge}, {instrument: window})
+            return
     if record.origin is Origin.TRIGGER:
         chosen = [edge for edge in (_nearest(edges),) if edge is not None]
     for edge in chosen:
@@ -278,7 +189,10 @@ def _shot(record: _Record, event: _Event, faults: list[str]) -> Shot:
     edges = _chosen(record, event, origins_fs)
     missing = sorted(_needed(record, set(edges)) - set(edges))
     elsewhere = [name for name in missing if name in seen and seen[name].edges]
-    faults = faults + [_elsewhere(layout, name, seen[name], origins_fs) for name in elsewhere]
+    if record.origin is Origin.EVERY:
+        faults = faults + [_unanswered(layout, name) for name in elsewhere]
+    else:
+        faults = faults + [_elsewhere(layout, name, seen[name], origins_fs) for name in elsewhere]
     shot = replace(record.empty, edges=edges, origins_fs=tuple(origins_fs.values()))
     if faults:
         return replace(shot, outcome=MISSED, reason=faults[0])
@@ -428,6 +342,13 @@ def _no_event(record: _Record) -> str:
         return f"{name} has no edge. {_outside(record, its)}"
     either = layout.advice.either
     return f"{name} has no {trigger.slope} edge, and its others do not count (they do {either})."
+
+
+def _unanswered(layout: Layout, name: str) -> str:
+    """Say that a channel has no edge in the window of one of many events."""
+    near = "nearer to it than to another event" if layout.symmetric else "before the next one"
+    within = f"within {layout.within_fs / FS_PER_US:,.4g} us of it" if layout.within_fs else near
+    return f"{layout.shown(name)} has no edge that belongs to the event: none is {within}."
 
 
 def _elsewhere(layout: Layout, name: str, seen: Seen, origins_fs: Mapping[str, int]) -> str:

@@ -5,6 +5,7 @@ The terms are those of IEEE 181: low and high *state level*, found as the modes 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -67,6 +68,7 @@ class StateLevels:
         cut_off: whether a level stands where the converter ends (see `is_clipped`).
         outliers: samples that lie further beyond a level than the other level is away.
         farthest: the one of them that is farthest away, in codes.
+        reference: the level whose crossing is an edge, in codes; None: halfway between the two.
     """
 
     low: float
@@ -79,11 +81,17 @@ class StateLevels:
     cut_off: bool = False
     outliers: int = 0
     farthest: int = 0
+    reference: float | None = None
 
     @property
     def middle(self) -> float:
-        """The 50 % reference level, in codes."""
-        return (self.low + self.high) / 2
+        """The reference level, in codes: that of 50 %, unless somebody said another one."""
+        return (self.low + self.high) / 2 if self.reference is None else self.reference
+
+    @property
+    def nearest(self) -> float:
+        """Distance from the reference level to the nearer of the two levels, in codes."""
+        return min(self.middle - self.low, self.high - self.middle)
 
     @property
     def amplitude(self) -> float:
@@ -114,21 +122,34 @@ class StateLevels:
         return self.noise > max(_WANDERS * self.jitter + self.step, 0.02 * self.amplitude)
 
 
-def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
+def state_levels(
+    waveform: Waveform, minimum_v: float = 0.0, threshold_v: float | None = None
+) -> StateLevels:
     """Find low and high level as the modes of the lower and upper half (IEEE 181, 5.2).
 
     A few samples beyond the range of two levels count as outliers and have no part in that (see
     `populated`). `minimum_v` is the least amplitude in volts that counts as a signal. EdgeError
     where the waveform is empty, flat, or nothing but noise.
+
+    With a `threshold_v` in volts, the levels are those of the parts below and above it, whatever
+    their amplitude and noise are; EdgeError where all samples lie on one side of it.
     """
     codes, scale = waveform.codes, waveform.volts_per_code
     if codes.size < 2:
         raise EdgeError(f"The waveform has {codes.size} samples, too few for an edge.")
     lowest, highest = int(codes.min()), int(codes.max())
+    reference = None
+    if threshold_v is not None:
+        reference = threshold_v / scale + waveform.code_at_zero
+        if not lowest < reference < highest:
+            raise EdgeError(
+                f"The threshold of {threshold_v:g} V lies outside its {seen(waveform)}: nothing "
+                "can pass it; give a threshold between these two, or none."
+            )
     if (lowest, highest, waveform.code_at_zero) == (0, 1, 0.0) and scale >= 1:
         # A logic analyser's 0 V or logic level, not a converter's last bit.
-        return StateLevels(0.0, 1.0, 0)
-    if highest - lowest < 2 or (highest - lowest) * scale < minimum_v:
+        return StateLevels(0.0, 1.0, 0, reference=reference)
+    if reference is None and (highest - lowest < 2 or (highest - lowest) * scale < minimum_v):
         raise EdgeError(
             f"The waveform is flat: {(highest - lowest) * scale:.3g} V between the lowest and the "
             f"highest of {seen(waveform)}, and an edge needs {max(minimum_v, 2 * scale):.3g} V; "
@@ -142,8 +163,10 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
     every = _counted(codes, lowest, highest)
     least = max(_LEAST_CODES * _step(every), minimum_v / scale)
     first, last = populated(every, least) or (0, every.size - 1)
+    if reference is not None and not lowest + first < reference < lowest + last:
+        first, last = 0, every.size - 1
     counts, begin, end = every[first : last + 1], lowest + first, lowest + last
-    half = (end - begin) // 2
+    half = (end - begin) // 2 if reference is None else math.ceil(reference) - 1 - begin
     low, high = mode(counts[: half + 1]), half + 1 + mode(counts[half + 1 :])
     (low_noise, at_low), (high_noise, at_high) = (
         _spread(counts, level, high - low) for level in (low, high)
@@ -152,7 +175,8 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
     enough = max(_TELLS_NOISE, (at_low + at_high) // 10)
     told = [n for n, at in ((low_noise, at_low), (high_noise, at_high)) if at >= enough]
     noise = max(told or (low_noise, high_noise))
-    if (high - low) < SIGMAS * noise or (high - low) * scale < minimum_v:
+    unclear = (high - low) < SIGMAS * noise or (high - low) * scale < minimum_v
+    if reference is None and unclear:
         low_v, high_v = ((begin + at - waveform.code_at_zero) * scale for at in (low, high))
         raise EdgeError(
             f"The waveform has no two levels: of {seen(waveform)} most are near {low_v:.3g} and "
@@ -176,6 +200,7 @@ def state_levels(waveform: Waveform, minimum_v: float = 0.0) -> StateLevels:
         samples=min(at_low, at_high),
         jitter=min(_jitter(codes), noise),
         cut_off=bottom.cut(step, at_limit=at_bottom and not made) or top.cut(step, at_limit=at_top),
+        reference=reference,
     )
     used = lowest + np.flatnonzero(every)
     outside = used[found.is_outlier(used)]

@@ -32,7 +32,7 @@ _CELLS: Final = 128
 _RESOLVED: Final = 8
 _ZOOM: Final = 4096
 _FINE: Final = 1 << 16
-_PIECE: Final = 1 << 17
+_PIECE: Final = 1 << 15
 
 
 def is_few(outliers: int, rarer: int) -> bool:
@@ -94,8 +94,9 @@ def populated_range(values: Samples, least: float) -> tuple[float, float]:
         width = (end - begin) / _FINE
         counts = np.zeros(_FINE + 1, np.intp)
         for at in range(0, values.size, _PIECE):
-            piece = values[at : at + _PIECE].astype(np.float64)
-            inside = piece[(piece >= begin) & (piece <= end)]
+            inside = piece = values[at : at + _PIECE].astype(np.float64)
+            if (begin, end) != every:
+                inside = piece[(piece >= begin) & (piece <= end)]
             counts += np.bincount(((inside - begin) / width).astype(np.intp), minlength=_FINE + 1)
         if width * _RESOLVED <= least:
             found = populated(counts, least / width, left_out)

@@ -27,7 +27,7 @@ _SAME: Final = 1.5
 _PARTS: Final = 4
 """The least distance is divided into this many parts if not all others are its multiples."""
 _LOOKED_AT: Final = 1 << 16
-_PIECE: Final = 1 << 17
+_PIECE: Final = 1 << 15
 _LARGEST_V: Final = 1e30
 """Instruments write 9.9E+37 for what they did not measure."""
 _FINEST: Final = 2.0**-44
@@ -67,10 +67,12 @@ def waveform_of_volts(volts: npt.ArrayLike, interval_fs: int, start_fs: int) -> 
     blur = largest * _FLOAT32 if values.dtype == np.float32 else largest * _FINEST
     step = 0.0
     if span > finest:
-        # The ends of a range without outliers are those of bins: none of the values.
-        low, high = _ends(values, low, high)
-        span = high - low
-        step = _step(values, (low, high), blur)
+        whole_range = (low, high) == (lowest, highest)
+        if not whole_range:
+            # The ends of a range without outliers are those of bins: none of the values.
+            low, high = _ends(values, low, high)
+            span = high - low
+        step = _step(values, (low, high), blur, all_within=whole_range)
         if step and span / step < _FEWEST_CODES:
             step /= np.ceil(_FEWEST_CODES * step / span)
     whole = max(highest - lowest, finest, 0.0 if span > finest else largest) / _MOST_CODES
@@ -79,9 +81,12 @@ def waveform_of_volts(volts: npt.ArrayLike, interval_fs: int, start_fs: int) -> 
         lowest = max(lowest, low - (_MOST_CODES - span / step) / 2 * step)
     codes = np.empty(values.size, np.uint16)
     for at in range(0, values.size, _PIECE):
-        piece = values[at : at + _PIECE].astype(np.float64)
-        placed = np.rint((piece - lowest) / step) + _MARGIN
-        codes[at : at + _PIECE] = np.clip(placed, 0, np.iinfo(np.uint16).max)
+        placed = values[at : at + _PIECE].astype(np.float64)
+        placed -= lowest
+        placed /= step
+        np.rint(placed, out=placed)
+        placed += _MARGIN
+        codes[at : at + _PIECE] = np.clip(placed, 0, np.iinfo(np.uint16).max, out=placed)
     return Waveform(codes, step, _MARGIN - lowest / step, interval_fs, start_fs)
 
 
@@ -95,10 +100,11 @@ def _ends(values: Samples, low: float, high: float) -> tuple[float, float]:
     return min(one for one, _ in found), max(other for _, other in found)
 
 
-def _step(values: Samples, within: tuple[float, float], blur: float) -> float:
+def _step(values: Samples, within: tuple[float, float], blur: float, *, all_within: bool) -> float:
     """Return the step of which all values are multiples (above the lowest), 0.0 for none.
 
-    Looked for in a part of a long record; values that contradict it are looked at too.
+    `all_within`: whether none of them lies outside. Looked for in a part of a long record; values
+    that contradict it are looked at too.
     """
     looked_at = values[:: -(-values.size // _LOOKED_AT)]
     looked_at = looked_at[(looked_at >= within[0]) & (looked_at <= within[1])]
@@ -107,7 +113,7 @@ def _step(values: Samples, within: tuple[float, float], blur: float) -> float:
         step, tolerance = _step_of(np.unique(looked_at.astype(np.float64)), blur)
         if not step:
             return 0.0
-        strangers = _strangers(values, within, step, tolerance)
+        strangers = _strangers(values, within, step, tolerance, all_within=all_within)
         if not strangers.size:
             return step
         looked_at = np.concatenate((looked_at, strangers))
@@ -138,14 +144,21 @@ def _step_of(used: npt.NDArray[np.float64], blur: float) -> tuple[float, float]:
 
 
 def _strangers(
-    values: Samples, within: tuple[float, float], step: float, tolerance: float
+    values: Samples,
+    within: tuple[float, float],
+    step: float,
+    tolerance: float,
+    *,
+    all_within: bool = False,
 ) -> npt.NDArray[np.float64]:
     """Return some of the values within a range that are not whole steps above its start."""
     for at in range(0, values.size, _PIECE):
         piece = values[at : at + _PIECE].astype(np.float64)
-        piece = piece[(piece >= within[0]) & (piece <= within[1])]
-        multiples = (piece - within[0]) / step
-        wrong = np.flatnonzero(np.abs(multiples - np.rint(multiples)) > tolerance)
+        if not all_within:
+            piece = piece[(piece >= within[0]) & (piece <= within[1])]
+        away = (piece - within[0]) / step
+        away -= np.rint(away)
+        wrong = np.flatnonzero(np.abs(away, out=away) > tolerance)
         if wrong.size:
             return piece[wrong[: _LOOKED_AT // 4]]
     return np.empty(0)

@@ -13,6 +13,7 @@ from mqtick.recording.shot import DamagedShotError, Shot, read_shot, replace_fil
 
 __all__ = [
     "FORMAT_VERSION",
+    "RECORD",
     "Run",
     "RunFolderError",
     "create_run",
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION: Final = 1
-_RECORD: Final = "run.json"
+RECORD: Final = "run.json"
 _SHOTS: Final = "shots"
 _LARGEST: Final = 64 << 20
 
@@ -45,7 +46,7 @@ def refuse_used(folder: Path) -> None:
         present = []
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be a run folder ({error.strerror}).") from error
-    if _RECORD in present:
+    if RECORD in present:
         raise RunFolderError(
             f"{folder} holds a run already: continue it with --resume, or name another folder."
         )
@@ -69,7 +70,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write run.json, whole or not at all; OSError where that cannot be."""
     content = {"format": "mqtick-run", "version": FORMAT_VERSION, **record}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)
-    replace_file(folder / _RECORD, text.encode("utf-8", "backslashreplace") + b"\n")
+    replace_file(folder / RECORD, text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 @dataclass(slots=True)
@@ -114,14 +115,14 @@ class Run:
 def load_run(folder: Path | str) -> Run:
     """Read a run folder; RunFolderError if it is not one, or is of a later version."""
     folder = Path(folder)
-    path = folder / _RECORD
+    path = folder / RECORD
     try:
         with path.open("rb") as file:
             octets = file.read(_LARGEST)
         record = json.loads(octets)
     except FileNotFoundError:
         raise RunFolderError(
-            f"{folder} is not a run folder: there is no {_RECORD} in it; name the folder that "
+            f"{folder} is not a run folder: there is no {RECORD} in it; name the folder that "
             "was given to `mqtick-lab run --out`."
         ) from None
     except OSError as error:

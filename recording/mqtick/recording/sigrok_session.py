@@ -1,9 +1,11 @@
-"""The parts of a session in sigrok's format (.sr, version 2): archive, metadata, samples.
+"""The parts of a session in sigrok's format (.sr, versions 1 and 2): archive, metadata, samples.
 
-A zip archive: `version` ("2"), `metadata` (INI: samplerate, unitsize, probeN = name, analogN =
-name), the logic samples in `logic-1-1`, `logic-1-2`, ... (`unitsize` octets a sample, probe N is
-bit N-1, little endian), analogue samples of channel K in `analog-1-K-1`, ... (float32). The format
-does not keep where the trigger was: instants count from the first sample.
+A zip archive: `version` ("1" or "2"), `metadata` (INI: samplerate, unitsize, probeN = name,
+analogN = name), the logic samples in `logic-1-1`, `logic-1-2`, ... (`unitsize` octets a sample,
+probe N is bit N-1, little endian), analogue samples of channel K in `analog-1-K-1`, ... (float32).
+Version 1, of libsigrok in 2013 and before, has the logic samples in one part, `logic-1`, and knows
+no analogue ones (session_file.c). The format does not keep where the trigger was: instants count
+from the first sample.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ __all__ = [
     "size_of",
 ]
 
+_VERSIONS: Final = ("1", "2")
 _METADATA_OCTETS: Final = 1 << 20
 _PIECE: Final = 1 << 20
 _UNITS: Final = {"": 1, "hz": 1, "khz": 10**3, "mhz": 10**6, "ghz": 10**9}
@@ -72,12 +75,12 @@ def opened_session(source: Path | BinaryIO) -> Iterator[zipfile.ZipFile]:
 
 
 def described(archive: zipfile.ZipFile) -> Metadata:
-    """Read what a session says of itself; SigrokFileError if it is not of version 2."""
+    """Read what a session says of itself; SigrokFileError if it is of no known version."""
     version = _small(archive, "version").strip()
-    if version != "2":
+    if version not in _VERSIONS:
         raise SigrokFileError(
-            f"The sigrok session is of version {version[:20]!r}, and this reads version 2; convert "
-            "it: sigrok-cli -i OLD.sr -o NEW.sr"
+            f"The sigrok session is of version {version[:20]!r}, and this reads versions 1 and 2; "
+            "export it as VCD in PulseView."
         )
     return _metadata(_small(archive, "metadata"))
 
@@ -101,8 +104,10 @@ def _small(archive: zipfile.ZipFile, name: str) -> str:
 
 def _metadata(text: str) -> Metadata:
     parser = configparser.ConfigParser(interpolation=None, strict=False, delimiters=("=",))
+    # Version 1 has spaces before the trigger of a probe, which are not the rest of its name.
+    lines = [line.strip() for line in text.splitlines()]
     try:
-        parser.read_string(text)
+        parser.read_string("\n".join(lines))
         device = parser["device 1"]
     except (configparser.Error, KeyError) as error:
         raise SigrokFileError(f"The session's metadata describe no device ({error}).") from error
@@ -159,7 +164,12 @@ def _interval_fs(text: str) -> int:
 
 
 def chunks_of(archive: zipfile.ZipFile, prefix: str) -> list[zipfile.ZipInfo]:
-    """Return the parts of one stream in their order (that of numbers, not of text)."""
+    """Return the parts of one stream in their order (that of numbers, not of text).
+
+    One that has the stream's own name is all of it, as in version 1.
+    """
+    if prefix in archive.namelist():
+        return [archive.getinfo(prefix)]
     pattern = re.compile(re.escape(prefix) + r"-(\d{1,9})")
     numbered: dict[int, zipfile.ZipInfo] = {}
     for entry in archive.infolist():

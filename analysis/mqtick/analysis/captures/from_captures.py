@@ -13,17 +13,23 @@ import numpy as np
 
 from mqtick.analysis.captures.example import Place, example_of
 from mqtick.analysis.captures.groups import Group, group_files, read_group, shown
+from mqtick.analysis.captures.look import Look, look_at, look_of
 from mqtick.analysis.captures.naming import (
-    ListingError,
     NamingError,
     UnknownChannelError,
+    by_hand_of,
     channels_of,
     layout_of_channels,
     resolve,
 )
-from mqtick.analysis.captures.notes import late_note, notes_of, provenance_of_captures
+from mqtick.analysis.captures.notes import (
+    dependent_notes,
+    late_note,
+    notes_of,
+    provenance_of_captures,
+    said_of_events,
+)
 from mqtick.analysis.captures.options import CaptureOptions
-from mqtick.analysis.captures.propose import listing, propose
 from mqtick.analysis.clocks.pps import one_after_another, time_errors_of
 from mqtick.analysis.measurement import (
     CLOCK,
@@ -31,16 +37,28 @@ from mqtick.analysis.measurement import (
     TimeErrors,
 )
 from mqtick.analysis.results.typical import typical
+from mqtick.recording.by_hand import UNTOUCHED
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile
-from mqtick.recording.judge import Origin, directions, judge, look_at_all
+from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
+from mqtick.recording.look import look_at_all
 from mqtick.recording.octets import told_of
+from mqtick.recording.pairing import Tally, pair, said
 from mqtick.recording.said import first_of_each
+from mqtick.recording.transitions import Transitions
 
-__all__ = ["measurement_from_captures"]
+__all__ = ["ListingError", "measurement_from_captures"]
 
 _FS_PER_NS: Final = 10**6
 _FS_PER_S: Final = 1e15
+
+
+class ListingError(NamingError):
+    """Nobody said which channel is whose; the text says what is in the files and what to do."""
+
+    def __init__(self, found: Look) -> None:
+        super().__init__(found.text)
+        self.look = found
 
 
 @dataclass(slots=True)
@@ -62,6 +80,7 @@ class _Reading:
     unknown: str = ""
     outliers: dict[str, list[str]] = field(default_factory=dict)
     only: Capture | None = None
+    tally: Tally = field(default_factory=Tally)
 
 
 def measurement_from_captures(
@@ -120,9 +139,12 @@ def _name(
     options, measurement = reading.options, reading.measurement
     channels = options.channels or channels_of(capture)
     if not channels:
-        given = options.minimum_v, options.cable_delay_fs
-        raise ListingError(listing(paths, opened, capture, measurement.damaged, *given))
+        raise ListingError(look_of(paths, opened, capture, options, measurement.damaged))
     layout, notes = layout_of_channels(channels, options)
+    found = resolve(channels, capture)
+    layout = replace(layout, by_hand=by_hand_of(layout.by_hand, found, capture.signals))
+    digital = [name for name, of in found.items() if isinstance(capture.signals[of], Transitions)]
+    measurement.by_hand = [*layout.by_hand.said(digital), *said_of_events(options)]
     reading.layout, reading.channels = layout, channels
     measurement.kind, measurement.nodes = layout.kind, tuple(layout.channels)
     measurement.reference = layout.publisher
@@ -130,6 +152,11 @@ def _name(
     measurement.timebase_ppm = options.timebase_ppm
     measurement.channel_uncertainty_fs = options.channel_uncertainty_fs
     measurement.notes += notes
+    if options.within_fs and not options.every_event:
+        raise NamingError(
+            "How late an answer may be counts where a record has many events; give --every-event "
+            "with --within, or leave it out."
+        )
 
 
 def _take(reading: _Reading, group: Group, count: int, source: str, capture: Capture) -> None:
@@ -141,17 +168,23 @@ def _take(reading: _Reading, group: Group, count: int, source: str, capture: Cap
     for name, each in seen.items():
         if each.outliers:
             reading.outliers.setdefault(name, []).append(f"{source}: {name}: {each.outliers}")
-    shots = judge(layout, seen, Origin.TRIGGER if capture.triggered else Origin.START)
+    every = reading.options.every_event
+    if every:
+        shots = pair(layout, seen, reading.tally)
+    else:
+        shots = judge(layout, seen, Origin.TRIGGER if capture.triggered else Origin.START)
     trigger = layout.triggers[""]
     wanted = directions(trigger.slope)
-    reading.further += sum(e.rising in wanted for e in seen[trigger.channel].edges) > len(shots)
+    if not every:
+        events = sum(e.rising in wanted for e in seen[trigger.channel].edges)
+        reading.further += events > len(shots)
     reading.captures += 1
     subscribers = reading.options.subscribers_of([path for _, path in group.files])
     measurement.timebase_ppm = max(measurement.timebase_ppm, capture.timebase_ppm)
     for shot in shots:
         origin_fs = shot.origins_fs[0] if shot.origins_fs else 0
         started_ns = capture.started_ns
-        if started_ns is not None and not capture.triggered:
+        if started_ns is not None and (every or not capture.triggered):
             started_ns += origin_fs // _FS_PER_NS
         number = len(measurement.shots) + 1
         measurement.shots.append(
@@ -167,8 +200,8 @@ def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
     damaged = reading.measurement.damaged
     if reading.unknown:
         said = f"{reading.unknown[0].upper()}{reading.unknown[1:]}"
-        options = reading.options
-        return f"{said}\n\n{propose(paths, options.minimum_v, options.cable_delay_fs)}"
+        asked = replace(reading.options, channels={}, by_hand=UNTOUCHED)
+        return f"{said}\n\n{look_at(paths, asked).text}"
     if not damaged:
         return f"{paths[0]} holds no capture: save it again." if paths else "No file was named."
     more = f"\nand {len(damaged) - 1} more files that cannot be read" if len(damaged) > 1 else ""
@@ -205,6 +238,9 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
             f"{count} of {reading.captures} captures hold more than one such edge of "
             f"{measurement.nodes[0]}: only the one nearest to the trigger was used as an event."
         )
+    measurement.notes += said(reading.tally)
+    if options.every_event:
+        measurement.notes += dependent_notes(measurement.shots)
     instants_fs = [origin.instant_fs for origin in origins] if reading.captures == 1 else []
     if len(instants_fs) > 1 and measurement.shots[0].started_ns is None:
         _date(measurement, origins)
@@ -219,7 +255,12 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
     if drawn is not None:
         origin = origins[drawn.number - 1]
         measurement.example = example_of(
-            drawn, origin, reading.only, reading.channels, options.cable_delay_fs
+            drawn,
+            origin,
+            reading.only,
+            reading.channels,
+            options.cable_delay_fs,
+            many=options.every_event,
         )
 
 

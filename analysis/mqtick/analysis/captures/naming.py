@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
-from mqtick.recording.capture import Capture, CaptureError, find_signal
+from mqtick.recording.by_hand import EVERY, ByHand, Rule
+from mqtick.recording.capture import Capture, CaptureError, Signal, find_signal
 from mqtick.recording.layout import Advice, Channel, Layout, Trigger
+from mqtick.recording.waveform import Waveform
 
 __all__ = [
     "FIRST",
     "LAST",
     "PUBLISHER",
-    "ListingError",
     "NamingError",
     "UnknownChannelError",
+    "by_hand_of",
     "channels_of",
     "layout_of_channels",
     "resolve",
@@ -30,10 +33,6 @@ LAST: Final = "last"
 
 class NamingError(CaptureError):
     """What was said about the channels is impossible, whatever is in the files."""
-
-
-class ListingError(NamingError):
-    """Nobody said which channel is whose; the text says what is in the files and what to do."""
 
 
 class UnknownChannelError(CaptureError):
@@ -67,6 +66,8 @@ def layout_of_channels(
         first=first,
         last=last,
         minimum_v=options.minimum_v,
+        by_hand=options.by_hand,
+        within_fs=options.within_fs,
         advice=Advice("record more before and after the trigger", "with --edge both"),
     ), notes
 
@@ -125,6 +126,36 @@ def _parts(
         )
     nodes = tuple(dict.fromkeys(name for name in (reference, first, last, *others) if name))
     return (kind or (SKEW if last else LATENCY), nodes, first, last), notes
+
+
+def by_hand_of(
+    by_hand: ByHand, channels: Mapping[str, str], signals: Mapping[str, Signal]
+) -> ByHand:
+    """Return what was said by hand, by the names of `channels` (name to the file's channel).
+
+    It may have been said by the file's own names. NamingError where there is no such channel, or
+    where a threshold is given for a digital one.
+    """
+    names = {signal: name for name, signal in channels.items()}
+    rules: dict[str, Rule] = {}
+    for said, rule in by_hand.rules.items():
+        name = said if said in channels else names.get(find_signal(signals, said) or "", "")
+        if said != EVERY and not name:
+            raise NamingError(
+                f"Something is said of the edges of {said!r}, which is not a channel; there are: "
+                f"{', '.join(channels)}."
+            )
+        if name in rules:
+            raise NamingError(f"Something is said twice of the edges of {name} (as {said}).")
+        rules[name] = rule
+        of = signals.values() if said == EVERY else [signals[channels[name]]]
+        limited = (rule.threshold_v, rule.hysteresis_v) != (None, None)
+        if limited and not any(isinstance(signal, Waveform) for signal in of):
+            raise NamingError(
+                f"{name or 'Every channel'} is digital: its file has changes of level and no "
+                "voltages, to which a threshold or a hysteresis could apply; leave it out."
+            )
+    return replace(by_hand, rules=rules)
 
 
 def resolve(channels: Mapping[str, str], capture: Capture) -> dict[str, str]:

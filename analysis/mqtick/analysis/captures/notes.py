@@ -9,16 +9,20 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.captures.options import matches
+from mqtick.analysis.captures.options import CaptureOptions, matches
 from mqtick.analysis.measurement import Shot
 from mqtick.analysis.runs.provenance import instant_text
+from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
 from mqtick.recording.capture import CaptureFile
 from mqtick.recording.layout import Layout
+from mqtick.recording.units import FS_PER_US
 
 __all__ = ["late_note", "notes_of", "provenance_of_captures"]
 
 _ENOUGH: Final = 3
 _LATE: Final = 1 / 3
+_WORTH: Final = 0.9
+"""Values worth less than this share of their number are called dependent, as in verdicts."""
 
 
 def notes_of(
@@ -55,6 +59,41 @@ def late_note(layout: Layout, shots: Sequence[Shot], instants_fs: Sequence[int])
         f"{period_fs / 1e9:,.0f} us apart: either the pins toggle (then use --edge both), or edges "
         "were assigned to the wrong event."
     )
+
+
+def said_of_events(options: CaptureOptions) -> list[str]:
+    """Say how events and answers are paired where every event of a record counts."""
+    if not options.every_event:
+        return []
+    reach = "the usual time between two events"
+    if options.within_fs:
+        reach = f"{options.within_fs / FS_PER_US:,.10g} us"
+    return [
+        "Every edge of the publisher (or reference) in the direction that counts is an event, "
+        "unless it follows another one so closely that it is a double. An answer belongs to the "
+        f"event before it, if it comes before the next one (this is assumed) and within {reach}."
+    ]
+
+
+def dependent_notes(shots: Sequence[Shot]) -> list[str]:
+    """Say which values of many events are not independent of one another, and what they are worth.
+
+    The intervals account for it already.
+    """
+    notes = []
+    for what, found in (
+        ("latencies", [shot.latency_fs for shot in shots]),
+        ("skews", [shot.skew_fs for shot in shots]),
+    ):
+        values = np.array([each for each in found if each is not None], np.float64)
+        worth = effective_number(values.size, autocorrelation_time(values))
+        if worth < _WORTH * values.size:
+            notes.append(
+                f"The {values.size:,} {what} are not independent: each is like those next to it "
+                f"in time, and together they are worth {worth:,.0f}. The intervals account for "
+                "that; records taken at other times would say more than more events of one."
+            )
+    return notes
 
 
 def provenance_of_captures(

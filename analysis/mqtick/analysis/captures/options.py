@@ -8,6 +8,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+from mqtick.recording.by_hand import UNTOUCHED, ByHand
+
 __all__ = ["MINIMUM_V", "CaptureOptions", "matches"]
 
 MINIMUM_V: Final = 0.5
@@ -29,6 +31,10 @@ class CaptureOptions:
         title: of the report.
         channel_uncertainty_fs: by how much two channels may differ after deskew.
         simulated: whether what was recorded was simulated.
+        by_hand: thresholds, inversions and a window, where finding the edges fails.
+        every_event: whether each edge of the publisher is an event, in a triggered record too.
+        within_fs: with `every_event`, the longest time from an event to an answer; 0: up to the
+            usual time between two events.
     """
 
     channels: dict[str, str] = field(default_factory=dict)
@@ -41,6 +47,9 @@ class CaptureOptions:
     title: str = ""
     channel_uncertainty_fs: int = 0
     simulated: bool = False
+    by_hand: ByHand = UNTOUCHED
+    every_event: bool = False
+    within_fs: int = 0
 
     def subscribers_of(self, paths: Sequence[Path]) -> int:
         """Return N of a capture that was read from these files, 0 where nothing was said."""

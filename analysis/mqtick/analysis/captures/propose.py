@@ -1,172 +1,209 @@
-"""What is in files without known channel names, and the command to run."""
+"""What is in files, in words, and the complete command for all of them."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.captures.groups import group_files, in_order, read_group
-from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
-from mqtick.analysis.captures.options import MINIMUM_V
-from mqtick.recording.capture import Capture, CaptureError, CaptureFile, find_signal
-from mqtick.recording.edges import Edge
-from mqtick.recording.judge import Seen, look
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["listing", "propose"]
+from mqtick.analysis.captures.groups import in_order
+from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
+from mqtick.analysis.captures.options import MINIMUM_V, CaptureOptions
+from mqtick.recording.by_hand import AUTOMATIC, EVERY, ByHand
+from mqtick.recording.capture import Capture, CaptureFile, find_signal
+from mqtick.recording.look import Seen
+
+__all__ = ["Glance", "advice", "by_hand_flags", "glance_of", "notes", "proposed", "table", "what"]
 
 _MOST_NAMES: Final = 8
 _FS_PER_NS: Final = 1e6
 _FS_PER_US: Final = 1e9
 
 
-def propose(
-    paths: Sequence[Path],
-    minimum_v: float = MINIMUM_V,
-    cable_delay_fs: Mapping[str, int] | None = None,
-) -> str:
-    """Say what the first readable file holds, and the complete command for all of them.
+@dataclass(frozen=True, slots=True, eq=False)
+class Glance:
+    """What a channel shows, its edges in little memory.
 
-    The proposal goes by the order of the first edges: the publisher comes first. The least
-    amplitude and the cable delays that were given are given again in the command.
+    Attributes:
+        instants_fs, rising: of its edges, in their order.
+        seen: all else of it; it has no edges.
     """
-    reasons: list[str] = []
-    for group in group_files([Path(path) for path in paths]):
-        opened: list[CaptureFile] = []
-        try:
-            _, capture = next(read_group(group, opened))
-        except CaptureError as error:
-            reasons.append(str(error))
-            continue
-        except StopIteration:
-            reasons.append(f"{group.path} holds no capture; save it again.")
-            continue
-        return listing(paths, opened, capture, reasons, minimum_v, cable_delay_fs)
-    return "\n".join(reasons) or "No file was named."
+
+    instants_fs: npt.NDArray[np.int64]
+    rising: npt.NDArray[np.bool_]
+    seen: Seen
+
+    def first_fs(self) -> int:
+        """Return the instant of the first rising edge, or of the first one where none rises."""
+        up = np.flatnonzero(self.rising)
+        return int(self.instants_fs[up[0] if up.size else 0])
 
 
-def listing(
-    paths: Sequence[Path],
-    opened: Sequence[CaptureFile],
-    capture: Capture,
-    reasons: Sequence[str],
-    minimum_v: float,
-    cable_delay_fs: Mapping[str, int] | None,
-) -> str:
-    """Say what a capture holds that was read from the `opened` files.
-
-    `reasons` are those why earlier ones of the `paths` could not be read.
-    """
-    given = "" if minimum_v == MINIMUM_V else f" --minimum-v {minimum_v:g}"
-    if cable_delay_fs:
-        delays = (f"{name}={fs / _FS_PER_NS:g}" for name, fs in cable_delay_fs.items())
-        given += f" --cable-delay {shlex.quote(','.join(delays))}"
-    seen = {name: _brief(look(each, minimum_v)) for name, each in capture.signals.items()}
-    lines = [f"{opened[0].path} is a file of {_what(opened[0])}. Its channels:", *_table(seen)]
-    lines += [f"note: {note}" for note in _notes(opened, seen, reasons)]
-    return "\n".join([*lines, "", *_advice(paths, capture, seen, minimum_v, given)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Brief:
-    """What is said about a channel: with sixteen of many edges each, there is no room for all."""
-
-    edges: int
-    first: Edge | None
-    first_rising: Edge | None
-    why_not: str
-    outliers: str
-
-
-def _brief(seen: Seen) -> _Brief:
-    edges = seen.edges
-    return _Brief(
-        len(edges),
-        edges[0] if edges else None,
-        next((edge for edge in edges if edge.rising), None),
-        seen.why_not,
-        seen.outliers,
+def glance_of(seen: Seen) -> Glance:
+    """Return the same in little memory."""
+    return Glance(
+        np.array([edge.instant_fs for edge in seen.edges], np.int64),
+        np.array([edge.rising for edge in seen.edges], np.bool_),
+        replace(seen, edges=[]),
     )
 
 
-def _what(file: CaptureFile) -> str:
+def what(file: CaptureFile) -> str:
+    """Name the format and the instrument of a file."""
     return file.format + (f" ({file.instrument})" if file.instrument else "")
 
 
-def _notes(
-    opened: Sequence[CaptureFile], seen: Mapping[str, _Brief], reasons: Sequence[str]
+def notes(
+    opened: Sequence[CaptureFile], seen: Mapping[str, Glance], reasons: Sequence[str]
 ) -> list[str]:
     """Return what is damaged or was left out: in files, channels, samples."""
     said = [note if len(opened) == 1 else f"{f.path}: {note}" for f in opened for note in f.notes]
-    far = [f"{name}: {each.outliers}" for name, each in seen.items() if each.outliers]
+    far = [f"{name}: {each.seen.outliers}" for name, each in seen.items() if each.seen.outliers]
     return [*reasons, *said, *far]
 
 
-def _table(seen: Mapping[str, _Brief]) -> list[str]:
+def table(seen: Mapping[str, Glance]) -> list[str]:
+    """Return one line for each channel: its edges, or why it has none."""
     width = max(map(len, seen), default=0)
     lines = []
     for name, each in seen.items():
-        if first := each.first:
-            count = f"{each.edges} edge{'s' if each.edges > 1 else ''}"
+        if count := each.rising.size:
             text = (
-                f"{count}, the first one {'rising' if first.rising else 'falling'} at "
-                f"{first.instant_fs / _FS_PER_US:,.3f} us"
+                f"{count} edge{'s' if count > 1 else ''}, the first one "
+                f"{'rising' if each.rising[0] else 'falling'} at "
+                f"{int(each.instants_fs[0]) / _FS_PER_US:,.3f} us"
             )
         else:
-            text = f"no edge. {each.why_not}".strip()
+            text = f"no edge. {each.seen.why_not}".strip()
         lines.append(f"  {name:<{width}}  {text}")
     return lines
 
 
-def _advice(
+def proposed(seen: Mapping[str, Glance]) -> tuple[dict[str, str], str]:
+    """Return who may be who, name to channel, and which edges count, by the first edges' order.
+
+    Nothing where fewer than two channels have edges.
+    """
+    with_edges = {name: each for name, each in seen.items() if each.rising.size}
+    if len(with_edges) < 2:
+        return {}, "rising"
+    ordered = sorted(with_edges, key=lambda name: with_edges[name].first_fs())
+    # One of a bus of sixteen lines is hardly a node: only the first few are proposed.
+    roles = dict(zip((PUBLISHER, FIRST, LAST), ordered, strict=False))
+    return roles, "rising" if all(each.rising.any() for each in with_edges.values()) else "both"
+
+
+def advice(
     paths: Sequence[Path],
     capture: Capture,
-    seen: Mapping[str, _Brief],
-    minimum_v: float,
-    given: str,
+    seen: Mapping[str, Glance],
+    channels: Mapping[str, str],
+    options: CaptureOptions,
 ) -> list[str]:
-    with_edges = [name for name, each in seen.items() if each.edges]
+    """Return the command to go on with, or what is missing for one.
+
+    `channels` are those that were named, or that are proposed: name to channel; `options.edge` is
+    the direction of edges that counts.
+    """
     if len(seen) < 2:
         return [
             "A measurement compares the edges of two channels or more, but this file holds one. "
             "If the instrument saves each channel in its own file, name all of them: files whose "
             "names differ only in the channel's number (T0001CH1, T0001CH2) are one capture."
         ]
-    if len(with_edges) < 2:
+    with_edges = [name for name, each in seen.items() if each.rising.size]
+    if len(with_edges) < 2 or not channels:
         return [
             "A measurement compares the edges of two channels or more, but there is "
             + ("only one with edges." if with_edges else "none with edges.")
             + " Check whether the pins are driven, the probes connected, and the record "
-            f"long enough. Amplitudes below {minimum_v:g} V count with a smaller --minimum-v."
+            f"long enough. Amplitudes below {options.minimum_v:g} V count with a smaller "
+            "--minimum-v, and --threshold says at which voltage an edge is."
         ]
-    rising = [name for name in with_edges if seen[name].first_rising]
-    slope = "" if len(rising) == len(with_edges) else " --edge both"
-
-    def first_fs(name: str) -> int:
-        edge = seen[name].first_rising or seen[name].first
-        assert edge is not None
-        return edge.instant_fs
-
-    ordered = sorted(with_edges, key=first_fs)
-    # One of a bus of sixteen lines is hardly a node: only the first few are proposed.
-    roles = dict(zip((PUBLISHER, FIRST, LAST), ordered, strict=False))
-    words = ",".join(f"{role}={_short(capture, name)}" for role, name in roles.items())
-    files = _files(paths)
-    return [
-        "Say which channel is whose. If the edges come in their usual order (the publisher's "
+    words = ",".join(f"{name}={_short_name(capture, of)}" for name, of in channels.items())
+    given = _given(options)
+    lines = [
+        "The command for a report is:"
+        if options.channels
+        else "Say which channel is whose. If the edges come in their usual order (the publisher's "
         "first), the command is:",
         "",
-        f"  mqtick-report {files} --channels {shlex.quote(words)}{slope}{given}",
-        "",
-        "For pps pins, compared with a reference's: --kind clock --channels "
-        + shlex.quote(f"reference={_short(capture, ordered[0])},NAME={_short(capture, ordered[1])}")
-        + given,
+        f"  mqtick-report {_files(paths)} --channels {shlex.quote(words)}{given}",
     ]
+    if capture.triggered and not options.every_event:
+        rising = seen[next(iter(channels.values()))].rising
+        count = {"rising": rising.sum(), "falling": (~rising).sum()}
+        events = int(count.get(options.edge, rising.size))
+        if events > 1:
+            lines += ["", f"With --every-event, each of the {events:,} such edges is an event."]
+    if not options.channels:
+        two = sorted(with_edges, key=lambda name: seen[name].first_fs())[:2]
+        names = [_short_name(capture, name) for name in two]
+        lines += [
+            "",
+            "For pps pins, compared with a reference's: --kind clock --channels "
+            + shlex.quote(f"reference={names[0]},NAME={names[1]}")
+            + _given(options, edge=False),
+        ]
+    return lines
 
 
-def _short(capture: Capture, name: str) -> str:
+def _given(options: CaptureOptions, *, edge: bool = True) -> str:
+    """Return the flags that were given, to be given again."""
+    flags = []
+    if options.kind:
+        flags.append(f"--kind {options.kind}")
+    if edge and options.edge != "rising":
+        flags.append(f"--edge {options.edge}")
+    if options.minimum_v != MINIMUM_V:
+        flags.append(f"--minimum-v {options.minimum_v:g}")
+    if options.cable_delay_fs:
+        delays = (f"{name}={fs / _FS_PER_NS:g}" for name, fs in options.cable_delay_fs.items())
+        flags.append(f"--cable-delay {shlex.quote(','.join(delays))}")
+    if options.every_event:
+        flags.append("--every-event")
+    if options.within_fs:
+        flags.append(f"--within {options.within_fs / _FS_PER_US:.12g}us")
+    flags += by_hand_flags(options.by_hand)
+    return "".join(f" {flag}" for flag in flags)
+
+
+def by_hand_flags(by_hand: ByHand) -> list[str]:
+    """Return the flags that say it on a command line."""
+    rules = by_hand.rules.items()
+    every = by_hand.rules.get(EVERY, AUTOMATIC)
+    common = {
+        "--threshold": every.threshold_v,
+        "--hysteresis": every.hysteresis_v,
+        "--skip": every.skip or None,
+    }
+    flags = []
+    for flag, values in (
+        ("--threshold", [(name, rule.threshold_v, "V") for name, rule in rules]),
+        ("--hysteresis", [(name, rule.hysteresis_v, "V") for name, rule in rules]),
+        ("--skip", [(name, rule.skip or None, "") for name, rule in rules]),
+    ):
+        said = [
+            f"{name}{'=' if name != EVERY else ''}{value:.12g}{unit}"
+            for name, value, unit in values
+            if value is not None and (name == EVERY or value != common[flag])
+        ]
+        if said:
+            flags.append(f"{flag} {shlex.quote(','.join(said))}")
+    if inverted := [name if name != EVERY else "all" for name, rule in rules if rule.invert]:
+        flags.append(f"--invert {shlex.quote(','.join(inverted))}")
+    for flag, fs in (("--from", by_hand.begin_fs), ("--to", by_hand.end_fs)):
+        if fs is not None:
+            flags.append(f"{flag} {fs / _FS_PER_US:.12g}us")
+    return flags
+
+
+def _short_name(capture: Capture, name: str) -> str:
     """Return the number of a channel if that is enough to identify it."""
     digits = "".join(letter for letter in name if letter.isdecimal())
     number = str(int(digits)) if digits else ""

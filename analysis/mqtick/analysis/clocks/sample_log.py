@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from mqtick.analysis.clocks.clock_log import ClockLog
 from mqtick.analysis.clocks.sample_track import Sample, Track
-from mqtick.analysis.measurement import TimeErrors
 from mqtick.recording.capture import CaptureError
 
-__all__ = ["SampleLog", "open_sample_log", "recognises"]
+__all__ = ["open_sample_log", "recognises"]
 
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_NS: Final = 1 << 62
@@ -29,21 +28,6 @@ _USED: Final = "used"
 _CUT_OFF: Final = ", and is cut off"
 
 
-@dataclass(slots=True)
-class SampleLog:
-    """What a sample log says.
-
-    Attributes:
-        errors: one for each server whose samples were used, in the order of their numbers.
-        notes: sentences on what was chosen, repaired or assumed.
-        damaged: a sentence on lines that could not be read and were left out; empty if all could.
-    """
-
-    errors: list[TimeErrors]
-    notes: list[str] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)
-
-
 def recognises(head: bytes) -> bool:
     """Return whether these first octets of a file are of a sample log; never raises."""
     for line in head.splitlines()[:10]:
@@ -52,7 +36,7 @@ def recognises(head: bytes) -> bool:
     return False
 
 
-def open_sample_log(path: Path) -> SampleLog:
+def open_sample_log(path: Path) -> ClockLog:
     """Read a sample log, line by line; CaptureError where it has no sample that was used."""
     tracks: dict[int, Track] = {}
     counts: Counter[tuple[str, str]] = Counter()
@@ -86,7 +70,7 @@ def open_sample_log(path: Path) -> SampleLog:
             f"{path}: none of its {counts.total()} samples was used ({_in_words(counts)}), so it "
             "holds no time error. `mqtick-client doctor` says why a client uses none of them."
         )
-    log = SampleLog([])
+    log = ClockLog([])
     if used < counts.total():
         log.notes.append(
             f"{used} of {counts.total()} samples of {path.name} were used; the others are left "

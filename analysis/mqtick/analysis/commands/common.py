@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mqtick.analysis.commands.outputs import PaperError, add_paper_flags, write_for_others
 from mqtick.analysis.measurement import Measurement
 from mqtick.analysis.results.analyse import analyse
 from mqtick.analysis.results.result import Result
@@ -33,6 +34,7 @@ PROCESSES = min(os.cpu_count() or 1, 4)
 """Processes that read a run: more of them only wait for the disk."""
 _PATIENCE_S = 1.0
 _PERIOD_S = 0.1
+_WRONG = Exit.WRONG_USE
 
 
 class WrongUseError(ValueError):
@@ -59,6 +61,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    add_paper_flags(parser)
 
 
 def _confidence(text: str) -> float:
@@ -128,25 +131,46 @@ def results_of(
 
 def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, command: str) -> int:
     """Write the report, print the result, and return the exit code."""
-    # matplotlib takes a second to import: do not make people wait for it to see a usage error
     from mqtick.analysis.report.as_json import as_json  # noqa: PLC0415
     from mqtick.analysis.report.as_text import as_text  # noqa: PLC0415
-    from mqtick.analysis.report.write import write_report  # noqa: PLC0415
 
+    if args.tables_only and args.figure:
+        return fail("--tables-only and --figure contradict each other; leave one out.", _WRONG)
     try:
-        written = write_report(results, out, command)
+        # first, because it refuses what was asked for wrongly
+        files = write_for_others(args, results, out)
+        where, without = _written(args, results, out, command)
+    except PaperError as error:
+        return fail(str(error), _WRONG)
     except OSError as error:
         return fail(
-            f"the report cannot be written to {out} ({error.strerror or error}); name another "
-            "folder with --out FOLDER"
+            f"the report cannot be written to {error.filename or out} ({error.strerror or error}); "
+            "name another folder with --out FOLDER"
         )
     if args.json:
         # a program wants to know where the page is, too
-        print(json.dumps({**as_json(results), "report": str(written.html)}, indent=1))
+        print(json.dumps({**as_json(results), "report": str(where)}, indent=1))
     elif not args.quiet:
         print(as_text(results))
-        print(f"\nreport: {written.html}")
-        if written.without:
-            print(written.without)
+        print(f"\nreport: {where}")
+        for path in files:
+            print(f"wrote {path}")
+        if without:
+            print(without)
     proven = all(verdict.state == HOLDS for result in results for verdict in result.verdicts)
     return Exit.GOOD if proven else Exit.LIMIT_NOT_MET
+
+
+def _written(
+    args: argparse.Namespace, results: Sequence[Result], out: Path, command: str
+) -> tuple[Path, str]:
+    """Write the report, or its tables alone; returns where it is, and why there is no PDF."""
+    if args.tables_only:
+        from mqtick.analysis.report.write_tables import write_tables  # noqa: PLC0415
+
+        return write_tables(results, out)[-1], ""
+    # matplotlib takes a second to import: do not make people wait for it to see a usage error
+    from mqtick.analysis.report.write import write_report  # noqa: PLC0415
+
+    written = write_report(results, out, command, pdf=not args.no_pdf)
+    return written.html, written.without

@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mqtick.analysis.captures.naming import ListingError
-from mqtick.analysis.captures.options import CaptureOptions
+from mqtick.analysis.captures.from_captures import ListingError
+from mqtick.analysis.commands.capture_flags import (
+    add_capture_flags,
+    capture_options,
+    positive,
+)
 from mqtick.analysis.commands.common import (
     PROCESSES,
     WrongUseError,
@@ -20,8 +25,10 @@ from mqtick.analysis.commands.common import (
     results_of,
     watch,
 )
-from mqtick.analysis.load import load
+from mqtick.analysis.commands.look import draw
+from mqtick.analysis.load import load, run_folder_of
 from mqtick.analysis.readers.registry import FORMATS
+from mqtick.recording.by_hand import forget, keep
 from mqtick.recording.waveform import femtoseconds
 from mqtick.service.commandline import Exit, fail
 
@@ -35,8 +42,8 @@ examples:
   mqtick-report pps.sr --kind clock --channels reference=D0,pi4=D1,pi5=D2
   mqtick-report samples.jsonl
 
-Without --channels it says what is in the files, and which command to run (exit code 0; 2 if
---limit, --json or --out ask for a report).
+Without --channels it draws what is in the files (as `look` does), and says which command to run
+(exit code 0; 2 if --limit, --json or --out ask for a report).
 
 files that are recognised by their content (untested: no file from such an instrument was
 available): {formats}
@@ -55,17 +62,7 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="folder or files")
-    parser.add_argument(
-        "--channels",
-        type=_table,
-        default={},
-        metavar="NAME=CHANNEL,...",
-        help="which channel of the files is whose: publisher (or reference), first, last, and any "
-        "other name",
-    )
-    parser.add_argument(
-        "--kind", choices=("latency", "skew", "clock"), default="", help="what was measured"
-    )
+    add_capture_flags(parser)
     parser.add_argument(
         "--subscribers",
         action="append",
@@ -75,28 +72,8 @@ def add(commands: Any) -> None:
         help="how many subscribed, of all files or of those whose name matches: '*n100*=100'",
     )
     parser.add_argument(
-        "--cable-delay",
-        type=_delays,
-        default={},
-        metavar="NAME=NS,...",
-        help="delay of a channel's cable and probe in ns, to be subtracted",
-    )
-    parser.add_argument(
-        "--edge",
-        choices=("rising", "falling", "both"),
-        default="rising",
-        help="which edges of the publisher are events (default rising)",
-    )
-    parser.add_argument(
-        "--minimum-v",
-        type=_positive,
-        default=0.5,
-        metavar="V",
-        help="least amplitude of a signal in volts (default 0.5)",
-    )
-    parser.add_argument(
         "--timebase-ppm",
-        type=_positive,
+        type=positive,
         default=25.0,
         metavar="PPM",
         help="how far the instrument's time base may be off (default 25)",
@@ -108,38 +85,26 @@ def add(commands: Any) -> None:
         metavar="NS",
         help="by how much two channels may still differ after deskew, in ns (default 0)",
     )
+    parser.add_argument(
+        "--automatic",
+        action="store_true",
+        help="of a run folder: forget what it keeps of an earlier --threshold, --from, ...",
+    )
     parser.add_argument("--title", default="", help="title of the report")
     add_output_flags(parser)
     parser.set_defaults(call=_call)
+
+
+_EXTRAS = {"RigolWFM": "mqtick[captures]", "pyarrow": "mqtick[parquet]"}
 
 
 def _formats() -> list[str]:
     return [
         each.name
         + ("" if each.tested else " (untested)")
-        + (f" (needs {each.needs}: pip install 'mqtick[captures]')" if each.needs else "")
+        + (f" (needs {each.needs}: pip install '{_EXTRAS[each.needs]}')" if each.needs else "")
         for each in FORMATS
     ]
-
-
-def _table(text: str) -> dict[str, str]:
-    pairs = [word.partition("=") for word in text.split(",")]
-    for name, _, value in pairs:
-        if not name.strip() or not value.strip():
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not NAME=VALUE,NAME=VALUE, such as publisher=1,first=2,last=3"
-            )
-    table = {name.strip(): value.strip() for name, _, value in pairs}
-    if len(table) < len(pairs):
-        raise argparse.ArgumentTypeError(f"{text!r} has a name twice")
-    return table
-
-
-def _delays(text: str) -> dict[str, int]:
-    try:
-        return {name: femtoseconds(float(ns) * 1e-9) for name, ns in _table(text).items()}
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NANOSECONDS,...") from None
 
 
 def _subscribers(text: str) -> tuple[str, int]:
@@ -147,10 +112,6 @@ def _subscribers(text: str) -> tuple[str, int]:
     if not number.isdecimal() or not 0 < int(number) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not N or PATTERN=N, such as '*n100*=100'")
     return pattern or "*", int(number)
-
-
-def _positive(text: str) -> float:
-    return number_in(text, lambda value: 0 < value < 1e6, "is not above 0")
 
 
 def _nanoseconds(text: str) -> int:
@@ -173,24 +134,29 @@ def _out(args: argparse.Namespace) -> Path:
 def _call(args: argparse.Namespace) -> int:
     try:
         limits = limits_of(args)
-        options = CaptureOptions(
-            channels=args.channels,
-            kind=args.kind,
+        options = replace(
+            capture_options(args),
             subscribers=args.subscribers,
-            cable_delay_fs=args.cable_delay,
-            edge=args.edge,
-            minimum_v=args.minimum_v,
             timebase_ppm=args.timebase_ppm,
             title=args.title,
             channel_uncertainty_fs=args.deskew_uncertainty,
         )
+        run = run_folder_of(args.paths)
+        if args.automatic and run is not None:
+            forget(run)
         measurement = load(*args.paths, options=options, progress=watch(args), processes=PROCESSES)
         results = results_of([measurement], limits, args.confidence)
+        if options.by_hand and run is not None:
+            keep(run, options.by_hand)
     except ListingError as error:
         if args.limit or args.json or args.out:
             raise  # a report was asked for, maybe by a script: it must not mistake this for one
-        print(error)
-        return Exit.GOOD
+        return draw(error.look, Path())
     except WrongUseError as error:
         return fail(str(error), Exit.WRONG_USE)
+    except OSError as error:
+        return fail(
+            f"what is said by hand cannot be kept in the run folder ({error}); let it be written, "
+            "or copy the folder"
+        )
     return finish(args, results, _out(args), command_line())

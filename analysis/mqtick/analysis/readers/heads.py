@@ -38,7 +38,7 @@ from mqtick.recording.capture import CaptureError, CaptureFile
 from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "time_unit"]
 
 _TIMES: Final = {"time", "t", "second", "seconds", "sec", "s", "x", "timestamp", "zeit", "x-axis"}
 _NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", "nr", "index", "sample", "row"}
@@ -51,6 +51,8 @@ _MENTIONED: Final = re.compile(r"\b(?:CH|C|F|M|D)\d{1,2}(?=\s*:)")
 _IN_FILE_NAME: Final = re.compile(r"[CFMZ]\d{1,2}(?!\d)", re.I)
 _INLINE: Final = re.compile(r"t0\s*=\s*([-+.\deE]+).*?tInc\s*=\s*([-+.\deE]+)", re.I)
 _MOST_LINES: Final = 200
+_ROUNDED_PPM: Final = 1e-6
+"""What floats make of a whole number of femtoseconds."""
 _HEAD: Final = (
     "Put a line of names in front, with a time and its unit, for example: `time [s],publisher,"
     "first,last`."
@@ -93,7 +95,7 @@ class _Titles:
 # ---- the line of names
 
 
-def _time_unit(cell: str) -> str | None:
+def time_unit(cell: str) -> str | None:
     """Return the unit of a time's name ("" where it has none), None where it is not a time."""
     name, unit = split_unit(cell)
     if not unit and (found := _SUFFIX.match(name)):
@@ -120,7 +122,7 @@ def _titles(lines: list[str]) -> _Titles | None:
             if len(cells) < 2 or is_number(cells[0]) or cells[0] == "Horizontal Units":
                 continue
             found = [
-                (n, unit) for n, cell in enumerate(cells) if (unit := _time_unit(cell)) is not None
+                (n, unit) for n, cell in enumerate(cells) if (unit := time_unit(cell)) is not None
             ]
             titles = _with_rows(lines, place, cells, found[0], delimiter) if found else None
             if titles is not None and _all_numbers(lines[titles.first_row], delimiter):
@@ -201,7 +203,8 @@ def _without_titles(path: Path, head: _Head, lines: list[str]) -> CaptureError:
 
 def _plan(path: Path, head: _Head, lines: list[str], titles: _Titles) -> Plan:
     refuse_dates(path, titles.first[titles.time])
-    told = _told(lines[: titles.line]) if head.maker else {}
+    lecroy = titles.delimiter if lines[0].startswith("LECROY") else ","
+    told = _told(lines[: titles.line], lecroy) if head.maker else {}
     unit = titles.unit
     if not unit and titles.time < len(titles.units):
         unit = titles.units[titles.time]
@@ -249,11 +252,11 @@ def _sane(value: float, most: float) -> float:
     return value if 0 < value < most else 0.0
 
 
-def _told(lines: list[str]) -> dict[str, list[str]]:
+def _told(lines: list[str], delimiter: str = ",") -> dict[str, list[str]]:
     """Return what lines of a key and its values say, and LeCroy's with several keys."""
     told: dict[str, list[str]] = {}
     for line in lines:
-        cells = cells_of(line)
+        cells = cells_of(line, delimiter) or [""]
         told.setdefault(cells[0].rstrip("= "), cells[1:])
         if cells[0] == "Segments":
             told.update(
@@ -363,19 +366,33 @@ def _rigol(path: Path, name: str, lines: list[str]) -> Plan | None:
 
 
 def _infiniium(path: Path, name: str, lines: list[str]) -> Plan:
-    """Read the lines of key and value that end with `Data:`, over volts, or times and volts."""
-    end = next((n for n, line in enumerate(lines) if line.startswith("Data:")), len(lines))
+    """Read lines of key and value, over volts, times and volts, or a time and volts a channel.
+
+    They end with `Data:`; where channels or segments stand side by side, with `Time Tags`.
+    """
+    ends = ("Data:", "Time Tags")
+    end = next((n for n, line in enumerate(lines) if line.startswith(ends)), len(lines))
     pairs = (line.partition(":") for line in lines[:end])
     told = {key: [cell for cell in cells_of(values) if cell] for key, _, values in pairs}
     width = len([cell for cell in cells_of("".join(lines[end + 1 : end + 2])) if cell])
+    waves = max(len(told.get("XInc", [])), 1)
+    first = [] if lines[0].startswith("Revision") else cells_of(lines[0])[1:]
+    names = told.get("Source") or [cell for cell in first if cell]
+    if len(set(names)) < len(names) or len(set(told.get("XOrg", []))) > 1:
+        raise CaptureError(
+            f"{path} has {waves} segments side by side, which are read from binary files only: "
+            "save it as .bin."
+        )
     # With as many cells as channels there is no time column, with one more there is.
-    timed = width > max(len(told.get("XInc", [])), 1)
-    names = told.get("Source") or [str(place + 1) for place in range(width - timed)]
+    columns = [place + (width > waves) for place in range(width - (width > waves))]
+    if waves > 1 and width == 2 * waves:
+        columns = list(range(1, width, 2))
+    names = names or [str(place + 1) for place in range(len(columns))]
     return Plan(
         name,
         " ".join(["Keysight", *told.get("Frame", [])[:1]]),
         end + 1,
-        tuple(Column(each, place + timed) for place, each in enumerate(names[: width - timed])),
+        tuple(Column(each, place) for each, place in zip(names, columns, strict=False)),
         time_column=None,
         grid=_grid(path, *("".join(told.get(key, [])[:1]) for key in ("XOrg", "XInc"))),
     )
@@ -388,7 +405,10 @@ def _grid(path: Path, start: str, increment: str) -> Grid:
             f"{path}: the head says start {start!r} and increment {increment!r}, which are "
             "not seconds; save the waveform again."
         )
-    return Grid(femtoseconds(start_s), femtoseconds(increment_s))
+    interval_fs = femtoseconds(increment_s)
+    # Interpolated waveforms have intervals of parts of a femtosecond.
+    rounded = abs(interval_fs / (increment_s * 1e15) - 1) * 1e6
+    return Grid(femtoseconds(start_s), interval_fs, rounded if rounded > _ROUNDED_PPM else 0.0)
 
 
 def _tektronix(path: Path, name: str, lines: list[str]) -> Plan | None:
@@ -446,7 +466,7 @@ _HEADS: Final = (
     ),
     _Head(
         "Siglent CSV",
-        "",
+        "the first rows of SDS1202X-E, SDS1104X-E",
         "Siglent",
         re.compile(r"\ARecord Length,(?:Analog|Digital)\s*:|^Source,.*\nSecond,", re.M),
         triggered=None,
@@ -459,9 +479,9 @@ _HEADS: Final = (
     ),
     _Head(
         "Keysight Infiniium CSV",
-        "",
+        "the first rows of an N8900A",
         "Keysight",
-        re.compile(r"\ARevision:[\s\S]*^XInc:[\s\S]*^XOrg:", re.M),
+        re.compile(r"\A(?:.*\bChannel.*\n)?Revision:[\s\S]*^XInc:[\s\S]*^XOrg:", re.M),
         plan=_infiniium,
     ),
     _Head(
@@ -475,7 +495,12 @@ _HEADS: Final = (
         ),
         plan=_tektronix,
     ),
-    _Head("LeCroy CSV", "", "LeCroy", re.compile(r"\ALECROY(?P<model>[^,\n]*),[^,\n]*,Waveform")),
+    _Head(
+        "LeCroy CSV",
+        "",
+        "LeCroy",
+        re.compile(r"\ALECROY(?P<model>[^,; \n]*)[,; ][^,; \n]*[,; ]Waveform"),
+    ),
     _Head(
         "Rohde & Schwarz CSV",
         "an RTB2000 or alike (model not noted)",
@@ -484,7 +509,7 @@ _HEADS: Final = (
     ),
     _Head(
         "Saleae Logic CSV",
-        "",
+        "a Logic 2 export",
         "Saleae",
         # Channels that were given names: then nine decimals tell it from a file made by hand.
         re.compile(r"\ATime ?\[s\],(?:(?:.*,)?Channel |.*\n-?\d+\.\d{9}(?:,[01])+$)", re.M),

@@ -11,6 +11,7 @@ from mqtick.analysis.readers import (
     heads,
     logic_files,
     mqtick_shot,
+    parquet,
     rigol_wfm,
     saleae_binary,
     tektronix_wfm,
@@ -28,6 +29,7 @@ HEAD_OCTETS: Final = 1 << 14
 # everything.
 FORMATS: Final[tuple[Format, ...]] = (
     *mqtick_shot.FORMATS,
+    *parquet.FORMATS,
     *logic_files.FORMATS,
     *agilent_bin.FORMATS,
     *tektronix_wfm.FORMATS,

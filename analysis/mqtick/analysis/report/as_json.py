@@ -16,6 +16,7 @@
       clocks[]              clock, source, samples, constant_us, spread_us, max_us, absolute, ...
       verdicts[]            limit, source, quantity, statistic, bound_us, of, state, value_us, n
       damaged[], notes[]    sentences
+      by_hand[]             sentences: how edges were found and paired, where somebody said it
       provenance[]          label, text
 
 The file report.json has also files[]: the figures and tables next to it.
@@ -89,6 +90,7 @@ def _result(result: Result, sentence: str) -> dict[str, Any]:
         "verdicts": [_verdict(verdict) for verdict in result.verdicts],
         "damaged": list(measurement.damaged),
         "notes": list(measurement.notes),
+        "by_hand": list(measurement.by_hand),
         "provenance": [{"label": label, "text": text} for label, text in measurement.provenance],
         "timebase_ppm": measurement.timebase_ppm,
         "channel_uncertainty_us": measurement.channel_uncertainty_fs / 1e9,

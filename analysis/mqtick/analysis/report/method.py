@@ -25,6 +25,7 @@ def method_blocks(results: Sequence[Result]) -> list[Block]:
     blocks: list[Block] = []
     if any(result.measurement.shots for result in results):
         blocks += _edges()
+    blocks += _by_hand(results)
     if kinds & {SKEW, LATENCY}:
         blocks += _shots(kinds)
     if clocks or CLOCK in kinds:
@@ -42,6 +43,18 @@ def _edges() -> list[Block]:
             "so that noise makes no edges. Missing, doubled and clipped edges are counted."
         )
     ]
+
+
+def _by_hand(results: Sequence[Result]) -> list[Block]:
+    """Say what somebody said about finding and pairing edges."""
+    blocks: list[Block] = []
+    for result in results:
+        measurement = result.measurement
+        if measurement.by_hand:
+            of = f" in {plain(measurement.title)}" if len(results) > 1 else ""
+            blocks.append(Paragraph(f"By hand. How edges{of} are found was said, not found out:"))
+            blocks.append(Listing(tuple(plain(each) for each in measurement.by_hand)))
+    return blocks
 
 
 def _shots(kinds: set[str]) -> list[Block]:

@@ -12,11 +12,16 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, to_rgb, to_rgba
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from mqtick.analysis.report.numbers import plain
 
@@ -36,10 +41,12 @@ __all__ = [
     "Look",
     "drawing",
     "figure_of",
+    "for_paper",
     "is_wide",
     "legend",
     "limit",
     "shortened",
+    "without_colours",
     "wrapped",
 ]
 
@@ -48,6 +55,8 @@ _SIZE: Final = 9.0
 _LINE: Final = 0.17
 _LETTER: Final = 0.08
 """Height of a line and width of a letter, in inches: hardly any text takes more."""
+_LOW: Final = 2.6
+"""A figure that is not higher, in inches, has no room to spare for a paper."""
 _BESIDE: Final = 1.6
 """Room for a legend beside the axes of a wide figure, in inches."""
 _MARGIN: Final = 0.04
@@ -154,6 +163,36 @@ CSS: Final = _css()
 """What a page needs for figures that follow its light or dark paper."""
 
 
+class _Paper(NamedTuple):
+    """What differs from a page: text in points, its font, how high figures are for their width."""
+
+    size: float
+    font: str
+    height: float
+
+
+_ON_A_PAGE: Final = _Paper(_SIZE, "DejaVu Sans", 1.0)
+_FONTS: Final = {"serif": "STIXGeneral", "sans": "DejaVu Sans"}
+"""STIX has the shapes and widths of Times."""
+_PAPER_SIZES: Final = {"serif": 8.0, "sans": 7.0}
+_ON: ContextVar[_Paper] = ContextVar("_ON", default=_ON_A_PAGE)
+
+
+@contextmanager
+def for_paper(font: str) -> Iterator[None]:
+    """Draw what is drawn within for a column of a paper: its font, smaller text, less high."""
+    token = _ON.set(_Paper(_PAPER_SIZES[font], _FONTS[font], 0.75))
+    try:
+        with drawing():
+            yield
+    finally:
+        _ON.reset(token)
+
+
+def _letter() -> float:
+    return _LETTER * _ON.get().size / _SIZE
+
+
 @contextmanager
 def drawing() -> Iterator[None]:
     """Draw and save in our style, and leave other code's style as it was.
@@ -161,7 +200,10 @@ def drawing() -> Iterator[None]:
     A title in a script that the figures' font does not have is text in a page all the same; in a
     PNG its letters are boxes, about which nobody needs a warning.
     """
-    with mpl.rc_context(_RC), warnings.catch_warnings():
+    on = _ON.get()
+    sizes = {key: on.size for key, value in _RC.items() if value == _SIZE}
+    own = {**_RC, **sizes, "font.family": [on.font, "DejaVu Sans"]}
+    with mpl.rc_context(own), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
@@ -176,7 +218,7 @@ def wrapped(text: str, width: float, lines: int = 3) -> str:
 
     A no-break space keeps a number and its unit together.
     """
-    letters = max(int(width / _LETTER), 4)
+    letters = max(int(width / _letter()), 4)
     return "\n".join(
         textwrap.wrap(
             plain(text), letters, max_lines=lines, placeholder="…", break_on_hyphens=False
@@ -186,7 +228,7 @@ def wrapped(text: str, width: float, lines: int = 3) -> str:
 
 def shortened(name: str, width: float) -> str:
     """Return a name on one line, without its middle if it is too long: names differ at the end."""
-    letters = max(int(width / _LETTER), 4)
+    letters = max(int(width / _letter()), 4)
     name = plain(name)
     if len(name) <= letters:
         return name
@@ -198,6 +240,7 @@ def figure_of(width: float, height: float, title: str, *, simulated: bool) -> Fi
 
     Matplotlib lays out what is put into it.
     """
+    height = max(height * _ON.get().height, min(height, _LOW))
     figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light, layout="constrained")
     FigureCanvasAgg(figure)
     room = width - 2 * _MARGIN
@@ -234,7 +277,7 @@ def legend(figure: Figure) -> None:
         return
     texts = [wrapped(label, width - 0.5) for label in entries]
     longest = max(len(line) for text in texts for line in text.split("\n"))
-    columns = max(1, int(width / (0.55 + _LETTER * longest)))
+    columns = max(1, int(width / (0.55 + _letter() * longest)))
     lines = math.ceil(len(texts) / columns) + sum(text.count("\n") for text in texts)
     figure.set_figheight(figure.get_figheight() + _LINE * lines)
     figure.legend(
@@ -244,3 +287,42 @@ def legend(figure: Figure) -> None:
         ncols=columns,
         labelcolor=[handle.get_color() for handle in entries.values()],
     )
+
+
+_GREYS: Final = {
+    BLUE: "#000000",
+    OCHRE: "#6e6e6e",
+    GREEN: "#3c3c3c",
+    PURPLE: "#8c8c8c",
+    LIMIT: "#000000",
+    MUTED: "#585858",
+    GRID: "#dcdcdc",
+}
+"""Inks that still differ in grey, as far as text in them can be read."""
+
+
+def without_colours(figure: Figure) -> None:
+    """Make everything in a figure grey: our inks as different as can be, the rest as light."""
+    known = {to_rgb(ink.light): to_rgb(grey) for ink, grey in _GREYS.items()}
+
+    def grey(colour: Any, *, words: bool) -> Any:
+        if isinstance(colour, np.ndarray) and colour.ndim == 2:
+            return [grey(each, words=words) for each in colour]
+        if isinstance(colour, str) and colour.lower() == "none":
+            return colour
+        red, green, blue, alpha = to_rgba(colour)
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue
+        if words and dark > 0.9:
+            dark = 0.0  # written on what was dark
+        return (*known.get((red, green, blue), (dark, dark, dark)), alpha)
+
+    for artist in figure.findobj():
+        if isinstance(artist, ScalarMappable) and artist.get_array() is not None:
+            # The strongest grey is left out: words in it could not be read.
+            artist.set_cmap(LinearSegmentedColormap.from_list("greys", ("#ffffff", "#999999")))
+            continue
+        for part in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
+            get, put = getattr(artist, f"get_{part}", None), getattr(artist, f"set_{part}", None)
+            # A patch has no colour of its own, only one that overwrites both.
+            if get is not None and put is not None and get() is not None:
+                put(grey(get(), words=isinstance(artist, Text)))

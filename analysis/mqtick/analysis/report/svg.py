@@ -24,13 +24,11 @@ _RESOLUTION: Final = 200
 """Of PNG files and of what is rasterised within others, in dots an inch."""
 
 
-def png_of(figure: Figure) -> bytes:
-    """Return a figure as PNG, on light paper."""
+def png_of(figure: Figure, resolution: int = _RESOLUTION) -> bytes:
+    """Return a figure as PNG, on light paper, with so many dots an inch."""
     buffer = io.BytesIO()
     with drawing():
-        figure.savefig(
-            buffer, format="png", dpi=_RESOLUTION, metadata={"Software": "mqtick-report"}
-        )
+        figure.savefig(buffer, format="png", dpi=resolution, metadata={"Software": "mqtick-report"})
     return buffer.getvalue()
 
 

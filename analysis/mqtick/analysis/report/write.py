@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.report.as_json import FORMAT, as_json
 from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.page import Drawn, page_of
 from mqtick.analysis.report.pdf import print_page
 from mqtick.analysis.report.svg import png_of, svg_file, svg_of
-from mqtick.analysis.report.tables import tables_of
+from mqtick.analysis.report.write_tables import earlier_files, write_tables
 from mqtick.analysis.results.result import Result
 from mqtick.recording.shot import replace_file
 
 __all__ = ["Written", "write_report"]
 
-_FOLDERS: Final = ("figures", "tables")
-_ENDINGS: Final = (".svg", ".png", ".csv")
 _WIDE: Final = 7.0
 """Inches: A4 without its margins."""
 _PHONE: Final = 3.7
@@ -34,7 +30,7 @@ class Written:
         html: the page.
         folder: where it lies.
         files: every file in it, the page and the PDF too.
-        without: why there is no PDF, in a sentence; "" where there is one.
+        without: why there is no PDF, in a sentence; "" where there is one, or none was wanted.
     """
 
     html: Path
@@ -43,13 +39,15 @@ class Written:
     without: str
 
 
-def write_report(results: Sequence[Result], out: Path, command: str = "") -> Written:
+def write_report(
+    results: Sequence[Result], out: Path, command: str = "", *, pdf: bool = True
+) -> Written:
     """Write the report of one result, or of several side by side, into the folder `out`.
 
     The folder is made where it is missing; a report that lies there is replaced, nothing else is
     touched. The same results make the same octets, but for the PDF, in which the browser that
-    prints it says when. Without a browser there is no PDF. `command` is shown as what made the
-    report.
+    prints it says when. Without a browser there is no PDF, nor if it is not wanted. `command` is
+    shown as what made the report.
 
     Raises:
         OSError: when something cannot be written. What was written before is whole; the page
@@ -58,10 +56,10 @@ def write_report(results: Sequence[Result], out: Path, command: str = "") -> Wri
     """
     if not results:
         raise ValueError("A report needs at least one result.")
-    for name in _FOLDERS:
-        (out / name).mkdir(parents=True, exist_ok=True)
-    figures, tables = out / "figures", out / "tables"
-    earlier = _earlier(out)
+    figures = out / "figures"
+    for folder in (figures, out / "tables"):
+        folder.mkdir(parents=True, exist_ok=True)
+    earlier = earlier_files(out)
     files: list[Path] = []
     drawn: list[Drawn] = []
     for place, picture in enumerate(pictures_of(results)):
@@ -72,29 +70,14 @@ def write_report(results: Sequence[Result], out: Path, command: str = "") -> Wri
             replace_file(files[-1], octets)
         phone = svg_of(picture.draw(_PHONE), picture.alt, f"p{place}")
         drawn.append(Drawn(picture.title, picture.caption, shown, phone))
-    for name, text in tables_of(results).items():
-        files.append(tables / name)
-        replace_file(files[-1], text.encode())
-    files.append(out / "report.json")
-    structure = {**as_json(results), "files": [f"{p.parent.name}/{p.name}" for p in files[:-1]]}
-    said = json.dumps(structure, indent=1, ensure_ascii=False, allow_nan=False)
-    replace_file(files[-1], said.encode() + b"\n")
+    files += write_tables(results, out, files)
     files.append(out / "report.html")
     replace_file(files[-1], page_of(results, drawn, command).encode())
     for path in earlier - set(files):
         path.unlink(missing_ok=True)
-    html, pdf = files[-1], out / "report.pdf"
-    without = print_page(html, pdf)
-    return Written(html, out, (*files, *([] if without else [pdf])), without)
-
-
-def _earlier(out: Path) -> set[Path]:
-    """Return the figures and tables of the report that lies there, as it names them itself."""
-    try:
-        known = json.loads((out / "report.json").read_bytes())
-        names = known["files"] if known["format"] == FORMAT else []
-        parts = [str(name).split("/") for name in names]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return set()
-    own = [each for each in parts if len(each) == 2 and each[0] in _FOLDERS]
-    return {out / folder / name for folder, name in own if Path(name).suffix in _ENDINGS}
+    html, printed = files[-1], out / "report.pdf"
+    if not pdf:
+        printed.unlink(missing_ok=True)  # it would show another report
+        return Written(html, out, tuple(files), "")
+    without = print_page(html, printed)
+    return Written(html, out, (*files, *([] if without else [printed])), without)

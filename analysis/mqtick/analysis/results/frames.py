@@ -1,4 +1,4 @@
-"""A measurement as pandas DataFrames, for notebooks. The unit is in a column's name.
+"""A measurement as DataFrames of pandas or polars, for notebooks. A column's name has its unit.
 
 Positive is late, everywhere. Shots that were missed have their row, with NaN for the values.
 """
@@ -7,38 +7,41 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from mqtick.analysis.measurement import Measurement, Shot, TimeErrors
 from mqtick.recording.shot import CAPTURED
 from mqtick.recording.units import FS_PER_US, NS_PER_S, NS_PER_US, Floats
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["clock_frame", "edges_frame", "latency_frame", "pairs_frame", "skew_frame"]
 
+PANDAS: Final = "pandas"
+POLARS: Final = "polars"
+"""What a frame may be of: the argument `library` of each function."""
 _EDGE_COLUMNS = (
     *("shot", "subscribers", "node", "instant_us", "uncertainty_us", "direction"),
     *("found", "clipped", "quality", "samples_in_rise"),
 )
 
 
-def skew_frame(measurement: Measurement) -> pd.DataFrame:
+def skew_frame(measurement: Measurement, library: str = PANDAS) -> Any:
     """Return one row a shot: `skew_us` is the last subscriber's edge minus the first one's."""
     values = [shot.skew_fs for shot in measurement.shots]
-    return _quantity("skew_us", values, measurement, measurement.first, measurement.last)
+    ends = (measurement.first, measurement.last)
+    return _quantity("skew_us", values, measurement, ends, library)
 
 
-def latency_frame(measurement: Measurement) -> pd.DataFrame:
+def latency_frame(measurement: Measurement, library: str = PANDAS) -> Any:
     """Return one row a shot: `latency_us` is the first subscriber's edge minus the publisher's."""
     values = [shot.latency_fs for shot in measurement.shots]
-    return _quantity("latency_us", values, measurement, measurement.reference, measurement.first)
+    ends = (measurement.reference, measurement.first)
+    return _quantity("latency_us", values, measurement, ends, library)
 
 
-def clock_frame(measurement: Measurement) -> pd.DataFrame:
+def clock_frame(measurement: Measurement, library: str = PANDAS) -> Any:
     """Return one row a time error of a clock, in the order of the clocks.
 
     `time_error_us` is reference minus local (positive: the clock is behind); `lower_us` and
@@ -54,11 +57,12 @@ def clock_frame(measurement: Measurement) -> pd.DataFrame:
             "time_error_us": _joined([each.error_ns for each in clocks]) / NS_PER_US,
             "lower_us": _joined([_bound_ns(each, each.lower_ns) for each in clocks]) / NS_PER_US,
             "upper_us": _joined([_bound_ns(each, each.upper_ns) for each in clocks]) / NS_PER_US,
-        }
+        },
+        library,
     )
 
 
-def edges_frame(measurement: Measurement) -> pd.DataFrame:
+def edges_frame(measurement: Measurement, library: str = PANDAS) -> Any:
     """Return one row an edge: whose, when after the shot's origin, how certain, how many alike.
 
     Edges of missed shots are included, if there are any.
@@ -79,10 +83,11 @@ def edges_frame(measurement: Measurement) -> pd.DataFrame:
         for shot in measurement.shots
         for node, mark in shot.edges.items()
     ]
-    return _table(rows, columns=list(_EDGE_COLUMNS))
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(_EDGE_COLUMNS)}
+    return _table(columns, library)
 
 
-def pairs_frame(measurement: Measurement) -> pd.DataFrame:
+def pairs_frame(measurement: Measurement, library: str = PANDAS) -> Any:
     """Return one row a shot and one column a pair: `B-A_us` is B's edge minus A's."""
     table = _head(measurement.shots)
     for before, after in itertools.combinations(measurement.nodes, 2):
@@ -92,19 +97,44 @@ def pairs_frame(measurement: Measurement) -> pd.DataFrame:
             else np.nan
             for shot in measurement.shots
         ]
-    return _table(table)
+    return _table(table, library)
 
 
-def _table(data: Any, **options: Any) -> pd.DataFrame:
+def _table(columns: dict[str, Any], library: str) -> Any:
+    """Return a frame; ImportError says what to install, ValueError which libraries there are."""
+    if library == POLARS:
+        try:
+            import polars as pl  # noqa: PLC0415
+        except ImportError as error:
+            raise ImportError("polars is not installed: pip install 'mqtick[polars]'") from error
+        return pl.DataFrame(columns).with_columns(
+            pl.col(pl.Datetime("ns")).dt.replace_time_zone("UTC")
+        )
+    if library != PANDAS:
+        raise ValueError(f"There are frames of {PANDAS} and {POLARS}, but not of {library!r}.")
     import pandas as pd  # noqa: PLC0415 - a second that only notebooks need
 
-    return pd.DataFrame(data, **options)
+    return pd.DataFrame(
+        {
+            name: pd.Series(pd.to_datetime(values, utc=True)) if _are_instants(values) else values
+            for name, values in columns.items()
+        }
+    )
+
+
+def _are_instants(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind == "M"
 
 
 def _quantity(
-    name: str, values_fs: list[int | None], measurement: Measurement, before: str, after: str
-) -> pd.DataFrame:
+    name: str,
+    values_fs: list[int | None],
+    measurement: Measurement,
+    ends: tuple[str, str],
+    library: str,
+) -> Any:
     shots = measurement.shots
+    before, after = ends
     uncertain = [
         (shot.edges[before].uncertainty_fs + shot.edges[after].uncertainty_fs) / FS_PER_US
         if value is not None and before in shot.edges and after in shot.edges
@@ -118,7 +148,8 @@ def _quantity(
             "uncertainty_us": uncertain,
             "reason": [shot.reason for shot in shots],
             "source": [shot.source for shot in shots],
-        }
+        },
+        library,
     )
 
 
@@ -146,12 +177,10 @@ def _joined(parts: Sequence[Floats]) -> Floats:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _instants(instants_ns: list[int | None]) -> pd.Series[Any]:
-    """Return instants, NaT where one is not known (or pandas cannot represent it)."""
-    import pandas as pd  # noqa: PLC0415
-
+def _instants(instants_ns: list[int | None]) -> npt.NDArray[np.datetime64]:
+    """Return instants in UTC, NaT where one is not known (or cannot be represented)."""
     known = [
         np.iinfo(np.int64).min if each is None or not 0 < each < 1 << 62 else each
         for each in instants_ns
     ]
-    return pd.Series(pd.to_datetime(np.array(known, "datetime64[ns]"), utc=True))
+    return np.array(known, "datetime64[ns]")

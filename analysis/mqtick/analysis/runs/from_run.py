@@ -25,8 +25,11 @@ from mqtick.analysis.results.typical import typical
 from mqtick.analysis.runs.missing import missing_note
 from mqtick.analysis.runs.processes import worked_on
 from mqtick.analysis.runs.provenance import provenance_of
-from mqtick.recording.judge import judge, look_at_all
+from mqtick.analysis.runs.reduced import Reduced
+from mqtick.recording.by_hand import UNTOUCHED, ByHand
+from mqtick.recording.judge import judge
 from mqtick.recording.layout import Layout, LayoutError, layout_of
+from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import Run, shot_path
 from mqtick.recording.said import first_of_each
 from mqtick.recording.shot import (
@@ -59,14 +62,20 @@ class _Judged:
 
 
 def measurement_from_run(
-    run: Run, progress: Callable[[int, int], None] | None = None, processes: int = 1
+    run: Run,
+    progress: Callable[[int, int], None] | None = None,
+    processes: int = 1,
+    by_hand: ByHand = UNTOUCHED,
 ) -> Measurement:
     """Read a run's shots once, find their edges again, and keep nothing else of the waveforms.
+
+    What was found is kept in the run folder, for the next time.
 
     `progress` is told how many shots of how many were read. With several `processes` (forked ones:
     for a program that has no threads) a long run is read faster. Shots that cannot be read are
     in `damaged`; what differs from what the bench found, and what had no waveforms, is in `notes`.
-    RunFolderError where a process was killed.
+    RunFolderError where a process was killed; ByHandError where `by_hand` names a channel that the
+    run does not have, or where run.json does not say what was wired to what.
     """
     measurement = Measurement(
         title=str(run.record.get("title") or run.folder.resolve().name),
@@ -84,6 +93,9 @@ def measurement_from_run(
         )
     else:
         measurement.instruments = len(layout.triggers)
+        layout = replace(layout, by_hand=by_hand)
+        measurement.by_hand = by_hand.said()
+    by_hand.check(layout.channels if layout else ())
     _name_nodes(measurement, run, layout)
     paths = sorted(
         (run.folder / "shots").glob("[0-9]*.npz"), key=lambda path: (len(path.name), path)
@@ -91,7 +103,7 @@ def measurement_from_run(
     tally: Counter[str] = Counter()
     outliers: dict[str, list[str]] = {}
     drawable: list[Shot] = []
-    for done, judged in enumerate(_all_judged(paths, layout, processes), start=1):
+    for done, judged in enumerate(_known_or_judged(run, paths, layout, processes), start=1):
         if progress is not None:
             progress(done, len(paths))
         if judged.kept is None:
@@ -131,6 +143,24 @@ def _name_nodes(measurement: Measurement, run: Run, layout: Layout | None) -> No
         ]
     measurement.reference, measurement.first, measurement.last = parts
     measurement.nodes = tuple(dict.fromkeys(name for name in (*parts, *others) if name))
+
+
+def _known_or_judged(
+    run: Run, paths: list[Path], layout: Layout | None, processes: int
+) -> Iterator[_Judged]:
+    """Judge the shots of which nothing is kept beside the run, and keep what was found."""
+    reduced = Reduced(run.folder, layout)
+    known = {path: found for path in paths if (found := reduced.get(path)) is not None}
+    judged = _all_judged([path for path in paths if path not in known], layout, processes)
+    for path in paths:
+        if path in known:
+            yield _Judged(*known[path])
+            continue
+        looked_at = next(judged)
+        if looked_at.kept is not None:
+            reduced.put(path, (looked_at.kept, looked_at.again))
+        yield looked_at
+    reduced.save()
 
 
 def _all_judged(paths: list[Path], layout: Layout | None, processes: int) -> Iterator[_Judged]:
@@ -185,7 +215,8 @@ def _say(measurement: Measurement, tally: Counter[str]) -> None:
         (
             tally["differing"],
             "differ from what the bench had found by more than their uncertainty: "
-            "the run was judged by another version; the report has the new ones",
+            "the run was judged by another version, or otherwise by hand; the report has the new "
+            "ones",
         ),
         (
             tally[f"{CAPTURED} to {MISSED}"],

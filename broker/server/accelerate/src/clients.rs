@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use mqtick_sn::{Code, Filter, Message, Qos, Topic};
+use mqtick_sn::{Code, Filter, Message, Qos};
 
 use crate::controller::{SECOND_NS, Settings};
 use crate::names::{has_wildcards, matches};
-use crate::plane::Key;
+use crate::plane::{Key, Topic};
 use crate::reason::Reason;
 use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
 
@@ -198,7 +198,9 @@ impl Clients {
             }
             session.looked_ns = now_ns;
             let last_ns = heard_ns(client);
-            session.heard_ns = session.heard_ns.max(last_ns.unwrap_or(0).min(now_ns));
+            if let Some(at_ns) = last_ns.filter(|at_ns| *at_ns > session.heard_ns) {
+                session.hear(at_ns.min(now_ns));
+            }
             let is_late = session.is_overdue(now_ns);
             if last_ns.is_some() && session.is_gone(now_ns) {
                 gone.push(*client);
@@ -215,7 +217,7 @@ impl Clients {
     /// A client has sent something.
     pub fn hear(&mut self, now_ns: u64, client: SocketAddr) {
         if let Some(session) = self.sessions.get_mut(&client) {
-            session.heard_ns = now_ns;
+            session.hear(now_ns);
             if std::mem::take(&mut session.late) {
                 self.touch(client);
             }
@@ -376,7 +378,9 @@ impl Clients {
                 };
                 self.connect(now_ns, client, connect);
             }
-            Message::Publish { qos, topic, .. } => self.published(now_ns, client, *qos, *topic),
+            Message::Publish { qos, topic, .. } => {
+                self.published(now_ns, client, *qos, (*topic).into())
+            }
             Message::Subscribe {
                 message_id,
                 filter,

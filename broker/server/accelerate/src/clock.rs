@@ -1,12 +1,20 @@
 //! The clock of the controller: the kernel's data plane stamps with the same one.
 
+use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
 /// CLOCK_MONOTONIC, ns; 0 where there is none.
 #[must_use]
 pub fn now_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
-        let (seconds, rest) = (now.tv_sec().cast_unsigned(), now.tv_nsec().cast_unsigned());
-        seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-    })
+    read(ClockId::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_REALTIME, ns; 0 where there is none.
+#[must_use]
+pub fn utc_ns() -> u64 {
+    read(ClockId::CLOCK_REALTIME)
+}
+
+fn read(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
 }

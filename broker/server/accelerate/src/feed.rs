@@ -2,6 +2,7 @@
 //! the controller has to guess of others' brokers, ours knows.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,13 +10,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use mqtick_sn::{Code, Message, Topic};
+use mqtick_sn::{Code, Message};
 
+use crate::clock::now_ns;
 use crate::controller::{Counters, Event, Reason, Status, Way};
-use crate::plane::{Copy, Key, Plane, Refusal};
+use crate::plane::{Copy, Key, Plane, Refusal, Topic};
 use crate::program::{Driver, Outcome, Watcher};
+use crate::rules::{Name, Protocol};
 
-const HELLO: &str = "mqtick-feed 1";
+const HELLO: &str = "mqtick-feed 2";
 const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 3 * SECOND_NS;
 const REST_NS: u64 = 10 * SECOND_NS; // after a PINGREQ that was not answered
@@ -25,6 +28,8 @@ const LONGEST_RETRY_NS: u64 = SECOND_NS;
 const LINE: usize = 4 << 20; // octets: a rule with 4,095 copies has less
 const AT_ONCE: usize = 1 << 16;
 const PINGREQ: [u8; 2] = [2, 0x16];
+/// A PUBLISH of mqtt-udp to `$accelerate`, with 16 octets.
+const QUESTION: &[u8] = b"\x30\x1d\x00\x0b$accelerate";
 
 /// What the broker says.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +37,8 @@ enum Said {
     Hello,
     Until(u64, u64),
     Sync(u64),
+    Token(u64),
+    Heard(u64),
     Close(Key),
     Rule(Box<Rule>),
 }
@@ -47,9 +54,15 @@ struct Rule {
     keep_alive_ns: u64,
 }
 
-fn topic(text: &str) -> Option<Topic> {
-    let (kind, id) = text.split_at_checked(1)?;
-    let id = u16::from_str_radix(Some(id).filter(|id| id.len() == 4)?, 16).ok()?;
+/// `n` alone is the name of the rule's topic.
+fn topic(text: &str, named: Option<&str>) -> Option<Topic> {
+    let (kind, rest) = text.split_at_checked(1)?;
+    if kind == "n" {
+        let name = named.filter(|_| rest.is_empty()).map(Rc::from);
+        let name = name.or_else(|| name_of(rest))?;
+        return Name::new(name.as_bytes()).map(Topic::Name);
+    }
+    let id = u16::from_str_radix(Some(rest).filter(|id| id.len() == 4)?, 16).ok()?;
     match kind {
         "r" => Some(Topic::Registered(id)),
         "p" => Some(Topic::Predefined(id)),
@@ -61,19 +74,23 @@ fn topic(text: &str) -> Option<Topic> {
 fn key(publisher: &str, id: &str) -> Option<Key> {
     Some(Key {
         publisher: publisher.parse().ok()?,
-        topic: topic(id)?,
+        topic: topic(id, None)?,
     })
 }
 
-fn copy(text: &str) -> Option<Copy> {
+/// Nobody can be sent what his protocol does not have.
+fn copy(text: &str, of: &Key, named: &str) -> Option<Copy> {
     let (to, id) = text.split_once('=')?;
-    Some(Copy {
+    let topic = topic(id, Some(named))?;
+    let is_name = |topic| matches!(topic, Topic::Name(_));
+    let is_same = topic == of.topic || !is_name(topic) && !is_name(of.topic);
+    is_same.then_some(Copy {
         to: to.parse().ok()?,
-        topic: topic(id)?,
+        topic,
     })
 }
 
-fn name(text: &str) -> Option<Rc<str>> {
+fn name_of(text: &str) -> Option<Rc<str>> {
     let mut octets = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, more)) = rest.split_first() {
@@ -99,6 +116,10 @@ fn read(line: &str) -> Option<Said> {
             Some(Said::Until(until_ns.parse().ok()?, number.parse().ok()?))
         }
         ["sync", number] => Some(Said::Sync(number.parse().ok()?)),
+        ["token", token] if token.len() == 16 => {
+            Some(Said::Token(u64::from_str_radix(token, 16).ok()?))
+        }
+        ["heard", number] => Some(Said::Heard(number.parse().ok()?)),
         ["close", publisher, id] => Some(Said::Close(key(publisher, id)?)),
         [
             "rule",
@@ -110,10 +131,12 @@ fn read(line: &str) -> Option<Said> {
             ref copies @ ..,
         ] => {
             let keep_alive_s: u16 = keep_alive_s.parse().ok()?;
+            let (key, name) = (key(publisher, id)?, name_of(of)?);
+            let copies = copies.iter().map(|one| copy(one, &key, &name));
             let rule = Rule {
-                key: key(publisher, id)?,
-                name: name(of)?,
-                copies: copies.iter().map(|one| copy(one)).collect::<Option<_>>()?,
+                copies: copies.collect::<Option<_>>()?,
+                key,
+                name,
                 marked: flags.contains('m'),
                 residence: flags.contains('t'),
                 keep_alive_ns: u64::from(keep_alive_s) * SECOND_NS,
@@ -128,10 +151,14 @@ struct Offer {
     rule: Rule,
     /// By what the data plane has it.
     set: Result<Key, Reason>,
+    /// In the data plane's addresses.
+    receivers: HashSet<SocketAddr>,
     open: Option<u64>,
     /// Open it with this when the publisher's pings are answered.
     wanted: Option<u64>,
     fast_then: u64,
+    /// How many it has seen, and since when.
+    used: (u64, u64),
 }
 
 #[derive(Default)]
@@ -142,7 +169,18 @@ struct Pings {
     pinged_ns: Option<u64>,
     tries: u32,
     answered: bool,
+    number: u64,         // of the question, where there is no PINGREQ
     rests_until_ns: u64, // a late answer must not be taken for the next one's
+}
+
+type Publisher = (Protocol, SocketAddr);
+
+fn publisher(key: &Key) -> Publisher {
+    let protocol = match key.topic {
+        Topic::Name(_) => Protocol::MqttUdp,
+        _ => Protocol::MqttSn,
+    };
+    (protocol, key.publisher)
 }
 
 /// What the broker told.
@@ -154,7 +192,9 @@ pub struct Told {
     tried_ns: u64,
     retried_ns: u64, // rules that could not be set
     offers: HashMap<Key, Offer>,
-    pings: HashMap<SocketAddr, Pings>,
+    pings: HashMap<Publisher, Pings>,
+    token: Option<u64>,
+    questions: u64,
     clients: HashSet<SocketAddr>,
     copied: (u64, u64), // when the broker connected
     counters: Counters,
@@ -163,28 +203,19 @@ pub struct Told {
 impl Watcher for Told {
     fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane) {
         self.counters.events += 1;
-        match (event.way, event.datagram.map(mqtick_sn::decode)) {
-            // Also before there is a rule: its answer must not be taken for that to ours.
-            (Way::ToBroker, Some(Ok((Message::Pingreq { client: "" }, None))))
-                if self.has_room_for(&event.from) =>
-            {
-                let pings = self.pings.entry(event.from).or_default();
-                pings.unanswered = pings.unanswered.saturating_add(1);
-                pings.asked_ns = now_ns;
-            }
-            (Way::FromBroker, Some(Ok((message, None)))) => {
-                match message {
-                    Message::Connack(Code::ACCEPTED) => drop(self.clients.insert(event.to)),
-                    Message::Disconnect { .. } => drop(self.clients.remove(&event.to)),
-                    _ => {}
+        match event.protocol {
+            Protocol::MqttSn => self.event_of_sn(now_ns, event),
+            Protocol::MqttUdp => match (event.way, event.datagram) {
+                (Way::FromBroker, Some([0x20, _, _, 0] | [0x90, ..])) => {
+                    self.clients.insert(event.to);
                 }
-                if let (Message::Pingresp, Some(pings)) = (message, self.pings.get_mut(&event.to)) {
-                    pings.unanswered = pings.unanswered.saturating_sub(1);
-                    pings.ours &= !event.kept_back;
-                    pings.answered = pings.unanswered == 0;
+                // It is not answered: whoever has left gets nothing, whenever the broker hears of it.
+                (Way::ToBroker, Some([0xe0, ..])) => {
+                    self.clients.remove(&event.from);
+                    self.end(plane, |offer| offer.receivers.contains(&event.from));
                 }
-            }
-            _ => {}
+                _ => {}
+            },
         }
         // Nothing depends on it: whatever changes who gets what, the broker said before.
         plane.done(event.mark);
@@ -267,26 +298,32 @@ impl Watcher for Told {
             self.retried_ns = now_ns;
             let offers = self.offers.values_mut();
             for offer in offers.filter(|offer| offer.set.is_err()) {
-                offer.set = set(&offer.rule, driver);
+                (offer.set, offer.receivers) = set(&offer.rule, driver);
             }
         }
-        let mut publishers: HashMap<SocketAddr, Vec<Key>> = HashMap::new();
+        self.end_unused(now_ns, driver);
+        let mut publishers: HashMap<Publisher, Vec<Key>> = HashMap::new();
         for offer in self.offers.values() {
             if let Ok(key) = &offer.set {
                 publishers
-                    .entry(key.publisher)
+                    .entry(publisher(key))
                     .or_default()
                     .push(offer.rule.key);
             }
         }
-        for (client, pings) in &mut self.pings {
+        for ((protocol, client), pings) in &mut self.pings {
             if pings.unanswered > 0 && now_ns.saturating_sub(pings.asked_ns) >= PATIENCE_NS {
                 if std::mem::take(&mut pings.ours) {
-                    driver.keep_back(client, 0);
                     self.counters.unanswered += 1;
+                    if *protocol == Protocol::MqttSn {
+                        driver.keep_back(client, 0);
+                    }
                 }
                 pings.unanswered = 0;
-                pings.rests_until_ns = now_ns + REST_NS;
+                // An answer to a question says to which.
+                if *protocol == Protocol::MqttSn {
+                    pings.rests_until_ns = now_ns + REST_NS;
+                }
             }
         }
         self.pings.retain(|client, pings| {
@@ -316,6 +353,35 @@ impl Watcher for Told {
 }
 
 impl Told {
+    fn event_of_sn(&mut self, now_ns: u64, event: &Event<'_>) {
+        let of = |client| (Protocol::MqttSn, client);
+        match (event.way, event.datagram.map(mqtick_sn::decode)) {
+            // Also before there is a rule: its answer must not be taken for that to ours.
+            (Way::ToBroker, Some(Ok((Message::Pingreq { client: "" }, None))))
+                if self.has_room_for(&of(event.from)) =>
+            {
+                let pings = self.pings.entry(of(event.from)).or_default();
+                pings.unanswered = pings.unanswered.saturating_add(1);
+                pings.asked_ns = now_ns;
+            }
+            (Way::FromBroker, Some(Ok((message, None)))) => {
+                match message {
+                    Message::Connack(Code::ACCEPTED) => drop(self.clients.insert(event.to)),
+                    Message::Disconnect { .. } => drop(self.clients.remove(&event.to)),
+                    _ => {}
+                }
+                if let (Message::Pingresp, Some(pings)) =
+                    (message, self.pings.get_mut(&of(event.to)))
+                {
+                    pings.unanswered = pings.unanswered.saturating_sub(1);
+                    pings.ours &= !event.kept_back;
+                    pings.answered = pings.unanswered == 0;
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Nothing yet; the broker listens at this place, or will.
     #[must_use]
     pub fn new(path: &Path) -> Self {
@@ -328,6 +394,8 @@ impl Told {
             retried_ns: 0,
             offers: HashMap::new(),
             pings: HashMap::new(),
+            token: None,
+            questions: 0,
             clients: HashSet::new(),
             copied: (0, 0),
             counters: Counters::default(),
@@ -356,7 +424,7 @@ impl Told {
     /// Nobody says any more what is right.
     fn hang_up(&mut self, driver: &mut impl Driver) -> Outcome<()> {
         self.link = None;
-        (self.heard, self.greeted) = (Vec::new(), false);
+        (self.heard, self.greeted, self.token) = (Vec::new(), false, None);
         self.delete_all(driver);
         driver.lend(0)
     }
@@ -372,8 +440,11 @@ impl Told {
 
     /// What is unanswered stays counted: an answer may still come.
     fn cancel_pings(&mut self, plane: &mut impl Plane) {
-        for (client, pings) in &mut self.pings {
-            if std::mem::take(&mut pings.ours) {
+        for ((protocol, client), pings) in &mut self.pings {
+            let was_ours = std::mem::take(&mut pings.ours);
+            if *protocol == Protocol::MqttUdp {
+                (pings.unanswered, pings.answered, pings.number) = (0, false, 0);
+            } else if was_ours {
                 plane.keep_back(client, 0);
             }
         }
@@ -382,7 +453,7 @@ impl Told {
         }
     }
 
-    fn has_room_for(&self, client: &SocketAddr) -> bool {
+    fn has_room_for(&self, client: &Publisher) -> bool {
         self.pings.len() < MOST_PINGING || self.pings.contains_key(client)
     }
 
@@ -399,7 +470,7 @@ impl Told {
                 return Ok(true);
             };
             self.greeted = true;
-            if !self.follow(said, driver)? {
+            if !self.follow(now_ns(), said, driver)? {
                 return Ok(true);
             }
         }
@@ -407,9 +478,21 @@ impl Told {
         Ok(self.heard.len() > LINE)
     }
 
-    fn follow(&mut self, said: Said, driver: &mut impl Driver) -> Outcome<bool> {
+    fn follow(&mut self, now_ns: u64, said: Said, driver: &mut impl Driver) -> Outcome<bool> {
         let number = match said {
             Said::Hello => return Ok(true),
+            Said::Token(token) => {
+                self.token = Some(token);
+                return Ok(true);
+            }
+            Said::Heard(number) => {
+                let mut pings = self.pings.values_mut();
+                if let Some(pings) = pings.find(|one| number != 0 && one.number == number) {
+                    (pings.number, pings.unanswered, pings.ours) = (0, 0, false);
+                    pings.answered = true;
+                }
+                return Ok(true);
+            }
             Said::Until(until_ns, number) => {
                 driver.lend(until_ns)?;
                 number
@@ -422,13 +505,15 @@ impl Told {
                 return Ok(true);
             }
             Said::Rule(rule) => {
-                let set = set(&rule, driver);
+                let (set, receivers) = set(&rule, driver);
                 let offer = Offer {
                     set,
+                    receivers,
                     rule: *rule,
                     open: None,
                     wanted: None,
                     fast_then: 0,
+                    used: (0, now_ns),
                 };
                 self.offers.insert(offer.rule.key, offer);
                 return Ok(true);
@@ -446,7 +531,7 @@ impl Told {
     fn open(&mut self, plane: &mut impl Plane) {
         for offer in self.offers.values_mut() {
             let Ok(key) = &offer.set else { continue };
-            let Some(pings) = self.pings.get_mut(&key.publisher) else {
+            let Some(pings) = self.pings.get_mut(&publisher(key)) else {
                 continue;
             };
             if pings.answered
@@ -464,7 +549,36 @@ impl Told {
         }
     }
 
-    fn ping(&mut self, now_ns: u64, client: SocketAddr, keys: &[Key], plane: &mut impl Plane) {
+    /// End rules of publishers that say nothing any more and have no session whose end is noticed.
+    fn end_unused(&mut self, now_ns: u64, plane: &mut impl Plane) {
+        let mut unused = HashSet::new();
+        for (key, offer) in &mut self.offers {
+            let Topic::Name(_) = key.topic else { continue };
+            let counts = offer.set.as_ref().map(|key| plane.counts(key));
+            let count = counts.map_or(0, |counts| counts.fast + counts.slow);
+            if offer.used.0 != count {
+                offer.used = (count, now_ns);
+            } else if now_ns.saturating_sub(offer.used.1) >= offer.rule.keep_alive_ns {
+                unused.insert(*key);
+            }
+        }
+        self.end(plane, |offer| unused.contains(&offer.rule.key));
+    }
+
+    /// End rules before the broker does.
+    fn end(&mut self, plane: &mut impl Plane, ends: impl Fn(&Offer) -> bool) {
+        let is_it = |offer: &&Offer| matches!(offer.rule.key.topic, Topic::Name(_)) && ends(offer);
+        let ended = self.offers.values().filter(is_it);
+        for key in ended.map(|offer| offer.rule.key).collect::<Vec<_>>() {
+            if self.say(&format!("end {}\n", Line(&key)))
+                && let Some(Ok(key)) = self.offers.remove(&key).map(|offer| offer.set)
+            {
+                plane.delete(&key);
+            }
+        }
+    }
+
+    fn ping(&mut self, now_ns: u64, client: Publisher, keys: &[Key], plane: &mut impl Plane) {
         if !self.has_room_for(&client) {
             return;
         }
@@ -486,11 +600,13 @@ impl Told {
             };
             let counts = plane.counts(set);
             closed |= *open != Some(counts.slow);
-            // What is marked, the broker hears itself.
+            // What is marked, the broker hears itself; over mqtt-udp no PUBLISH is a sign of life.
+            let must_be_heard = !rule.marked && client.0 == Protocol::MqttSn;
             silent |=
-                !rule.marked && counts.fast > *fast_then && since_ns >= rule.keep_alive_ns / 4;
+                must_be_heard && counts.fast > *fast_then && since_ns >= rule.keep_alive_ns / 4;
         }
         if pings.ours
+            || client.0 == Protocol::MqttUdp && self.token.is_none()
             || now_ns < pings.rests_until_ns
             || !(closed && since_ns >= retry_ns || silent)
         {
@@ -515,31 +631,68 @@ impl Told {
         pings.unanswered = pings.unanswered.saturating_add(1);
         pings.answered = false;
         self.counters.pings += 1;
-        plane.keep_back(&client, now_ns + PATIENCE_NS);
-        plane.to_broker(&client, &PINGREQ);
+        let (protocol, client) = client;
+        match protocol {
+            Protocol::MqttSn => {
+                plane.keep_back(&client, now_ns + PATIENCE_NS);
+                plane.to_broker(&client, &PINGREQ);
+            }
+            Protocol::MqttUdp => {
+                self.questions += 1;
+                pings.number = self.questions;
+                let token = self.token.unwrap_or_default().to_be_bytes();
+                let question = [QUESTION, &token, &pings.number.to_be_bytes()].concat();
+                plane.to_broker(&client, &question);
+            }
+        }
     }
 }
 
-fn set(rule: &Rule, driver: &mut impl Driver) -> Result<Key, Reason> {
-    let find = |driver: &_, who| Driver::client_of(driver, who).ok_or(Reason::Unreachable(who));
-    let key = Key {
-        publisher: find(driver, rule.key.publisher)?,
-        topic: rule.key.topic,
-    };
-    let mut copies = Vec::new();
-    for copy in &rule.copies {
-        let to = find(driver, copy.to)?;
-        copies.push(Copy { to, ..*copy });
+/// A key as lines have it.
+struct Line<'a>(&'a Key);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.0.publisher)?;
+        match self.0.topic {
+            Topic::Registered(id) => write!(f, "r{id:04x}"),
+            Topic::Predefined(id) => write!(f, "p{id:04x}"),
+            Topic::Short([one, two]) => write!(f, "s{one:02x}{two:02x}"),
+            Topic::Name(name) => {
+                f.write_str("n")?;
+                name.octets().iter().try_for_each(|octet| match octet {
+                    b'!'..=b'~' if *octet != b'%' => write!(f, "{}", char::from(*octet)),
+                    octet => write!(f, "%{octet:02x}"),
+                })
+            }
+        }
     }
-    let set = match rule.marked {
-        true => driver.set_marked(key, &copies, rule.residence),
-        false => driver.set(key, &copies, rule.residence),
-    };
-    set.map(|()| key).map_err(|refusal| match refusal {
-        Refusal::Full => Reason::Full,
-        Refusal::Copies => Reason::Copies,
-        Refusal::Unreachable(who) => Reason::Unreachable(who),
-    })
+}
+
+/// By what the data plane has a rule, and who gets its copies.
+fn set(rule: &Rule, driver: &mut impl Driver) -> (Result<Key, Reason>, HashSet<SocketAddr>) {
+    let find = |driver: &_, who| Driver::client_of(driver, who).ok_or(Reason::Unreachable(who));
+    let mut copies = Vec::new();
+    let key = find(driver, rule.key.publisher).and_then(|publisher| {
+        for copy in &rule.copies {
+            let to = find(driver, copy.to)?;
+            copies.push(Copy { to, ..*copy });
+        }
+        let topic = rule.key.topic;
+        Ok(Key { publisher, topic })
+    });
+    let set = key.and_then(|key| {
+        let set = match rule.marked {
+            true => driver.set_marked(key, &copies, rule.residence),
+            false => driver.set(key, &copies, rule.residence),
+        };
+        set.map(|()| key).map_err(|refusal| match refusal {
+            Refusal::Full => Reason::Full,
+            Refusal::Copies => Reason::Copies,
+            Refusal::Unreachable(who) => Reason::Unreachable(who),
+        })
+    });
+    (set, copies.iter().map(|copy| copy.to).collect())
 }
 
 /// Messages, and copies of them, since the data plane began.
@@ -571,6 +724,20 @@ mod tests {
         assert_eq!(rule.keep_alive_ns, 60 * SECOND_NS);
         let topics: Vec<_> = rule.copies.iter().map(|one| one.topic).collect();
         assert_eq!(topics, [Topic::Predefined(7), Topic::Short(*b"ab")]);
+        let line = "rule 10.0.0.2:5000 na%20b/%25 -m 60 a%20b/%25 10.0.0.3:6000=n";
+        let Some(Said::Rule(rule)) = read(line) else {
+            panic!("it was not read");
+        };
+        let named = Topic::Name(Name::new(b"a b/%").unwrap());
+        assert_eq!((rule.key.topic, rule.copies[0].topic), (named, named));
+        assert_eq!(Line(&rule.key).to_string(), "10.0.0.2:5000 na%20b/%25");
+        assert_eq!(read("token 00000000000000ff"), Some(Said::Token(255)));
+        assert_eq!(read("heard 7"), Some(Said::Heard(7)));
+        let long = format!("close 10.0.0.2:5000 n{}", "x".repeat(65));
+        assert_eq!(
+            (read(&long), read(&long[..long.len() - 1]).is_some()),
+            (None, true)
+        );
         assert_eq!(read("until 5 6"), Some(Said::Until(5, 6)));
         assert_eq!(read("sync 6"), Some(Said::Sync(6)));
         let key = key("10.0.0.2:5000", "r8001").unwrap();
@@ -581,7 +748,20 @@ mod tests {
     fn what_it_cannot_have_said_is_not_read() {
         for line in [
             "",
-            "mqtick-feed 2",
+            "mqtick-feed 1",
+            "token 5",
+            "token 00000000000000000",
+            "token 000000000000000x",
+            "heard",
+            "heard -1",
+            "heard 18446744073709551616",
+            "close 10.0.0.2:5000 n",
+            "close 10.0.0.2:5000 n%",
+            "rule 10.0.0.2:5000 n - 60 a 10.0.0.3:6000=n",
+            "rule 10.0.0.2:5000 na - 60 a 10.0.0.3:6000=r0001",
+            "rule 10.0.0.2:5000 na - 60 a 10.0.0.3:6000=nb",
+            "rule 10.0.0.2:5000 na - 60 b 10.0.0.3:6000=n",
+            "rule 10.0.0.2:5000 r0001 - 60 a 10.0.0.3:6000=n",
             "until 5",
             "sync -1",
             "sync 18446744073709551616",

@@ -752,14 +752,10 @@ fn rule_key(key: &Key) -> io::Result<Octets<88>> {
     let publisher = key
         .publisher
         .map_or([0; 20], |publisher| endpoint(publisher, 0));
-    let name: &[u8] = if let Topic::Name(name) = &key.topic {
-        name
-    } else {
-        &[]
+    let name = match &key.topic {
+        Topic::Name(name) => name.octets(),
+        _ => &[],
     };
-    if name.len() > 64 {
-        return Err(ErrorKind::InvalidInput.into());
-    }
     let (kind, id) = topic(&key.topic);
     let kind = [key.broker, kind, name.len() as u8, 0];
     Ok(octets([&part::<18>(&publisher, 0), &id, &kind, name]))

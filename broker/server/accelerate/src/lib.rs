@@ -12,6 +12,7 @@ pub mod names;
 #[cfg(feature = "kernel")]
 pub mod neighbours;
 pub mod options;
+pub mod packet;
 mod pings;
 pub mod plane;
 pub mod program;

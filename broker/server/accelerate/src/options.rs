@@ -9,10 +9,11 @@ use std::rc::Rc;
 
 use crate::controller::{LONGEST_SETTLE_NS, Settings};
 use crate::program::{Failure, Outcome};
+use crate::rules::{Broker, Protocol};
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-mqtick-accelerate: copy an MQTT-SN broker's publishes to their subscribers before they reach it
+mqtick-accelerate: copy publishes over UDP to their subscribers before they reach the broker
 
   mqtick-accelerate --interface NAME --broker HOST[:PORT] [OPTION]...
   mqtick-accelerate --proxy ADDRESS:PORT --broker HOST[:PORT] [OPTION]...
@@ -29,7 +30,8 @@ and why, says `status`; broker/spec/acceleration.md says what it must know first
   --proxy ADDRESS:PORT clients talk to this address instead of the broker's, and this program copies:
                        for kernels that cannot. With --interface: only if the kernel cannot, and
                        `status` says why; clients must find it there then
-  --broker HOST[:PORT] where the broker listens (port 1883)
+  --broker HOST[:PORT] where the broker listens (port 1883) for MQTT-SN; mqtt+udp://HOST[:PORT]: for
+                       MQTT over UDP, with --feed only. Both may be given, if it has both
   --feed PATH          the broker is mqtick-broker on this host, and says at this place what may be
                        copied (its setting sn.accelerate): nothing has to be declared or waited for
   --only FILTER        topics whose subscribers are all MQTT-SN clients that come this way, and which
@@ -51,6 +53,7 @@ Examples:
   mqtick-accelerate --interface eth0 --broker 192.0.2.1 --only 'sensors/#' --fresh
   mqtick-accelerate --interface eth0 --broker 192.0.2.1:1883 --only '#' --settle 90
   mqtick-accelerate --interface eth0 --broker 192.0.2.1 --feed /run/mqtick-broker/accelerate
+  mqtick-accelerate --interface eth0 --broker mqtt+udp://192.0.2.1 --feed /run/mqtick-broker/accelerate
   mqtick-accelerate --proxy 0.0.0.0:1884 --broker 127.0.0.1:1883 --only 'time/#' --settle 90
   mqtick-accelerate status --json
 
@@ -69,8 +72,6 @@ pub enum Where {
         interfaces: Vec<String>,
         /// Behind which the broker is, if it is another host.
         broker_side: Option<String>,
-        /// The broker's VLAN.
-        vlan: u16,
         /// Where this program copies if the kernel cannot.
         fallback: Option<SocketAddr>,
     },
@@ -90,6 +91,8 @@ pub enum Command {
     Run {
         /// What copies.
         plane: Where,
+        /// Before whom: one of each protocol at most, at one address.
+        brokers: Vec<Broker>,
         /// What the controller is told.
         settings: Settings,
         /// How many rules there may be.
@@ -118,7 +121,7 @@ struct Given {
     broker_side: Option<String>,
     vlan: u16,
     proxy: Option<SocketAddr>,
-    broker: Option<SocketAddr>,
+    brokers: Vec<Broker>,
     only: Vec<Rc<str>>,
     residence: Vec<Rc<str>>,
     predefined: BTreeMap<u16, Rc<str>>,
@@ -173,7 +176,7 @@ impl Given {
                         || Failure::Use(format!("--proxy '{text}' is not an ADDRESS:PORT."));
                     self.proxy = Some(text.parse().map_err(|_| fault())?);
                 }
-                Long("broker") => self.broker = Some(broker(&text(parser)?)?),
+                Long("broker") => self.brokers.push(broker(&text(parser)?)?),
                 Long("only") => self.only.push(filter("--only", &text(parser)?)?),
                 Long("residence") => {
                     self.residence.push(filter("--residence", &text(parser)?)?);
@@ -195,6 +198,31 @@ impl Given {
         Ok(plain)
     }
 
+    fn brokers(&self) -> Outcome<Vec<Broker>> {
+        let mut brokers = self.brokers.clone();
+        let first = *brokers.first().ok_or_else(no_broker)?;
+        let is_alone = |one: &Broker| {
+            let same = brokers
+                .iter()
+                .filter(|other| other.protocol == one.protocol);
+            same.count() == 1 && one.address.ip() == first.address.ip()
+        };
+        if !brokers.iter().all(is_alone) {
+            let text =
+                "more than one --broker is for one that speaks both protocols at one address.";
+            return Err(Failure::Use(text.to_owned()));
+        }
+        if self.feed.is_none() && brokers.iter().any(|one| one.protocol == Protocol::MqttUdp) {
+            let text = "an mqtt+udp broker is accelerated with --feed only: who is subscribed there is \
+                        not seen on the wire.";
+            return Err(Failure::Use(text.to_owned()));
+        }
+        for one in &mut brokers {
+            one.vlan = self.vlan;
+        }
+        Ok(brokers)
+    }
+
     fn command(self) -> Outcome<Command> {
         match self.asked.as_deref() {
             Some("status") if self.json => return Ok(Command::Ask("status --json")),
@@ -203,18 +231,21 @@ impl Given {
             Some(other) => return Err(Failure::Use(format!("'{other}' is not a command."))),
             None => {}
         }
-        let broker = self.broker.ok_or_else(|| missing("--broker HOST[:PORT]"))?;
+        let brokers = self.brokers()?;
         let plane = match (self.interfaces.is_empty(), self.proxy) {
             (true, None) => return Err(missing("--interface NAME or --proxy ADDRESS:PORT")),
-            (_, Some(address)) if address == broker => {
+            (_, Some(address)) if brokers.iter().any(|one| one.address == address) => {
                 let text = "--proxy is the broker's own address.";
+                return Err(Failure::Use(text.to_owned()));
+            }
+            (_, Some(_)) if brokers.len() > 1 => {
+                let text = "--proxy stands before one --broker.";
                 return Err(Failure::Use(text.to_owned()));
             }
             (true, Some(address)) => Where::Proxy(address),
             (false, fallback) => Where::Kernel {
                 interfaces: self.interfaces,
                 broker_side: self.broker_side,
-                vlan: self.vlan,
                 fallback,
             },
         };
@@ -231,7 +262,8 @@ impl Given {
                         --settle would.";
             return Err(Failure::Use(text.to_owned()));
         }
-        let mut settings = Settings::new(broker);
+        let first = brokers.first().ok_or_else(no_broker)?;
+        let mut settings = Settings::new(first.address);
         settings.only = self.only;
         settings.residence = self.residence;
         settings.predefined = self.predefined;
@@ -242,10 +274,15 @@ impl Given {
         let rules = self.rules.unwrap_or(4096);
         Ok(Command::Run {
             plane,
+            brokers,
             settings,
             rules,
         })
     }
+}
+
+fn no_broker() -> Failure {
+    missing("--broker HOST[:PORT]")
 }
 
 fn wrong(error: lexopt::Error) -> Failure {
@@ -287,15 +324,21 @@ fn interface(name: String) -> Outcome<String> {
     Ok(name)
 }
 
-fn broker(text: &str) -> Outcome<SocketAddr> {
+fn broker(text: &str) -> Outcome<Broker> {
     let fault = |why: &str| Failure::Use(format!("--broker '{text}': {why}."));
-    let found = match text.parse::<std::net::IpAddr>() {
+    let (protocol, place) = match text.split_once("://") {
+        None => (Protocol::MqttSn, text),
+        Some(("mqtt-sn", place)) => (Protocol::MqttSn, place),
+        Some(("mqtt+udp", place)) => (Protocol::MqttUdp, place),
+        Some(_) => return Err(fault("it is neither mqtt-sn:// nor mqtt+udp://")),
+    };
+    let found = match place.parse::<std::net::IpAddr>() {
         Ok(address) => Some(SocketAddr::new(address, 1883)),
-        Err(_) if text.rsplit_once(':').is_some() => text
+        Err(_) if place.rsplit_once(':').is_some() => place
             .to_socket_addrs()
             .map_err(|error| fault(&error.to_string()))?
             .next(),
-        Err(_) => (text, 1883)
+        Err(_) => (place, 1883)
             .to_socket_addrs()
             .map_err(|error| fault(&error.to_string()))?
             .next(),
@@ -304,7 +347,11 @@ fn broker(text: &str) -> Outcome<SocketAddr> {
         Some(address) if address.port() == 0 || address.ip().is_unspecified() => {
             Err(fault("nobody listens there"))
         }
-        Some(address) => Ok(address),
+        Some(address) => Ok(Broker {
+            address,
+            vlan: 0,
+            protocol,
+        }),
         None => Err(fault("there is no such host")),
     }
 }

@@ -1,7 +1,8 @@
 //! What a data plane does for the controller (`broker/spec/acceleration.md`).
 
-use mqtick_sn::Topic;
 use std::net::SocketAddr;
+
+pub use crate::rules::Topic;
 
 /// What a publish is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

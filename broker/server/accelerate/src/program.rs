@@ -17,6 +17,7 @@ use crate::feed::Told;
 use crate::options::{Command, HELP, Options, Where};
 use crate::plane::Plane;
 use crate::proxy::Proxy;
+use crate::rules::{Broker, Protocol};
 use crate::status::Report;
 
 /// Why the program ends early.
@@ -103,6 +104,8 @@ pub trait Watcher {
     fn work(&mut self, _now_ns: u64, _driver: &mut impl Driver) -> Outcome<()> {
         Ok(())
     }
+    /// Make the rules that follow from what was taken into account since the last time.
+    fn settle(&mut self, _now_ns: u64, _plane: &mut impl Plane) {}
     /// What depends on time, at least ten times a second; whether ways to subscribers have changed.
     fn tick(&mut self, now_ns: u64, ways_changed: bool, driver: &mut impl Driver);
     /// The broker was started, and has no sessions.
@@ -116,6 +119,9 @@ pub trait Watcher {
 impl Watcher for Controller {
     fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane) {
         Self::event(self, now_ns, event, plane);
+    }
+    fn settle(&mut self, now_ns: u64, plane: &mut impl Plane) {
+        Self::settle(self, now_ns, plane);
     }
     fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane) {
         Self::lost(self, now_ns, mark, plane);
@@ -150,8 +156,11 @@ impl Watcher for Controller {
 }
 
 const PROGRAM: &str = "mqtick-accelerate";
-const TICK_NS: u64 = 50_000_000;
-const TICK_MS: u8 = 50;
+/// A tick opens rules, so a publisher waits for it; with so many clients that it takes long, they are
+/// further apart, and take a twentieth of the time.
+const TICK_MS: u8 = 10;
+const TICK_NS: u64 = TICK_MS as u64 * 1_000_000;
+const LONGEST_TICK_NS: u64 = 50_000_000;
 
 /// Do what was asked for.
 ///
@@ -168,37 +177,33 @@ pub fn run(options: Options) -> Outcome<()> {
         Command::Ask(question) => print(&ask(&options.control, PROGRAM, question)?),
         Command::Run {
             plane,
+            brokers,
             settings,
             rules,
         } => {
             let by = By {
                 control: &options.control,
+                brokers,
                 settings,
                 feed: options.feed,
             };
-            let broker = by.settings.broker;
             match plane {
-                Where::Proxy(address) => {
-                    let proxy = Proxy::new(address, broker, rules, None)?;
-                    by.accelerate(proxy)
-                }
+                Where::Proxy(address) => by.in_user_space(address, rules, None),
                 #[cfg(feature = "kernel")]
                 Where::Kernel {
                     interfaces,
                     broker_side,
-                    vlan,
                     fallback,
                 } => {
                     let switch = crate::switch::Switch::new(
                         &interfaces,
-                        broker,
+                        &by.brokers,
                         broker_side.as_deref(),
-                        vlan,
                         rules,
                     );
                     match switch {
                         Ok(switch) => by.accelerate(switch),
-                        Err(why) => by.in_user_space(why, fallback, rules),
+                        Err(why) => by.instead(why, fallback, rules),
                     }
                 }
                 #[cfg(not(feature = "kernel"))]
@@ -206,7 +211,7 @@ pub fn run(options: Options) -> Outcome<()> {
                     let why =
                         "this program was built without the kernel's data plane: use --proxy.";
                     let why = Failure::Failed(why.to_owned());
-                    by.in_user_space(why, fallback, rules)
+                    by.instead(why, fallback, rules)
                 }
             }
         }
@@ -215,49 +220,59 @@ pub fn run(options: Options) -> Outcome<()> {
 
 struct By<'a> {
     control: &'a Path,
+    brokers: Vec<Broker>,
     settings: Settings,
     feed: Option<PathBuf>,
 }
 
 impl By<'_> {
     fn accelerate(self, driver: impl Driver) -> Outcome<()> {
-        let broker = self.settings.broker;
+        let names: Vec<_> = self.brokers.iter().map(name).collect();
+        let names = names.join(" and ");
         if let Some(path) = &self.feed {
-            return accelerate(driver, Told::new(path), broker, self.control);
+            return accelerate(driver, Told::new(path), &names, self.control);
         }
         if self.settings.only.is_empty() {
             eprintln!("mqtick-accelerate: nothing will be copied, since there is no --only.");
         }
         let controller = Controller::new(self.settings, now_ns());
-        accelerate(driver, controller, broker, self.control)
+        accelerate(driver, controller, &names, self.control)
+    }
+
+    fn in_user_space(self, at: SocketAddr, rules: usize, why: Option<String>) -> Outcome<()> {
+        let broker = self.brokers.first();
+        let broker = broker.ok_or_else(|| Failure::Use("--broker is missing.".to_owned()))?;
+        let proxy = Proxy::new(at, *broker, rules, why)?;
+        self.accelerate(proxy)
     }
 
     /// The kernel cannot.
-    fn in_user_space(
-        self,
-        why: Failure,
-        fallback: Option<SocketAddr>,
-        rules: usize,
-    ) -> Outcome<()> {
+    fn instead(self, why: Failure, fallback: Option<SocketAddr>, rules: usize) -> Outcome<()> {
         let Some(address) = fallback else {
             return Err(why);
         };
         eprintln!("mqtick-accelerate: {why} Clients have to talk to {address}.");
-        let proxy = Proxy::new(address, self.settings.broker, rules, Some(why.to_string()))?;
-        self.accelerate(proxy)
+        self.in_user_space(address, rules, Some(why.to_string()))
+    }
+}
+
+fn name(broker: &Broker) -> String {
+    match broker.protocol {
+        Protocol::MqttSn => broker.address.to_string(),
+        Protocol::MqttUdp => format!("mqtt+udp://{}", broker.address),
     }
 }
 
 fn accelerate(
     mut driver: impl Driver,
     mut watcher: impl Watcher,
-    broker: SocketAddr,
+    brokers: &str,
     path: &Path,
 ) -> Outcome<()> {
     let signals = signals()?;
     let mut control = Control::new(path, PROGRAM)?;
     watcher.begin(&mut driver)?;
-    print(&format!("{}, for {broker}\n", driver.name()))?;
+    print(&format!("{}, for {brokers}\n", driver.name()))?;
     let mut due_ns = 0;
     loop {
         let mut wanted = vec![
@@ -275,9 +290,10 @@ fn accelerate(
         let now_ns = now_ns();
         watcher.work(now_ns, &mut driver)?;
         if now_ns >= due_ns {
-            due_ns = now_ns + TICK_NS;
             let ways_changed = driver.upkeep(now_ns)?;
             watcher.tick(now_ns, ways_changed, &mut driver);
+            let took_ns = self::now_ns() - now_ns;
+            due_ns = now_ns + (took_ns * 20).clamp(TICK_NS, LONGEST_TICK_NS);
         }
         control.serve(|question| answer(question, &mut driver, &mut watcher));
     }

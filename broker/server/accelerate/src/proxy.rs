@@ -2,29 +2,33 @@
 //! the broker's. Each of them has a socket of its own towards the broker, so that the broker sees as
 //! many addresses as there are clients; copies leave with sendmmsg.
 
-use mqtick_sn::Message;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmsg, sendmmsg, setsockopt,
+    sockopt,
+};
+use nix::sys::time::TimeSpec;
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use mqtick_sn::{MARK, publish_flags};
-
-use crate::clock::now_ns;
+use crate::clock::{now_ns, utc_ns};
 use crate::controller::{Event, Way};
+use crate::packet::{self, Packet, TRAILER};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
 use crate::program::{Driver, Failure, Outcome, Watcher};
-use crate::table::{Table, Verdict, field, rewritten};
+use crate::rules::{Broker, Protocol};
+use crate::table::{Table, Verdict};
 
 const ROOM: usize = 65_536;
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
 const TURN: usize = 64; // datagrams of one socket until others have their turn
 const AT_ONCE: usize = 256; // copies that leave with one call
+const STATED: usize = 8; // the same, if they state when
 const OWN_FILES: u64 = 64;
 const MOST_CLIENTS: u64 = 65_536;
 const IDLE_NS: u64 = 60_000_000_000;
@@ -41,6 +45,7 @@ struct Upstream {
 pub struct Proxy {
     front: UdpSocket,
     broker: SocketAddr,
+    protocol: Protocol,
     epoll: Epoll,
     table: Table,
     upstreams: HashMap<SocketAddr, Upstream>,
@@ -67,7 +72,7 @@ impl Proxy {
     /// The system's.
     pub fn new(
         address: SocketAddr,
-        broker: SocketAddr,
+        broker: Broker,
         rules: usize,
         why: Option<String>,
     ) -> Outcome<Self> {
@@ -78,6 +83,7 @@ impl Proxy {
             .set_nonblocking(true)
             .map_err(fault(address.to_string()))?;
         let _ = setsockopt(&front, sockopt::RcvBuf, &BUFFER);
+        let _ = setsockopt(&front, sockopt::ReceiveTimestampns, &true); // else nothing is stated
         let _ = setsockopt(&front, sockopt::SndBuf, &BUFFER);
         let system = |error: Errno| Failure::Failed(format!("epoll: {error}."));
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
@@ -89,7 +95,8 @@ impl Proxy {
         let limit = files.saturating_sub(OWN_FILES).clamp(1, MOST_CLIENTS);
         Ok(Self {
             front,
-            broker,
+            broker: broker.address,
+            protocol: broker.protocol,
             epoll,
             table: Table::new(rules),
             upstreams: HashMap::new(),
@@ -121,48 +128,54 @@ impl Proxy {
     fn hear_clients(&mut self, controller: &mut impl Watcher) {
         let mut room = std::mem::take(&mut self.room);
         for _ in 0..TURN {
-            let (length, client) = match self.front.recv_from(&mut room) {
+            let (length, client, came_ns) = match receive(&self.front, &mut room) {
                 Ok(came) => came,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(Errno::EAGAIN) => break,
                 Err(_) => continue,
             };
             let datagram = room.get_mut(..length).unwrap_or_default();
             // Only we may say this.
-            set_mark(datagram, false);
-            self.pass(datagram, client, controller);
+            packet::unmark(self.protocol, datagram);
+            self.pass(datagram, client, came_ns, controller);
         }
         self.room = room;
     }
 
-    fn pass(&mut self, datagram: &[u8], client: SocketAddr, controller: &mut impl Watcher) {
+    fn pass(
+        &mut self,
+        datagram: &[u8],
+        client: SocketAddr,
+        came_ns: Option<u64>,
+        controller: &mut impl Watcher,
+    ) {
         if client == self.broker || client.port() == 0 {
             self.refused_clients += 1;
             return;
         }
-        let decoded = mqtick_sn::decode(datagram);
-        let message = match &decoded {
-            Ok((message, None)) => Some(message),
-            _ => None,
-        };
+        let packet = Packet::read(self.protocol, Way::ToBroker, datagram);
         let now_ns = now_ns();
-        let goes_on = self.table.is_marked(client, message);
-        match self.table.from_client(now_ns, client, message) {
-            Verdict::Copies(copies) => {
-                let (sent, refused) = send_copies(&self.front, datagram, copies);
+        let (is_marked, residence) = self.table.flags(client, &packet);
+        match (self.table.from_client(now_ns, client, &packet), &packet) {
+            (Verdict::Copies(copies), Packet::Publish(message)) => {
+                let trailer = packet::trailer(datagram, message.payload).filter(|_| residence);
+                let stated = trailer.map(|trailer| (trailer, came_ns));
+                let (sent, refused) =
+                    send_copies(&self.front, datagram, message.payload, stated, copies);
                 self.hits += 1;
                 self.copies += sent;
                 self.refused += refused;
-                if goes_on {
+                if is_marked {
                     let mut marked = datagram.to_vec();
-                    set_mark(&mut marked, true);
+                    packet::mark(self.protocol, &mut marked);
                     self.send_to_broker(&client, &marked, controller);
                 }
             }
-            Verdict::KeptBack(_) => {}
-            Verdict::Pass(mark) => {
+            (Verdict::KeptBack(_) | Verdict::Copies(_), _) => {}
+            (Verdict::Pass(mark), _) => {
                 self.send_to_broker(&client, datagram, controller);
                 if let Some(mark) = mark {
                     let event = Event {
+                        protocol: self.protocol,
                         way: Way::ToBroker,
                         from: client,
                         to: self.broker,
@@ -171,6 +184,7 @@ impl Proxy {
                         kept_back: false,
                     };
                     controller.event(now_ns, &event, self);
+                    controller.settle(now_ns, self);
                 }
             }
         }
@@ -257,13 +271,9 @@ impl Proxy {
             };
             let datagram = room.get(..length).unwrap_or_default();
             self.from_broker += 1;
-            let decoded = mqtick_sn::decode(datagram);
-            let message = match &decoded {
-                Ok((message, None)) => Some(message),
-                _ => None,
-            };
+            let packet = Packet::read(self.protocol, Way::FromBroker, datagram);
             let now_ns = now_ns();
-            let (mark, kept_back) = match self.table.from_broker(now_ns, client, message) {
+            let (mark, kept_back) = match self.table.from_broker(now_ns, client, &packet) {
                 Verdict::KeptBack(mark) => (Some(mark), true),
                 Verdict::Pass(mark) => (mark, false),
                 Verdict::Copies(_) => (None, false),
@@ -272,11 +282,12 @@ impl Proxy {
                 self.refused += 1;
             }
             let Some(mark) = mark else { continue };
-            if message == Some(&Message::Pingresp) {
+            if packet == Packet::Pingresp {
                 self.answers.push((client, mark, kept_back));
                 continue;
             }
             let event = Event {
+                protocol: self.protocol,
                 way: Way::FromBroker,
                 from: self.broker,
                 to: client,
@@ -285,6 +296,7 @@ impl Proxy {
                 kept_back,
             };
             controller.event(now_ns, &event, self);
+            controller.settle(now_ns, self);
         }
         self.room = room;
     }
@@ -312,6 +324,7 @@ impl Proxy {
     fn hear_answers(&mut self, controller: &mut impl Watcher) {
         for (client, mark, kept_back) in std::mem::take(&mut self.answers) {
             let event = Event {
+                protocol: self.protocol,
                 way: Way::FromBroker,
                 from: self.broker,
                 to: client,
@@ -320,6 +333,7 @@ impl Proxy {
                 kept_back,
             };
             controller.event(now_ns(), &event, self);
+            controller.settle(now_ns(), self);
         }
     }
 }
@@ -350,7 +364,9 @@ impl Driver for Proxy {
 
     fn work(&mut self, controller: &mut impl Watcher) -> Outcome<()> {
         // The broker's answers first: they may be what a publish waits for.
-        if self.hear_all(controller) {
+        let is_all = self.hear_all(controller);
+        self.table.behind(!is_all);
+        if is_all {
             self.hear_answers(controller);
         }
         self.hear_clients(controller);
@@ -372,13 +388,11 @@ impl Driver for Proxy {
 }
 
 impl Plane for Proxy {
-    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.table.set(key, copies)
+    fn set(&mut self, key: Key, copies: &[Copy], residence: bool) -> Result<(), Refusal> {
+        self.table.set(key, copies, false, residence)
     }
-    fn set_marked(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.table.set(key, copies)?;
-        self.table.goes_on(&key);
-        Ok(())
+    fn set_marked(&mut self, key: Key, copies: &[Copy], residence: bool) -> Result<(), Refusal> {
+        self.table.set(key, copies, true, residence)
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.table.open(key, slow);
@@ -411,24 +425,68 @@ impl Plane for Proxy {
     }
 }
 
-fn set_mark(datagram: &mut [u8], is_marked: bool) {
-    if let Some(flags) = publish_flags(datagram).and_then(|at| datagram.get_mut(at)) {
-        *flags = *flags & !MARK | if is_marked { MARK } else { 0 };
-    }
+/// A datagram's octets, where it came from, and when (UTC).
+fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAddr, Option<u64>)> {
+    let mut parts = [IoSliceMut::new(room)];
+    let mut space = nix::cmsg_space!(TimeSpec);
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let came = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    let stamp = |one| match one {
+        ControlMessageOwned::ScmTimestampns(at) => {
+            let seconds = u64::try_from(at.tv_sec())
+                .ok()?
+                .checked_mul(1_000_000_000)?;
+            seconds.checked_add(u64::try_from(at.tv_nsec()).ok()?)
+        }
+        _ => None,
+    };
+    let came_ns = came.cmsgs()?.find_map(stamp);
+    let from = came.address.ok_or(Errno::EINVAL)?;
+    let v4 = from
+        .as_sockaddr_in()
+        .map(|from| SocketAddr::V4((*from).into()));
+    let v6 = || {
+        from.as_sockaddr_in6()
+            .map(|from| SocketAddr::V6((*from).into()))
+    };
+    Ok((came.bytes, v4.or_else(v6).ok_or(Errno::EINVAL)?, came_ns))
 }
 
-/// Send a PUBLISH to each; how many left, and how many did not.
-fn send_copies(socket: &UdpSocket, datagram: &[u8], copies: &[Copy]) -> (u64, u64) {
-    let Some((head, tail)) = field(datagram) else {
-        return (0, copies.len() as u64);
-    };
+/// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer and when it came.
+fn send_copies(
+    socket: &UdpSocket,
+    datagram: &[u8],
+    payload: usize,
+    stated: Option<([u8; TRAILER], Option<u64>)>,
+    copies: &[Copy],
+) -> (u64, u64) {
+    let (head, tail) = datagram.split_at_checked(payload).unwrap_or_default();
+    let (tail, _) = tail
+        .split_last_chunk::<TRAILER>()
+        .filter(|_| stated.is_some())
+        .unwrap_or((tail, &[0; TRAILER]));
     let (mut sent, mut refused) = (0, 0);
+    let at_once = if stated.is_some() { STATED } else { AT_ONCE };
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(AT_ONCE, None);
-    for some in copies.chunks(AT_ONCE) {
-        let heads: Vec<Vec<u8>> = some.iter().map(|one| rewritten(head, one.topic)).collect();
-        let parts: Vec<[IoSlice<'_>; 2]> = heads
+    for some in copies.chunks(at_once) {
+        let rewritten = |one: &Copy| {
+            let mut head = head.to_vec();
+            packet::rewrite(&mut head, one.topic);
+            head
+        };
+        let heads: Vec<Vec<u8>> = some.iter().map(rewritten).collect();
+        // None of them leaves sooner.
+        let trailer = stated.map(|(trailer, came_ns)| packet::stated(trailer, came_ns, utc_ns()));
+        let trailer: &[u8] = trailer.as_ref().map_or(&[], |trailer| trailer);
+        let parts: Vec<[IoSlice<'_>; 3]> = heads
             .iter()
-            .map(|head| [IoSlice::new(head), IoSlice::new(tail)])
+            .map(|head| {
+                [
+                    IoSlice::new(head),
+                    IoSlice::new(tail),
+                    IoSlice::new(trailer),
+                ]
+            })
             .collect();
         let addresses: Vec<Option<SockaddrStorage>> =
             some.iter().map(|one| Some(one.to.into())).collect();

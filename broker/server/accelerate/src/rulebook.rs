@@ -4,12 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use mqtick_sn::Topic;
-
 use crate::clients::{Clients, Dirty};
 use crate::controller::{SECOND_NS, Settings};
 use crate::names::{has_wildcards, matches};
-use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal};
+use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal, Topic};
 use crate::reason::Reason;
 use crate::session::{Named, Session, State, Subscription};
 
@@ -288,6 +286,7 @@ impl Rulebook {
             Topic::Registered(id) => clients.get(&key.publisher)?.ids.get(&id).cloned(),
             Topic::Predefined(id) => self.settings.predefined.get(&id).cloned(),
             Topic::Short(name) => std::str::from_utf8(&name).ok().map(Rc::from),
+            Topic::Name(_) => None, // not of MQTT-SN
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a data plane is told: `broker/spec/acceleration.md`, section 1, as types.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 /// Most subscribers of one rule.
@@ -26,7 +27,7 @@ pub struct Broker {
 }
 
 /// What a PUBLISH or a subscriber calls a topic.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// MQTT-SN's id that one client and the broker agreed upon.
     Registered(u16),
@@ -34,8 +35,51 @@ pub enum Topic {
     Predefined(u16),
     /// MQTT-SN's name of two octets.
     Short([u8; 2]),
-    /// A name of 1 to 64 octets (mqtt-udp).
-    Name(Vec<u8>),
+    /// What it is called everywhere (mqtt-udp).
+    Name(Name),
+}
+
+impl From<mqtick_sn::Topic> for Topic {
+    fn from(topic: mqtick_sn::Topic) -> Self {
+        match topic {
+            mqtick_sn::Topic::Registered(id) => Self::Registered(id),
+            mqtick_sn::Topic::Predefined(id) => Self::Predefined(id),
+            mqtick_sn::Topic::Short(name) => Self::Short(name),
+        }
+    }
+}
+
+/// Most octets of a [`Name`].
+pub const NAME: usize = 64;
+
+/// A topic's name of 1 to 64 octets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Name {
+    length: u8,
+    octets: [u8; NAME], // zeros after the name
+}
+
+impl Name {
+    /// None: it is no such name.
+    #[must_use]
+    pub fn new(name: &[u8]) -> Option<Self> {
+        let length = u8::try_from(name.len()).ok().filter(|length| *length > 0)?;
+        let mut octets = [0; NAME];
+        octets.get_mut(..name.len())?.copy_from_slice(name);
+        Some(Self { length, octets })
+    }
+
+    /// Its octets.
+    #[must_use]
+    pub fn octets(&self) -> &[u8] {
+        self.octets.get(..self.length.into()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.octets().escape_ascii())
+    }
 }
 
 /// Which messages a rule is for.

@@ -3,9 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use mqtick_sn::Topic;
-
 use crate::pings::Pings;
+use crate::plane::Topic;
 
 /// Requests of one client that the broker has not answered: more are not followed.
 pub const MOST_PENDING: usize = 64;
@@ -107,6 +106,8 @@ pub struct Session {
     pub keep_alive_ns: u64,
     /// When it was last heard.
     pub heard_ns: u64,
+    /// Whether that has become known since the last PINGREQ in its name, whenever it was.
+    pub news: bool,
     /// Whether that is longer ago than its keep-alive.
     pub late: bool,
     /// When the data plane was last asked when it was heard.
@@ -154,6 +155,7 @@ impl Session {
             state: State::New,
             since_ns: now_ns,
             heard_ns: now_ns,
+            news: true,
             late: false,
             looked_ns: 0,
             confirmed: false,
@@ -196,6 +198,12 @@ impl Session {
         self.proven || served_ns > Some(self.since_ns)
     }
 
+    /// It was heard at this time.
+    pub fn hear(&mut self, at_ns: u64) {
+        self.heard_ns = self.heard_ns.max(at_ns);
+        self.news = true;
+    }
+
     /// Only a later PINGREQ shows that nothing waits for it.
     pub fn changed(&mut self) {
         self.confirmed = false;
@@ -227,6 +235,7 @@ impl Session {
             repeats: count.saturating_sub(1),
             connection: self.connection,
             heard_ns: self.heard_ns,
+            news: self.news,
             pending: pending.cloned().collect(),
             pings: self.pings.clone(),
             ..Self::new(new, now_ns)

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use mqtick_sn::Topic;
-
 use crate::controller::{Counters, Status};
-use crate::plane::Plane;
+use crate::plane::{Plane, Topic};
 use crate::program::Watcher;
 
 /// The most lines about topics that are printed for people.
@@ -117,6 +115,7 @@ fn topic(one: &Status) -> String {
         Topic::Registered(id) => ("registered", id),
         Topic::Predefined(id) => ("predefined", id),
         Topic::Short(name) => ("short", u16::from_be_bytes(name)),
+        Topic::Name(_) => ("name", 0),
     };
     let name = one.name.as_deref().map_or("null".to_owned(), quoted);
     let (subscribers, open, reason) = match &one.rule {

@@ -4,7 +4,7 @@
 use nix::net::if_::if_nametoindex;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use crate::controller::{self, Way};
@@ -12,7 +12,7 @@ use crate::kernel::{Attach, Kernel};
 use crate::neighbours::Neighbours;
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
 use crate::program::{Driver, Failure, Outcome, Watcher};
-use crate::rules::{self, Broker, Event, Flags, Hop, Protocol, Reason, Subscriber};
+use crate::rules::{self, Broker, Event, Flags, Hop, Protocol, Reason, Subscriber, Topic};
 
 const ALIVE_NS: u64 = 250_000_000;
 const TURN: usize = 4096; // events until something else has its turn
@@ -22,6 +22,7 @@ const TTL: u8 = 64;
 
 /// How frames of a client reach the broker.
 struct Road {
+    broker: SocketAddr,
     interface: u32,
     /// Destination and source MAC, and the VLAN's tag if there is one, up to the type of IP.
     head: Vec<u8>,
@@ -69,10 +70,10 @@ impl Taken {
     }
 }
 
-/// The kernel's data plane, for one broker.
+/// The kernel's data plane, for the brokers at one address: one of each protocol at most.
 pub struct Switch {
     kernel: Kernel,
-    broker: SocketAddr,
+    brokers: Vec<Broker>,
     vlan: u16,
     broker_side: Option<u32>,
     attach: Attach,
@@ -99,11 +100,11 @@ impl Switch {
     /// The kernel's, and what to do then.
     pub fn new(
         interfaces: &[String],
-        broker: SocketAddr,
+        brokers: &[Broker],
         broker_side: Option<&str>,
-        vlan: u16,
         rules: usize,
     ) -> Outcome<Self> {
+        let vlan = brokers.first().map_or(0, |one| one.vlan);
         let mut names: Vec<&str> = interfaces.iter().map(String::as_str).collect();
         names.extend(broker_side.filter(|name| !interfaces.iter().any(|one| one == name)));
         let mut side = None;
@@ -114,15 +115,8 @@ impl Switch {
                 side = Some(index);
             }
         }
-        let protocol = Protocol::MqttSn;
-        let address = broker;
-        let brokers = [Broker {
-            address,
-            vlan,
-            protocol,
-        }];
         let attach = Attach::best();
-        let kernel = Kernel::start(&names, &brokers, side.is_some(), attach).map_err(|error| {
+        let kernel = Kernel::start(&names, brokers, side.is_some(), attach).map_err(|error| {
             Failure::Failed(match error.kind() {
                 io::ErrorKind::AddrInUse => {
                     format!("another mqtick-accelerate is on {}.", names.join(", "))
@@ -133,11 +127,13 @@ impl Switch {
                 ),
             })
         })?;
-        let neighbours = Neighbours::new(broker.ip(), side)
+        let host = brokers.first().map(|one| one.address.ip());
+        let host = host.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        let neighbours = Neighbours::new(host, side)
             .map_err(|error| Failure::Failed(format!("the kernel's routes: {error}.")))?;
         Ok(Self {
             kernel,
-            broker,
+            brokers: brokers.to_vec(),
             vlan,
             broker_side: side,
             attach,
@@ -157,12 +153,22 @@ impl Switch {
         })
     }
 
-    fn key(key: &Key) -> rules::Key {
+    fn key(&self, key: &Key) -> rules::Key {
+        let protocol = match key.topic {
+            Topic::Name(_) => Protocol::MqttUdp,
+            _ => Protocol::MqttSn,
+        };
+        let mut brokers = self.brokers.iter();
+        let place = brokers.position(|one| one.protocol == protocol);
         rules::Key {
-            broker: 0,
+            broker: place.and_then(|at| at.try_into().ok()).unwrap_or(u8::MAX), // none has it
             publisher: Some(key.publisher),
-            topic: topic(key.topic),
+            topic: key.topic,
         }
+    }
+
+    fn is_broker(&self, address: SocketAddr) -> bool {
+        self.brokers.iter().any(|one| one.address == address)
     }
 
     /// Keep in mind how frames of a client come, and how copies get to it.
@@ -195,6 +201,7 @@ impl Switch {
                 head.extend(event.vlan.to_be_bytes());
             }
             let road = Road {
+                broker: event.destination,
                 interface: event.interface,
                 head,
             };
@@ -281,7 +288,8 @@ impl Switch {
         self.ways_changed = true;
         for (key, to_whom) in &self.rules {
             if to_whom.contains(&to) {
-                let _ = self.kernel.close(&Self::key(key));
+                let key = self.key(key);
+                let _ = self.kernel.close(&key);
             }
         }
     }
@@ -303,7 +311,7 @@ impl Switch {
             Way::ToBroker
         };
         let can_be_read = matches!(event.reason, Reason::Message | Reason::NoRule);
-        if way == Way::ToBroker && can_be_read && event.source != self.broker {
+        if way == Way::ToBroker && can_be_read && !self.is_broker(event.source) {
             self.learn(event);
         } else if way == Way::FromBroker
             && let Some(host) = self.hosts.get_mut(&event.destination.ip())
@@ -311,7 +319,9 @@ impl Switch {
             host.answered = event.macs();
             self.follow(event.destination.ip());
         }
+        let broker = self.brokers.get(usize::from(event.broker));
         let seen = controller::Event {
+            protocol: broker.map_or(Protocol::MqttSn, |one| one.protocol),
             way,
             from: event.source,
             to: event.destination,
@@ -334,14 +344,15 @@ impl Switch {
                 let host = host.filter(|host| host.hop.is_some());
                 host.map(|host| Subscriber {
                     address: copy.to,
-                    topic: topic(copy.topic),
+                    topic: copy.topic,
                     hop: host.number,
                 })
                 .ok_or(Refusal::Unreachable(copy.to))
             })
             .collect::<Result<Vec<_>, _>>();
         let subscribers = subscribers.inspect_err(|_| self.delete(&key))?;
-        let set = self.kernel.set(&Self::key(&key), &subscribers, flags);
+        let in_kernel = self.key(&key);
+        let set = self.kernel.set(&in_kernel, &subscribers, flags);
         if let Err(error) = set {
             self.delete(&key);
             return Err(match error.kind() {
@@ -398,6 +409,7 @@ impl Driver for Switch {
             self.lost = lost;
             controller.lost(crate::clock::now_ns(), self.taken.done(), self);
         }
+        controller.settle(crate::clock::now_ns(), self);
         if self.mark != self.done && self.kernel.done(self.mark).is_ok() {
             self.done = self.mark;
         }
@@ -464,17 +476,19 @@ impl Plane for Switch {
     fn open(&mut self, key: &Key, slow: u64) {
         let is_up = |host| self.hosts.get(host).is_some_and(|host| host.hop.is_some());
         if self.rules.get(key).is_some_and(|to| to.iter().all(is_up)) {
-            let _ = self.kernel.open(&Self::key(key), slow);
+            let key = self.key(key);
+            let _ = self.kernel.open(&key, slow);
         }
     }
 
     fn delete(&mut self, key: &Key) {
-        let _ = self.kernel.remove(&Self::key(key));
+        let in_kernel = self.key(key);
+        let _ = self.kernel.remove(&in_kernel);
         self.rules.remove(key);
     }
 
     fn counts(&self, key: &Key) -> Counts {
-        let counted = self.kernel.rule_counters(&Self::key(key));
+        let counted = self.kernel.rule_counters(&self.key(key));
         let counted = counted.unwrap_or_default();
         Counts {
             slow: counted.slow,
@@ -509,21 +523,13 @@ impl Plane for Switch {
         let Some(road) = self.roads.get(client) else {
             return;
         };
-        if let Some(frame) = frame(&road.head, *client, self.broker, datagram) {
+        if let Some(frame) = frame(&road.head, *client, road.broker, datagram) {
             let _ = self.kernel.inject(road.interface, &frame, true);
         }
     }
 
     fn done(&mut self, mark: u64) {
         self.mark = self.mark.max(mark);
-    }
-}
-
-fn topic(topic: mqtick_sn::Topic) -> rules::Topic {
-    match topic {
-        mqtick_sn::Topic::Registered(id) => rules::Topic::Registered(id),
-        mqtick_sn::Topic::Predefined(id) => rules::Topic::Predefined(id),
-        mqtick_sn::Topic::Short(name) => rules::Topic::Short(name),
     }
 }
 

@@ -4,15 +4,14 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use mqtick_sn::{Message, Qos, Topic};
-
-use crate::controller::Way;
+use crate::packet::{Packet, Publish};
 use crate::plane::{Copy, Counts, Key, MOST_COPIES, Refusal};
 
 #[derive(Debug)]
 struct Rule {
     copies: Vec<Copy>,
     marked: bool,
+    residence: bool,
     open: Option<u64>,
     counts: Counts,
 }
@@ -40,6 +39,7 @@ pub struct Table {
     seen: u64,
     done: u64,
     until_ns: u64,
+    is_behind: bool,
 }
 
 const REPORT_NS: u64 = 1_000_000_000;
@@ -59,6 +59,7 @@ impl Table {
             seen: 0,
             done: 0,
             until_ns: u64::MAX,
+            is_behind: false,
         }
     }
 
@@ -81,70 +82,50 @@ impl Table {
     }
 
     /// What becomes of a client's packet.
-    pub fn from_client(
-        &mut self,
-        now_ns: u64,
-        client: SocketAddr,
-        message: Option<&Message<'_>>,
-    ) -> Verdict<'_> {
-        if !is_unconnected(message) {
+    pub fn from_client(&mut self, now_ns: u64, client: SocketAddr, packet: &Packet) -> Verdict<'_> {
+        if !matches!(packet, Packet::Publish(message) if message.unconnected) {
             if self.heard_ns.len() >= MOST_CLIENTS && !self.heard_ns.contains_key(&client) {
                 self.heard_ns.clear();
             }
             self.heard_ns.insert(client, now_ns);
         }
-        let Some(message) = message else {
-            self.seen += 1;
-            // A broker may take it for a publish, which what follows must not overtake.
-            for (_, rule) in self
-                .rules
-                .iter_mut()
-                .filter(|(key, _)| key.publisher == client)
-            {
-                rule.counts.slow += 1;
+        match packet {
+            Packet::Publish(message) => return self.publish(now_ns, client, message),
+            Packet::Nothing => return Verdict::Pass(None),
+            Packet::Unread => {
+                self.seen += 1;
+                // A broker may take it for a publish, which what follows must not overtake.
+                let of_client = |(key, _): &(&Key, &mut Rule)| key.publisher == client;
+                for (_, rule) in self.rules.iter_mut().filter(of_client) {
+                    rule.counts.slow += 1;
+                }
             }
-            return Verdict::Pass(Some(self.seen));
-        };
-        if let Message::Publish {
-            dup,
-            qos,
-            retain,
-            topic,
-            message_id,
-            ..
-        } = message
-        {
-            let publisher = client;
-            let topic = *topic;
-            let can_be = *qos == Qos::AtMostOnce && !retain && !dup && *message_id == 0;
-            let acknowledged = matches!(qos, Qos::AtLeastOnce | Qos::ExactlyOnce);
-            let key = Key { publisher, topic };
-            return self.publish(now_ns, &key, can_be, acknowledged);
-        }
-        if changes_receivers(Way::ToBroker, message) {
-            self.seen += 1;
+            Packet::Other { raises } => self.seen += u64::from(*raises),
+            Packet::Pingresp => {}
         }
         Verdict::Pass(Some(self.seen))
     }
 
-    /// `acknowledged`: of QoS 1 or 2; brokers may deliver it later, so the controller is told.
-    fn publish(&mut self, now_ns: u64, key: &Key, can_be: bool, acknowledged: bool) -> Verdict<'_> {
-        let is_quiet = self.is_quiet() && now_ns < self.until_ns;
+    /// What is of QoS 1 or 2 brokers may deliver later, so the controller is told.
+    fn publish(&mut self, now_ns: u64, publisher: SocketAddr, message: &Publish) -> Verdict<'_> {
+        let topic = message.topic;
+        let key = Key { publisher, topic };
+        let is_quiet = self.is_quiet() && !self.is_behind && now_ns < self.until_ns;
         let mark = self.seen;
-        let Some(rule) = self.rules.get_mut(key) else {
+        let Some(rule) = self.rules.get_mut(&key) else {
             let is_old = |at_ns: &u64| now_ns.saturating_sub(*at_ns) >= REPORT_NS;
             if self.reported.len() >= MOST_CLIENTS {
                 self.reported.clear();
             }
-            let is_due = self.reported.get(key).is_none_or(is_old);
+            let is_due = self.reported.get(&key).is_none_or(is_old);
             if is_due {
-                self.reported.insert(*key, now_ns);
+                self.reported.insert(key, now_ns);
             }
-            return Verdict::Pass((is_due || acknowledged).then_some(mark));
+            return Verdict::Pass((is_due || message.acknowledged).then_some(mark));
         };
-        if !can_be || !is_quiet || rule.open != Some(rule.counts.slow) {
+        if !message.can_be || !is_quiet || rule.open != Some(rule.counts.slow) {
             rule.counts.slow += 1;
-            return Verdict::Pass(acknowledged.then_some(mark));
+            return Verdict::Pass(message.acknowledged.then_some(mark));
         }
         rule.counts.fast += 1;
         rule.counts.copies += rule.copies.len() as u64;
@@ -152,14 +133,9 @@ impl Table {
     }
 
     /// What becomes of a packet of the broker.
-    pub fn from_broker(
-        &mut self,
-        now_ns: u64,
-        client: SocketAddr,
-        message: Option<&Message<'_>>,
-    ) -> Verdict<'_> {
-        match message {
-            Some(Message::Pingresp) => {
+    pub fn from_broker(&mut self, now_ns: u64, client: SocketAddr, packet: &Packet) -> Verdict<'_> {
+        match packet {
+            Packet::Pingresp => {
                 if self
                     .kept_back
                     .remove(&client)
@@ -168,15 +144,16 @@ impl Table {
                     return Verdict::KeptBack(self.seen);
                 }
             }
-            Some(Message::Publish { .. }) => {
+            Packet::Publish(_) => {
                 if self.served_ns.len() >= MOST_CLIENTS && !self.served_ns.contains_key(&client) {
                     self.served_ns.clear();
                 }
                 self.served_ns.insert(client, now_ns);
                 return Verdict::Pass(None);
             }
-            Some(message) if !changes_receivers(Way::FromBroker, message) => {}
-            _ => self.seen += 1,
+            Packet::Nothing => return Verdict::Pass(None),
+            Packet::Other { raises } => self.seen += u64::from(*raises),
+            Packet::Unread => self.seen += 1,
         }
         Verdict::Pass(Some(self.seen))
     }
@@ -185,7 +162,13 @@ impl Table {
     ///
     /// # Errors
     /// Without room, or with too many copies.
-    pub fn set(&mut self, key: Key, copies: &[Copy]) -> Result<(), Refusal> {
+    pub fn set(
+        &mut self,
+        key: Key,
+        copies: &[Copy],
+        marked: bool,
+        residence: bool,
+    ) -> Result<(), Refusal> {
         self.rules.remove(&key);
         if copies.len() > MOST_COPIES {
             return Err(Refusal::Copies);
@@ -195,7 +178,8 @@ impl Table {
         }
         let rule = Rule {
             copies: copies.to_vec(),
-            marked: false,
+            marked,
+            residence,
             open: None,
             counts: Counts::default(),
         };
@@ -203,22 +187,21 @@ impl Table {
         Ok(())
     }
 
-    /// What this rule matches goes on to the broker, too, marked.
-    pub fn goes_on(&mut self, key: &Key) {
-        if let Some(rule) = self.rules.get_mut(key) {
-            rule.marked = true;
-        }
+    /// Whether a client's message that is copied goes on to the broker, too, marked; and whether its
+    /// copies state their residence.
+    #[must_use]
+    pub fn flags(&self, client: SocketAddr, packet: &Packet) -> (bool, bool) {
+        let Packet::Publish(Publish { topic, .. }) = *packet else {
+            return (false, false);
+        };
+        let publisher = client;
+        let rule = self.rules.get(&Key { publisher, topic });
+        rule.map_or((false, false), |rule| (rule.marked, rule.residence))
     }
 
-    /// Whether a client's message that is copied goes on to the broker, too.
-    #[must_use]
-    pub fn is_marked(&self, client: SocketAddr, message: Option<&Message<'_>>) -> bool {
-        let Some(Message::Publish { topic, .. }) = message else {
-            return false;
-        };
-        let (publisher, topic) = (client, *topic);
-        let rule = self.rules.get(&Key { publisher, topic });
-        rule.is_some_and(|rule| rule.marked)
+    /// Whether something that the broker sent may not have been passed on: nothing overtakes it.
+    pub fn behind(&mut self, is_behind: bool) {
+        self.is_behind = is_behind;
     }
 
     /// Nothing is copied from this time on.
@@ -279,67 +262,12 @@ impl Table {
     }
 }
 
-/// Whether a message may change who receives what.
-#[must_use]
-pub fn changes_receivers(way: Way, message: &Message<'_>) -> bool {
-    match (way, message) {
-        (
-            Way::ToBroker,
-            Message::Connect { .. }
-            | Message::Subscribe { .. }
-            | Message::Unsubscribe { .. }
-            | Message::Disconnect { .. },
-        )
-        | (
-            Way::FromBroker,
-            Message::Connack(_)
-            | Message::Suback { .. }
-            | Message::Regack { .. }
-            | Message::Register { .. }
-            | Message::Disconnect { .. },
-        ) => true,
-        (Way::ToBroker, Message::Pingreq { client }) => !client.is_empty(),
-        _ => false,
-    }
-}
-
-/// Whether it is a PUBLISH of QoS -1: no sign of life of whoever is connected there.
-#[must_use]
-pub fn is_unconnected(message: Option<&Message<'_>>) -> bool {
-    let unconnected = Qos::Unconnected;
-    matches!(message, Some(Message::Publish { qos, .. }) if *qos == unconnected)
-}
-
-/// A PUBLISH in two: as far as the topic, and the rest, which is the same in each copy.
-#[must_use]
-pub fn field(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = if datagram.first() == Some(&1) { 4 } else { 2 };
-    datagram.split_at_checked(start + 3)
-}
-
-/// A PUBLISH, or its first part, as it goes to a subscriber: type and id of the topic are his.
-///
-/// What is too short for one comes back as it is.
-#[must_use]
-pub fn rewritten(datagram: &[u8], topic: Topic) -> Vec<u8> {
-    let mut copy = datagram.to_vec();
-    let start = if copy.first() == Some(&1) { 4 } else { 2 };
-    if let Some([flags, high, low]) = copy.get_mut(start..start + 3) {
-        let (kind, id) = match topic {
-            Topic::Registered(id) => (0, id.to_be_bytes()),
-            Topic::Predefined(id) => (1, id.to_be_bytes()),
-            Topic::Short(name) => (2, name),
-        };
-        *flags = *flags & !3 | kind;
-        [*high, *low] = id;
-    }
-    copy
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::controller::Way;
+    use crate::rules::{Protocol, Topic};
 
     #[test]
     fn what_cannot_be_read_closes_the_rules_of_whoever_sent_it_and_of_nobody_else() {
@@ -349,22 +277,18 @@ mod tests {
         for publisher in clients {
             let key = Key { publisher, topic };
             let to = SocketAddr::from(([10, 0, 0, 3], 6000));
-            table.set(key, &[Copy { to, topic }]).unwrap();
+            table.set(key, &[Copy { to, topic }], false, false).unwrap();
             table.open(&key, 0);
         }
         assert_eq!(
-            table.from_client(0, clients[0], None),
+            table.from_client(0, clients[0], &Packet::Unread),
             Verdict::Pass(Some(1))
         );
         table.done(1);
         let publish = [9, 0x0c, 0, 0, 7, 0, 0, b'h', b'i'];
-        let (message, _) = mqtick_sn::decode(&publish).unwrap();
-        let became = clients.map(|client| {
-            matches!(
-                table.from_client(0, client, Some(&message)),
-                Verdict::Copies(_)
-            )
-        });
+        let packet = Packet::read(Protocol::MqttSn, Way::ToBroker, &publish);
+        let became = clients
+            .map(|client| matches!(table.from_client(0, client, &packet), Verdict::Copies(_)));
         assert_eq!(became, [false, true]);
     }
 }

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_accelerate::controller::{Controller, Event, Reason, Settings, Way};
+use mqtick_accelerate::packet::Packet;
 use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
+use mqtick_accelerate::rules::Protocol;
 use mqtick_accelerate::table::{Table, Verdict};
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, encode};
 
@@ -16,7 +18,7 @@ struct Rules(Table, Vec<SocketAddr>);
 
 impl Plane for Rules {
     fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.0.set(key, copies)
+        self.0.set(key, copies, false, false)
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.0.open(key, slow);
@@ -91,9 +93,10 @@ impl Scene {
     fn event(&mut self, way: Way, from: SocketAddr, to: SocketAddr, message: &Message<'_>) {
         let mut datagram = Vec::new();
         assert!(encode(message, &mut datagram));
+        let packet = Packet::read(Protocol::MqttSn, way, &datagram);
         let verdict = match way {
-            Way::ToBroker => self.rules.0.from_client(self.now_ns, from, Some(message)),
-            Way::FromBroker => self.rules.0.from_broker(self.now_ns, to, Some(message)),
+            Way::ToBroker => self.rules.0.from_client(self.now_ns, from, &packet),
+            Way::FromBroker => self.rules.0.from_broker(self.now_ns, to, &packet),
         };
         let (mark, kept_back) = match verdict {
             Verdict::Pass(Some(mark)) => (mark, false),
@@ -101,6 +104,7 @@ impl Scene {
             _ => return,
         };
         let event = Event {
+            protocol: Protocol::MqttSn,
             way,
             from,
             to,
@@ -109,6 +113,7 @@ impl Scene {
             kept_back,
         };
         self.controller.event(self.now_ns, &event, &mut self.rules);
+        self.controller.settle(self.now_ns, &mut self.rules);
     }
 
     fn says(&mut self, who: u8, message: &Message<'_>) {
@@ -208,11 +213,12 @@ impl Scene {
 
     fn octets(&mut self, who: u8, datagram: &[u8]) {
         let (way, from, to) = (Way::ToBroker, client(who), broker());
-        let mark = match self.rules.0.from_client(self.now_ns, from, None) {
+        let mark = match self.rules.0.from_client(self.now_ns, from, &Packet::Unread) {
             Verdict::Pass(mark) => mark.expect("it is reported"),
             _ => unreachable!("it goes on"),
         };
         let event = Event {
+            protocol: Protocol::MqttSn,
             way,
             from,
             to,
@@ -221,9 +227,11 @@ impl Scene {
             kept_back: false,
         };
         self.controller.event(self.now_ns, &event, &mut self.rules);
+        self.controller.settle(self.now_ns, &mut self.rules);
     }
 
     fn rule_of(&self, topic: Topic) -> Result<usize, Reason> {
+        let topic = topic.into();
         let status = self.controller.status(&self.rules);
         let publisher = client(1);
         let mut all = status.iter();
@@ -423,6 +431,45 @@ fn nobody_is_kept_alive_who_does_not_publish() {
         scene.hears(1, &Message::Pingresp);
     }
     assert!(scene.rules.1.len() <= pings + 1);
+}
+
+/// The data plane tells of a packet when it comes, the controller reads of it later: it may have sent a
+/// PINGREQ in between, which does not say that all is well after that packet.
+#[test]
+fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
+    let mut scene = Scene::new(fresh(), 64);
+    scene.connects(2, true);
+    scene.subscribes(2, Filter::Name("a/+"), 0, Code::ACCEPTED);
+    let (topic_id, message_id, code) = (31, 77, Code::ACCEPTED);
+    let name = "a/b";
+    scene.hears(
+        2,
+        &Message::Register {
+            topic_id,
+            message_id,
+            name,
+        },
+    );
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1, [client(2)]);
+    scene.now_ns -= 1;
+    scene.says(
+        2,
+        &Message::Regack {
+            topic_id,
+            message_id,
+            code,
+        },
+    );
+    scene.hears(2, &Message::Pingresp);
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1, [client(2), client(2)]);
+    scene.hears(2, &Message::Pingresp);
+    // All is well: nobody who only receives is asked again.
+    for _ in 0..100 {
+        scene.ticks(SECOND_NS);
+    }
+    assert_eq!(scene.rules.1.len(), 2);
 }
 
 #[test]
@@ -722,7 +769,10 @@ fn nobody_is_pinged_while_the_controller_is_behind() {
     scene.says(1, &publish(Qos::AtMostOnce, Topic::Registered(20)));
     // A packet whose event has not come yet: it may be a good night.
     let now_ns = scene.now_ns;
-    let _ = scene.rules.0.from_client(now_ns, client(1), None);
+    let _ = scene
+        .rules
+        .0
+        .from_client(now_ns, client(1), &Packet::Unread);
     scene.ticks(0);
     assert_eq!(scene.rules.1, []);
     scene.rules.0.done(scene.rules.0.mark());

@@ -8,18 +8,26 @@ mod json;
 use std::net::SocketAddr;
 
 use json::Value;
+use mqtick_accelerate::controller::Way;
+use mqtick_accelerate::packet::{Packet, TRAILER, mark, rewrite, stated, trailer, unmark};
 use mqtick_accelerate::plane::{Copy, Key};
-use mqtick_accelerate::table::{Table, Verdict, rewritten};
-use mqtick_sn::Topic;
+use mqtick_accelerate::rules::{Name, Protocol, Topic};
+use mqtick_accelerate::table::{Table, Verdict};
 
 fn octets(text: &str) -> Vec<u8> {
     let pair = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex");
     (0..text.len()).step_by(2).map(pair).collect()
 }
 
-/// From whom, and what.
-fn datagram(frame: &[u8]) -> (SocketAddr, Vec<u8>) {
-    let ip = &frame[if frame[12..14] == [0x81, 0] { 18 } else { 14 }..];
+/// To which port, from whom, and what.
+fn datagram(frame: &[u8]) -> Option<(u16, SocketAddr, Vec<u8>)> {
+    let ip = frame.get(
+        if frame.get(12..14)? == [0x81, 0] {
+            18
+        } else {
+            14
+        }..,
+    )?;
     let (from, udp) = if ip[0] >> 4 == 4 {
         let from: [u8; 4] = ip[12..16].try_into().expect("4 octets");
         (from.into(), &ip[20..])
@@ -27,20 +35,57 @@ fn datagram(frame: &[u8]) -> (SocketAddr, Vec<u8>) {
         let from: [u8; 16] = ip[8..24].try_into().expect("16 octets");
         (std::net::IpAddr::from(from), &ip[40..])
     };
-    let end = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
-    let port = u16::from_be_bytes([udp[0], udp[1]]);
-    (SocketAddr::new(from, port), udp[8..end].to_vec())
+    let [from_port, port, end] = [0, 2, 4].map(|at| u16::from_be_bytes([udp[at], udp[at + 1]]));
+    let message = udp.get(8..end.into())?.to_vec();
+    Some((port, SocketAddr::new(from, from_port), message))
 }
 
-fn topic(of: &Value) -> Topic {
-    let [high, low] = octets(of.get("topic").expect("topic").text())[..] else {
-        panic!("two octets");
-    };
+fn topic_is_name(rule: &Value) -> bool {
+    rule.get("kind").expect("kind").text() == "name"
+}
+
+/// What a rule calls its topic, or a subscriber the topic of a rule.
+fn topic(of: &Value, rule: &Value) -> Topic {
+    let id = octets(of.get("topic").expect("topic").text());
+    let pair = || <[u8; 2]>::try_from(&id[..]).expect("two octets");
     match of.get("kind").expect("kind").text() {
-        "registered" => Topic::Registered(u16::from_be_bytes([high, low])),
-        "predefined" => Topic::Predefined(u16::from_be_bytes([high, low])),
-        _ => Topic::Short([high, low]),
+        "registered" => Topic::Registered(u16::from_be_bytes(pair())),
+        "predefined" => Topic::Predefined(u16::from_be_bytes(pair())),
+        "short" => Topic::Short(pair()),
+        _ => {
+            let name = octets(rule.get("topic").expect("topic").text());
+            Topic::Name(Name::new(&name).expect("1 to 64 octets"))
+        }
     }
+}
+
+fn flag(rule: &Value, name: &str) -> bool {
+    list(rule, "flags").iter().any(|one| one.text() == name)
+}
+
+/// The payload of UDP, as the data plane in user space makes it of what came.
+fn copy(message: &[u8], packet: &Packet, topic: Topic, times_ns: [u64; 2], due: bool) -> Vec<u8> {
+    let mut copy = message.to_vec();
+    rewrite(&mut copy, topic);
+    let Packet::Publish(publish) = packet else {
+        panic!("a message")
+    };
+    if let Some(before) = trailer(message, publish.payload).filter(|_| due) {
+        let [came_ns, now_ns] = times_ns;
+        let place = copy.last_chunk_mut::<TRAILER>().expect("a trailer");
+        *place = stated(before, Some(came_ns), now_ns);
+    }
+    copy
+}
+
+/// What stamps a copy here is a program; in the vectors it is the kernel.
+fn by_a_program(mut copy: Vec<u8>, message: &[u8]) -> Vec<u8> {
+    if copy != message
+        && let Some(source) = copy.last_mut().filter(|source| **source == 2)
+    {
+        *source = 1;
+    }
+    copy
 }
 
 fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
@@ -54,7 +99,7 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
     let text = std::fs::read_to_string(file).expect("vectors");
     let text = text.replace(": true", ": 1").replace(": false", ": 0");
     let all = json::read(&text.replace(": null", ": 0"));
-    let (mut copied, mut refused) = (0, 0);
+    let (mut copied, mut refused, mut unread, mut originals) = (0, 0, 0, 0);
     for vector in list(&all, "vectors") {
         let name = vector.get("name").expect("name").text();
         let expect = vector.get("expect").expect("expect");
@@ -65,55 +110,101 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
             .expect(name);
         let counters = expect.get("counters");
         let counts = |name| counters.is_some_and(|all| all.get(name).is_some());
-        // Rules for one publisher of MQTT-SN, without flags, and what is no affair of the kernel below.
+        // Rules for one publisher, and what is no affair of the kernel below.
         let rules = list(tables, "rules").iter().enumerate();
         let rules = rules.filter(|(_, rule)| matches!(rule.get("publisher"), Some(Value::Text(_))));
         let rules: Vec<_> = rules
-            .filter(|(_, rule)| list(rule, "flags").is_empty())
+            .filter(|(_, rule)| flag(rule, "broker") == flag(rule, "mark") && !flag(rule, "pass"))
             .collect();
         let closed: Vec<_> = list(expect, "closed").iter().map(Value::number).collect();
         let is_ours = |at: &usize| rules.iter().any(|(number, _)| number == at);
         let from_rule = counts("hits") || (counts("qos") && closed.len() == 1);
-        if !from_rule || vector.get("settings").is_some() || !closed.iter().all(is_ours) {
+        let is_unread = name.starts_with("mqtt-udp") && counts("length") && closed.len() != 1;
+        let no_rule = counts("no_rule") && closed.is_empty();
+        let is_read = from_rule && closed.iter().all(is_ours);
+        if !(is_read || is_unread || no_rule) || vector.get("settings").is_some() {
             continue;
         }
-        let (from, message) = datagram(&octets(vector.get("frame").expect(name).text()));
-        // Marks are the proxy's affair: a decoded message has none.
-        let flags = message[if message[0] == 1 { 4 } else { 2 }];
-        if flags & 8 != 0 {
-            continue;
-        }
-        let Ok((decoded, None)) = mqtick_sn::decode(&message) else {
-            continue;
+        let Some((port, from, message)) =
+            datagram(&octets(vector.get("frame").expect(name).text()))
+        else {
+            continue; // not a whole datagram
         };
+        let protocol = match port {
+            1883 => Protocol::MqttSn,
+            _ => Protocol::MqttUdp,
+        };
+        let packet = Packet::read(protocol, Way::ToBroker, &message);
+        if is_unread {
+            let is_over = |packet| matches!(packet, Packet::Nothing | Packet::Unread);
+            assert!(is_over(packet), "{name}: {packet:?}");
+            let event = expect.get("event");
+            assert_eq!(packet == Packet::Unread, event.is_some(), "{name}");
+            unread += 1;
+            continue;
+        }
         let mut table = Table::new(99);
         let mut keys = Vec::new();
-        for (number, rule) in &rules {
+        let is_of = |rule: &Value| (topic_is_name(rule)) == (protocol == Protocol::MqttUdp);
+        for (number, rule) in rules.iter().filter(|(_, rule)| is_of(rule)) {
             let publisher = rule.get("publisher").expect(name).text();
             let key = Key {
                 publisher: publisher.parse().expect(name),
-                topic: topic(rule),
+                topic: topic(rule, rule),
             };
-            let to = list(rule, "subscribers").iter().map(|one| Copy {
+            let hops = list(tables, "hops");
+            let is_up = |one: &&Value| {
+                let hop = &hops[one.get("hop").expect(name).number()];
+                hop.get("up").expect(name).number() == 1
+            };
+            let to = list(rule, "subscribers").iter().filter(is_up);
+            let to = to.map(|one| Copy {
                 to: one.get("address").expect(name).text().parse().expect(name),
-                topic: topic(one),
+                topic: topic(one, rule),
             });
-            table.set(key, &to.collect::<Vec<_>>()).expect(name);
+            let to = to.collect::<Vec<_>>();
+            let (marked, residence) = (flag(rule, "mark"), flag(rule, "residence"));
+            table.set(key, &to, marked, residence).expect(name);
             if rule.get("closed").is_none() {
                 table.open(&key, 0);
             }
             keys.push((*number, key));
         }
-        let copies = match table.from_client(0, from, Some(&decoded)) {
+        let mut came = message.clone();
+        unmark(protocol, &mut came);
+        let goes_on = expect.get("original").map(Value::text);
+        let goes_on = goes_on.map(|frame| datagram(&octets(frame)).expect(name).2);
+        let (is_marked, due) = table.flags(from, &packet);
+        let packet = Packet::read(protocol, Way::ToBroker, &came);
+        let copies = match table.from_client(0, from, &packet) {
             Verdict::Copies(copies) => copies.to_vec(),
             _ => Vec::new(),
         };
         if copies.is_empty() && counts("hits") && closed.is_empty() {
             continue; // by a rule that is not of this kind
         }
-        let got = copies.iter().map(|one| rewritten(&message, one.topic));
+        if protocol == Protocol::MqttSn && came != message {
+            continue; // without the mark it is a message like others
+        }
+        let mut original = came.clone();
+        if is_marked && !copies.is_empty() {
+            mark(protocol, &mut original);
+        }
+        if let Some(goes_on) = goes_on {
+            assert_eq!(original, goes_on, "{name}");
+            originals += 1;
+        }
+        let times_ns =
+            ["arrival_ns", "now_ns"].map(|one| vector.get(one).expect(name).number() as u64);
+        let got = copies
+            .iter()
+            .map(|one| copy(&came, &packet, one.topic, times_ns, due));
         let wanted = list(expect, "copies").iter();
-        let wanted = wanted.map(|copy| datagram(&octets(copy.get("frame").expect(name).text())).1);
+        let wanted = wanted.map(|one| {
+            let wanted = datagram(&octets(one.get("frame").expect(name).text()));
+            wanted.expect(name).2
+        });
+        let wanted = wanted.map(|one| if due { by_a_program(one, &came) } else { one });
         assert_eq!(
             got.collect::<Vec<_>>(),
             wanted.collect::<Vec<_>>(),
@@ -129,7 +220,7 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
         refused += closed.len();
     }
     assert!(
-        copied >= 20 && refused >= 8,
-        "{copied} copies, {refused} closed"
+        copied >= 60 && refused >= 20 && unread >= 20 && originals >= 10,
+        "{copied} copies, {refused} closed, {unread} not read, {originals} that go on changed"
     );
 }

@@ -1,6 +1,7 @@
 //! From one message to its copies.
 
 use crate::batch::Batch;
+use crate::feed::{Called, Key, Rule};
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
 use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
@@ -11,6 +12,7 @@ use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_topics::Match;
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -18,6 +20,8 @@ const REMEMBERED: usize = 64 << 20; // octets: topics, and subscriptions to them
 const FANOUT: usize = 128; // octets of each, about
 const GATHERED: u64 = 1 << 17; // octets that came
 const LONGEST: usize = 256; // octets of a topic that is remembered
+/// Of one message, by the data plane (`broker/spec/acceleration.md`, clause 1).
+const MOST_COPIES: usize = 4095;
 const MOST_QUIET: usize = 1024; // copies; then other workers hear their clients, if they have to
 
 /// Who gets what is published to one topic.
@@ -54,6 +58,37 @@ pub struct Part {
     publisher: u64,
 }
 
+/// Who has a message that was copied before it came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// It was not copied.
+    Nobody,
+    /// Who is subscribed over MQTT-SN.
+    Sensors,
+    /// Who is subscribed over mqtt-udp.
+    Peers,
+}
+
+impl Served {
+    fn has(self, session: &Session) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Sensors => session.sensor.is_some(),
+            Self::Peers => session.peer.is_some(),
+        }
+    }
+}
+
+/// Where somebody's copies can be sent in our place.
+pub enum Place {
+    /// They cannot: we serve him.
+    Others,
+    /// There, with the topic called so.
+    At(SocketAddr, Called),
+    /// Not always: we serve all.
+    Unclear,
+}
+
 /// One worker's means to deliver.
 pub struct Desk {
     /// What all workers share.
@@ -75,8 +110,8 @@ pub struct Desk {
     pub came: Option<(i64, Clock)>,
     /// The kernel's stamp of what was just read, until a message asks whether it can be believed.
     pub stamp: Option<i64>,
-    /// Whether who subscribed over MQTT-SN has the present message already.
-    pub others_only: bool,
+    /// Who has the present message already.
+    pub served: Served,
     /// Whether copies are written after all that one look brought: see `Moderation`.
     pub gathers: bool,
     /// The last batch of changes that it gave to the store.
@@ -124,7 +159,7 @@ impl Desk {
             share: Share::new(Of::Sessions, 0),
             came: None,
             stamp: None,
-            others_only: false,
+            served: Served::Nobody,
             gathers: false,
             submitted: 0,
             received: 0,
@@ -199,16 +234,54 @@ impl Desk {
         !fanout.groups.is_empty() || !all.is_empty()
     }
 
-    /// Who got what was just published to a topic, and how; none: it is not the same each time.
-    pub fn fanout(&mut self, topic: &str) -> Option<(Arc<[Subscription]>, Way)> {
-        let fanout = self.known(topic)?;
-        let is_same = fanout.groups.is_empty();
-        is_same.then_some((fanout.subscriptions, fanout.way))
-    }
-
-    /// Whether nobody subscribed or unsubscribed since what was just published.
-    pub fn is_current(&self) -> bool {
-        self.changes == self.shared.changes()
+    /// Have somebody else copy more messages like the one that was just published, if each copy that
+    /// it can make would leave at once, and nothing else need be done for it. `publisher`: the number
+    /// of its session, 0: none.
+    pub fn offer(
+        &mut self,
+        key: Key,
+        publisher: u64,
+        topic: &str,
+        keep_alive_s: u16,
+        place: impl Fn(&Session) -> Place,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let counts = shared.settings.limits.publishes_a_second_a_client > 0;
+        if counts || !shared.feed.wants(&key) {
+            return;
+        }
+        // Of a shared subscription one of several gets it.
+        let fanout = self.known(topic).filter(|one| one.groups.is_empty());
+        let Some(fanout) = fanout.filter(|one| one.way.mode != Mode::Parallel) else {
+            return;
+        };
+        let (mut copies, mut sessions) = (Vec::new(), vec![publisher]);
+        for one in &*fanout.subscriptions {
+            match place(&one.session) {
+                Place::Others => {}
+                Place::At(to, called) if copies.len() < MOST_COPIES => {
+                    copies.push((to, called));
+                    sessions.push(one.session.number);
+                }
+                Place::At(..) | Place::Unclear => return,
+            }
+        }
+        if copies.is_empty() {
+            return;
+        }
+        let rule = Rule {
+            key,
+            name: topic,
+            marked: copies.len() < fanout.subscriptions.len(),
+            copies,
+            sessions,
+            residence: fanout.way.residence,
+            keep_alive_s,
+        };
+        // Unless somebody subscribed or unsubscribed since.
+        shared
+            .feed
+            .offer(&rule, || self.changes == shared.changes());
     }
 
     /// See who is subscribed now.
@@ -423,9 +496,7 @@ impl Desk {
         from: u64,
         kept: &mut Option<Arc<Kept>>,
     ) {
-        if to.no_local && to.session.number == from
-            || self.others_only && to.session.sensor.is_some()
-        {
+        if to.no_local && to.session.number == from || self.served.has(&to.session) {
             return;
         }
         // Copies that leave at once leave in their order, whatever carries them.

@@ -2,33 +2,30 @@
 //! the order in which they come.
 
 use crate::batch::Peer;
-use crate::desk::Desk;
+use crate::desk::{Desk, Place, Served};
 use crate::exchange::MOST_RETAINED;
+use crate::feed::{Called, Key};
+use crate::inlet::Serve;
 use crate::message::Message;
-use crate::residence::Clock;
 use crate::session::{Session, Subscription};
 use crate::settings::Udp;
 use crate::shared::Shared;
-use crate::udp::{AT_ONCE, Outlet, ROOM};
+use crate::udp::Outlet;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
-use mqtick_udp::{Engine, Published, Server, Settings, Subnet};
-use nix::sys::epoll::EpollFlags;
+use mqtick_udp::{Engine, Publication, Published, Server, Settings, Subnet};
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
-pub(crate) const TURN: usize = 256; // datagrams until others have their turn
-pub(crate) const TURN_NS: u64 = 2_000_000; // the same, in time
 pub(crate) const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
 
 /// Serves what comes over UDP.
 pub struct Door {
     outlet: Arc<Outlet>,
     server: Server<Arc<Session>>,
-    room: Vec<u8>,
-    since: Clock,  // nothing that will be read came before
-    looked: usize, // for retained messages, in the present second: steps
+    looked: usize,             // for retained messages, in the present second: steps
+    lease_end_ns: Option<u64>, // the first one's, as it was said
 }
 
 impl Door {
@@ -39,47 +36,9 @@ impl Door {
         Some(Self {
             server: Server::new(settings(&shared.settings.udp, rate, outlet.secret)),
             outlet,
-            room: vec![0; AT_ONCE * ROOM],
-            since: Clock::read(),
             looked: 0,
+            lease_end_ns: None,
         })
-    }
-
-    /// Serve what has come.
-    pub fn ready(&mut self, desk: &mut Desk, flags: EpollFlags) {
-        if flags.contains(EpollFlags::EPOLLERR) {
-            self.outlet.departures();
-        }
-        let end_ns = self.outlet.now_ns() + TURN_NS;
-        for _ in 0..TURN / AT_ONCE {
-            let clock = Clock::read();
-            let came = self.outlet.receive(&mut self.room);
-            for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
-                let SocketAddr::V4(from) = *from else {
-                    continue; // its socket is of IPv4
-                };
-                let octets = octets.get(..*length).unwrap_or_default();
-                let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
-                desk.came = stamp_ns.map(|ns| (ns, self.since));
-                desk.octets += octets.len() as u64;
-                let mut hands = Hands {
-                    desk,
-                    alone: came.len() == 1,
-                    looked: &mut self.looked,
-                };
-                let now_ns = self.outlet.now_ns();
-                self.server.datagram(now_ns, from, octets, &mut hands);
-            }
-            desk.flush();
-            if came.len() < AT_ONCE {
-                self.since = clock;
-                break;
-            }
-            if self.outlet.now_ns() >= end_ns {
-                break;
-            }
-        }
-        desk.came = None;
     }
 
     /// Once a second: end leases.
@@ -87,13 +46,27 @@ impl Door {
         let now_ns = self.outlet.now_ns();
         self.outlet.tick();
         self.looked = 0;
-        self.with_hands(desk, |server, hands| server.end_leases(now_ns, hands));
+        self.with_hands(desk, false, |server, hands| {
+            server.end_leases(now_ns, hands)
+        });
+        self.note_ends(desk);
         self.outlet.count(self.server.counters());
+    }
+
+    /// Who copies in our place knows nothing of leases.
+    fn note_ends(&mut self, desk: &Desk) {
+        let end_ns = self.server.next_end_ns();
+        if end_ns != self.lease_end_ns {
+            self.lease_end_ns = end_ns;
+            let now_ns = self.outlet.now_ns();
+            let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(now_ns));
+            desk.shared.feed.lease_ends(left_ns);
+        }
     }
 
     /// Forget everybody: they find out by a PINGREQ that is not answered.
     pub fn forget_all(&mut self, desk: &mut Desk) {
-        self.with_hands(desk, |server, hands| server.clear(hands));
+        self.with_hands(desk, false, |server, hands| server.clear(hands));
     }
 
     /// What was counted, by name.
@@ -104,14 +77,31 @@ impl Door {
     fn with_hands(
         &mut self,
         desk: &mut Desk,
+        alone: bool,
         what: impl FnOnce(&mut Server<Arc<Session>>, &mut Hands),
     ) {
         let mut hands = Hands {
             desk,
-            alone: false,
+            alone,
             looked: &mut self.looked,
         };
         what(&mut self.server, &mut hands);
+    }
+}
+
+impl Serve for Door {
+    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]) {
+        let SocketAddr::V4(from) = from else {
+            return; // its socket is of IPv4
+        };
+        let now_ns = self.outlet.now_ns();
+        self.with_hands(desk, alone, |server, hands| {
+            server.datagram(now_ns, from, octets, hands);
+        });
+    }
+
+    fn go_on(&mut self, desk: &mut Desk) {
+        self.note_ends(desk);
     }
 }
 
@@ -127,10 +117,31 @@ impl Hands<'_> {
         let access = self.desk.shared.access.load();
         access.rules.may(None, NOBODY, action, topic)
     }
+
+    fn offer(&mut self, key: Key, topic: &str) {
+        let (from, called) = (key.publisher, key.topic.clone());
+        let place = |session: &Session| match &session.peer {
+            None => Place::Others,
+            // What sends back what it gets would go round past us.
+            Some(peer) if peer.address == from => Place::Unclear,
+            Some(peer) => Place::At(peer.address, called.clone()),
+        };
+        self.desk.offer(key, NO_SESSION, topic, UNUSED_S, place);
+    }
+}
+
+fn key(from: SocketAddrV4, topic: &str) -> Key {
+    Key {
+        publisher: from.into(),
+        topic: Called::Name(topic.into()),
+    }
 }
 
 /// No client's identifier in an access list: a `/` fits no pattern.
 const NOBODY: &str = "udp/";
+/// Publishers need none.
+const NO_SESSION: u64 = 0;
+const UNUSED_S: u16 = 60; // until a rule for one that says nothing ends
 
 impl Engine for Hands<'_> {
     type Subscriber = Arc<Session>;
@@ -192,7 +203,14 @@ impl Engine for Hands<'_> {
         });
     }
 
-    fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published {
+    fn publish(&mut self, publication: &Publication<'_>) -> Published {
+        let Publication {
+            from,
+            topic,
+            payload,
+            retain,
+            marked,
+        } = *publication;
         if !self.may(Action::Write, topic) {
             return Published::NotAllowed;
         }
@@ -210,12 +228,37 @@ impl Engine for Hands<'_> {
             forwarded: &[],
             expires_s: None,
         };
+        if marked {
+            self.desk.served = Served::Peers;
+        }
         self.desk.publish(None, &message, self.alone);
+        self.desk.served = Served::Nobody;
+        if self.desk.shared.settings.delivery.accelerate.is_some() {
+            let key = key(from, topic);
+            match retain {
+                false => self.offer(key, topic),
+                true => self.desk.shared.feed.take_back(&key),
+            }
+        }
         if kept {
             Published::Sent
         } else {
             Published::NotKept
         }
+    }
+
+    fn believes(&self, from: SocketAddrV4, topic: &str) -> bool {
+        let feed = &self.desk.shared.feed;
+        feed.believes(&key(from, topic), NO_SESSION)
+    }
+
+    fn say_served(&mut self, octets: &[u8]) -> bool {
+        let question = self.desk.shared.feed.question(octets);
+        if let Some(number) = question {
+            self.desk.flush(); // copies first
+            self.desk.shared.feed.say_served(number);
+        }
+        question.is_some()
     }
 
     fn retained(

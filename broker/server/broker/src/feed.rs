@@ -4,10 +4,11 @@
 use mqtick_sn::Topic;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, VecDeque};
 use std::fmt::{self, Write as _};
-use std::fs::{Permissions, remove_file, set_permissions, symlink_metadata};
+use std::fs::{File, Permissions, remove_file, set_permissions, symlink_metadata};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -15,11 +16,11 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
-const HELLO: &str = "mqtick-feed 1\n";
+const HELLO: &str = "mqtick-feed 2\n";
 const MILLISECOND_NS: u64 = 1_000_000;
 /// Nothing is copied for longer than this after the last sign of life.
 const LEASE_NS: u64 = 1_000 * MILLISECOND_NS;
@@ -29,23 +30,36 @@ const PATIENCE_NS: u64 = 500 * MILLISECOND_NS;
 const LOOK_MS: u16 = 50;
 /// Messages with the mark that were under way when their rule ended are here within this time.
 const UNDER_WAY_NS: u64 = 10_000 * MILLISECOND_NS;
-const LINE: usize = 256; // octets of an answer
+const LINE: usize = 320; // octets of what it says
 const BACKLOG: usize = 1 << 20; // octets that were not read; then no more rules are offered
 const MOST_BACKLOG: usize = 16 << 20;
 const RULES: usize = 16_384;
 
+/// What a client calls a topic.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Called {
+    /// Over MQTT-SN.
+    Id(Topic),
+    /// Over mqtt-udp.
+    Name(Arc<str>),
+}
+
 /// What a message is found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Who sends it.
     pub publisher: SocketAddr,
-    /// What it is about, in the publisher's numbers.
-    pub topic: Topic,
+    /// What it is about, in the publisher's words.
+    pub topic: Called,
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.publisher, Id(self.topic))
+        write!(f, "{} ", self.publisher)?;
+        match &self.topic {
+            Called::Id(topic) => write!(f, "{}", Id(*topic)),
+            Called::Name(name) => write!(f, "n{}", Escaped(name)),
+        }
     }
 }
 
@@ -61,6 +75,17 @@ impl fmt::Display for Id {
     }
 }
 
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.bytes().try_for_each(|octet| match octet {
+            b'!'..=b'~' if octet != b'%' => write!(f, "{}", char::from(octet)),
+            _ => write!(f, "%{octet:02x}"),
+        })
+    }
+}
+
 /// Copies that may be sent in the broker's place.
 pub struct Rule<'a> {
     /// Of which messages.
@@ -68,14 +93,15 @@ pub struct Rule<'a> {
     /// The topic's name.
     pub name: &'a str,
     /// To whom, and what they call the topic.
-    pub copies: Vec<(SocketAddr, Topic)>,
-    /// The publisher's session, and those of who gets copies.
+    pub copies: Vec<(SocketAddr, Called)>,
+    /// The publisher's session (0: none), and those of who gets copies.
     pub sessions: Vec<u64>,
     /// Whether the message has to come here, too, for others than these.
     pub marked: bool,
     /// Whether copies say how long they were under way.
     pub residence: bool,
-    /// Within how many seconds something must be heard of the publisher.
+    /// Within how many seconds something must be heard of the publisher; without a session the rule
+    /// ends then.
     pub keep_alive_s: u16,
 }
 
@@ -83,17 +109,14 @@ impl Rule<'_> {
     fn line(&self) -> String {
         let mark = if self.marked { "m" } else { "" };
         let residence = if self.residence { "t" } else { "" };
-        let mut line = format!("rule {} -{mark}{residence} ", self.key);
-        // Nothing that is written to a String fails.
-        let _ = write!(line, "{} ", self.keep_alive_s);
-        for octet in self.name.bytes() {
-            let _ = match octet {
-                b'!'..=b'~' if octet != b'%' => write!(line, "{}", char::from(octet)),
-                _ => write!(line, "%{octet:02x}"),
+        let (key, name) = (&self.key, Escaped(self.name));
+        let mut line = format!("rule {key} -{mark}{residence} {} {name}", self.keep_alive_s);
+        for (to, called) in &self.copies {
+            // Nothing that is written to a String fails.
+            let _ = match called {
+                Called::Id(topic) => write!(line, " {to}={}", Id(*topic)),
+                Called::Name(_) => write!(line, " {to}=n"),
             };
-        }
-        for (to, topic) in &self.copies {
-            let _ = write!(line, " {to}={}", Id(*topic));
         }
         line.push('\n');
         line
@@ -119,8 +142,12 @@ struct State {
     /// What waits for an answer, and since when.
     unanswered: VecDeque<(u64, u64)>,
     until_ns: u64,
+    /// The first lease over mqtt-udp ends then.
+    lease_end_ns: Option<u64>,
     /// How many are changing who gets what.
     changing: usize,
+    /// What the program that copies shows when it asks; 0: none does.
+    token: u64,
 }
 
 impl State {
@@ -159,7 +186,26 @@ impl State {
     /// No more is said. What was said holds until the lease ends.
     fn hang_up(&mut self) {
         self.link = None;
+        self.token = 0;
         self.out = Vec::new();
+    }
+
+    /// The other side has ended a rule that nothing uses.
+    fn end(&mut self, publisher: &str, called: &str) {
+        let of = publisher.parse::<SocketAddr>();
+        let is_it = |key: &Key| {
+            of.as_ref().is_ok_and(|of| *of == key.publisher)
+                && matches!(&key.topic, Called::Name(name) if called == format!("n{}", Escaped(name)))
+        };
+        let now_ns = now_ns();
+        let marked = &mut self.marked;
+        self.rules.retain(|key, rule| {
+            let ends = rule.closing.is_none() && is_it(key);
+            if ends && let Some((_, until_ns)) = marked.get_mut(key) {
+                *until_ns = Some(now_ns + UNDER_WAY_NS);
+            }
+            !ends
+        });
     }
 
     fn answer(&mut self, number: u64) {
@@ -232,10 +278,10 @@ impl Feed {
             sessions: rule.sessions.clone(),
             closing: None,
         };
-        state.rules.insert(rule.key, told);
+        state.rules.insert(rule.key.clone(), told);
         if rule.marked {
             let publisher = rule.sessions.first().copied().unwrap_or_default();
-            state.marked.insert(rule.key, (publisher, None));
+            state.marked.insert(rule.key.clone(), (publisher, None));
         }
         state.say(&rule.line());
     }
@@ -247,6 +293,25 @@ impl Feed {
         known.is_some_and(|(session, until_ns)| {
             *session == publisher && until_ns.is_none_or(|until_ns| now_ns() < until_ns)
         })
+    }
+
+    /// Nothing is copied after this time, in ns from now, until there is another one: a lease ends.
+    pub fn lease_ends(&self, in_ns: Option<u64>) {
+        let end_ns = in_ns.map(|in_ns| now_ns().saturating_add(in_ns));
+        self.state().lease_end_ns = end_ns;
+    }
+
+    /// What was asked with these octets, if whoever copies asked it.
+    pub fn question(&self, octets: &[u8]) -> Option<u64> {
+        let (token, number) = octets.split_first_chunk()?;
+        let number = u64::from_be_bytes(number.try_into().ok()?);
+        let token = u64::from_be_bytes(*token);
+        (token != 0 && token == self.state().token).then_some(number)
+    }
+
+    /// All that came before this question was served.
+    pub fn say_served(&self, number: u64) {
+        self.state().say(&format!("heard {number}\n"));
     }
 
     /// Take back the rule for such messages, without waiting: something came that closed it.
@@ -305,7 +370,14 @@ impl Feed {
         {
             let mut state = self.state();
             state.link = Some(link);
+            let mut token = [0; 8];
+            let random =
+                File::open("/dev/urandom").and_then(|mut from| from.read_exact(&mut token));
+            // Without chance nobody is believed.
+            state.token = random.map_or(0, |()| u64::from_be_bytes(token));
             state.say(HELLO);
+            let line = format!("token {:016x}\n", state.token);
+            state.say(&line);
             // It is answered with their hello and this number.
             state.ask(format_args!("sync"));
         }
@@ -323,7 +395,8 @@ impl Feed {
             }
             if heard.greeted && now_ns.saturating_sub(renewed_ns) >= RENEWAL_NS {
                 renewed_ns = now_ns;
-                state.until_ns = now_ns + LEASE_NS;
+                let until_ns = state.lease_end_ns.unwrap_or(u64::MAX);
+                state.until_ns = until_ns.min(now_ns + LEASE_NS);
                 let until_ns = state.until_ns;
                 state.ask(format_args!("until {until_ns}"));
             }
@@ -367,6 +440,10 @@ impl Feed {
                 continue;
             }
             let words: Vec<&str> = line.trim_end().split(' ').collect();
+            if let ["end", publisher, called] = *words {
+                self.state().end(publisher, called);
+                continue;
+            }
             let ["ok", answered, messages, copies] = *words else {
                 return Err(refusal());
             };
@@ -423,12 +500,14 @@ struct Heard {
 /// Close rules; which answer says that they are. Those that are being closed are waited for, too.
 fn close(state: &mut State, concerns: impl Fn(&Key, &Told) -> bool) -> Option<u64> {
     let found = state.rules.iter().filter(|(key, rule)| concerns(key, rule));
-    let found: Vec<_> = found.map(|(key, rule)| (*key, rule.closing)).collect();
+    let found: Vec<_> = found
+        .map(|(key, rule)| (key.clone(), rule.closing))
+        .collect();
     let last = found.iter().filter_map(|(_, closing)| *closing).max();
     let open: Vec<Key> = found
         .iter()
         .filter(|(_, closing)| closing.is_none())
-        .map(|(key, _)| *key)
+        .map(|(key, _)| key.clone())
         .collect();
     if open.is_empty() {
         return last;
@@ -467,10 +546,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// CLOCK_MONOTONIC, the same for all programs of a host.
 fn now_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
-        let (seconds, rest) = (now.tv_sec().cast_unsigned(), now.tv_nsec().cast_unsigned());
-        seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-    })
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
 }
 
 #[cfg(test)]
@@ -479,12 +555,11 @@ mod tests {
 
     use super::*;
     use std::io::{BufRead, BufReader};
-    use std::sync::Arc;
 
     fn key() -> Key {
         Key {
             publisher: SocketAddr::from(([10, 0, 0, 2], 5000)),
-            topic: Topic::Registered(0x8001),
+            topic: Called::Id(Topic::Registered(0x8001)),
         }
     }
 
@@ -494,7 +569,7 @@ mod tests {
             name,
             copies: vec![(
                 SocketAddr::from(([10, 0, 0, 3], 6000)),
-                Topic::Short(*b"ab"),
+                Called::Id(Topic::Short(*b"ab")),
             )],
             sessions: vec![1, 2],
             marked: true,
@@ -516,6 +591,7 @@ mod tests {
         other.write_all(HELLO.as_bytes()).unwrap();
         let mut other = BufReader::new(other);
         assert_eq!(line(&mut other), HELLO);
+        assert!(line(&mut other).starts_with("token "));
         assert_eq!(line(&mut other), "sync 1\n");
         (feed, other)
     }
@@ -545,6 +621,65 @@ mod tests {
     fn a_rule_is_written_as_the_specification_says() {
         let wanted = "rule 10.0.0.2:5000 r8001 -mt 60 a%20b/%25 10.0.0.3:6000=s6162\n";
         assert_eq!(rule("a b/%").line(), wanted);
+        let name = Called::Name("a b/%".into());
+        let mut named = rule("a b/%");
+        named.copies = vec![(SocketAddr::from(([10, 0, 0, 3], 6000)), name.clone())];
+        named.key.topic = name;
+        let wanted = "rule 10.0.0.2:5000 na%20b/%25 -mt 60 a%20b/%25 10.0.0.3:6000=n\n";
+        assert_eq!(named.line(), wanted);
+    }
+
+    #[test]
+    fn only_whoever_copies_is_told_what_was_served_and_ends_rules_by_name_only() {
+        let (feed, mut other) = connected("asks");
+        let token = feed.state().token;
+        assert_ne!(token, 0);
+        let asked = [token.to_be_bytes(), 7_u64.to_be_bytes()].concat();
+        assert_eq!(feed.question(&asked), Some(7));
+        for wrong in [&asked[..15], &asked[1..], &[0; 16], &[]] {
+            assert_eq!(feed.question(wrong), None);
+        }
+        feed.say_served(7);
+        answer(&mut other, "heard 7\n");
+        let name = Key {
+            topic: Called::Name("a b".into()),
+            ..key()
+        };
+        for key in [key(), name.clone()] {
+            feed.offer(&Rule { key, ..rule("a b") }, || true);
+        }
+        for line in ["end 10.0.0.2:5000 r8001\n", "end 10.0.0.2:5000 na%20b\n"] {
+            other.get_mut().write_all(line.as_bytes()).unwrap();
+        }
+        while !feed.wants(&name) {
+            answer(&mut other, "until");
+        }
+        assert!(!feed.wants(&key()));
+        assert!(feed.believes(&name, 1), "what is under way has the mark");
+        drop(other);
+        feed.await_end();
+        assert_eq!(feed.question(&asked), None, "nobody asks any more");
+    }
+
+    #[test]
+    fn nothing_is_lent_beyond_the_end_of_a_lease() {
+        let (feed, mut other) = connected("lease");
+        answer(&mut other, "until");
+        feed.lease_ends(Some(200 * MILLISECOND_NS));
+        let end_ns = now_ns() + 200 * MILLISECOND_NS;
+        let lent = |other: &mut _| -> u64 {
+            answer(other, "until")
+                .split(' ')
+                .nth(1)
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
+        lent(&mut other); // it may be of before
+        assert!(lent(&mut other) <= end_ns);
+        feed.lease_ends(None);
+        lent(&mut other);
+        assert!(lent(&mut other) > end_ns);
     }
 
     #[test]

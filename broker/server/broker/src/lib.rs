@@ -12,6 +12,7 @@ mod door;
 mod entry;
 mod exchange;
 mod feed;
+mod inlet;
 mod ledger;
 mod link;
 pub mod listener;

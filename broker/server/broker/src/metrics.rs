@@ -164,7 +164,7 @@ pub fn page(shared: &Shared) -> String {
             clients,
         );
     }
-    if shared.settings.sn.accelerate.is_some() {
+    if shared.settings.delivery.accelerate.is_some() {
         let name = "accelerated_total";
         let help = "Messages, and copies, that mqtick-accelerate sent in the broker's place.";
         page.family(name, "counter", help);

@@ -208,9 +208,9 @@ pub fn run(settings: Settings) -> Result<(), String> {
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
 
-    let feed = settings.sn.accelerate.as_deref().map(|path| {
+    let feed = settings.delivery.accelerate.as_deref().map(|path| {
         let bound = feed::bind(path);
-        bound.map_err(|error| format!("sn.accelerate, {}: {error}", path.display()))
+        bound.map_err(|error| format!("delivery.accelerate, {}: {error}", path.display()))
     });
     let feed = feed.transpose()?;
     // Before the listeners: who is let in there may use both.

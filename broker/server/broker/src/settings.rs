@@ -110,6 +110,8 @@ pub struct Store {
 pub struct Delivery {
     /// For how long input gathers where much comes, in microseconds; 0: never.
     pub gather_us: u64,
+    /// Where `mqtick-accelerate` is told what it may copy; none: nowhere.
+    pub accelerate: Option<PathBuf>,
     /// For topics with wishes of their own: the first that matches counts.
     pub topic: Vec<DeliveryTopic>,
 }
@@ -185,8 +187,6 @@ pub struct Sn {
     pub advertise_to: Option<SocketAddr>,
     /// How often, in seconds.
     pub advertise_s: u16,
-    /// Where `mqtick-accelerate` is told what it may copy; none: nowhere.
-    pub accelerate: Option<PathBuf>,
 }
 
 /// A topic with an id that is known beforehand.
@@ -253,7 +253,6 @@ impl Default for Sn {
             proof: true,
             advertise_to: None,
             advertise_s: 900,
-            accelerate: None,
         }
     }
 }
@@ -262,7 +261,8 @@ impl Default for Delivery {
     fn default() -> Self {
         let filter = "mqtick/#".into();
         Self {
-            gather_us: 50,
+            gather_us: 100,
+            accelerate: None,
             topic: vec![DeliveryTopic {
                 filter,
                 mode: Mode::Ordered,
@@ -342,6 +342,10 @@ impl Settings {
         self.delivery.check()?;
         self.udp.check()?;
         self.sn.check()?;
+        let has_datagrams = self.udp.address.or(self.sn.address).is_some();
+        if self.delivery.accelerate.is_some() && !has_datagrams {
+            return refuse("delivery.accelerate", "needs sn.address or udp.address");
+        }
         self.check_upstream()?;
         let by_certificate =
             |one: &Listener| one.tls.as_ref().is_some_and(|tls| tls.identity_as_username);
@@ -560,9 +564,6 @@ impl Sn {
         let is_v4 = self.address.is_some_and(|own| own.is_ipv4());
         if self.advertise_to.is_some_and(|to| is_v4 && to.is_ipv6()) {
             return refuse("sn.advertise_to", "must be of IPv4, as sn.address is");
-        }
-        if self.accelerate.is_some() && self.address.is_none() {
-            return refuse("sn.accelerate", "needs sn.address");
         }
         for (at, one) in self.topic.iter().enumerate() {
             let key = format!("sn.topic[{at}]");

@@ -196,6 +196,19 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// A broker on its own, in which everybody may do everything.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn alone(settings: Settings, sensors: Option<Arc<Outlet>>) -> Arc<Self> {
+        let access = Access {
+            passwords: None,
+            rules: mqtick_access::Rules::open(),
+            anonymous: true,
+        };
+        let (checks, _) = std::sync::mpsc::sync_channel(1);
+        Arc::new(Self::new(settings, access, checks, None, sensors).unwrap())
+    }
+
     /// A broker without sessions; `checks` leads to whoever checks passwords.
     pub fn new(
         settings: Settings,

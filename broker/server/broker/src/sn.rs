@@ -4,18 +4,18 @@
 //! own.
 
 use crate::batch::{Batch, Peer};
-use crate::desk::Desk;
-use crate::door::{LOWEST_PORT, TURN, TURN_NS};
+use crate::desk::{Desk, Place, Served};
+use crate::door::LOWEST_PORT;
 use crate::exchange::MOST_RETAINED;
-use crate::feed::{Key, Rule};
+use crate::feed::{Called, Key};
+use crate::inlet::Serve;
 use crate::ledger::Span;
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
-use crate::residence::Clock;
 use crate::session::{Courier, Session, Subscription};
-use crate::settings::{Mode, Sn};
+use crate::settings::Sn;
 use crate::shared::Shared;
-use crate::udp::{AT_ONCE, Outlet, ROOM};
+use crate::udp::{Outlet, ROOM};
 use crate::upstream::{Done, Upstream};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
@@ -33,8 +33,6 @@ use std::sync::Arc;
 /// No client's identifier in an access list: a `/` fits no pattern.
 const NOBODY: &str = "sn/";
 const SECOND_NS: u64 = 1_000_000_000;
-/// Of one message, by the data plane (`broker/spec/acceleration.md`, clause 1).
-const MOST_COPIES: usize = 4095;
 
 /// What a worker has at hand to deliver with over MQTT-SN.
 #[derive(Default)]
@@ -148,8 +146,6 @@ pub struct Door {
     outlet: Arc<Outlet>,
     gateway: Gateway<Kept, Arc<Session>>,
     settings: Sn,
-    room: Vec<u8>,
-    since: Clock,         // nothing that will be read came before
     looked: usize,        // for retained messages, in the present second: steps
     held: VecDeque<Held>, // answers, until the disk has what they acknowledge
     refused: [u64; REFUSED.len()],
@@ -194,54 +190,12 @@ impl Door {
             outlet,
             gateway: Gateway::new(settings),
             settings: sn,
-            room: vec![0; AT_ONCE * ROOM],
-            since: Clock::read(),
             looked: 0,
             held: VecDeque::new(),
             refused: [0; REFUSED.len()],
             advertised_s: 0,
             upstream: Upstream::new(shared, worker),
         })
-    }
-
-    /// Serve what has come.
-    pub fn ready(&mut self, desk: &mut Desk, flags: EpollFlags) {
-        if flags.contains(EpollFlags::EPOLLERR) {
-            self.outlet.departures();
-        }
-        let end_ns = self.outlet.now_ns() + TURN_NS;
-        for _ in 0..TURN / AT_ONCE {
-            let clock = Clock::read();
-            let came = self.outlet.receive(&mut self.room);
-            let room = std::mem::take(&mut self.room);
-            for ((from, length, stamp), octets) in came.iter().zip(room.chunks_exact(ROOM)) {
-                let octets = octets.get(..*length).unwrap_or_default();
-                desk.octets += octets.len() as u64;
-                if let Some(count) = self
-                    .refusal(*from, octets)
-                    .and_then(|at| self.refused.get_mut(at))
-                {
-                    *count += 1;
-                    continue;
-                }
-                let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
-                desk.came = stamp_ns.map(|ns| (ns, self.since));
-                self.with_hands(desk, came.len() == 1, |gateway, hands, now_ns| {
-                    gateway.datagram(now_ns, *from, octets, hands);
-                });
-            }
-            self.room = room;
-            self.go_on(desk);
-            desk.flush();
-            if came.len() < AT_ONCE {
-                self.since = clock;
-                break;
-            }
-            if self.outlet.now_ns() >= end_ns {
-                break;
-            }
-        }
-        desk.came = None;
     }
 
     /// Which of the first names it is refused under.
@@ -281,9 +235,7 @@ impl Door {
                 continue;
             }
             desk.courier.sensors.batch.answer(answer.to, &answer.bad);
-            if let Some((client, id)) = &answer.once {
-                self.gateway.refused(client, *id);
-            }
+            self.gateway.refused(&answer);
         }
         desk.send_batch();
     }
@@ -318,7 +270,6 @@ impl Door {
 
     /// Forget everybody: they are told when they ask.
     pub fn forget_all(&mut self, desk: &mut Desk) {
-        self.room.resize(AT_ONCE * ROOM, 0); // it was lent to whoever failed
         self.with_hands(desk, false, |gateway, hands, _| gateway.clear(hands));
         if let Some(upstream) = &mut self.upstream {
             upstream.reset();
@@ -349,53 +300,6 @@ impl Door {
         }
     }
 
-    /// Tell sensors what the upstream did, and the upstream what they did.
-    fn go_on(&mut self, desk: &mut Desk) {
-        while let Some(upstream) = &mut self.upstream {
-            let Some(done) = upstream.next() else {
-                upstream.flush();
-                if upstream.is_done() {
-                    break;
-                }
-                continue;
-            };
-            match done {
-                Done::Message(token, message, ids) => {
-                    upstream.deliver(desk, token, &message, &ids);
-                }
-                Done::Answered(answer, code) => {
-                    let told = answer.told(code);
-                    desk.courier.sensors.batch.answer(answer.to, &told);
-                    if code != Code::ACCEPTED
-                        && let Some((client, id)) = &answer.once
-                    {
-                        self.gateway.refused(client, *id);
-                    }
-                }
-                Done::Subscribed(who, filter, id, answer) => {
-                    let answer = answer.map(of_qos);
-                    if answer.is_err() {
-                        who.lock().remove_filter(&filter);
-                    }
-                    self.with_hands(desk, false, |gateway, hands, now_ns| {
-                        gateway.subscribed(now_ns, &who.client, id, answer, hands);
-                    });
-                }
-                Done::Admitted(client, code) => {
-                    self.with_hands(desk, false, |gateway, hands, now_ns| {
-                        gateway.admitted(now_ns, &client, code, hands);
-                    });
-                }
-                Done::Lost(client) => {
-                    self.with_hands(desk, false, |gateway, hands, _| {
-                        gateway.dismiss(&client, hands);
-                    });
-                }
-            }
-        }
-        desk.send_batch();
-    }
-
     /// What was counted, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let clients = (CLIENTS, self.gateway.sizes().0 as u64);
@@ -421,10 +325,68 @@ impl Door {
     }
 }
 
+impl Serve for Door {
+    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]) {
+        let refusal = self.refusal(from, octets);
+        if let Some(count) = refusal.and_then(|at| self.refused.get_mut(at)) {
+            *count += 1;
+            return;
+        }
+        self.with_hands(desk, alone, |gateway, hands, now_ns| {
+            gateway.datagram(now_ns, from, octets, hands);
+        });
+    }
+
+    /// Tell sensors what the upstream did, and the upstream what they did.
+    fn go_on(&mut self, desk: &mut Desk) {
+        while let Some(upstream) = &mut self.upstream {
+            let Some(done) = upstream.next() else {
+                upstream.flush();
+                if upstream.is_done() {
+                    break;
+                }
+                continue;
+            };
+            match done {
+                Done::Message(token, message, ids) => {
+                    upstream.deliver(desk, token, &message, &ids);
+                }
+                Done::Answered(answer, code) => {
+                    let told = answer.told(code);
+                    desk.courier.sensors.batch.answer(answer.to, &told);
+                    if code != Code::ACCEPTED {
+                        self.gateway.refused(&answer);
+                    }
+                }
+                Done::Subscribed(who, filter, id, answer) => {
+                    let answer = answer.map(of_qos);
+                    if !upstream.is_subscribed(&who, &filter) {
+                        who.lock().remove_filter(&filter);
+                    }
+                    self.with_hands(desk, false, |gateway, hands, now_ns| {
+                        gateway.subscribed(now_ns, &who.client, &filter, id, answer, hands);
+                    });
+                }
+                Done::Admitted(client, code) => {
+                    self.with_hands(desk, false, |gateway, hands, now_ns| {
+                        gateway.admitted(now_ns, &client, code, hands);
+                    });
+                }
+                Done::Lost(client) => {
+                    self.with_hands(desk, false, |gateway, hands, _| {
+                        gateway.dismiss(&client, hands);
+                    });
+                }
+            }
+        }
+        desk.send_batch();
+    }
+}
+
 fn key(came: &Came) -> Key {
     Key {
         publisher: came.from,
-        topic: came.topic,
+        topic: Called::Id(came.topic),
     }
 }
 
@@ -443,48 +405,24 @@ impl Hands<'_> {
         access.rules.may(None, client, action, topic)
     }
 
-    /// Have somebody else copy more messages like the one that was just published, if each copy for
-    /// a client over MQTT-SN would leave at once, and nothing else need be done for it.
     fn offer(&mut self, came: &Came, publisher: &Session, topic: &str) {
-        let shared = Arc::clone(&self.desk.shared);
-        let key = key(came);
-        let counts = shared.settings.limits.publishes_a_second_a_client > 0;
-        if counts || !shared.feed.wants(&key) {
-            return;
-        }
-        let Some((all, way)) = self.desk.fanout(topic) else {
-            return; // one of several gets it
-        };
-        let (mut copies, mut sessions) = (Vec::new(), vec![publisher.number]);
-        for one in &*all {
-            let Some(seat) = &one.session.sensor else {
-                continue;
+        let place = |session: &Session| {
+            let Some(seat) = &session.sensor else {
+                return Place::Others;
             };
-            let Some((to, called)) = lock(seat).direct(topic) else {
-                return;
-            };
-            if copies.len() >= MOST_COPIES {
-                return;
+            // Whoever has no id of its own for a name gets one with a copy: a second way to send it.
+            let has_two_ways = !matches!(came.topic, Topic::Registered(_));
+            if has_two_ways && session.number == publisher.number {
+                return Place::Unclear;
             }
-            copies.push((to, called));
-            sessions.push(one.session.number);
-        }
-        let hears_itself = all.iter().any(|one| one.session.number == publisher.number);
-        // Whoever has no id of its own for a name gets one with a copy: a second way to send it.
-        let has_one_way = matches!(key.topic, Topic::Registered(_)) || !hears_itself;
-        if copies.is_empty() || way.mode == Mode::Parallel || !has_one_way {
-            return;
-        }
-        let rule = Rule {
-            key,
-            name: topic,
-            marked: copies.len() < all.len(),
-            copies,
-            sessions,
-            residence: way.residence,
-            keep_alive_s: came.keep_alive_s,
+            match lock(seat).direct(topic) {
+                Some((to, called)) => Place::At(to, Called::Id(called)),
+                None => Place::Unclear,
+            }
         };
-        shared.feed.offer(&rule, || self.desk.is_current());
+        let (number, keep_alive_s) = (publisher.number, came.keep_alive_s);
+        self.desk
+            .offer(key(came), number, topic, keep_alive_s, place);
     }
 
     /// Answer now, or once the disk has what changed.
@@ -537,8 +475,8 @@ impl Engine for Hands<'_> {
     }
 
     fn is_held(&self, client: &str, message_id: u16) -> bool {
-        let mut held = self.held.iter().filter_map(|one| one.answer.once.as_ref());
-        held.any(|(of, id)| **of == *client && *id == message_id)
+        let mut held = self.held.iter().map(|one| &one.answer);
+        held.any(|one| *one.client == *client && one.message_id == message_id)
             || self
                 .upstream
                 .as_ref()
@@ -684,13 +622,16 @@ impl Engine for Hands<'_> {
         let publisher = who.map(|who| &**who);
         let came = publication.came.zip(publisher);
         let can_be = message.qos == Qos::AtMostOnce && !message.retain;
-        self.desk.others_only = can_be
+        let is_served = can_be
             && came.is_some_and(|(came, publisher)| {
                 let feed = &self.desk.shared.feed;
                 came.marked && feed.believes(&key(&came), publisher.number)
             });
+        if is_served {
+            self.desk.served = Served::Sensors;
+        }
         self.desk.publish(publisher, &message, self.alone);
-        self.desk.others_only = false;
+        self.desk.served = Served::Nobody;
         match came {
             Some((came, publisher)) if can_be => self.offer(&came, publisher, topic),
             Some((came, _)) => self.desk.shared.feed.take_back(&key(&came)),
@@ -709,58 +650,26 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::shared::Access;
-    use mqtick_access::Rules;
-    use std::sync::mpsc::sync_channel;
-
-    /// A broker with MQTT-SN on a port of its own, and its door.
-    fn broker() -> (Arc<Shared>, Door, SocketAddr) {
-        let own = SocketAddr::from(([127, 0, 0, 1], 0));
-        let outlet = Arc::new(Outlet::open(own, names()).unwrap());
-        let address = outlet.address();
-        let mut settings = crate::settings::Settings {
-            threads: 1,
-            ..Default::default()
-        };
-        settings.sn.address = Some(address);
-        settings.sn.subnets = vec!["127.0.0.0/8".parse().unwrap()];
-        let access = Access {
-            passwords: None,
-            rules: Rules::open(),
-            anonymous: true,
-        };
-        let (checks, _) = sync_channel(1);
-        let shared = Shared::new(settings, access, checks, None, Some(outlet)).unwrap();
-        let shared = Arc::new(shared);
-        let door = Door::new(&shared, 0).unwrap();
-        (shared, door, address)
-    }
-
-    #[test]
-    fn a_door_whose_worker_failed_while_it_served_has_room_for_what_comes() {
-        let (shared, mut door, address) = broker();
-        let mut desk = Desk::new(&shared, 0);
-        let sensor = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        sensor.send_to(&[3, 1, 0], address).unwrap();
-        drop(std::mem::take(&mut door.room)); // as it is while a datagram is served
-        door.forget_all(&mut desk);
-        door.ready(&mut desk, EpollFlags::EPOLLIN);
-        let mut answer = [0; 9];
-        sensor.set_nonblocking(true).unwrap(); // it was sent before `ready` returned
-        assert_eq!(sensor.recv(&mut answer).unwrap(), 3);
-        assert_eq!(answer[..3], [3, 2, 1]);
-    }
 
     #[test]
     fn an_answer_is_held_for_one_message_of_one_client() {
-        let (shared, mut door, _) = broker();
+        let own = SocketAddr::from(([127, 0, 0, 1], 0));
+        let outlet = Arc::new(Outlet::open(own, names()).unwrap());
+        let settings = crate::settings::Settings {
+            threads: 1,
+            ..Default::default()
+        };
+        let shared = Shared::alone(settings, Some(outlet));
+        let mut door = Door::new(&shared, 0).unwrap();
         door.held.push_back(Held {
             span: Span { first: 1, last: 1 },
             answer: Answer {
                 to: "127.0.0.1:5000".parse().unwrap(),
                 good: Vec::new(),
                 bad: Vec::new(),
-                once: Some(("one".into(), 5)),
+                client: "one".into(),
+                message_id: 5,
+                is_once: true,
             },
         });
         let mut desk = Desk::new(&shared, 0);

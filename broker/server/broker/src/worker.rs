@@ -2,8 +2,9 @@
 
 use crate::batch::Batch;
 use crate::connection::{Connection, End, reason};
-use crate::desk::Desk;
+use crate::desk::{Desk, Served};
 use crate::door::Door;
+use crate::inlet::Inlet;
 use crate::link::{Link, Place};
 use crate::listener::Listener;
 use crate::memory;
@@ -12,6 +13,7 @@ use crate::poller::{CALLED, Poller};
 use crate::shared::{Call, Shared};
 use crate::sn;
 use crate::transport::Transport;
+use crate::udp::Outlet;
 use crate::upstream::LINES;
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -48,8 +50,8 @@ pub struct Worker {
     desk: Desk,
     poller: Arc<Poller>,
     listeners: Vec<Listener>,
-    door: Option<Door>,
-    gate: Option<sn::Door>,
+    door: Option<(Inlet, Door)>,
+    gate: Option<(Inlet, sn::Door)>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
     next_token: u64,
@@ -77,16 +79,15 @@ impl Worker {
         let poller = Arc::clone(&shared.callers.get(number)?.poller);
         let share = Duration::from_secs(shared.callers.len() as u64);
         let rate = shared.settings.limits.connections_a_second;
-        let outlet = shared.outlet.as_ref().filter(|_| number == 0);
-        if let Some(outlet) = outlet {
-            outlet.listen(&poller, DATAGRAMS).ok()?;
-        }
-        let door = outlet.and_then(|_| Door::new(shared));
-        let sensors = shared.sensors.as_ref().filter(|_| number == 0);
-        if let Some(sensors) = sensors {
-            sensors.listen(&poller, SENSORS).ok()?;
-        }
-        let gate = sensors.and_then(|_| sn::Door::new(shared, number));
+        let inlet = |outlet: &Option<Arc<Outlet>>, token| {
+            let outlet = outlet.as_ref().filter(|_| number == 0);
+            let inlet = outlet.map(|outlet| Inlet::open(outlet, &poller, token));
+            inlet.transpose().ok()
+        };
+        let datagrams = inlet(&shared.outlet, DATAGRAMS)?;
+        let sensors = inlet(&shared.sensors, SENSORS)?;
+        let door = datagrams.and_then(|inlet| Some((inlet, Door::new(shared)?)));
+        let gate = sensors.and_then(|inlet| Some((inlet, sn::Door::new(shared, number)?)));
         Some(Self {
             desk: Desk::new(shared, number),
             poller,
@@ -117,7 +118,7 @@ impl Worker {
             self.desk.courier.batch = Batch::default();
             self.desk.courier.sensors = sn::Sending::default();
             self.desk.came = None;
-            self.desk.others_only = false;
+            self.desk.served = Served::Nobody;
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
@@ -134,10 +135,10 @@ impl Worker {
                 let _ = catch_unwind(AssertUnwindSafe(end));
                 connection.socket.shut_down();
             }
-            if let Some(door) = &mut self.door {
+            if let Some((_, door)) = &mut self.door {
                 let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
             }
-            if let Some(gate) = &mut self.gate {
+            if let Some((_, gate)) = &mut self.gate {
                 let _ = catch_unwind(AssertUnwindSafe(|| gate.forget_all(&mut self.desk)));
             }
             // Links of others' clients may be listed there, and would not be listed again.
@@ -183,17 +184,17 @@ impl Worker {
                 if token == CALLED {
                     self.called();
                 } else if token == DATAGRAMS {
-                    if let Some(door) = &mut self.door {
-                        door.ready(&mut self.desk, flags);
+                    if let Some((inlet, door)) = &mut self.door {
+                        inlet.ready(&mut self.desk, flags, door);
                     }
                 } else if token == SENSORS {
-                    if let Some(gate) = &mut self.gate {
-                        gate.ready(&mut self.desk, flags);
+                    if let Some((inlet, gate)) = &mut self.gate {
+                        inlet.ready(&mut self.desk, flags, gate);
                     }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);
                 } else if token >= LINES {
-                    if let Some(gate) = &mut self.gate {
+                    if let Some((_, gate)) = &mut self.gate {
                         gate.upstream_ready(&mut self.desk, token, flags);
                     }
                 } else {
@@ -212,7 +213,7 @@ impl Worker {
                 }
             }
             if self.leave() {
-                if let Some(gate) = &mut self.gate {
+                if let Some((_, gate)) = &mut self.gate {
                     gate.stop();
                 }
                 return self.desk.count();
@@ -240,7 +241,7 @@ impl Worker {
         }
         self.desk.came = None; // when that came which waited is not known any more
         self.desk.settle();
-        if let Some(gate) = &mut self.gate {
+        if let Some((_, gate)) = &mut self.gate {
             gate.settle(&mut self.desk);
         }
         let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
@@ -440,7 +441,7 @@ impl Worker {
                     }
                 }
                 Call::Found(places) => {
-                    if let Some(gate) = &mut self.gate {
+                    if let Some((_, gate)) = &mut self.gate {
                         gate.found(&mut self.desk, places);
                     }
                 }
@@ -508,10 +509,10 @@ impl Worker {
             let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
             self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
         }
-        if let Some(door) = &mut self.door {
+        if let Some((_, door)) = &mut self.door {
             door.tick(&mut self.desk);
         }
-        if let Some(gate) = &mut self.gate {
+        if let Some((_, gate)) = &mut self.gate {
             gate.tick(&mut self.desk);
         }
         self.desk.refresh(); // or sessions that ended stay in what is remembered
@@ -565,20 +566,21 @@ impl Worker {
                 .into_iter()
                 .map(|(topic, text)| (topic.into(), text)),
         );
-        if let Some(door) = self.door.as_ref().filter(|_| !report.is_empty()) {
+        if let Some((_, door)) = self.door.as_ref().filter(|_| !report.is_empty()) {
             let count = |(name, count): (_, u64)| {
                 (format!("$SYS/broker/udp/{name}").into(), count.to_string())
             };
             report.extend(door.counters().map(count));
         }
-        if let Some(gate) = self.gate.as_ref().filter(|_| !report.is_empty()) {
+        if let Some((_, gate)) = self.gate.as_ref().filter(|_| !report.is_empty()) {
             let count = |(name, count): (_, u64)| {
                 (format!("$SYS/broker/sn/{name}").into(), count.to_string())
             };
             report.extend(gate.counters().map(count));
-            if shared.settings.sn.accelerate.is_some() {
-                let counted = shared.feed.counted();
-                report.extend(counted.into_iter().map(count));
+        }
+        if shared.settings.delivery.accelerate.is_some() && !report.is_empty() {
+            for (name, count) in shared.feed.counted() {
+                report.push((format!("$SYS/broker/{name}").into(), count.to_string()));
             }
         }
         for (topic, text) in report {
@@ -602,24 +604,16 @@ mod tests {
 
     use super::*;
     use crate::settings::Settings;
-    use crate::shared::Access;
-    use mqtick_access::Rules;
-    use std::sync::mpsc::{channel, sync_channel};
+    use std::sync::mpsc::channel;
     use std::time::Duration;
 
     #[test]
     fn a_worker_that_fails_at_one_call_hears_those_that_came_with_it() {
-        let access = Access {
-            passwords: None,
-            rules: Rules::open(),
-            anonymous: true,
-        };
         let settings = Settings {
             threads: 1,
             ..Settings::default()
         };
-        let (checks, _kept) = sync_channel(1);
-        let shared = Arc::new(Shared::new(settings, access, checks, None, None).unwrap());
+        let shared = Shared::alone(settings, None);
         let worker = Worker::new(&shared, 0, Vec::new()).unwrap();
         for call in [
             Call::Fail,

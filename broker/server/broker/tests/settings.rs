@@ -445,8 +445,8 @@ fn sensors_are_answered_in_subnets_and_know_topics_by_ids() {
         ),
         (all.replace("[[sn", "clients = 0\n[[sn"), "sn.clients: is 0"),
         (
-            "[sn]\naccelerate = \"/run/a\"\n".into(),
-            "sn.accelerate: needs sn.address",
+            "[delivery]\naccelerate = \"/run/a\"\n".into(),
+            "delivery.accelerate: needs sn.address or udp.address",
         ),
         (
             all.replace("[[sn", "advertise_to = \"[::1]:1884\"\n[[sn"),

@@ -302,6 +302,16 @@ impl Connection {
         Failure::Failed(text)
     }
 
+    /// Makes the failure of a message that the broker does not take.
+    #[must_use]
+    pub fn refused(&self, reason: u8) -> Failure {
+        Failure::Failed(format!(
+            "{}: the broker refused a message with reason {reason:#04x}{}.",
+            self.name,
+            meaning(reason)
+        ))
+    }
+
     /// Takes the PUBACKs out of what has come; returns how many there were.
     ///
     /// # Errors
@@ -316,12 +326,7 @@ impl Connection {
                 // 0x10: nobody has subscribed. It will be counted as lost.
                 Packet::Ack(one) if one.kind == AckKind::Puback && one.reason < 0x80 => count += 1,
                 Packet::Ack(one) if one.kind == AckKind::Puback => {
-                    return Err(Failure::Failed(format!(
-                        "{}: the broker refused a message with reason {:#04x}{}.",
-                        self.name,
-                        one.reason,
-                        meaning(one.reason)
-                    )));
+                    return Err(self.refused(one.reason));
                 }
                 other => return Err(self.unexpected(&other)),
             }

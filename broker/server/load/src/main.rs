@@ -4,7 +4,7 @@ use mqtick_load::contest::Run;
 use mqtick_load::options::{Command, HELP, Options};
 use mqtick_load::report::Report;
 use mqtick_load::stop::Stop;
-use mqtick_load::{Failure, Outcome, datagrams, fanout, floor, idle, pairs};
+use mqtick_load::{Failure, Outcome, datagrams, fanout, floor, idle, limit, pairs, scenario_run};
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddrV4;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ fn run(options: &Options) -> Outcome<()> {
         Command::Help => print(HELP),
         Command::Version => print(concat!("mqtick-load ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Floor => serve(options),
-        Command::Pairs | Command::Fanout | Command::Idle => measure(options),
+        _ => measure(options),
     }
 }
 
@@ -41,6 +41,8 @@ fn measure(options: &Options) -> Outcome<()> {
         report: &mut report,
     };
     let result = match options.command {
+        Command::Limit => limit::run(&mut run),
+        Command::Run => scenario_run::run(&mut run),
         Command::Pairs => pairs::run(&mut run),
         Command::Fanout => fanout::run(&mut run),
         _ => idle::run(&mut run),
@@ -128,6 +130,19 @@ fn parameters(options: &Options) -> Vec<(&'static str, String)> {
                 None => all.push(("gap_ms", (options.gap.as_secs_f64() * 1e3).to_string())),
             }
         }
+        Command::Limit => all.extend([
+            ("search", format!("{:?}", options.search).to_lowercase()),
+            (
+                "scenario",
+                options
+                    .scenario
+                    .clone()
+                    .unwrap_or_else(|| "published".to_owned()),
+            ),
+            ("trial", options.trial.to_string()),
+            ("repeats", options.repeats.to_string()),
+        ]),
+        Command::Run => all.push(("file", options.file.clone().unwrap_or_default())),
         _ => all.push(("connections", options.connections.to_string())),
     }
     if options.floor {

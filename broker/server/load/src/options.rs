@@ -12,10 +12,16 @@ use crate::{Failure, Outcome};
 pub const HELP: &str = "\
 mqtick-load: measure an MQTT broker over TCP, over UDP (broker/spec/mqtt-udp.md), or over MQTT-SN
 
+  mqtick-load limit  mqtt://HOST[:PORT] [OPTION]...   how much the broker carries, and how surely
+  mqtick-load run    FILE [OPTION]...   a scenario (.toml), or a mqttloader.conf, as it is
   mqtick-load pairs  [OPTION]...   1:1 topics: messages a second, processor time a message
   mqtick-load fanout [OPTION]...   one publisher: delay, first-to-last skew, processor time a copy
   mqtick-load idle   [OPTION]...   memory of a connection that does nothing
   mqtick-load floor  [OPTION]...   only serve, by bare system calls, until standard input ends
+
+limit publishes by an open-loop schedule, and finds the shortest interval at which at least 99 % of
+the copies come as fast as messages are published: 5 topics, each with 10 publishers and 10
+subscribers, 32 octets, QoS 0; latency and skew by a publisher and 5 subscribers beside them.
 
 One thread, one epoll. Delays are by the kernel's receive stamps (SO_TIMESTAMPNS); while messages
 are on their way the generator sleeps, so that the broker's sends wake nobody.
@@ -28,9 +34,20 @@ All but floor:
   --prefix TOPIC         what topics begin with, of nobody else (mqtick-load-NUMBER)
   --patience SECONDS     how long an answer or a copy may take (5)
   --json                 print JSON instead of a table
+limit:
+  --search fast|published  fast: bisection of short trials, repeated, whose spread gives the
+                         uncertainty; published: 80 s a trial, doubling and 20 steps, 5 % (fast)
+  --trial SECONDS        of the fast search (3)
+  --resolution PERCENT   of the fast search (2)
+  --repeats N            of the bisection, at least 2 (5)
+  --scenario FILE        another scenario; its groups of kind load are varied
+  --page FILE            write a page (HTML), too
+run:
+  --csv FILE             write each message and copy as MQTTLoader does
+  --repeats N            (1)
 pairs and fanout:
   --qos 0|1              (0)
-  --size OCTETS          of the payload, at least 12 (64)
+  --size OCTETS          of the payload, at least 8 (64)
   --repeats N            blocks that are measured, after one that is not (5)
   --floor                measure bare system calls, too, block by block in turn with the broker
   --threads N            threads of the floor: as many as the broker has (1)
@@ -60,6 +77,9 @@ floor:
   --udp                  over UDP
 
 Examples:
+  mqtick-load limit mqtt://localhost --page limit.html
+  mqtick-load run scenario.toml --broker localhost --json
+  mqtick-load run mqttloader.conf --csv out.csv
   mqtick-load pairs --broker-pid $(pidof mosquitto) --floor
   mqtick-load fanout --subscribers 600 --broker-pid $(pidof mosquitto) --floor --json
   mqtick-load fanout --subscribers 10 --rate 1000 --messages 2000
@@ -74,6 +94,10 @@ const LONGEST_OVER_UDP: usize = 1400;
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
+    /// How much a broker carries.
+    Limit,
+    /// A scenario.
+    Run,
     /// Print [`HELP`].
     Help,
     /// Print the version.
@@ -86,6 +110,15 @@ pub enum Command {
     Idle,
     /// Serve as a peer.
     Floor,
+}
+
+/// How the limit is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Search {
+    /// Bisection of short trials, repeated.
+    Fast,
+    /// Doubling the interval, then 20 steps.
+    Published,
 }
 
 /// All options, with their defaults.
@@ -125,6 +158,13 @@ pub struct Options {
     pub address: Ipv4Addr,
     pub port: u16,
     pub until_eof: bool,
+    pub file: Option<String>,
+    pub scenario: Option<String>,
+    pub search: Search,
+    pub trial: f64,
+    pub resolution: f64,
+    pub page: Option<String>,
+    pub csv: Option<String>,
 }
 
 impl Default for Options {
@@ -160,6 +200,13 @@ impl Default for Options {
             address: Ipv4Addr::LOCALHOST,
             port: 0,
             until_eof: false,
+            file: None,
+            scenario: None,
+            search: Search::Fast,
+            trial: 3.0,
+            resolution: 0.02,
+            page: None,
+            csv: None,
         }
     }
 }
@@ -191,12 +238,22 @@ impl Command {
                 "sn",
                 "until-eof",
             ],
+            Self::Limit => &[
+                "search",
+                "trial",
+                "resolution",
+                "repeats",
+                "scenario",
+                "page",
+            ],
+            Self::Run => &["csv", "repeats"],
             Self::Idle => &["connections"],
             Self::Floor => &["address", "port", "threads", "until-eof", "udp"],
             Self::Help | Self::Version => &[],
         };
         own.contains(&option)
-            || (matches!(self, Self::Pairs | Self::Fanout | Self::Idle) && COMMON.contains(&option))
+            || (!matches!(self, Self::Floor | Self::Help | Self::Version)
+                && COMMON.contains(&option))
             || (matches!(self, Self::Pairs | Self::Fanout) && BOTH.contains(&option))
     }
 
@@ -204,6 +261,8 @@ impl Command {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Limit => "limit",
+            Self::Run => "run",
             Self::Pairs => "pairs",
             Self::Fanout => "fanout",
             Self::Idle => "idle",
@@ -231,20 +290,30 @@ impl Options {
                 Long(name) => name.to_owned(),
                 Value(word) if options.command == Command::Help => {
                     options.command = match word.to_str() {
+                        Some("limit") => Command::Limit,
+                        Some("run") => Command::Run,
                         Some("pairs") => Command::Pairs,
                         Some("fanout") => Command::Fanout,
                         Some("idle") => Command::Idle,
                         Some("floor") => Command::Floor,
                         _ => {
                             let text = format!(
-                                "{word:?} is neither pairs, fanout, idle nor floor; see --help."
+                                "{word:?} is neither limit, run, pairs, fanout, idle nor floor; see \
+                                 --help."
                             );
                             return Err(Failure::Use(text));
                         }
                     };
-                    if options.command == Command::Fanout {
-                        options.burst = 1;
+                    match options.command {
+                        Command::Fanout => options.burst = 1,
+                        Command::Run => options.repeats = 1,
+                        _ => {}
                     }
+                    continue;
+                }
+                Value(word) => {
+                    let word = word.string().map_err(wrong)?;
+                    options.operand(word)?;
                     continue;
                 }
                 other => return Err(wrong(other.unexpected())),
@@ -275,11 +344,24 @@ impl Options {
         }
         if options.command == Command::Help {
             return Err(Failure::Use(
-                "say what to measure: pairs, fanout or idle; see --help.".to_owned(),
+                "say what to measure: limit, run, pairs, fanout or idle; see --help.".to_owned(),
             ));
         }
         options.check()?;
         Ok(options)
+    }
+
+    /// Takes the word after `limit` or `run`.
+    fn operand(&mut self, word: String) -> Outcome<()> {
+        match self.command {
+            Command::Limit => self.broker = broker_of(&word)?,
+            Command::Run if self.file.is_none() => self.file = Some(word),
+            command => {
+                let text = format!("{} takes no {word:?}; see --help.", command.name());
+                return Err(Failure::Use(text));
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, name: &str, parser: &mut lexopt::Parser) -> Outcome<()> {
@@ -303,9 +385,18 @@ impl Options {
         Ok(())
     }
 
+    /// Returns the address of a broker that a file names; `--broker` says otherwise.
+    ///
+    /// # Errors
+    /// Where its name has none.
+    pub fn address_of(&self, broker: &str) -> Outcome<SocketAddr> {
+        let given = self.broker != Self::default().broker;
+        address(if given { &self.broker } else { broker })
+    }
+
     fn set(&mut self, name: &str, value: String) -> Outcome<()> {
         match name {
-            "broker" => self.broker = value,
+            "broker" => self.broker = broker_of(&value)?,
             "broker-pid" => self.broker_pid = Some(number(name, &value, 1, i32::MAX)?),
             "mqtt" => {
                 self.version = one_of(name, &value, &[("3.1.1", Version::V3), ("5", Version::V5)])?;
@@ -340,6 +431,15 @@ impl Options {
                     Failure::Use(format!("--address {value}: give an IPv4 address."))
                 })?;
             }
+            "search" => {
+                let known = [("fast", Search::Fast), ("published", Search::Published)];
+                self.search = one_of(name, &value, &known)?;
+            }
+            "trial" => self.trial = number(name, &value, 0.1, 3600.0)?,
+            "resolution" => self.resolution = number(name, &value, 0.1, 20.0)? / 100.0,
+            "scenario" => self.scenario = Some(value),
+            "page" => self.page = Some(value),
+            "csv" => self.csv = Some(value),
             "connections" => self.connections = number(name, &value, 10, 1_000_000)?,
             _ => self.port = number(name, &value, 0, u16::MAX)?,
         }
@@ -347,6 +447,10 @@ impl Options {
     }
 
     fn check(&self) -> Outcome<()> {
+        if self.command == Command::Run && self.file.is_none() {
+            let text = "run needs a file: a scenario (.toml) or a mqttloader.conf.";
+            return Err(Failure::Use(text.to_owned()));
+        }
         if self.command == Command::Pairs && self.burst as u64 > self.window {
             return Err(Failure::Use(format!(
                 "--burst {} is more than --window {}: a burst has to fit.",
@@ -426,7 +530,24 @@ impl Options {
     }
 }
 
-fn address(broker: &str) -> Outcome<SocketAddr> {
+/// Returns host and port of an address such as `mqtt://HOST:PORT`, or of that without a scheme.
+pub fn broker_of(address: &str) -> Outcome<String> {
+    match address.split_once("://") {
+        None | Some(("mqtt", _)) => {
+            let name = address.trim_start_matches("mqtt://").trim_end_matches('/');
+            Ok(name.to_owned())
+        }
+        Some((scheme, _)) => Err(Failure::Use(format!(
+            "{address}: mqtick-load speaks mqtt, not {scheme}: give mqtt://HOST[:PORT]."
+        ))),
+    }
+}
+
+/// Finds the address of a broker; its port is the usual one where it is not said.
+///
+/// # Errors
+/// Where its name has none.
+pub fn address(broker: &str) -> Outcome<SocketAddr> {
     let unknown = |why: &str| Failure::Use(format!("--broker {broker}: {why}."));
     let has_port = match broker.rsplit_once(':') {
         Some((host, _)) => !host.contains(':') || host.ends_with(']'),
@@ -502,11 +623,11 @@ mod tests {
     fn wrong_use_is_told_with_the_value_and_the_limit() {
         for (line, text) in [
             ("", "say what to measure"),
-            ("dance", "\"dance\" is neither pairs"),
+            ("dance", "\"dance\" is neither limit"),
             ("--json", "name the command first"),
             ("pairs --rate 3", "pairs takes no --rate"),
             ("fanout --window 3", "fanout takes no --window"),
-            ("pairs --size 4", "--size 4: give a number from 12"),
+            ("pairs --size 4", "--size 4: give a number from 8"),
             ("pairs --qos 2", "--qos 2: give 0 or 1"),
             (
                 "pairs --burst 9 --window 8",
@@ -525,6 +646,13 @@ mod tests {
             ("floor --address x", "give an IPv4 address"),
             ("pairs --udp", "pairs takes no --udp"),
             ("idle", "--broker-pid"),
+            ("run", "run needs a file"),
+            ("run a b", "run takes no \"b\""),
+            ("pairs a", "pairs takes no \"a\""),
+            ("limit mqtts://h", "speaks mqtt, not mqtts"),
+            ("limit --trial 0", "--trial 0: give a number from 0.1"),
+            ("limit --search x", "give fast or published"),
+            ("limit --qos 1", "limit takes no --qos"),
             ("pairs --json=yes", "unexpected argument"),
         ] {
             let error = parse(line).unwrap_err();

@@ -4,7 +4,6 @@ use mqtick_packet::{AckKind, Packet, Qos, ack};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{MsgFlags, recv, send};
-use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use crate::contest::{COST, DISORDER, DUPLICATES, LOST, Meter, Run, contestants};
 use crate::options::Options;
 use crate::process::Process;
 use crate::report::Name;
+use crate::sequence::{Place, Sequence};
 use crate::stop::Stop;
 use crate::wire::{self, Template};
 use crate::{Failure, Outcome, system};
@@ -37,11 +37,10 @@ struct Pair {
     unsent_from: usize,
     /// Acknowledgements of the subscriber that its socket has not taken yet.
     acks: Vec<u8>,
-    /// Messages written, delivered (or given up before the last that was), acknowledged.
+    /// Messages written and acknowledged, and which were delivered or given up.
     sent: u64,
-    came: u64,
+    came: Sequence,
     acknowledged: u64,
-    missing: HashSet<u64>,
 }
 
 /// What happened in a block.
@@ -164,9 +163,8 @@ impl Crowd {
                 acks: Vec::new(),
                 template,
                 sent: 0,
-                came: 0,
+                came: Sequence::default(),
                 acknowledged: 0,
-                missing: HashSet::new(),
             });
         }
         for pair in &mut crowd.pairs {
@@ -257,8 +255,8 @@ impl Crowd {
         };
         loop {
             let done = match qos {
-                Qos::AtMostOnce => pair.came,
-                _ => pair.came.min(pair.acknowledged),
+                Qos::AtMostOnce => pair.came.next(),
+                _ => pair.came.next().min(pair.acknowledged),
             };
             let outstanding = pair.sent.saturating_sub(done);
             let room = publishing && outstanding + self.burst <= self.window;
@@ -315,7 +313,7 @@ impl Crowd {
     /// Counts as lost what has not come, so that the next block begins with empty windows.
     fn give_up(&mut self) {
         for pair in &mut self.pairs {
-            self.counts.lost += pair.skip_to(pair.sent);
+            self.counts.lost += pair.came.skip_to(pair.sent);
             pair.acknowledged = pair.sent;
         }
     }
@@ -329,14 +327,6 @@ impl Pair {
             self.unsent_from += write(&self.publisher, rest)?;
         }
         Ok(self.unsent_from >= self.burst.len())
-    }
-
-    /// Gives up the messages from the next one on to `end`; returns how many.
-    fn skip_to(&mut self, end: u64) -> u64 {
-        let skipped = end.saturating_sub(self.came);
-        self.missing.extend(self.came..end);
-        self.came = self.came.max(end);
-        skipped
     }
 
     fn read_copies(&mut self, counts: &mut Counts, piece: &mut [u8]) -> Outcome<()> {
@@ -397,20 +387,18 @@ impl Pair {
                 self.sent
             )));
         }
-        if sequence == self.came {
-            self.came += 1;
-            counts.delivered += 1;
-        } else if sequence > self.came {
-            counts.lost += self.skip_to(sequence);
-            self.came = sequence + 1;
-            counts.delivered += 1;
-        } else if self.missing.remove(&sequence) {
-            // It may have been given up in an earlier block.
-            counts.lost = counts.lost.saturating_sub(1);
-            counts.disorder += 1;
-            counts.delivered += 1;
-        } else {
-            counts.duplicates += 1;
+        match self.came.take(sequence) {
+            Place::After(gap) => {
+                counts.lost += gap;
+                counts.delivered += 1;
+            }
+            Place::Late => {
+                // It may have been given up in an earlier block.
+                counts.lost = counts.lost.saturating_sub(1);
+                counts.disorder += 1;
+                counts.delivered += 1;
+            }
+            Place::Again => counts.duplicates += 1,
         }
         if id != 0 {
             ack(

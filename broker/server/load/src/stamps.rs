@@ -1,7 +1,9 @@
 //! When octets came: the kernel's receive stamps, or the clock where there are none.
 
 use nix::cmsg_space;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, TimestampingFlag, recvmsg, setsockopt, sockopt,
+};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use std::io::IoSliceMut;
@@ -69,5 +71,53 @@ impl Reader {
             self.without += 1;
         }
         Ok((octets, stamp.unwrap_or_else(now_ns)))
+    }
+}
+
+/// What the kernel calls a stamp among the errors of a socket (SO_EE_ORIGIN_TIMESTAMPING).
+const ORIGIN: u8 = 4;
+
+/// The kernel's stamps of what leaves a socket.
+#[derive(Debug)]
+pub struct SendStamps {
+    control: Vec<u8>,
+}
+
+impl SendStamps {
+    /// Asks the kernel for them; None where it will not give them. Nothing may be on its way.
+    pub fn new(stream: &TcpStream) -> Option<Self> {
+        let flags = TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_OPT_ID
+            | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY;
+        setsockopt(stream, sockopt::Timestamping, &flags).ok()?;
+        Some(Self {
+            control: vec![0; 512],
+        })
+    }
+
+    /// Returns the next stamp: the number of the last octet of a write, counted from 0 since
+    /// [`SendStamps::new`], and when it left, in ns.
+    pub fn read(&mut self, stream: &TcpStream) -> Option<(u32, u64)> {
+        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+        let control = Some(self.control.as_mut_slice());
+        let message = recvmsg::<()>(stream.as_raw_fd(), &mut [], control, flags).ok()?;
+        let (mut octet, mut left) = (None, None);
+        for one in message.cmsgs().ok()? {
+            match one {
+                ControlMessageOwned::ScmTimestampsns(times) => {
+                    let time = times.system;
+                    left = Some(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64);
+                }
+                ControlMessageOwned::Ipv4RecvErr(error, _)
+                | ControlMessageOwned::Ipv6RecvErr(error, _)
+                    if error.ee_origin == ORIGIN =>
+                {
+                    octet = Some(error.ee_data);
+                }
+                _ => {}
+            }
+        }
+        octet.zip(left)
     }
 }

@@ -5,8 +5,14 @@ use mqtick_sn::{Message, Qos as SensorQos, Topic, encode};
 
 use crate::{Failure, Outcome};
 
-/// Octets of a payload that identify it: which stream (4), which message of it (8).
-pub const LEAST_SIZE: usize = 12;
+/// Octets of a payload that identify it: which stream (24 bits), which message of it (40 bits).
+pub const LEAST_SIZE: usize = 8;
+
+/// Octets of them that say the stream.
+const STREAM: usize = 3;
+
+/// Streams that can be told apart.
+pub const STREAMS: usize = 1 << (8 * STREAM);
 
 /// Octets of the longest packet that a broker can have a reason to send us.
 const LONGEST: usize = 2 << 20;
@@ -25,6 +31,7 @@ pub struct Template {
     payload_at: usize,
     topic: String,
     stream: u32,
+    qos: Qos,
 }
 
 impl Template {
@@ -33,10 +40,26 @@ impl Template {
     /// # Errors
     /// Where MQTT cannot carry such a message.
     pub fn new(version: Version, topic: &str, qos: Qos, size: usize, stream: u32) -> Outcome<Self> {
+        Self::new_retained(version, topic, qos, size, stream, false)
+    }
+
+    /// The same of a message that the broker may have to retain.
+    ///
+    /// # Errors
+    /// As [`Template::new`].
+    pub fn new_retained(
+        version: Version,
+        topic: &str,
+        qos: Qos,
+        size: usize,
+        stream: u32,
+        retain: bool,
+    ) -> Outcome<Self> {
         let payload = payload(size, stream);
         let mut octets = Vec::new();
         let message = Outgoing {
             qos,
+            retain,
             topic,
             id: 1,
             payload: &payload,
@@ -53,6 +76,7 @@ impl Template {
             payload_at,
             topic: topic.to_owned(),
             stream,
+            qos,
         })
     }
 
@@ -81,7 +105,14 @@ impl Template {
             payload_at,
             topic: topic.to_owned(),
             stream: 0,
+            qos: Qos::AtMostOnce,
         })
+    }
+
+    /// Returns its QoS.
+    #[must_use]
+    pub fn qos(&self) -> Qos {
+        self.qos
     }
 
     /// Returns octets of the whole packet.
@@ -98,9 +129,10 @@ impl Template {
 
     /// Numbers the packet that `octets` begin with. Packet identifiers follow the numbers.
     pub fn number(&self, octets: &mut [u8], sequence: u64) {
-        let at = self.payload_at + 4;
-        if let Some(place) = octets.get_mut(at..at + 8) {
-            place.copy_from_slice(&sequence.to_be_bytes());
+        let at = self.payload_at + STREAM;
+        let [_, _, _, number @ ..] = sequence.to_be_bytes();
+        if let Some(place) = octets.get_mut(at..at + number.len()) {
+            place.copy_from_slice(&number);
         }
         let id_at = self.id_at.filter(|_| self.numbers_id);
         if let Some(place) = id_at.and_then(|at| octets.get_mut(at..at + 2)) {
@@ -114,6 +146,14 @@ impl Template {
     #[inline]
     #[must_use]
     pub fn recognise(&self, octets: &[u8]) -> Option<(u64, u16)> {
+        let (stream, sequence, id) = self.recognise_any(octets)?;
+        (stream == self.stream).then_some((sequence, id))
+    }
+
+    /// The same for a topic with several publishers: returns the stream, too.
+    #[inline]
+    #[must_use]
+    pub fn recognise_any(&self, octets: &[u8]) -> Option<(u32, u64, u16)> {
         let octets = octets.get(..self.octets.len())?;
         let (head, payload) = octets.split_at_checked(self.payload_at)?;
         let (own_head, own) = self.octets.split_at_checked(self.payload_at)?;
@@ -125,27 +165,40 @@ impl Template {
                 same.then_some(u16::from_be_bytes(*head.get(at..)?.first_chunk()?))?
             }
         };
-        let same = payload.get(..4)? == own.get(..4)? && payload.get(12..)? == own.get(12..)?;
-        same.then_some(())?;
-        Some((u64::from_be_bytes(*payload.get(4..)?.first_chunk()?), id))
+        let (stream, sequence) = numbers(payload, own)?;
+        Some((stream, sequence, id))
     }
 
     /// Returns the sequence number of a message that came in other octets; None if it is not ours.
     #[must_use]
     pub fn read(&self, message: &Publish<'_>) -> Option<u64> {
-        let own = self.octets.get(self.payload_at..)?;
-        let payload = message.payload;
-        let same = message.topic == self.topic
-            && payload.len() == own.len()
-            && payload.get(..4)? == self.stream.to_be_bytes()
-            && payload.get(12..)? == own.get(12..)?;
-        same.then_some(u64::from_be_bytes(*payload.get(4..)?.first_chunk()?))
+        let (stream, sequence) = self.read_any(message)?;
+        (stream == self.stream).then_some(sequence)
     }
+
+    /// The same for a topic with several publishers: returns the stream and the number.
+    #[must_use]
+    pub fn read_any(&self, message: &Publish<'_>) -> Option<(u32, u64)> {
+        let own = self.octets.get(self.payload_at..)?;
+        let same = message.topic == self.topic && message.payload.len() == own.len();
+        same.then(|| numbers(message.payload, own))?
+    }
+}
+
+/// Returns stream and sequence number of a payload whose other octets are as they should be.
+#[inline]
+fn numbers(payload: &[u8], own: &[u8]) -> Option<(u32, u64)> {
+    let (number, rest) = payload.split_first_chunk::<LEAST_SIZE>()?;
+    let number = u64::from_be_bytes(*number);
+    let bits = 8 * (LEAST_SIZE - STREAM);
+    (rest == own.get(LEAST_SIZE..)?).then_some(())?;
+    Some(((number >> bits) as u32, number & ((1 << bits) - 1)))
 }
 
 fn payload(size: usize, stream: u32) -> Vec<u8> {
     let mut payload = vec![FILL; size.max(LEAST_SIZE)];
-    payload.splice(..4, stream.to_be_bytes());
+    let [_, name @ ..] = stream.to_be_bytes();
+    payload.splice(..STREAM, name);
     payload
 }
 
@@ -224,7 +277,7 @@ mod tests {
         for place in 0..octets.len() {
             let mut changed = octets.clone();
             changed[place] ^= 1;
-            let number = template.payload_at + 4..template.payload_at + 12;
+            let number = template.payload_at + STREAM..template.payload_at + LEAST_SIZE;
             let known = template.recognise(&changed).is_some();
             assert_eq!(known, number.contains(&place), "octet {place}");
         }

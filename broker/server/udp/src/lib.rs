@@ -165,6 +165,21 @@ pub enum Published {
     NotAllowed,
 }
 
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publication<'a> {
+    /// Who sent it.
+    pub from: SocketAddrV4,
+    /// Its topic.
+    pub topic: &'a str,
+    /// What it says.
+    pub payload: &'a [u8],
+    /// Whether it is to be kept.
+    pub retain: bool,
+    /// Whether all subscribers over UDP have it.
+    pub marked: bool,
+}
+
 /// Where subscriptions and messages go.
 pub trait Engine {
     /// What the engine knows a subscriber by.
@@ -185,7 +200,16 @@ pub trait Engine {
     /// Subscriptions that are there end.
     fn unsubscribe(&mut self, who: &Self::Subscriber, filters: &[&str]);
     /// Give a message to all that are subscribed, and keep it if it is to be retained.
-    fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published;
+    fn publish(&mut self, message: &Publication<'_>) -> Published;
+    /// Whether this publisher's messages may have been copied to all subscribers over UDP before they
+    /// come here (`broker/spec/acceleration.md`, 13).
+    fn believes(&self, _from: SocketAddrV4, _topic: &str) -> bool {
+        false
+    }
+    /// Tell whoever copies that all before this was served, if these octets are its own.
+    fn say_served(&mut self, _octets: &[u8]) -> bool {
+        false
+    }
     /// Send the retained messages that match a filter, at most so many, each as the packet that is
     /// made of topic and payload, if one is; how many were sent.
     fn retained(
@@ -284,6 +308,12 @@ impl<S> Server<S> {
         }
     }
 
+    /// When the first lease ends.
+    #[must_use]
+    pub fn next_end_ns(&self) -> Option<u64> {
+        self.ends.first().map(|(end_ns, _)| *end_ns)
+    }
+
     /// End the leases whose time is over.
     pub fn end_leases(&mut self, now_ns: u64, engine: &mut impl Engine<Subscriber = S>) {
         while let Some(&(end_ns, who)) = self.ends.first()
@@ -329,6 +359,13 @@ impl<S> Server<S> {
             return Err(Count::Source);
         }
         let frame = Frame::read(octets)?;
+        let is_believed = || match frame.request() {
+            Ok(Request::Publish { topic, .. }) => engine.believes(from, topic),
+            _ => false,
+        };
+        if frame.marked && !is_believed() {
+            return Err(Count::Qos);
+        }
         let subnets = match frame.publishes() {
             true => &self.settings.publishers,
             false => &self.settings.subscribers,
@@ -348,7 +385,18 @@ impl<S> Server<S> {
                     return Err(Count::Rate);
                 }
                 self.test(now_ns, from, topic, engine);
-                return self.publish(topic, payload, retain, engine);
+                let message = Publication {
+                    from,
+                    topic,
+                    payload,
+                    retain,
+                    marked: frame.marked,
+                };
+                return self.publish(message, engine);
+            }
+            Request::Say(octets) => {
+                let is_ours = engine.say_served(octets);
+                return is_ours.then_some(()).ok_or(Count::Reserved);
             }
             Request::Prove(token) => return self.prove(now_ns, from, token, engine),
             Request::Connect(_) | Request::Subscribe(..) if !known => {
@@ -428,13 +476,12 @@ impl<S> Server<S> {
 
     fn publish(
         &mut self,
-        topic: &str,
-        payload: &[u8],
-        retain: bool,
+        mut message: Publication<'_>,
         engine: &mut impl Engine<Subscriber = S>,
     ) -> Result<(), Count> {
-        let fits = payload.len() <= KEPT;
-        match engine.publish(topic, payload, retain && fits) {
+        let (fits, retain) = (message.payload.len() <= KEPT, message.retain);
+        message.retain &= fits;
+        match engine.publish(&message) {
             Published::NotAllowed => return Err(Count::Access),
             Published::Sent if retain && !fits => self.count(Count::Pool),
             Published::Sent => {}

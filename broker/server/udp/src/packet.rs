@@ -8,7 +8,9 @@ pub const DATAGRAM: usize = 1472;
 const NAME: usize = 64; // octets of a topic or filter
 const LEVELS: usize = 16;
 const FILTERS: usize = 32; // in one packet
+const MARK: u8 = 8; // DUP, which a client's message of QoS 0 has not
 const PROOF: &[u8] = b"$proof";
+const ACCELERATE: &[u8] = b"$accelerate";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -24,6 +26,8 @@ enum Kind {
 pub(crate) struct Frame<'a> {
     kind: Kind,
     retain: bool,
+    /// Whether it says that all subscribers over UDP have it.
+    pub(crate) marked: bool,
     body: &'a [u8],
 }
 
@@ -37,6 +41,8 @@ pub(crate) enum Request<'a> {
     },
     /// To believe its address.
     Prove(&'a [u8]),
+    /// To say that all before it was served, if these octets are right.
+    Say(&'a [u8]),
     /// A lease of 1.5 times so many seconds (0: the broker's own), or the code to refuse it with.
     Connect(Result<u16, u8>),
     Subscribe(Id, Filters<'a>),
@@ -70,6 +76,7 @@ impl<'a> Frame<'a> {
         }
         let (kind, flags) = match first >> 4 {
             1 => (Kind::Connect, 0),
+            3 if first & 15 == MARK => (Kind::Publish, MARK),
             3 => (Kind::Publish, first & 1),
             8 => (Kind::Subscribe, 2),
             10 => (Kind::Unsubscribe, 2),
@@ -81,6 +88,7 @@ impl<'a> Frame<'a> {
             true => Ok(Self {
                 kind,
                 retain: flags == 1,
+                marked: kind == Kind::Publish && flags == MARK,
                 body,
             }),
             false if kind == Kind::Publish => Err(Count::Qos),
@@ -106,6 +114,9 @@ impl<'a> Frame<'a> {
                 let topic = left.string()?;
                 if topic == PROOF {
                     return Ok(Request::Prove(left.0));
+                }
+                if topic == ACCELERATE {
+                    return Ok(Request::Say(left.0));
                 }
                 let is_name = is_name(topic) && !topic.iter().any(|one| b"+#".contains(one));
                 let name = std::str::from_utf8(topic).ok().filter(|_| is_name);

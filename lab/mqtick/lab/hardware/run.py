@@ -20,8 +20,9 @@ from mqtick.lab.runner.plan import plan_of
 from mqtick.lab.runner.record import record_of
 from mqtick.protocol.experiments import about_host
 from mqtick.protocol.topics import TopicTree
-from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.judge import judge
 from mqtick.recording.layout import layout_of
+from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import create_run, refuse_used, shot_path, write_record
 from mqtick.recording.shot import CAPTURED, Shot, write_shot
 from mqtick.recording.waveform import Waveform

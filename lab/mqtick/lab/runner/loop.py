@@ -21,8 +21,9 @@ from mqtick.lab.runner.record import first_difference, is_simulated, record_of, 
 from mqtick.lab.runner.signals import Signals
 from mqtick.lab.runner.subscribers import StopRunError, Subscribers
 from mqtick.lab.scope.conversation import InstrumentError
-from mqtick.recording.judge import judge, look_at_all
+from mqtick.recording.judge import judge
 from mqtick.recording.layout import layout_of
+from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import (
     Run,
     RunFolderError,

@@ -9,7 +9,7 @@ mod world;
 use broker::Proof;
 use proptest::prelude::*;
 use std::net::SocketAddr;
-use world::{Action, CLIENTS, NAMES, Wanted, What, World};
+use world::{Action, CLIENTS, LONGEST_KEEP_ALIVE_S, NAMES, Wanted, What, World};
 
 fn who() -> impl Strategy<Value = usize> {
     0..CLIENTS
@@ -32,7 +32,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 }
 
 fn connect() -> impl Strategy<Value = Action> {
-    let keep_alive_s = prop_oneof![Just(20_u16), Just(60)];
+    let keep_alive_s = prop_oneof![Just(20_u16), Just(LONGEST_KEEP_ALIVE_S)];
     (
         who(),
         prop::bool::weighted(0.7),

@@ -5,14 +5,19 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_accelerate::controller::{Controller, Event, Settings, Way};
+use mqtick_accelerate::packet::{Packet, rewrite};
 use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
-use mqtick_accelerate::table::{Table, Verdict, rewritten};
+use mqtick_accelerate::rules::Protocol;
+use mqtick_accelerate::table::{Table, Verdict};
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, decode, encode};
 
 use super::broker::{Broker, PREDEFINED, Proof};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
+/// What the operator has promised of all clients, those that somebody forges too.
+pub const LONGEST_KEEP_ALIVE_S: u16 = 60;
+const LONGEST_KEEP_ALIVE_NS: u64 = LONGEST_KEEP_ALIVE_S as u64 * SECOND_NS;
 pub const CLIENTS: usize = 5;
 /// Answers no REGISTER of a broker that wants a proof.
 const DEAF: usize = 4;
@@ -90,7 +95,7 @@ pub struct Switch {
 
 impl Plane for Switch {
     fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.table.set(key, copies)
+        self.table.set(key, copies, false, false)
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.table.open(key, slow);
@@ -166,6 +171,8 @@ pub struct World {
     clients: Vec<Client>,
     number: u32,
     restarted_ns: Option<u64>,
+    /// When somebody last said something in the name of one who never asked.
+    forged_ns: u64,
     pub deliveries: Deliveries,
     /// Messages of which it is not said whether a client gets them.
     pub unsure: BTreeSet<(u32, SocketAddr)>,
@@ -184,7 +191,7 @@ impl World {
         let mut settings = Settings::new(broker_address());
         settings.only = vec![Rc::from("#")];
         settings.fresh = true;
-        settings.settle_ns = 91 * SECOND_NS;
+        settings.settle_ns = LONGEST_KEEP_ALIVE_NS / 2 * 3 + SECOND_NS;
         settings.predefined = PREDEFINED
             .iter()
             .map(|(id, name)| (*id, Rc::from(*name)))
@@ -225,6 +232,7 @@ impl World {
             clients: clients.collect(),
             number: 0,
             restarted_ns: None,
+            forged_ns: 0,
             deliveries: BTreeMap::new(),
             unsure: BTreeSet::new(),
             faults: Vec::new(),
@@ -344,12 +352,13 @@ impl World {
             }
             Action::Refuse(count) => self.broker.refuses = count,
             Action::Forge(wanted) => {
+                self.forged_ns = self.now_ns;
                 let name = wanted.name();
                 let connect = Message::Connect {
                     will: false,
                     clean: true,
                     protocol: 1,
-                    duration_s: 3600,
+                    duration_s: LONGEST_KEEP_ALIVE_S,
                     client: "victim",
                 };
                 let subscribe = Message::Subscribe {
@@ -374,6 +383,7 @@ impl World {
                 for _ in 0..events {
                     self.control();
                 }
+                self.conclude();
             }
             Action::Tick => self.tick(),
             Action::Time(steps) => (0..steps).for_each(|_| self.step()),
@@ -434,6 +444,7 @@ impl World {
             let mut datagram = Vec::new();
             assert!(encode(&message, &mut datagram));
             let event = Event {
+                protocol: Protocol::MqttSn,
                 way: Way::ToBroker,
                 from: broker_address(),
                 to: self.clients[who].at,
@@ -537,17 +548,18 @@ impl World {
     /// Between the times at which one broker and the other must have given a silent client up, and
     /// while nobody can know that the broker was restarted, either is right.
     fn note_unsure(&mut self) {
+        const SLACK_NS: u64 = 6 * SECOND_NS;
         let since_ns = self.restarted_ns.map(|at_ns| self.now_ns - at_ns);
-        if since_ns.is_some_and(|since_ns| since_ns <= 62 * SECOND_NS) {
+        let is_restarted = since_ns.is_some_and(|since_ns| since_ns <= 62 * SECOND_NS);
+        let may_be_out = |said_ns: u64, keep_alive_ns: u64| {
+            let (silent_ns, limit_ns) = (self.now_ns - said_ns, keep_alive_ns / 2 * 3);
+            is_restarted || silent_ns + SECOND_NS >= limit_ns && silent_ns <= limit_ns + SLACK_NS
+        };
+        if may_be_out(self.forged_ns, LONGEST_KEEP_ALIVE_NS) {
             self.unsure.insert((self.number, address(CLIENTS, 0)));
         }
         for client in &self.clients {
-            let silent_ns = self.now_ns - client.said_ns.min(self.now_ns);
-            let limit_ns = client.keep_alive_ns / 2 * 3;
-            let slack_ns = 6 * SECOND_NS;
-            let may_be_out = silent_ns + SECOND_NS >= limit_ns && silent_ns <= limit_ns + slack_ns;
-            let since_ns = self.restarted_ns.map(|at_ns| self.now_ns - at_ns);
-            if may_be_out || since_ns.is_some_and(|since_ns| since_ns <= 62 * SECOND_NS) {
+            if may_be_out(client.said_ns, client.keep_alive_ns) {
                 for moves in 0..=client.moves {
                     let at = SocketAddr::new(client.at.ip(), 2000 + moves);
                     self.unsure.insert((self.number, at));
@@ -593,9 +605,9 @@ impl World {
         if self.controller.is_none() {
             return self.inbox.push_back((from, datagram));
         }
-        let message = decode(&datagram).ok().map(|(message, _)| message);
+        let packet = Packet::read(Protocol::MqttSn, Way::ToBroker, &datagram);
         let table = &mut self.switch.table;
-        let copies = match table.from_client(self.now_ns, from, message.as_ref()) {
+        let copies = match table.from_client(self.now_ns, from, &packet) {
             Verdict::Copies(copies) => copies.to_vec(),
             Verdict::Pass(mark) => {
                 if let Some(mark) = mark {
@@ -607,7 +619,9 @@ impl World {
         };
         self.fast += 1;
         for copy in copies {
-            self.receive(copy.to, &rewritten(&datagram, copy.topic));
+            let mut sent = datagram.clone();
+            rewrite(&mut sent, copy.topic);
+            self.receive(copy.to, &sent);
         }
     }
 
@@ -633,12 +647,8 @@ impl World {
         }
         for (to, datagram) in std::mem::take(&mut self.broker.out) {
             if self.controller.is_some() {
-                let (message, _) = decode(&datagram).expect("the broker sends messages");
-                match self
-                    .switch
-                    .table
-                    .from_broker(self.now_ns, to, Some(&message))
-                {
+                let packet = Packet::read(Protocol::MqttSn, Way::FromBroker, &datagram);
+                match self.switch.table.from_broker(self.now_ns, to, &packet) {
                     Verdict::Pass(None) => {}
                     Verdict::Pass(Some(mark)) => {
                         self.report(Way::FromBroker, to, datagram.clone(), mark, false);
@@ -676,6 +686,7 @@ impl World {
                 Way::FromBroker => (broker_address(), seen.client),
             };
             let event = Event {
+                protocol: Protocol::MqttSn,
                 way: seen.way,
                 from,
                 to,
@@ -686,6 +697,13 @@ impl World {
             controller.event(self.now_ns, &event, &mut self.switch);
         }
         self.inbox.extend(std::mem::take(&mut self.switch.sent));
+    }
+
+    /// Rules follow what the controller has taken.
+    fn conclude(&mut self) {
+        if let Some(controller) = &mut self.controller {
+            controller.settle(self.now_ns, &mut self.switch);
+        }
     }
 
     fn tick(&mut self) {
@@ -699,6 +717,7 @@ impl World {
         while !self.inbox.is_empty() || !self.events.is_empty() || self.lost {
             self.serve();
             self.control();
+            self.conclude();
         }
     }
 
@@ -773,7 +792,11 @@ impl World {
             }
             // Who subscribes in two ways gets two copies, each way in order.
             let way = match topic {
-                Topic::Registered(_) => name,
+                // As what it takes it: a client that sends CONNECT again may use an old id for another.
+                Topic::Registered(id) => {
+                    let known = who.and_then(|who| self.clients[who].names.get(&id));
+                    known.cloned().unwrap_or(name)
+                }
                 Topic::Predefined(_) => name + " (predefined)",
                 Topic::Short(_) => name + " (short)",
             };

@@ -1,19 +1,26 @@
 //! One MQTT connection to the upstream and what outlives it, without socket and clock.
 
+mod outgoing;
+mod subscriptions;
+
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
 use crate::session::Session;
 use mqtick_packet::{
-    Ack, AckKind, Connack, ConnectOut, Outgoing, Packet, Property, Publish, Qos, Version, WillOut,
-    ack, connect, decode, disconnect, frame, pingreq, publish, subscribe_as, unsubscribe,
+    AckKind, Connack, ConnectOut, Packet, Property, Publish, Qos, Version, WillOut, ack, connect,
+    decode, disconnect, frame, pingreq,
 };
 use mqtick_sn::{Answer, Code};
-use mqtick_topics::{Match, Tree, valid_topic};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use mqtick_topics::{Tree, valid_topic};
+use outgoing::{Flight, Takes, WINDOW, answer};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use subscriptions::{Ask, Interest};
 
-/// Seconds for which the upstream's answer to CONNECT or PINGREQ is waited for.
+/// Seconds for which the upstream's answer to CONNECT, PINGREQ, SUBSCRIBE or UNSUBSCRIBE is waited for.
 const ANSWER_S: u64 = 10;
+/// Seconds until what the upstream refused after its return is asked for again.
+const DENIED_S: u64 = 60;
 /// Octets of the longest packet that is asked for: much more than a sensor can be sent.
 const PACKET: u32 = 1 << 16;
 /// Octets that may wait for the socket until messages of QoS 0 are dropped, and until it is given up.
@@ -21,11 +28,7 @@ const BACKLOG: usize = 1 << 18;
 const GIVE_UP: usize = 1 << 22;
 /// Retained messages that wait for the answer to their SUBSCRIBE.
 const HELD: usize = 1024;
-const AGAIN: usize = 1000; // unanswered SUBSCRIBEs, where many are asked for again
-/// Subscription identifiers of one filter that are remembered: it has a new one for each SUBSCRIBE.
-const IDENTIFIERS: usize = 4096;
-/// Messages of QoS 1 and 2 under way where the upstream names no number.
-const WINDOW: usize = 100;
+const IDENTIFIER: usize = 96; // octets of one, about
 
 /// What the upstream did.
 pub enum Event {
@@ -44,6 +47,8 @@ pub enum Event {
         /// The QoS that it grants, or why it does not.
         answer: Result<Qos, Code>,
     },
+    /// It does not grant any more what sensors are subscribed to.
+    Denied(Arc<str>),
     /// It took a message, or did not.
     Answered(Answer, Code),
     /// It has a message.
@@ -55,39 +60,10 @@ pub enum Event {
     },
 }
 
-/// A message that the upstream has not answered yet.
-struct Flight {
-    id: u16,
-    message: Arc<Kept>,
-    is_taken: bool, // the upstream has it, and is told to release it; if it forgets all, it comes again
-    qos: Qos,
-    again: bool,
-    answer: Option<Answer>,
-}
-
-struct Ask {
-    who: Option<(Arc<Session>, u16)>, // none: it is only made again
-    filter: Arc<str>,
-    qos: Qos,
-}
-
 /// A PINGREQ that is not answered: retained messages for a subscriber's filter come before.
 struct Ping {
     asked_s: u64,
     after: Option<(Arc<str>, u64)>,
-}
-
-struct Subscriber {
-    session: Arc<Session>,
-    qos: Qos,
-    is_fresh: bool, // until all retained messages have come that it asked for, in MQTT 3.1.1
-}
-
-/// Who wants what one filter matches.
-struct Interest {
-    qos: Qos,
-    ids: VecDeque<u32>,
-    subscribers: BTreeMap<u64, Subscriber>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -144,8 +120,14 @@ pub struct Line {
     flights: VecDeque<Flight>,
     sent: usize, // of the first flights
     window: usize,
+    takes: Takes,
     incoming: HashSet<u16>,
     asks: HashMap<u16, Ask>,
+    ending: HashMap<u16, Arc<str>>, // UNSUBSCRIBEs that are not answered
+    over: Vec<Arc<str>>,            // filters that the upstream has yet to be told are not wanted
+    answered_s: u64,                // when one of those was, or the first was asked
+    denied: Vec<Arc<str>>,
+    denied_s: u64,
     held: Vec<Event>,
     has_ids: bool,
     last_identifier: u32,
@@ -158,7 +140,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// One that is not connected; packets of more than `limit` octets break it.
+    /// One that is not connected; the upstream is asked for no packets of more than `limit` octets.
     pub fn new(client: &str, terms: Terms, limit: usize) -> Self {
         Self {
             client: client.into(),
@@ -176,8 +158,19 @@ impl Line {
             flights: VecDeque::new(),
             sent: 0,
             window: WINDOW,
+            takes: Takes {
+                qos: Qos::ExactlyOnce,
+                retain: true,
+                wildcards: true,
+                octets: usize::MAX,
+            },
             incoming: HashSet::new(),
             asks: HashMap::new(),
+            ending: HashMap::new(),
+            over: Vec::new(),
+            answered_s: 0,
+            denied: Vec::new(),
+            denied_s: 0,
             held: Vec::new(),
             has_ids: false,
             last_identifier: 0,
@@ -210,7 +203,7 @@ impl Line {
         } = self.terms;
         let properties = [
             Property::SessionExpiry(expiry_s),
-            Property::MaximumPacketSize(PACKET),
+            Property::MaximumPacketSize(PACKET.min(self.limit as u32)),
         ];
         let with = ConnectOut {
             clean_start: clean,
@@ -241,7 +234,7 @@ impl Line {
         self.out = Vec::new();
         self.input = Vec::new();
         self.pings.clear();
-        self.held.clear();
+        events.append(&mut self.held); // they are acknowledged
         let resumes = self.resumes();
         self.flights.retain_mut(|flight| {
             let is_theirs = flight.qos == Qos::AtLeastOnce || !resumes; // the sensor sends it again
@@ -251,17 +244,16 @@ impl Line {
             stays
         });
         self.sent = 0;
+        // Nobody knows whether the upstream has done what it did not answer.
+        self.over
+            .extend(self.ending.drain().map(|(_, filter)| filter));
         for (_, ask) in std::mem::take(&mut self.asks) {
-            if let Some((who, message_id)) = ask.who {
-                self.forget(&ask.filter, who.number);
-                let answer = Err(Code::CONGESTION);
-                events.push(Event::Subscribed {
-                    who,
-                    filter: ask.filter,
-                    message_id,
-                    answer,
-                });
-            }
+            self.over.push(Arc::clone(&ask.filter));
+            self.answer_ask(ask, Err(Code::CONGESTION), events);
+        }
+        let interests = self.interests.values_mut();
+        for one in interests.flat_map(|interest| interest.subscribers.values_mut()) {
+            one.is_fresh = false;
         }
         self.hold();
     }
@@ -286,7 +278,12 @@ impl Line {
         let asked_s = match self.state {
             State::Down => return Ok(()),
             State::Asked(asked_s) => Some(asked_s),
-            State::Up => self.pings.front().map(|ping| ping.asked_s),
+            State::Up => {
+                let is_asked = !self.asks.is_empty() || !self.ending.is_empty();
+                let ping_s = self.pings.front().map(|ping| ping.asked_s);
+                let asked_s = is_asked.then_some(self.answered_s);
+                ping_s.into_iter().chain(asked_s).min()
+            }
         };
         if asked_s.is_some_and(|asked_s| now_s >= asked_s + ANSWER_S) {
             return Err(format!("it has not answered for {ANSWER_S} s"));
@@ -294,6 +291,11 @@ impl Line {
         let rest_s = u64::from(self.keep_alive_s / 2).max(1);
         if self.is_up() && now_s >= self.sent_s + rest_s && self.keep_alive_s > 0 {
             self.ping(now_s, None);
+        }
+        if self.is_up() && !self.denied.is_empty() && now_s >= self.denied_s + DENIED_S {
+            self.owed.append(&mut self.denied);
+            self.owes = true;
+            self.ask_again(now_s);
         }
         Ok(())
     }
@@ -330,6 +332,7 @@ impl Line {
         input.drain(..used);
         self.input = input;
         if self.is_up() {
+            self.end_more(now_s);
             self.ask_again(now_s);
         }
         self.hold();
@@ -356,9 +359,12 @@ impl Line {
             Packet::Ack(ack) => self.acknowledged(ack, events),
             Packet::Suback(suback) => {
                 let code = suback.codes.first().copied().unwrap_or(0x80);
-                self.subscribed(suback.id, code, events);
+                self.subscribed(now_s, suback.id, code, events);
             }
-            Packet::Unsuback(_) => {}
+            Packet::Unsuback(unsuback) => {
+                self.ending.remove(&unsuback.id);
+                self.answered_s = now_s;
+            }
             Packet::Pingresp => {
                 if let Some((filter, number)) = self.pings.pop_front().and_then(|ping| ping.after)
                     && let Some(one) = self
@@ -396,6 +402,25 @@ impl Line {
             .unwrap_or(self.terms.keep_alive_s);
         let most = properties.receive_maximum().map_or(WINDOW, usize::from);
         self.window = most.min(WINDOW);
+        let octets = properties.maximum_packet_size();
+        self.takes = Takes {
+            qos: match properties.maximum_qos() {
+                Some(0) => Qos::AtMostOnce,
+                Some(_) => Qos::AtLeastOnce,
+                None => Qos::ExactlyOnce,
+            },
+            retain: properties.retain_available().unwrap_or(true),
+            wildcards: properties.wildcard_available().unwrap_or(true),
+            octets: octets.map_or(usize::MAX, |octets| octets as usize),
+        };
+        let (takes, version) = (self.takes, self.version);
+        self.flights.retain_mut(|flight| {
+            let stays = flight.is_taken || takes.takes(version, &flight.message.message());
+            if !stays {
+                answer(flight, 0x80, events);
+            }
+            stays
+        });
         let is_resumed = connack.session_present;
         if !is_resumed {
             self.incoming.clear();
@@ -405,7 +430,12 @@ impl Line {
         }
         self.sent = 0;
         self.fill();
+        if !is_resumed {
+            self.over.clear();
+        }
+        self.end_more(now_s);
         if !is_resumed || self.owes {
+            self.denied.clear();
             self.owed = self.interests.keys().cloned().collect();
             self.owes = true;
             self.ask_again(now_s);
@@ -449,320 +479,22 @@ impl Line {
                 expires_s: expires_s.map(|s| now_s + u64::from(s)),
             }),
         };
-        // A sensor that waits for SUBACK may not expect anything else before.
-        let waits = publish.retain && !self.asks.is_empty() && self.held.len() < HELD;
-        if waits {
-            self.held.push(message);
-        } else {
+        // A sensor that waits for SUBACK may not expect anything else before; and what is newer on
+        // the same topic does not come before what is retained.
+        let is_of = |held: &Event| matches!(held, Event::Message { message, .. } if message.message().topic == publish.topic);
+        let waits = publish.retain && !self.asks.is_empty() || self.held.iter().any(is_of);
+        if !waits || self.held.len() >= HELD {
+            events.append(&mut self.held);
             events.push(message);
+        } else {
+            self.held.push(message);
         }
         Ok(())
     }
 
-    fn acknowledged(&mut self, found: &Ack<'_>, events: &mut Vec<Event>) {
-        if found.kind == AckKind::Pubrel {
-            self.incoming.remove(&found.id);
-            ack(&mut self.out, self.version, AckKind::Pubcomp, found.id, 0);
-            return;
-        }
-        let mut sent = self.flights.iter().take(self.sent);
-        let at = sent.position(|one| one.id == found.id);
-        let flight = at.and_then(|at| self.flights.get_mut(at));
-        let is_refused = found.reason >= 0x80;
-        let is_over = match (found.kind, flight) {
-            (AckKind::Puback, Some(flight)) if flight.qos == Qos::AtLeastOnce => {
-                answer(flight, found.reason, events);
-                true
-            }
-            (AckKind::Pubrec, Some(flight)) if flight.qos == Qos::ExactlyOnce => {
-                answer(flight, found.reason, events);
-                flight.is_taken = true;
-                is_refused
-            }
-            (AckKind::Pubcomp, Some(flight)) => flight.is_taken,
-            _ => false,
-        };
-        if found.kind == AckKind::Pubrec && !is_refused {
-            ack(&mut self.out, self.version, AckKind::Pubrel, found.id, 0);
-        }
-        if let Some(at) = at.filter(|_| is_over) {
-            self.flights.remove(at);
-            self.sent -= 1;
-            self.fill();
-        }
-    }
-
-    fn subscribed(&mut self, id: u16, code: u8, events: &mut Vec<Event>) {
-        let Some(ask) = self.asks.remove(&id) else {
-            return;
-        };
-        let granted = Qos::try_from(code).map(|granted| granted.min(ask.qos));
-        let answer = granted.map_err(|_| match code {
-            0x91 | 0x97 => Code::CONGESTION,
-            _ => Code::NOT_SUPPORTED,
-        });
-        match ask.who {
-            Some((who, message_id)) => {
-                if answer.is_err() {
-                    self.forget(&ask.filter, who.number);
-                }
-                events.push(Event::Subscribed {
-                    who,
-                    filter: ask.filter,
-                    message_id,
-                    answer,
-                });
-            }
-            None if answer.is_err() => self.drop_interest(&ask.filter),
-            None => {}
-        }
-        events.append(&mut self.held);
-    }
-
-    /// Subscribe; whether the upstream was asked.
-    pub fn subscribe(
-        &mut self,
-        now_s: u64,
-        who: &Arc<Session>,
-        message_id: u16,
-        filter: &str,
-        qos: Qos,
-    ) -> bool {
-        if !self.is_up() || self.out.len() > BACKLOG || self.asks.len() >= 1 << 14 {
-            return false;
-        }
-        let name: Arc<str> = match self.interests.get_key_value(filter) {
-            Some((name, _)) => Arc::clone(name),
-            None => filter.into(),
-        };
-        let interest = self
-            .interests
-            .entry(Arc::clone(&name))
-            .or_insert_with(|| Interest {
-                qos,
-                ids: VecDeque::new(),
-                subscribers: BTreeMap::new(),
-            });
-        interest.qos = interest.qos.max(qos); // nobody else shall get less
-        let subscriber = Subscriber {
-            session: Arc::clone(who),
-            qos,
-            is_fresh: !self.has_ids,
-        };
-        interest.subscribers.insert(who.number, subscriber);
-        self.filters.subscribe(&name, 0, Arc::clone(&name));
-        self.ask(now_s, &name, Some((Arc::clone(who), message_id, qos)));
-        true
-    }
-
-    /// Ask for what a new session of the upstream lacks, a part at a time.
-    fn ask_again(&mut self, now_s: u64) {
-        while self.asks.len() < AGAIN && self.out.len() < BACKLOG {
-            let Some(filter) = self.owed.pop() else {
-                break;
-            };
-            self.ask(now_s, &filter, None);
-        }
-        let is_answered = || self.asks.values().all(|ask| ask.who.is_some());
-        if self.owes && self.owed.is_empty() && is_answered() {
-            self.owes = false;
-        }
-    }
-
-    fn ask(&mut self, now_s: u64, filter: &Arc<str>, who: Option<(Arc<Session>, u16, Qos)>) {
-        let id = self.free_id();
-        let Some(interest) = self.interests.get_mut(filter) else {
-            return;
-        };
-        let number = who.as_ref().map(|(who, ..)| who.number);
-        let identifier = self.has_ids.then(|| {
-            self.last_identifier = self.last_identifier % 0x0FFF_FFFF + 1;
-            let of = (Arc::clone(filter), number);
-            self.identifiers.insert(self.last_identifier, of);
-            interest.ids.push_back(self.last_identifier);
-            if interest.ids.len() > IDENTIFIERS
-                && let Some(old) = interest.ids.pop_front()
-            {
-                self.identifiers.remove(&old);
-            }
-            self.last_identifier
-        });
-        let (filters, version) = ([(&**filter, interest.qos)], self.version);
-        subscribe_as(&mut self.out, version, id, identifier, &filters);
-        self.sent_s = now_s;
-        let qos = who.as_ref().map_or(interest.qos, |(_, _, qos)| *qos);
-        let ask = Ask {
-            who: who.map(|(who, message_id, _)| (who, message_id)),
-            filter: Arc::clone(filter),
-            qos,
-        };
-        self.asks.insert(id, ask);
-        if let Some(number) = number.filter(|_| !self.has_ids) {
-            self.ping(now_s, Some((Arc::clone(filter), number)));
-        }
-    }
-
-    /// A sensor's subscription ends.
-    pub fn unsubscribe(&mut self, filter: &str, number: u64) {
-        let is_last = self.forget(filter, number);
-        if is_last && self.is_up() {
-            let id = self.free_id();
-            unsubscribe(&mut self.out, self.version, id, &[filter]);
-        }
-    }
-
-    /// Whether nobody else wants it.
-    fn forget(&mut self, filter: &str, number: u64) -> bool {
-        let Some(interest) = self.interests.get_mut(filter) else {
-            return false;
-        };
-        interest.subscribers.remove(&number);
-        let is_last = interest.subscribers.is_empty();
-        if is_last {
-            self.drop_interest(filter);
-        }
-        is_last
-    }
-
-    fn drop_interest(&mut self, filter: &str) {
-        if let Some(interest) = self.interests.remove(filter) {
-            self.filters.unsubscribe(filter, &0);
-            for id in interest.ids {
-                self.identifiers.remove(&id);
-            }
-        }
-    }
-
-    /// Publish, if there is room; QoS 1 and 2 wait until they are answered, as many as `most`. Where
-    /// the upstream is away, nothing does for which somebody waits.
-    pub fn publish(&mut self, message: &Message<'_>, most: usize, answer: Option<Answer>) -> bool {
-        if message.qos == Qos::AtMostOnce {
-            let has_room = self.is_up() && self.out.len() <= BACKLOG;
-            if has_room {
-                write(&mut self.out, self.version, message, 0, false);
-            }
-            return has_room;
-        }
-        let has_room = self.flights.len() < most && memory::may_hold(message.octets());
-        if !has_room || answer.is_some() && !self.is_up() {
-            return false;
-        }
-        let id = self.free_id();
-        self.flights.push_back(Flight {
-            id,
-            message: Kept::new(message),
-            is_taken: false,
-            qos: message.qos,
-            again: false,
-            answer,
-        });
-        self.fill();
-        true
-    }
-
-    /// Whether the answer to a message of QoS 2 is still waited for.
-    pub fn is_held(&self, client: &str, message_id: u16) -> bool {
-        let answers = self.flights.iter().filter_map(|one| one.answer.as_ref());
-        let mut once = answers.filter_map(|answer| answer.once.as_ref());
-        once.any(|(of, id)| **of == *client && *id == message_id)
-    }
-
-    /// Send what may be under way.
-    fn fill(&mut self) {
-        while self.is_up() && self.sent < self.window {
-            let Some(flight) = self.flights.get_mut(self.sent) else {
-                break;
-            };
-            if flight.is_taken {
-                ack(&mut self.out, self.version, AckKind::Pubrel, flight.id, 0);
-            } else {
-                write(
-                    &mut self.out,
-                    self.version,
-                    &flight.message.message(),
-                    flight.id,
-                    flight.again,
-                );
-            }
-            flight.again = true;
-            self.sent += 1;
-        }
-    }
-
-    fn free_id(&mut self) -> u16 {
-        loop {
-            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
-            let id = self.last_id;
-            let is_flying = self.flights.iter().any(|one| one.id == id);
-            if !is_flying && !self.asks.contains_key(&id) {
-                return id;
-            }
-        }
-    }
-
     fn hold(&mut self) {
-        self.share.set(self.input.capacity() + self.out.capacity());
-    }
-
-    /// Which sensors a message is for: each once for each filter that matches, or, where the
-    /// upstream does not say which did, once.
-    pub fn targets(&self, message: &Message<'_>, ids: &[u32]) -> Vec<(Arc<Session>, Qos)> {
-        if let Some(owner) = &self.owner {
-            return vec![(Arc::clone(owner), Qos::ExactlyOnce)];
-        }
-        let mut found = Vec::new();
-        let mut is_known = false;
-        for (filter, asker) in ids.iter().filter_map(|id| self.identifiers.get(id)) {
-            is_known = true;
-            let asker = asker.filter(|_| message.retain);
-            let subscribers = self.interests.get(filter).map(|one| &one.subscribers);
-            for (number, one) in subscribers.into_iter().flatten() {
-                if asker.is_none_or(|asker| asker == *number) {
-                    found.push((Arc::clone(&one.session), one.qos));
-                }
-            }
-        }
-        // What came by another filter only, which nobody wants any more, came for nobody.
-        if is_known || !ids.is_empty() {
-            return found;
-        }
-        let mut best: BTreeMap<u64, (&Arc<Session>, Qos, bool)> = BTreeMap::new();
-        self.filters.matches(message.topic, &mut |found| {
-            let Match::One(_, filter) = found else { return };
-            let subscribers = self.interests.get(filter).map(|one| &one.subscribers);
-            for (number, one) in subscribers.into_iter().flatten() {
-                let known = best
-                    .entry(*number)
-                    .or_insert((&one.session, one.qos, false));
-                (known.1, known.2) = (known.1.max(one.qos), known.2 || one.is_fresh);
-            }
-        });
-        let only_fresh = message.retain && best.values().any(|(_, _, is_fresh)| *is_fresh);
-        let wanted = best.values().filter(|one| one.2 || !only_fresh);
-        wanted.map(|one| (Arc::clone(one.0), one.1)).collect()
-    }
-}
-
-fn write(out: &mut Vec<u8>, version: Version, message: &Message<'_>, id: u16, again: bool) {
-    let outgoing = Outgoing {
-        dup: again,
-        qos: message.qos,
-        retain: message.retain,
-        topic: message.topic,
-        id,
-        payload: message.payload,
-        ..Outgoing::default()
-    };
-    publish(out, version, &outgoing);
-}
-
-fn answer(flight: &mut Flight, reason: u8, events: &mut Vec<Event>) {
-    let code = match reason {
-        0..0x80 => Code::ACCEPTED,
-        0x83 | 0x97 => Code::CONGESTION, // the upstream may take it later
-        _ => Code::NOT_SUPPORTED,
-    };
-    if let Some(answer) = flight.answer.take() {
-        events.push(Event::Answered(answer, code));
+        let identifiers = self.identifiers.len() * IDENTIFIER;
+        self.share
+            .set(self.input.capacity() + self.out.capacity() + identifiers);
     }
 }

@@ -118,6 +118,7 @@ pub struct Upstream {
     done: VecDeque<Done>,
     dirty: HashSet<u64>,
     again_s: u64,
+    at: usize, // which place is tried, or is connected to
     tries: u32,
     said: String,
     room: Vec<u8>,
@@ -180,6 +181,7 @@ impl Upstream {
             done: VecDeque::new(),
             dirty: HashSet::new(),
             again_s: 0,
+            at: 0,
             tries: 0,
             said: String::new(),
             room: vec![0; READ],
@@ -296,7 +298,7 @@ impl Upstream {
 
     fn open(&mut self, token: u64) {
         let count = self.places.len().max(1);
-        let place = self.places.get(self.tries as usize % count).copied();
+        let place = self.places.get(self.at % count).copied();
         let Some((held, place)) = self.lines.get_mut(&token).zip(place) else {
             return;
         };
@@ -351,7 +353,10 @@ impl Upstream {
         for event in events {
             self.event(token, event);
         }
-        if let Some((why, is_answer)) = end {
+        let is_there = |held: &Held| held.wire.is_some(); // else it was given up for what it said
+        if let Some((why, is_answer)) = end
+            && self.lines.get(&token).is_some_and(is_there)
+        {
             self.fail(token, &why, Code::CONGESTION, is_answer);
         }
     }
@@ -381,6 +386,12 @@ impl Upstream {
             } => {
                 let done = Done::Subscribed(who, filter, message_id, answer);
                 self.done.push_back(done);
+            }
+            Event::Denied(filter) => {
+                self.count(Count::Refused);
+                let why = "it does not grant what sensors are subscribed to any more";
+                let what = format!("upstream {}: {filter:?}: {why}", self.address);
+                self.shared.complain(&what);
             }
             Event::Answered(answer, code) => {
                 if code != Code::ACCEPTED {
@@ -457,9 +468,8 @@ impl Upstream {
             self.again_s = now_s;
             return;
         }
-        if !was_up {
-            self.version = Version::V5;
-        }
+        self.version = Version::V5; // it may have been another one that answered
+        self.at += 1;
         self.again_s = now_s + (1 << self.tries.min(5)).min(MOST_REST_S);
         self.tries += 1;
         if self.said != why {
@@ -541,6 +551,11 @@ impl Upstream {
         }
         if self.mode == Mode::Aggregating {
             return Some(Code::ACCEPTED);
+        }
+        // The upstream would end the gateway's own connection for it.
+        let is_own = entrance.client == self.shared.settings.upstream.client;
+        if is_own || !is_sound(entrance.client) {
+            return Some(Code::NOT_SUPPORTED);
         }
         let expiry_s = match entrance.clean {
             true => 0,
@@ -649,20 +664,34 @@ impl Upstream {
         filter: &str,
         qos: Qos,
     ) -> Option<Code> {
+        if !is_sound(filter) {
+            return Some(Code::NOT_SUPPORTED);
+        }
         let now_s = self.shared.now_s();
-        let line = self.line_of(Some(&who.client));
-        let is_asked = line.is_some_and(|line| line.subscribe(now_s, who, message_id, filter, qos));
-        (!is_asked).then_some(Code::CONGESTION)
+        match self.line_of(Some(&who.client)) {
+            Some(line) => line.subscribe(now_s, who, message_id, filter, qos).err(),
+            None => Some(Code::CONGESTION),
+        }
+    }
+
+    /// Whether a sensor still is.
+    pub fn is_subscribed(&mut self, who: &Arc<Session>, filter: &str) -> bool {
+        self.line_of(Some(&who.client))
+            .is_some_and(|line| line.is_subscribed(filter, who.number))
     }
 
     /// A subscription ends.
     pub fn unsubscribe(&mut self, who: &Arc<Session>, filter: &str) {
+        let now_s = self.shared.now_s();
         if let Some(line) = self.line_of(Some(&who.client)) {
-            line.unsubscribe(filter, who.number);
+            line.unsubscribe(now_s, filter, who.number);
         }
     }
 
-    /// Publish; whether there is room for it.
+    /// Publish.
+    ///
+    /// # Errors
+    /// Why it is not taken. What nobody is told of is only counted.
     pub fn publish(
         &mut self,
         client: Option<&str>,
@@ -671,20 +700,23 @@ impl Upstream {
     ) -> Result<(), Code> {
         let most = self.shared.settings.limits.queue_messages;
         let is_asked = answer.is_some();
-        let line = self.line_of(client);
-        let is_taken = line.is_some_and(|line| line.publish(message, most, answer));
-        self.count(match is_taken {
-            true => Count::Published,
-            false if is_asked => Count::Refused,
-            false => Count::Dropped,
+        let taken = match self.line_of(client).filter(|_| is_sound(message.topic)) {
+            Some(line) => line.publish(message, most, answer),
+            None if is_sound(message.topic) => Err(Code::CONGESTION),
+            None => Err(Code::NOT_SUPPORTED),
+        };
+        self.count(match taken {
+            Ok(()) => Count::Published,
+            Err(_) if is_asked => Count::Refused,
+            Err(_) => Count::Dropped,
         });
-        match is_taken || !is_asked {
-            true => Ok(()),
-            false => Err(Code::CONGESTION),
-        }
+        taken.or_else(|code| match code {
+            Code::CONGESTION if !is_asked => Ok(()),
+            code => Err(code),
+        })
     }
 
-    /// Whether the answer to a message of QoS 2 is still waited for.
+    /// Whether the answer to a message is still waited for.
     pub fn is_held(&self, client: &str, message_id: u16) -> bool {
         let held = self
             .token_of(client)
@@ -714,4 +746,12 @@ impl Upstream {
             }
         }
     }
+}
+
+/// Whether every broker has to take it as text: one may end the connection of all for another (MQTT
+/// 5, 1.5.4: control characters and what is no character).
+fn is_sound(text: &str) -> bool {
+    let is_none =
+        |one: char| matches!(u32::from(one), 0xFDD0..=0xFDEF) || u32::from(one) & 0xFFFE == 0xFFFE;
+    !text.chars().any(|one| one.is_control() || is_none(one))
 }

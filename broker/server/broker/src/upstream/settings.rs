@@ -126,6 +126,7 @@ fn parse(text: &str) -> Option<Address> {
     }
     let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
         None => (None, None),
+        Some(("", _)) => return None, // a password of nobody
         Some((user, "")) => (Some(plain(user)?), None),
         Some((user, password)) => (Some(plain(user)?), Some(plain(password)?)),
     };
@@ -133,7 +134,7 @@ fn parse(text: &str) -> Option<Address> {
         is_tls,
         host: host.into(),
         port,
-        user: user.filter(|user| !user.is_empty()),
+        user,
         password,
     })
 }
@@ -204,6 +205,7 @@ mod tests {
             "mqtt://u:%ff@b",
             "mqtt://a b",
             "mqtt://::1:1883",
+            "mqtt://:secret@b",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }

@@ -215,6 +215,7 @@ impl<M: Keep, S> Gateway<M, S> {
         };
         if let Err(count) = done {
             engine.left(client, false);
+            self.leave(client, false, engine); // what was there before is over, too
             self.count(count);
         }
     }

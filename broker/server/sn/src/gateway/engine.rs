@@ -41,8 +41,12 @@ pub struct Answer {
     pub good: Vec<u8>,
     /// If it cannot be taken.
     pub bad: Vec<u8>,
-    /// Which message of QoS 2 of which client it is; it may come again if it cannot be taken.
-    pub once: Option<(Arc<str>, u16)>,
+    /// Whose message it is.
+    pub client: Arc<str>,
+    /// Which.
+    pub message_id: u16,
+    /// Whether it is of QoS 2.
+    pub is_once: bool,
 }
 
 impl Answer {
@@ -97,7 +101,7 @@ pub trait Engine {
     fn left(&mut self, client: &str, is_lost: bool);
     /// Publish the will of somebody who is lost.
     fn will(&mut self, who: &Self::Subscriber, will: &Publication<'_>);
-    /// Whether the answer to a message of QoS 2 still waits until the message is safe.
+    /// Whether the answer to a message still waits until the message is safe.
     fn is_held(&self, client: &str, message_id: u16) -> bool;
     /// A session begins; none: there is no room.
     fn begin(&mut self, client: &str, seat: &Seat<Self::Message>) -> Option<Self::Subscriber>;

@@ -76,12 +76,12 @@ impl<M: Keep, S> Gateway<M, S> {
         engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
         let Message::Publish {
+            dup,
             qos,
             retain,
             topic,
             message_id,
             data: payload,
-            ..
         } = *message
         else {
             return Err(Count::Unexpected);
@@ -135,10 +135,12 @@ impl<M: Keep, S> Gateway<M, S> {
             marked: self.marked,
         });
         let twice = qos == Qos::ExactlyOnce;
-        if twice && session.incoming.contains(&message_id) {
-            if !engine.is_held(client, message_id) {
-                answer(engine, &address, &Message::Pubrec(message_id));
-            }
+        let is_known = twice && session.incoming.contains(&message_id);
+        if (is_known || is_surely && dup) && engine.is_held(client, message_id) {
+            return Ok(()); // it will be answered
+        }
+        if is_known {
+            answer(engine, &address, &Message::Pubrec(message_id));
             return Ok(());
         }
         if twice && session.incoming.len() >= INCOMING {
@@ -158,7 +160,9 @@ impl<M: Keep, S> Gateway<M, S> {
             to: address.at,
             good,
             bad,
-            once: twice.then(|| (Arc::clone(client), message_id)),
+            client: Arc::clone(client),
+            message_id,
+            is_once: twice,
         });
         if twice {
             session.incoming.push(message_id);
@@ -179,10 +183,11 @@ impl<M: Keep, S> Gateway<M, S> {
         Ok(())
     }
 
-    /// A message of QoS 2 could not be taken after all: it may come again.
-    pub fn refused(&mut self, client: &str, message_id: u16) {
-        if let Some(session) = self.sessions.get_mut(client) {
-            session.incoming.retain(|one| *one != message_id);
+    /// A message could not be taken after all: one of QoS 2 may come again.
+    pub fn refused(&mut self, answer: &Answer) {
+        let session = self.sessions.get_mut(&answer.client);
+        if let Some(session) = session.filter(|_| answer.is_once) {
+            session.incoming.retain(|one| *one != answer.message_id);
         }
     }
 }

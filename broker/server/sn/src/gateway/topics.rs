@@ -19,11 +19,13 @@ pub(super) struct Asked {
 }
 
 impl<M: Keep, S> Gateway<M, S> {
-    /// The engine answers a SUBSCRIBE: the QoS that it grants, or why it does not.
+    /// The engine answers a SUBSCRIBE to a filter: the QoS that it grants, or why it does not.
+    #[allow(clippy::too_many_arguments)]
     pub fn subscribed(
         &mut self,
         now_ns: u64,
         client: &str,
+        filter: &str,
         message_id: u16,
         answer: Result<Qos, Code>,
         engine: &mut impl Engine<Message = M, Subscriber = S>,
@@ -32,8 +34,9 @@ impl<M: Keep, S> Gateway<M, S> {
             return;
         };
         let mut asked = session.asked.iter();
-        let Some(at) = asked.position(|one| one.message_id == message_id) else {
-            return;
+        let is_it = |one: &Asked| one.message_id == message_id && *one.name == *filter;
+        let Some(at) = asked.position(is_it) else {
+            return; // a session of before asked, or it does not want it any more
         };
         let Asked { name, filter, .. } = session.asked.remove(at);
         let filter = filter.unwrap_or(Filter::Name(&name));
@@ -215,10 +218,12 @@ impl<M: Keep, S> Session<M, S> {
         engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) {
         let mut short = [0; 2];
-        if let Some(name) = text(filter, &settings.predefined, &mut short)
-            && self.filters.remove(name)
-        {
-            engine.unsubscribe(&self.subscriber, name);
+        if let Some(name) = text(filter, &settings.predefined, &mut short) {
+            let before = self.asked.len();
+            self.asked.retain(|one| *one.name != *name);
+            if self.filters.remove(name) || self.asked.len() < before {
+                engine.unsubscribe(&self.subscriber, name);
+            }
         }
         self.send(out, engine, |seat, out| {
             seat.say(&Message::Unsuback(message_id), out)

@@ -215,10 +215,7 @@ impl Engine for Broker {
         self.published.push((topic.into(), is_present));
         self.deliver(topic, payload, qos, retain);
         if let Some(answer) = answer
-            && answer
-                .once
-                .as_ref()
-                .is_none_or(|(_, id)| self.held != Some(*id))
+            && self.held != Some(answer.message_id)
         {
             self.send(answer.to, &answer.good);
         }

@@ -1,7 +1,7 @@
 //! A small engine: the broker's tree, and no limits.
 
 use mqtick_topics::{Match, Retained, Tree};
-use mqtick_udp::{Engine, Published};
+use mqtick_udp::{Engine, Publication, Published};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddrV4;
 
@@ -92,7 +92,8 @@ impl Engine for Broker {
         }
     }
 
-    fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Published {
+    fn publish(&mut self, message: &Publication<'_>) -> Published {
+        let (topic, payload, retain) = (message.topic, message.payload, message.retain);
         let octets = packet(0x30, topic, payload);
         self.tree.matches(topic, &mut |found| {
             if let Match::One(_, to) = found {

@@ -1,0 +1,227 @@
+"""Logs that other programs keep of a clock: chrony's, linuxptp's, and two columns of text."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mqtick.analysis.clocks import chrony_logs, linuxptp_lines
+from mqtick.analysis.clocks.clock_log import ClockLog, LeftOutError, Series, Value
+from mqtick.analysis.clocks.offset_text import reader_below
+from mqtick.recording.capture import CaptureError
+
+__all__ = ["LogKind", "kind_of", "log_of", "open_log", "parts_of"]
+
+_LONGEST_LINE: Final = 1 << 12
+_MOST_VALUES: Final = 12_000_000
+"""Of one log: they take 24 octets each, and some 200 more while they are worked on."""
+_MOST_CLOCKS: Final = 200
+_HEAD_OCTETS: Final = 1 << 14
+_GZIP: Final = b"\x1f\x8b"
+_ROTATED: Final = re.compile(r"(?P<log>.+?)(?:[.-]\d{1,8})?(?:\.gz)?$")
+
+Parser = Callable[[str], Value | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogKind:
+    """A kind of log.
+
+    Attributes:
+        name: of the kind, as it is said.
+        parse: what a line says; None where it is about something else, ValueError if it is wrong.
+        note: what a reader of the report has to know about its values, "" for nothing.
+    """
+
+    name: str
+    parse: Parser
+    note: str = ""
+
+
+_CHRONY: Final = {
+    "tracking": LogKind(
+        "chrony's tracking.log",
+        chrony_logs.tracking,
+        "of the system clock at each update, the remaining correction counted; the interval is "
+        "half the root delay and the root dispersion.",
+    ),
+    "measurements": LogKind(
+        "chrony's measurements.log",
+        chrony_logs.measurement,
+        "chronyd's own estimate of the time against each source, single measurements; the interval "
+        "is half the delay and the dispersion of the path to the source.",
+    ),
+    "statistics": LogKind(
+        "chrony's statistics.log",
+        chrony_logs.statistic,
+        "chronyd's own estimate of the time against each source, after its regression; nothing "
+        "bounds the error.",
+    ),
+}
+_LINUXPTP: Final = LogKind(
+    "linuxptp's output",
+    linuxptp_lines.offset,
+    "the printed offset negated, since linuxptp counts it the other way round; the interval is "
+    "ptp4l's path delay, or half of phc2sys's delay.",
+)
+
+
+def kind_of(path: Path) -> LogKind | None:
+    """Return which kind of log a file is, None where it is none of them; never raises."""
+    try:
+        if not path.is_file():  # a pipe would wait forever
+            return None
+        with _opened(path) as stream:
+            return _kind(stream.read(_HEAD_OCTETS))
+    except (OSError, ValueError, EOFError, zlib.error):
+        return None  # the readers of captures say why
+
+
+def _kind(head: bytes) -> LogKind | None:
+    for name, banner in chrony_logs.BANNERS.items():
+        if banner in head and head.count(b"====") > 1:
+            return _CHRONY[name]
+    if linuxptp_lines.MARK.search(head):
+        return _LINUXPTP
+    # A head may end, and a rotated file begin, in the middle of a line.
+    lines = head.decode("utf-8", "replace").splitlines()[:50]
+    for line in lines:
+        for kind in _CHRONY.values():
+            if _is_row(kind.parse, line):
+                return kind
+        if (parse := reader_below(line)) is not None:
+            return LogKind(
+                "two columns of text",
+                parse,
+                "the offset is taken as reference minus local (positive: the clock is behind), as "
+                "the line of names says; nothing bounds the error.",
+            )
+    return None
+
+
+def _is_row(parse: Parser, line: str) -> bool:
+    try:
+        return parse(line) is not None
+    except LeftOutError:
+        return True
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """Open a log, also one that logrotate has compressed."""
+    with path.open("rb") as stream:
+        is_gzip = stream.read(2) == _GZIP
+        stream.seek(0)
+        if not is_gzip:
+            yield stream
+            return
+        with gzip.open(stream) as expanded:
+            yield expanded
+
+
+def log_of(path: Path) -> Path:
+    """Return the log that a file is a part of: x.log for x.log.1, x.log-20261125, x.log.2.gz."""
+    found = _ROTATED.fullmatch(path.name)
+    return path.with_name(found["log"] if found else path.name)
+
+
+def parts_of(paths: Sequence[Path]) -> list[list[Path]]:
+    """Group files into logs: those that logrotate parted belong together."""
+    logs: dict[Path, list[Path]] = {}
+    for path in dict.fromkeys(paths):
+        logs.setdefault(log_of(path), []).append(path)
+    return list(logs.values())
+
+
+def open_log(name: str, paths: Sequence[Path], kind: LogKind) -> ClockLog:
+    """Read the parts of one log, the oldest first; CaptureError where they hold no value.
+
+    Its clock is called `name`; where there are several, by what the log calls them too.
+    """
+    log = ClockLog([])
+    clocks: dict[str, Series] = {}
+    left_out: Counter[str] = Counter()
+    for path in sorted(paths, key=partial(_first_stamp_s, kind)):
+        lines = faulty = 0
+        fault = ""
+        for lines, line in enumerate(_lines(path, log), start=1):
+            try:
+                value = kind.parse(line)
+            except LeftOutError as error:
+                left_out[str(error)] += 1
+                continue
+            except ValueError as error:
+                faulty += 1
+                fault = fault or f"line {lines}: {_why(error)}"
+                continue
+            if value is None:
+                continue
+            if value.clock not in clocks and len(clocks) >= _MOST_CLOCKS:
+                raise CaptureError(f"{path}: more than {_MOST_CLOCKS} clocks; this is no such log.")
+            series = clocks.setdefault(value.clock, Series())
+            if len(series) >= _MOST_VALUES:
+                raise CaptureError(
+                    f"{path}: more than {_MOST_VALUES:,} values of one clock do not fit into "
+                    "memory; give a part of the log (split -l 10000000)."
+                )
+            series.add(value)
+        if faulty:
+            log.damaged.append(
+                f"{path.name}: {faulty} of {lines} lines could not be read and were left out; the "
+                f"first is {fault}."
+            )
+    reasons = [
+        f"{number} line{' was' if number == 1 else 's were'} left out: {why}."
+        for why, number in left_out.items()
+    ]
+    if not clocks:
+        said = " ".join([*reasons, *log.damaged])
+        raise CaptureError(f"{paths[0]} is {kind.name}, but no line has a time error. {said}")
+    log.notes += [f"{paths[0].name}: {reason}" for reason in reasons]
+    log.notes.append(f"{paths[0].name} is {kind.name}: {kind.note}")
+    for clock, series in clocks.items():
+        errors, notes = series.finish(name if len(clocks) == 1 else f"{name}, {clock}", kind.name)
+        log.errors.append(errors)
+        log.notes += notes
+    return log
+
+
+def _why(error: ValueError) -> str:
+    text = str(error)
+    return "it has a cell that is not a number" if text.startswith("could not convert") else text
+
+
+def _first_stamp_s(kind: LogKind, path: Path) -> float:
+    for line in _lines(path, ClockLog([])):
+        try:
+            value = kind.parse(line)
+        except (ValueError, LeftOutError):
+            continue
+        if value is not None:
+            return value.stamp_s
+    return 0.0
+
+
+def _lines(path: Path, log: ClockLog) -> Iterator[str]:
+    """Yield the lines of a file; what ends a compressed one too early is said in the log."""
+    try:
+        with _opened(path) as stream:
+            while line := stream.readline(_LONGEST_LINE):
+                whole = line.endswith(b"\n") or len(line) < _LONGEST_LINE
+                while line and not whole and not line.endswith(b"\n"):
+                    line = stream.readline(_LONGEST_LINE)
+                yield line.decode("utf-8", "replace") if whole else "longer than any line of a log"
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        log.damaged.append(f"{path.name}: the compressed file is cut off; what is complete counts.")
+    except OSError as error:
+        raise CaptureError(f"{path}: {error.strerror or error}.") from error

@@ -1,0 +1,60 @@
+"""Two columns of text: when, and a clock's time error.
+
+A line of names has to say what they are, with their units: `time [s],offset [ns]`, `# t_s
+offset_us`, `seconds;local-reference [us]`. An offset is reference minus local, as everywhere;
+`local-reference` says that it is the other way round. Between the columns stands a comma, a
+semicolon, a tab, or spaces; where it is not a comma, 1,5 is one and a half. Lines that begin with #
+are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Final
+
+from mqtick.analysis.clocks.clock_log import Value
+
+__all__ = ["reader_below"]
+
+_UNITS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
+_UNIT: Final = r"(?:[ _]?[\[(]?(?P<{}>ms|[uµ]s|ns|ps|s)[\])]?)"
+_HEADING: Final = re.compile(
+    r"[#%\s\"]*"
+    rf"(?:(?:time|timestamp|elapsed|t){_UNIT.format('time')}|seconds|epoch)"
+    r"\"?(?P<between>\s*[,;\t]\s*|\s+)\"?"
+    r"(?:(?P<local>local(?: minus |-)ref(?:erence)?)"
+    r"|offset|time[ _]error|error|te|ref(?:erence)?(?: minus |-)local)"
+    rf"{_UNIT.format('offset')}[\s\"]*"
+)
+
+
+def reader_below(line: str) -> Callable[[str], Value | None] | None:
+    """Return what reads the rows below a line of names.
+
+    None where the line does not name a time and an offset, each with a unit of time.
+    """
+    found = _HEADING.fullmatch(line.lower().lstrip("\ufeff").replace("μ", "µ"))
+    if found is None:
+        return None
+    delimiter = found["between"].strip(" ")
+    heading = line.strip()
+    to_s = _UNITS[found["time"] or ""]
+    to_ns = _UNITS[found["offset"]] * (-1e9 if found["local"] else 1e9)
+
+    def row(text: str) -> Value | None:
+        text = text.strip()
+        if not text or text.startswith(("#", "%")) or text == heading:
+            return None
+        cells = text.split(delimiter or None)
+        if len(cells) != 2:
+            raise ValueError(f"it has {len(cells)} columns instead of 2")
+        if delimiter != ",":
+            cells = [cell.replace(",", ".") for cell in cells]
+        stamp_s, error_ns = float(cells[0]) * to_s, float(cells[1]) * to_ns
+        if not (math.isfinite(stamp_s) and math.isfinite(error_ns)):
+            raise ValueError("it has a value that is not a number")
+        return Value("", stamp_s, error_ns, math.nan)
+
+    return row

@@ -1,0 +1,114 @@
+"""A look at a capture as one HTML file to zoom in: its data and its script are in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from importlib import resources
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mqtick.analysis.captures.look import Look
+from mqtick.analysis.report import style
+from mqtick.analysis.report.look_drawing import Drawn, drawn_of, span_us
+from mqtick.analysis.report.numbers import plain
+from mqtick.recording.units import FS_PER_US
+
+__all__ = ["look_page"]
+
+_POINTS: Final = 16_000
+"""Of a channel; twelve octets each."""
+_NEAR: Final = 60
+"""Samples that are shown around an edge that one goes to."""
+
+
+def look_page(look: Look, picture: bytes) -> str:
+    """Return the page; `picture` (PNG) is shown where no script may run."""
+    drawn = drawn_of(look, _POINTS)
+    begin, end = span_us(drawn)
+    intervals = [each.interval_us for each in drawn if each.interval_us]
+    data = {
+        "begin": begin,
+        "end": end,
+        "interval": min(intervals, default=0.0),
+        "near": _NEAR * max(intervals, default=(end - begin) / 1000),
+        "origin": "time after the trigger" if look.triggered else "time after the record's start",
+        "shaded": _shaded(look, begin, end),
+        "lanes": [_lane(each, place) for place, each in enumerate(drawn)],
+    }
+    script = _resource("look.js")
+    # A script of ours and no other one may run, whatever a channel is called.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    policy = f"default-src 'none'; {allowed}"
+    title = escape(plain(look.title))
+    simulated = '<span class="simulated">SIMULATED:</span> ' if look.simulated else ""
+    whose = ", if each channel is whose it seems to be" if look.assumed else ""
+    words = "\n".join(escape(plain(line)) for line in look.text.split("\n"))
+    shown = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{title}</title>\n<style>\n{style.CSS}\n{_resource('page.css')}"
+        f"{_resource('look.css')}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{simulated}{title}</h1></header>\n"
+        f"<p>A filled mark is an edge that a report uses{whose}; a hollow one is not used. Dashes: "
+        "the threshold; dots: the two levels.</p>\n"
+        '<div class="tools"><button id="whole">Whole record</button>'
+        '<button id="closer">Closer</button><button id="wider">Wider</button>'
+        '<button id="before">Edge before</button><button id="next">Next edge</button></div>\n'
+        '<canvas id="lanes" tabindex="0" role="img" aria-label="The waveform of each channel; '
+        'what they hold is said in words below"></canvas>\n'
+        '<p id="readout" aria-live="polite"></p>\n'
+        '<p class="hint">Wheel: closer, wider. Drag: along. Click: marks A and B, and the time '
+        "between them. Double click: all. Keys: arrows, + and −, 0, n and p for the next edge and "
+        "the one before.</p>\n"
+        f'<noscript><img alt="The waveform of each channel" src="data:image/png;base64,'
+        f'{base64.b64encode(picture).decode()}"></noscript>\n'
+        f"<pre>{words}</pre>\n</main>\n"
+        "<footer>Made by mqtick-report look.</footer>\n"
+        f'<script type="application/json" id="data">{shown}</script>\n'
+        f"<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _resource(name: str) -> str:
+    return resources.files("mqtick.analysis.report").joinpath(name).read_text("utf-8")
+
+
+def _lane(each: Drawn, place: int) -> dict[str, Any]:
+    lane = each.lane
+    known = each.volts[np.isfinite(each.volts)]
+    ends = [float(known.min()), float(known.max())] if known.size else [0.0, 1.0]
+    return {
+        "name": plain(lane.name),
+        "label": plain(each.label),
+        "ink": style.SERIES[place % len(style.SERIES)].ink.name,
+        "unit": "V" if each.interval_us else "",
+        "interval": each.interval_us,
+        "range": ends,
+        "levels": list(each.levels_v),
+        "us": _encoded(each.us, "<f8"),
+        "volts": _encoded(each.volts, "<f4"),
+        "at": _encoded(each.at_us, "<f8"),
+        "rising": _encoded(lane.glance.rising, "u1"),
+        "used": _encoded(lane.used, "u1"),
+    }
+
+
+def _encoded(values: npt.NDArray[Any], dtype: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype).tobytes()).decode()
+
+
+def _shaded(look: Look, begin: float, end: float) -> list[tuple[float, float]]:
+    """Return what of the record does not count, in us."""
+    from_fs, to_fs = look.window_fs
+    before = [] if from_fs is None else [(begin, from_fs / FS_PER_US)]
+    after = [] if to_fs is None else [(to_fs / FS_PER_US, end)]
+    return [*before, *after]

@@ -1,0 +1,217 @@
+"""Logs of chrony and linuxptp, and two columns of text: an error is reference minus local."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mqtick.analysis import load
+from mqtick.analysis.clocks import chrony_logs, linuxptp_lines
+from mqtick.analysis.clocks.log_files import kind_of
+from mqtick.analysis.clocks.offset_text import reader_below
+from mqtick.analysis.results.analyse import analyse
+
+FILES = Path(__file__).parent / "files/logs"
+
+# The examples of chrony's documentation (chrony.conf, directive `log`), each on one line.
+MEASUREMENT = (
+    "2016-11-09 05:40:50 203.0.113.15    N  2 111 111 1111  10 10 1.0 "
+    "-4.966e-03  2.296e-01  1.577e-05  1.615e-01  7.446e-03 CB00717B 4B D K"
+)
+STATISTIC = (
+    "2016-08-10 05:40:50 203.0.113.15     6.261e-03 -3.247e-03 "
+    "2.220e-03  1.874e-06  1.080e-06 7.8e-02  16   0   8  0.00"
+)
+TRACKING = (
+    "2017-08-22 13:22:36 203.0.113.15     2     -3.541      0.075 -8.621e-06 N "
+    "2  2.940e-03 -2.084e-04  1.534e-02  3.472e-04  8.304e-03"
+)
+
+
+def written(path: Path, *lines: str) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def tracking_at(second: int, offset_s: float = 1e-6, leap: str = "N") -> str:
+    return (
+        f"2026-11-25 21:{second // 60:02}:{second % 60:02} 192.0.2.1 2 -0.387 0.5 "
+        f"{-offset_s:.3e} {leap} 1 1.3e-07 0.000e+00 2.0e-05 4.0e-06 1.5e-04"
+    )
+
+
+def test_measurements_log_is_positive_where_the_clock_is_slow() -> None:
+    value = chrony_logs.measurement(MEASUREMENT)
+    assert value is not None
+    assert (value.clock, value.error_ns) == ("203.0.113.15", pytest.approx(-4.966e6))
+    assert value.off_ns == pytest.approx((2.296e-1 / 2 + 1.577e-5) * 1e9)
+
+
+def test_statistics_log_is_positive_where_the_clock_is_fast() -> None:
+    value = chrony_logs.statistic(STATISTIC)
+    assert value is not None
+    assert value.error_ns == pytest.approx(+3.247e6)
+    assert math.isnan(value.off_ns)
+
+
+def test_tracking_log_counts_the_remaining_correction() -> None:
+    value = chrony_logs.tracking(TRACKING)
+    assert value is not None
+    assert value.error_ns == pytest.approx((-2.084e-4 + 8.621e-6) * 1e9)
+    assert value.off_ns == pytest.approx((1.534e-2 / 2 + 3.472e-4) * 1e9)
+
+
+def test_a_real_ptp4l_that_believes_to_be_behind_is_behind() -> None:
+    run = load(FILES / "ptp4l-3.1.1.log")
+    (clock,) = run.time_errors
+    assert clock.error_ns == pytest.approx(np.full(clock.error_ns.size, 5e5), abs=1000)
+    # It says so itself: path delay, which the asymmetry that it was told is not part of.
+    assert clock.upper_ns is not None
+    assert clock.upper_ns - clock.error_ns == pytest.approx(np.full(clock.error_ns.size, 2400), 0.1)
+    assert np.diff(clock.seconds) == pytest.approx(np.full(clock.error_ns.size - 1, 2.0), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("line", "clock", "at_s", "error_ns", "off_ns"),
+    [
+        (
+            "ptp4l[3531.123]: master offset     -23947 s0 freq      +0 path delay     11350",
+            *("ptp4l", 3531.123, 23947, 11350),
+        ),
+        (
+            "phc2sys[78.432]: CLOCK_REALTIME phc offset    -15 s2 freq  +333 delay    512",
+            *("phc2sys CLOCK_REALTIME", 78.432, 15, 256),
+        ),
+        ("phc2sys[78.432]: phc offset 7 s2 freq -12", "phc2sys", 78.432, -7, None),
+        (
+            "Nov 25 20:59:39 pi4 ptp4l[812]: [3531.123] [ptp4l.0.conf] master offset 4 s2 freq -1 "
+            "path delay 90",
+            *("ptp4l", 3531.123, -4, 90),
+        ),
+        (
+            "phc2sys[9.000]: /dev/ptp1 sys offset 8 s2 freq +0 delay -3",
+            *("phc2sys /dev/ptp1", 9, -8, None),
+        ),
+    ],
+)
+def test_offsets_of_linuxptp_are_negated(
+    line: str, clock: str, at_s: float, error_ns: float, off_ns: float | None
+) -> None:
+    value = linuxptp_lines.offset(line)
+    assert value is not None
+    assert value[:3] == (clock, at_s, error_ns)
+    assert math.isnan(value.off_ns) if off_ns is None else value.off_ns == off_ns
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "error_ns"),
+    [
+        ("time [s],offset [ns]", "1.5,-20", -20),
+        ("# t_s offset_us", "1.5 2.5e-1", 250),
+        ("time (s);local-reference (us)", "1,5;0,25", -250),
+        ("seconds\ttime error [ms]", "1,5\t1e-3", 1000),
+        ('"Time [s]","Reference minus local [s]"', "1.5,1e-9", 1),
+    ],
+)
+def test_two_columns_say_by_their_names_what_they_are(head: str, row: str, error_ns: float) -> None:
+    read = reader_below(head)
+    assert read is not None
+    value = read(row)
+    assert value is not None
+    assert (value.stamp_s, value.error_ns) == (1.5, pytest.approx(error_ns))
+
+
+@pytest.mark.parametrize(
+    "head", ["time [s],first [V]", "time [s],offset", "offset [ns],time [s]", "1.5,2", "t", ""]
+)
+def test_columns_that_do_not_say_so_are_not_taken_for_time_errors(head: str) -> None:
+    assert reader_below(head) is None
+
+
+def test_fleets_on_ntp_and_ptp_stand_side_by_side_with_one_on_mqtick(tmp_path: Path) -> None:
+    (tmp_path / "pi1").mkdir()
+    written(tmp_path / "pi1/tracking.log", *map(tracking_at, range(0, 600, 4)))
+    text = [f"{t},{t % 7}" for t in range(100)]
+    written(tmp_path / "other.csv", "time [s],offset [us]", *text)
+    run = load(tmp_path / "pi1/tracking.log", FILES / "ptp4l-3.1.1.log", tmp_path / "other.csv")
+    assert run.nodes == ("tracking", "ptp4l-3.1.1", "other")
+    result = analyse(run)
+    measures = {clock.errors.name: [d.name for d in clock.deviations] for clock in result.clocks}
+    assert measures["tracking"] == measures["other"] == ["MTIE", "TDEV", "ADEV"]
+    assert {mask.measure for mask in result.clocks[0].masks} == {"max|TE|", "MTIE", "TDEV"}
+
+
+def test_each_source_of_chrony_is_a_clock_of_its_own(tmp_path: Path) -> None:
+    other = MEASUREMENT.replace("203.0.113.15", "192.0.2.7").replace("-4.966e-03", "1.000e-06")
+    run = load(written(tmp_path / "measurements.log", MEASUREMENT, other))
+    assert run.nodes == ("measurements, 203.0.113.15", "measurements, 192.0.2.7")
+
+
+def test_what_logrotate_parted_is_one_log_in_its_order(tmp_path: Path) -> None:
+    (tmp_path / "tracking.log.2.gz").write_bytes(
+        gzip.compress("".join(f"{tracking_at(t)}\n" for t in range(10)).encode())
+    )
+    written(tmp_path / "tracking.log.1", *map(tracking_at, range(10, 20)))
+    written(tmp_path / "tracking.log", *map(tracking_at, range(20, 30)))
+    run = load(tmp_path)
+    (clock,) = run.time_errors
+    assert clock.name == "tracking"
+    assert clock.seconds.tolist() == list(range(30))
+    assert not run.damaged
+
+
+def test_a_chronyd_that_is_not_synchronised_is_not_right(tmp_path: Path) -> None:
+    lines = [tracking_at(0, 0.0, "?"), tracking_at(1), tracking_at(2)]
+    run = load(written(tmp_path / "tracking.log", *lines))
+    assert run.time_errors[0].error_ns == pytest.approx([1000, 1000])
+    assert any("1 line was left out: chronyd was not synchronised" in note for note in run.notes)
+
+
+def test_headings_in_between_are_no_damage(tmp_path: Path) -> None:
+    heading = ["=" * 40, "   Date (UTC) Time     IP Address   St   Freq ppm ...", "=" * 40]
+    path = written(tmp_path / "t", *heading, tracking_at(0), *heading, tracking_at(1))
+    run = load(path)
+    assert run.time_errors[0].seconds.tolist() == [0, 1]
+    assert not run.damaged
+
+
+def test_a_step_of_the_clock_is_placed_by_the_reference(tmp_path: Path) -> None:
+    # An hour ahead, so an hour has to be taken off its stamps; then stepped.
+    lines = [tracking_at(3540, -3600.0), *map(tracking_at, range(1, 4))]
+    lines[0] = lines[0].replace("21:59:00", "22:00:00")
+    run = load(written(tmp_path / "tracking.log", *lines))
+    assert run.time_errors[0].seconds.tolist() == [0, 1, 2, 3]
+    assert any("more than 0.5 s off" in note for note in run.notes)
+
+
+def test_time_that_goes_backwards_is_said(tmp_path: Path) -> None:
+    rows = [f"{t},1" for t in (100, 102, 104, 0, 2)]
+    run = load(written(tmp_path / "a.txt", "time [s],offset [us]", *rows))
+    assert run.time_errors[0].seconds.tolist() == [0, 2, 4, 6, 8]
+    assert any("goes backwards in the log once" in note for note in run.notes)
+
+
+def test_of_a_repeated_stamp_the_last_value_counts(tmp_path: Path) -> None:
+    run = load(written(tmp_path / "a.txt", "time [s],offset [us]", "1,1", "1,2", "2,3"))
+    assert run.time_errors[0].error_ns == pytest.approx([2000, 3000])
+    assert any("1 of 3 values have the same time stamp" in note for note in run.notes)
+
+
+def test_a_log_that_was_compressed_counts(tmp_path: Path) -> None:
+    whole = gzip.compress("".join(f"{tracking_at(t)}\n" for t in range(600)).encode())
+    path = tmp_path / "tracking.log.1.gz"
+    path.write_bytes(whole)
+    assert load(path).time_errors[0].seconds.size == 600
+
+
+def test_kind_of_never_raises(tmp_path: Path) -> None:
+    for number, octets in enumerate([b"", b"\x1f\x8b", b"\x1f\x8b\x08\0\0", b"\0" * 99, b"\xff\n"]):
+        path = tmp_path / str(number)
+        path.write_bytes(octets)
+        assert kind_of(path) is None
+    assert kind_of(tmp_path) is None
+    assert kind_of(tmp_path / "missing") is None

@@ -1,0 +1,235 @@
+"""Figures and tables for a paper, verdicts for a pipeline."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from analysis.tests.report_hostile import hostile_result
+from analysis.tests.report_samples import clock_result, compare_results, skew_result
+from mqtick.analysis.cli import main
+from mqtick.analysis.report.junit import junit_of
+from mqtick.analysis.report.latex import table_of, tex
+from mqtick.analysis.report.markdown import markdown_of, md
+from mqtick.analysis.report.paper import Paper, UnknownFigureError, write_paper
+from mqtick.analysis.report.paper_tables import paper_tables
+from mqtick.analysis.results.result import Result
+
+COLUMN = 88 / 25.4
+# What TeX sees as a command, a group or a sign of its own.
+COMMAND = re.compile(r"\\([a-zA-Z@]+|.)")
+ALLOWED = {
+    *("begingroup", "endgroup", "makeatletter", "makeatother", "begin", "end", "color", "catcode"),
+    *("definecolor", "fontfamily", "fontsize", "selectfont", "familydefault", "bfseries"),
+    *("active", "def", "ifmmode", "sp", "else", "fi", "ensuremath", "mu", "dots", "textbar", "x"),
+    *("textless", "textgreater", "textbackslash", "textasciicircum", "textasciitilde", "pm"),
+    *("cdot", "tau", "le", "times", "rmfamily", "sffamily", "itshape"),
+    *("{", "}", "$", "&", "#", "%", "_", "^"),
+}
+
+
+def drawn(result: Result, folder: Path, paper: Paper) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in write_paper([result], folder, paper)}
+
+
+@pytest.mark.parametrize("ending", ["pdf", "svg", "pgf"])
+def test_a_figure_is_as_wide_as_the_column(tmp_path: Path, ending: str) -> None:
+    files = drawn(skew_result(), tmp_path, Paper(["growth-skew"], COLUMN, [ending]))
+    text = files[f"growth-skew.{ending}"].decode("latin-1")
+    pattern, unit = {
+        "pdf": (r"/MediaBox \[ 0 0 ([\d.]+)", 72),
+        "svg": (r'<svg[^>]*\bwidth="([\d.]+)pt"', 72),
+        "pgf": (r"pgfpathrectangle\{\\pgfpointorigin\}\{\\pgfqpoint\{([\d.]+)in", 1),
+    }[ending]
+    found = re.search(pattern, text)
+    assert found is not None
+    assert float(found[1]) / unit == pytest.approx(COLUMN, abs=0.01)
+
+
+@pytest.mark.parametrize(("font", "name"), [("serif", "STIXGeneral"), ("sans", "DejaVu Sans")])
+def test_letters_are_those_of_the_paper(tmp_path: Path, font: str, name: str) -> None:
+    files = drawn(skew_result(), tmp_path, Paper(["growth-skew"], COLUMN, ["svg"], font))
+    families = set(re.findall(r"font-family: ([^;\"]+)", files["growth-skew.svg"].decode()))
+    assert families
+    assert all(family.replace("'", "").startswith(name) for family in families)
+
+
+def test_the_same_result_makes_the_same_octets(tmp_path: Path) -> None:
+    paper = Paper(["skew"], COLUMN, ["pdf", "pgf", "svg"])
+    assert drawn(skew_result(), tmp_path / "a", paper) == drawn(
+        skew_result(), tmp_path / "b", paper
+    )
+
+
+@pytest.mark.parametrize("make", [skew_result, clock_result])
+def test_in_grey_nothing_has_a_colour(tmp_path: Path, make: type[Result]) -> None:
+    files = drawn(make(), tmp_path, Paper(["all"], COLUMN, ["svg"], grey=True))
+    pictures = {name: octets.decode() for name, octets in files.items() if name.endswith(".svg")}
+    assert len(pictures) > 3
+    for name, text in pictures.items():
+        for red, green, blue in re.findall(r"#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})\b", text):
+            assert red == green == blue, name
+
+
+def test_a_part_of_a_name_chooses_all_that_have_it(tmp_path: Path) -> None:
+    files = drawn(skew_result(), tmp_path, Paper(["skew", "pairs"], COLUMN))
+    names = {name for name in files if name.endswith(".pdf")}
+    assert names == {"growth-skew.pdf", "ecdf-skew.pdf", "over-time-skew.pdf", "pairs.pdf"}
+    floats = files["figures.tex"].decode()
+    assert floats.count(r"\begin{figure}") == floats.count(r"\caption{") == 4
+    assert files["captions.txt"].decode().startswith("growth-skew: Skew against the number of")
+
+
+def test_a_figure_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownFigureError, match=r"no figure 'ske'.*growth-skew, ecdf-skew"):
+        drawn(skew_result(), tmp_path / "new", Paper(["ske"], COLUMN))
+    assert not (tmp_path / "new").exists()
+
+
+def test_no_name_of_a_node_is_a_command_of_latex(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # LaTeX is not needed
+    files = drawn(hostile_result(), tmp_path, Paper(["all"], COLUMN, ["pgf"]))
+    assert len([name for name in files if name.endswith(".pgf")]) > 4
+    for name, octets in files.items():
+        if not name.endswith(".pgf"):
+            continue
+        text = octets.decode().partition("\n")[2]  # without the comment that says what it needs
+        commands = {word for word in COMMAND.findall(text) if not word.startswith("pgf")}
+        assert commands <= ALLOWED, name
+        assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        (r"\input{/etc/passwd}", r"\textbackslash{}input\{/etc/passwd\}"),
+        ("50 % of $x_1^2$ & #3~", r"50 \% of \$x\_1\textasciicircum{}2\$ \& \#3\textasciitilde{}"),
+        ("3.2·10⁻⁷ µs", r"3.2\ensuremath{\cdot}10\ensuremath{^{-7}} \ensuremath{\mu}s"),
+        ("max|TE| < 1", r"max\textbar{}TE\textbar{} \textless{} 1"),
+    ],
+)
+def test_signs_that_latex_would_read_are_escaped(text: str, escaped: str) -> None:
+    assert tex(text) == escaped
+
+
+def test_tables_have_a_cell_for_each_heading() -> None:
+    tables = {
+        **paper_tables([skew_result()]),
+        **paper_tables([clock_result()]),
+        **paper_tables([hostile_result()]),
+        **paper_tables(compare_results()),
+    }
+    assert {"statistics-skew", "statistics-latency", "clocks", "compare-1"} <= set(tables)
+    for name, table in tables.items():
+        text = table_of(table, name)
+        rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+        ands = {len(re.findall(r"(?<!\\)&", row)) for row in rows}
+        assert ands == {len(table.headings) - 1}, name
+        assert rf"\label{{tab:{name}}}" in text
+
+
+def test_markdown_has_no_name_that_is_a_link_a_tag_or_somebody() -> None:
+    text = markdown_of([hostile_result()])
+    assert "<script" not in text.replace(r"\<", "")
+    assert "[" not in text.replace(r"\[", "")
+    assert md("@everyone [a](b) |") == "@\u200beveryone \\[a\\](b) \\|"
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert rows
+    assert all("\\|" in row or row.count("|") > 2 for row in rows)
+
+
+def test_markdown_says_the_answer_and_the_verdicts_first() -> None:
+    lines = markdown_of([skew_result()]).splitlines()
+    assert lines[0].startswith("## SIMULATED: ")
+    assert any(line.startswith("- ✗ **fails**: ") for line in lines[:8])
+
+
+def test_junit_has_a_test_for_each_verdict() -> None:
+    result = skew_result()
+    (suite,) = ET.fromstring(junit_of([result]))
+    bad = [verdict for verdict in result.verdicts if verdict.state != "holds"]
+    assert suite.get("tests") == str(len(result.verdicts))
+    assert suite.get("failures") == str(len(bad))
+    assert [case.find("failure") is not None for case in suite] == [
+        verdict.state != "holds" for verdict in result.verdicts
+    ]
+    hostile = ET.fromstring(junit_of([hostile_result()]))
+    assert len(hostile[0]) == len(hostile_result().verdicts)
+
+
+# ---- the command
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "clock.csv"
+    rows = [f"{second},{second % 5 / 10}" for second in range(200)]
+    path.write_text("\n".join(["time [s],offset [us]", *rows]) + "\n")
+    return path
+
+
+def test_one_command_makes_what_a_pipeline_and_a_paper_want(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [str(log), "--out", str(out), "--quiet", "--no-pdf", "--no-limits"]
+    words += ["--figure", "stability-clock", "--width", "252pt", "--format", "pgf,pdf"]
+    words += ["--tables", "latex,md", "--junit", str(tmp_path / "j.xml")]
+    assert main([*words, "--markdown", str(tmp_path / "m.md")]) == 0
+    assert {path.name for path in (out / "paper").iterdir()} == {
+        *("stability-clock.pgf", "stability-clock.pdf", "figures.tex", "captions.txt"),
+        *("clocks.tex", "clocks.md"),
+    }
+    assert r"\input{stability-clock.pgf}" in (out / "paper/figures.tex").read_text()
+    assert not (out / "report.pdf").exists()
+    assert (tmp_path / "m.md").read_text().startswith("## clock")
+    assert ET.parse(tmp_path / "j.xml").getroot()[0].get("tests") == "0"
+
+
+def test_tables_alone_leave_no_page_of_another_report(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [str(log), "--out", str(out), "--quiet", "--no-pdf", "--no-limits"]
+    assert main(words) == 0
+    (out / "figures/mine.svg").write_text("kept")
+    assert main([*words, "--tables-only"]) == 0
+    files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert files == {
+        "figures/mine.svg", "report.json", "tables/statistics.csv", "tables/stability.csv",
+    }  # fmt: skip
+
+
+def test_tables_alone_draw_nothing(log: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from mqtick.analysis.cli import main; code = main(sys.argv[1:]);"
+        "sys.exit(code or 'matplotlib' in sys.modules)"
+    )
+    words = [str(log), "--out", str(tmp_path / "out"), "--quiet", "--no-limits", "--tables-only"]
+    assert subprocess.run([sys.executable, "-c", program, *words], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--figure", "nothing"], "there is no figure 'nothing' of this measurement"),
+        (["--figure", "all", "--tables-only"], "--tables-only and --figure contradict"),
+        (["--junit", "/nonexistent/a.xml"], "/nonexistent/a.xml cannot be written"),
+        (["--width", "8m"], "'8m' is not a width"),
+        (["--width", "1mm"], "'1mm' is not a width"),
+        (["--format", "eps"], "'eps' is none of pdf, pgf, svg, png"),
+        (["--tables", "latex,"], "'latex,' is not NAME,NAME"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    log: Path, tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: int | str | None = main([str(log), "--no-pdf", "--out", str(tmp_path / "o"), *words])
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,160 @@
+"""load: how many messages a second a load tool handles on one core, and how right its stamps are.
+
+`mqtick-load` and loads built on paho-mqtt (Python) and rumqttc (Rust) publish through the same
+mqtick-broker to one subscriber of their own, with the same window; the broker has one processor and
+the load the other. Then a packet socket on the loopback hears the same messages as `mqtick-load`,
+and the kernel's stamps of both are compared.
+
+    python -m bench.load             5 rounds of 2 s
+    python -m bench.load --short     a look: 2 rounds of 0.5 s
+
+Wants `make broker-programs` and `cargo build --release -p mqtick-clients`; the capture wants root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from bench.brokers import Ours
+from bench.harness import Report, options, progress, quantile
+from bench.sniffer import Received, Sniffer
+from demo.local_broker import running
+
+_BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
+_WINDOW, _OCTETS = 1000, 64
+_OURS, _ENGINE = "mqtick-load pairs", "mqtick-load run"
+_PAHO, _RUMQTTC = "paho-mqtt", "rumqttc"
+_GOAL_US = 5.0
+_FLOOD = f"[[group]]\nkind = 'load'\npayload = {_OCTETS}\ninterval_us = 0\n"
+_MESSAGES = 2000
+_STAMPED = f"""seconds = 60
+ramp_up_s = 0
+ramp_down_s = 0
+[[group]]
+kind = 'latency'
+payload = {_OCTETS}
+interval_us = 1000
+messages = {_MESSAGES}
+topic = 'load/stamped'
+"""
+
+
+def _on(processor: int, command: list[str]) -> str:
+    """Run on one processor; return what it printed."""
+    pinned = ["taskset", "-c", str(processor), *command]
+    return subprocess.run(pinned, capture_output=True, text=True, check=True).stdout
+
+
+def _row(text: str, key: str) -> float:
+    rows: list[dict[str, Any]] = json.loads(text)["rows"]
+    return float(next(row["median"] for row in rows if row["key"] == key))
+
+
+def rate(who: str, port: int, seconds: float, folder: Path, processor: int) -> float:
+    """Return how many messages a second one load got back."""
+    broker = f"127.0.0.1:{port}"
+    program = str(_BUILT / "mqtick-load")
+    if who == _OURS:
+        flags = ["--size", str(_OCTETS), "--window", str(_WINDOW), "--seconds", str(seconds)]
+        command = [program, "pairs", "--broker", broker, *flags, "--repeats", "1", "--json"]
+        return _row(_on(processor, command), "rate")
+    if who == _ENGINE:
+        file = folder / "flood.toml"
+        file.write_text(f"seconds = {seconds}\nramp_up_s = 0\nramp_down_s = 0\n{_FLOOD}")
+        return _row(
+            _on(processor, [program, "run", str(file), "--broker", broker, "--json"]), "egress"
+        )
+    settings = [str(port), str(max(1, round(seconds))), str(_OCTETS), str(_WINDOW)]
+    other = [sys.executable, "-m", "bench.paho_load"] if who == _PAHO else [str(_BUILT / "load")]
+    came, passed_s = _on(processor, [*other, *settings]).split()
+    return int(came) / float(passed_s)
+
+
+def stamps(port: int, folder: Path) -> tuple[list[float], list[float]]:
+    """Return, less the capture's, the stamps when copies came, and when messages left, in us."""
+    file, csv = folder / "stamped.toml", folder / "stamped.csv"
+    file.write_text(_STAMPED)
+    command = [str(_BUILT / "mqtick-load"), "run", str(file), "--csv", str(csv), "--json"]
+    sniffers = Sniffer(outgoing=True), Sniffer()
+    packets: tuple[list[Received], list[Received]] = [], []
+    with subprocess.Popen(
+        [*command, "--broker", f"127.0.0.1:{port}"], stdout=subprocess.PIPE
+    ) as load:
+        ended = False
+        while not ended:
+            ended = load.poll() is not None
+            for sniffer, heard in zip(sniffers, packets, strict=True):
+                heard.extend(sniffer.read())
+            time.sleep(0.01)
+    for sniffer in sniffers:
+        sniffer.close()
+
+    def stamps_of(heard: list[Received], of_broker: bool) -> list[int]:
+        # Messages that were late leave together, and have one stamp.
+        return [
+            one.realtime_ns
+            for one in heard
+            if one.data[0] >> 4 == 3 and (one.from_port == port) == of_broker
+            for _ in range(one.data.count(b"load/stamped"))
+        ]
+
+    left, came = stamps_of(packets[0], False), stamps_of(packets[1], True)
+    lines = [line.split(",") for line in csv.read_text().splitlines()]
+    copies = [(int(line[0]), int(line[3])) for line in lines[1:] if line[2] == "R"]
+    if not len(left) == len(came) == len(copies) == _MESSAGES:
+        raise RuntimeError(f"{len(left)}, {len(came)} and {len(copies)} of {_MESSAGES} messages.")
+    # The file is in whole us, rounded down: half of one is added.
+    at = [(at_us * 1000 + 500 - ns) / 1e3 for (at_us, _), ns in zip(copies, came, strict=True)]
+    sent = [
+        ((at_us - delay_us) * 1000 - ns) / 1e3
+        for (at_us, delay_us), ns in zip(copies, left, strict=True)
+    ]
+    return at, sent
+
+
+def main() -> None:
+    """Run the benchmark."""
+    args = options(__doc__, {"rounds": 2, "seconds": 0.5}, rounds=5, seconds=2.0)
+    for name in ("mqtick-load", "load", "mqtick-broker"):
+        if not (_BUILT / name).exists():
+            sys.exit(f"{_BUILT / name} is not built: see python -m bench.load --help.")
+    processors = sorted(os.sched_getaffinity(0))
+    report = Report("load")
+    rates: defaultdict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as name, running(Ours(Path(name))) as broker:
+        folder = Path(name)
+        assert broker.process is not None
+        os.sched_setaffinity(broker.process.pid, {processors[0]})
+        for number in range(args.rounds):
+            for who in (_OURS, _ENGINE, _RUMQTTC, _PAHO):
+                progress(f"round {number + 1} of {args.rounds}: {who}")
+                rates[who].append(rate(who, broker.port, args.seconds, folder, processors[-1]))
+        os.sched_setaffinity(broker.process.pid, set(processors))
+        progress("stamps and capture")
+        at, left = stamps(broker.port, folder)
+    for who, found in rates.items():
+        report.add("messages a second on one core", "1/s", who, found, digits=0)
+    report.add("stamp when a copy came less the capture's", "us", "mqtick-load", at)
+    report.add("stamp when a message left less the capture's", "us", "mqtick-load", left)
+    for peer in (_RUMQTTC, _PAHO):
+        for ours in (_OURS, _ENGINE):
+            theirs, own = (quantile(sorted(rates[who]), 0.5) for who in (peer, ours))
+            quantity = f"messages a second: {peer} / {ours}"
+            report.compare(quantity, round(theirs), round(own), round(1 / 3, 4))
+    for what, values in (("coming", at), ("leaving", left)):
+        worst = quantile(sorted(map(abs, values)), 0.99)
+        quantity = f"stamps, {what}, |difference from the capture|, p99 / 5 us"
+        report.compare(quantity, round(worst, 2), _GOAL_US, 1.0)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

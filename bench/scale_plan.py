@@ -1,0 +1,125 @@
+"""How many messages a fleet makes, and what they cost: docs/scale.md as a program.
+
+Costs are processor time, in us, and come from `bench/results`: `Costs.measured`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bench.harness import RESULTS
+from mqtick.client.config import Settings
+
+REPLY_COPIES = 4
+"""Of a reply: to the warmer, the first echo, the client and the last echo."""
+_SERVER_ROWS = "the server, 600 clients ask"
+
+
+class Fleet(NamedTuple):
+    """Hosts at one broker with one time server.
+
+    Attributes:
+        interval_s: Between two time messages.
+        exchanges: Of one client, a second.
+        echo: Whether the server's echoes hear each reply.
+    """
+
+    hosts: int
+    interval_s: float = 1.0
+    exchanges: float = Settings().exchange_burst / Settings().exchange_interval_s
+    echo: bool = True
+
+    @property
+    def answers(self) -> float:
+        """Exchanges of all hosts, a second."""
+        return self.hosts * self.exchanges
+
+    @property
+    def ingress(self) -> float:
+        """Messages a second to the broker: time, request, reply, follow-up or echo."""
+        return 1 / self.interval_s + 3 * self.answers
+
+    @property
+    def egress(self) -> float:
+        """Copies a second from the broker."""
+        replies = REPLY_COPIES if self.echo else 1
+        return self.hosts / self.interval_s + self.answers * (2 + replies)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Processor time.
+
+    Attributes:
+        broker_us: Of a broker for each copy, one message at a time.
+        server_us: Of the time server for each exchange.
+        client_share: Of a client's host, all of what a client does; of one processor.
+        relay_us: Of a node for each message that passes it: the floor of any relay.
+    """
+
+    broker_us: float
+    server_us: float
+    server_idle_share: float
+    client_share: float
+    relay_us: float
+
+    @classmethod
+    def measured(cls, broker: str = "mqtick-broker") -> Costs:
+        """Take the costs from the results of bench/brokers.py, cost.py and fleet.py."""
+
+        def median(file: str, quantity: str, who: str) -> float:
+            rows = json.loads((RESULTS / f"{file}.json").read_text())["rows"]
+            found = (row for row in rows if (row["quantity"], row["who"]) == (quantity, who))
+            return float(next(found)["median"])
+
+        copy = "1:600, one message at a time: processor time a message delivered"
+        single = (
+            "4 pairs, 64 octets, QoS 0, window 4,096, burst 1: processor time a message delivered"
+        )
+        name, idle = "mqtick-timeserver", "the server, nobody asks: processor"
+        idle_share = median("cost", idle, name) / 100
+        asked_share = median("cost", f"{_SERVER_ROWS}: processor", name) / 100
+        replies = median("cost", f"{_SERVER_ROWS}: replies", name)
+        return cls(
+            broker_us=median("brokers", copy, broker) / 1e3,
+            server_us=(asked_share - idle_share) / replies * 1e6,
+            server_idle_share=idle_share,
+            client_share=median("fleet", "idle client host, 10 min: processor", "mqtick-client")
+            / 100,
+            relay_us=median("brokers", single, "floor") / 1e3,
+        )
+
+
+class Load(NamedTuple):
+    """Shares of one processor."""
+
+    broker: float
+    server: float
+    node: float
+    client: float
+
+
+def load(fleet: Fleet, costs: Costs) -> Load:
+    """Return what a fleet costs each of its programs."""
+    return Load(
+        broker=fleet.egress * costs.broker_us / 1e6,
+        server=costs.server_idle_share + fleet.answers * costs.server_us / 1e6,
+        node=(fleet.ingress + fleet.egress) * costs.relay_us / 1e6,
+        client=costs.client_share,
+    )
+
+
+def most_hosts(costs: Costs, share: float = 0.5) -> tuple[int, str]:
+    """Return how many hosts one broker with one server serves, and who is the first at its end.
+
+    `share`: of a processor that each of them may use.
+    """
+    one, none = load(Fleet(1), costs), load(Fleet(0), costs)
+    each = {
+        name: (share - getattr(none, name)) / (getattr(one, name) - getattr(none, name))
+        for name in ("broker", "server")
+    }
+    first = min(each, key=lambda name: each[name])
+    return int(each[first]), first

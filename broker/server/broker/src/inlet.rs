@@ -1,0 +1,115 @@
+//! What the first worker reads datagrams with, so many at a time that others have their turn.
+
+use crate::desk::Desk;
+use crate::poller::Poller;
+use crate::residence::Clock;
+use crate::udp::{AT_ONCE, Outlet, ROOM};
+use nix::sys::epoll::EpollFlags;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const TURN: usize = 256; // datagrams until others have their turn
+const TURN_NS: u64 = 2_000_000; // the same, in time
+
+/// Whoever serves datagrams.
+pub(crate) trait Serve {
+    /// Serve one; `alone`: no other one came with it.
+    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]);
+
+    /// Do what some datagrams together ask for.
+    fn go_on(&mut self, _: &mut Desk) {}
+}
+
+/// Reads what comes to a socket.
+pub(crate) struct Inlet {
+    outlet: Arc<Outlet>,
+    room: Vec<u8>,
+    since: Clock, // nothing that will be read came before
+}
+
+impl Inlet {
+    /// Have the worker of a poller wait for what comes.
+    pub(crate) fn open(
+        outlet: &Arc<Outlet>,
+        poller: &Arc<Poller>,
+        token: u64,
+    ) -> nix::Result<Self> {
+        outlet.listen(poller, token)?;
+        Ok(Self {
+            outlet: Arc::clone(outlet),
+            room: vec![0; AT_ONCE * ROOM],
+            since: Clock::read(),
+        })
+    }
+
+    /// Have what has come served.
+    pub(crate) fn ready(&mut self, desk: &mut Desk, flags: EpollFlags, by: &mut impl Serve) {
+        if flags.contains(EpollFlags::EPOLLERR) {
+            self.outlet.departures();
+        }
+        let end_ns = self.outlet.now_ns() + TURN_NS;
+        for _ in 0..TURN / AT_ONCE {
+            let clock = Clock::read();
+            let came = self.outlet.receive(&mut self.room);
+            for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
+                let octets = octets.get(..*length).unwrap_or_default();
+                let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
+                desk.came = stamp_ns.map(|ns| (ns, self.since));
+                desk.octets += octets.len() as u64;
+                by.datagram(desk, came.len() == 1, *from, octets);
+            }
+            by.go_on(desk);
+            desk.flush();
+            if came.len() < AT_ONCE {
+                self.since = clock;
+                break;
+            }
+            if self.outlet.now_ns() >= end_ns {
+                break;
+            }
+        }
+        desk.came = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use super::*;
+    use crate::settings::Settings;
+    use crate::shared::Shared;
+    use std::net::UdpSocket;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// Fails at the first datagram.
+    struct Fails(Vec<Vec<u8>>);
+
+    impl Serve for Fails {
+        fn datagram(&mut self, _: &mut Desk, _: bool, _: SocketAddr, octets: &[u8]) {
+            self.0.push(octets.to_vec());
+            assert!(self.0.len() > 1, "it fails, on purpose");
+        }
+    }
+
+    #[test]
+    fn who_failed_at_one_datagram_gets_the_next_one_whole() {
+        let own = SocketAddr::from(([127, 0, 0, 1], 0));
+        let outlet = Arc::new(Outlet::open(own, []).unwrap());
+        let settings = Settings {
+            threads: 1,
+            ..Settings::default()
+        };
+        let shared = Shared::alone(settings, None);
+        let mut inlet = Inlet::open(&outlet, &shared.callers[0].poller, 1).unwrap();
+        let (mut desk, mut served) = (Desk::new(&shared, 0), Fails(Vec::new()));
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for octets in ["first", "second"] {
+            sender.send_to(octets.as_bytes(), outlet.address()).unwrap();
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                inlet.ready(&mut desk, EpollFlags::EPOLLIN, &mut served);
+            }));
+        }
+        assert_eq!(served.0, [b"first".to_vec(), b"second".to_vec()]);
+    }
+}

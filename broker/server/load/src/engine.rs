@@ -1,0 +1,678 @@
+//! Carries out a scenario: one thread, one epoll, an open-loop schedule.
+//!
+//! Each message is due at a moment that does not depend on what became of those before it; delays
+//! count from there, so that a broker that stops for a while does not hide it (no coordinated
+//! omission). What the broker does not take in time is sent later, and late.
+
+use mqtick_packet::{AckKind, Packet, Qos, ack};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::prctl::set_timerslack;
+use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::os::fd::AsRawFd;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::connection::{Connection, Target};
+use crate::contest::{Meter, Run};
+use crate::machine::Machine;
+use crate::options::{address, broker_of};
+use crate::process::Process;
+use crate::scenario::{Group, Kind, Scenario};
+use crate::sender::{Schedule, Sender};
+use crate::sequence::{Place, Sequence};
+use crate::stamps::{Reader, enable, now_ns};
+use crate::stop::Stop;
+use crate::tally::{Tally, record};
+use crate::wire::{self, Template};
+use crate::{Failure, Outcome, resent, system};
+
+const READ: usize = 1 << 18;
+/// How long it sleeps at least, in ns: what is due meanwhile goes out together.
+const NAP_NS: u64 = 50_000;
+/// And at most.
+const LONGEST_NAP_NS: u64 = 500_000;
+/// Copies that are read of one subscriber, each by a call of its own, before the others' turn.
+const TURN: usize = 64;
+/// Time from the decision to begin until the first message is due, in ns.
+const AHEAD_NS: u64 = 2_000_000;
+
+/// A subscriber.
+struct Listener {
+    connection: Connection,
+    template: Template,
+    latency: bool,
+    /// Streams of its topic: the first, and how many.
+    first: usize,
+    publishers: usize,
+    /// Where its sequences begin, and whether others have the same.
+    sequences: usize,
+    shared: bool,
+    /// Answers that the socket has not taken yet.
+    answers: Vec<u8>,
+    room: usize,
+}
+
+/// All clients of a scenario, connected.
+pub struct Engine {
+    senders: Vec<Sender>,
+    groups: Vec<(Group, Vec<String>)>,
+    listeners: Vec<Listener>,
+    sequences: Vec<Sequence>,
+    epoll: Epoll,
+    reader: Reader,
+    piece: Vec<u8>,
+    process: Option<Process>,
+    /// Group of each sender.
+    of_group: Vec<usize>,
+    stamped: bool,
+    retained: u64,
+}
+
+impl Engine {
+    /// Connects everybody.
+    ///
+    /// # Errors
+    /// Where the broker does not take all of them.
+    pub fn open(run: &mut Run<'_>, target: &Target, scenario: &Scenario) -> Outcome<Self> {
+        run.descriptors(scenario.clients())?;
+        let process = run.options.broker_pid.map(Process::new).transpose()?;
+        let _ = set_timerslack(1);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll"))?;
+        let mut made = Self {
+            senders: Vec::new(),
+            groups: Vec::new(),
+            listeners: Vec::new(),
+            sequences: Vec::new(),
+            epoll,
+            reader: Reader::default(),
+            piece: vec![0; READ],
+            process,
+            of_group: Vec::new(),
+            stamped: true,
+            retained: 0,
+        };
+        for group in &scenario.group {
+            let names: Vec<String> = (0..group.topics)
+                .map(|number| match group.topic.as_str() {
+                    "" => format!("{}/{}/{number}", target.prefix, group.name),
+                    given => given.to_owned(),
+                })
+                .collect();
+            for topic in &names {
+                made.open_topic(run, target, group, topic, scenario.clients())?;
+            }
+            made.groups.push((group.clone(), names));
+        }
+        Ok(made)
+    }
+
+    fn open_topic(
+        &mut self,
+        run: &Run<'_>,
+        target: &Target,
+        group: &Group,
+        topic: &str,
+        of: usize,
+    ) -> Outcome<()> {
+        let (qos, wanted) = group.qualities();
+        let first = self.senders.len();
+        let latency = group.kind == Kind::Latency;
+        let place = |made: &Self| made.senders.len() + made.listeners.len();
+        let mut sequences = self.sequences.len();
+        let filter = match group.shared {
+            true => format!("$share/mqtick-load/{topic}"),
+            false => topic.to_owned(),
+        };
+        let (to, from) = (
+            targets(target, &group.publisher_brokers)?,
+            targets(target, &group.subscriber_brokers)?,
+        );
+        for (number, target) in from.iter().cycle().take(group.subscribers).enumerate() {
+            self.progress(run, of)?;
+            let name = format!("{}-s{}", group.name, self.listeners.len());
+            let mut connection = Connection::open(target, &name, place(self))?;
+            connection.subscribe(&filter, wanted)?;
+            let template = Template::new(target.version, topic, qos.min(wanted), group.payload, 0)?;
+            if latency {
+                self.stamped &= enable(&connection.stream);
+            }
+            self.watch(&connection, 2 * self.listeners.len())?;
+            if number == 0 || !group.shared {
+                sequences = self.sequences.len();
+                let more = self.sequences.len() + group.publishers;
+                self.sequences.resize(more, Sequence::default());
+            }
+            self.listeners.push(Listener {
+                room: getsockopt(&connection.stream, sockopt::RcvBuf).unwrap_or(READ),
+                connection,
+                template,
+                latency,
+                first,
+                publishers: group.publishers,
+                sequences,
+                shared: group.shared,
+                answers: Vec::new(),
+            });
+        }
+        for target in to.iter().cycle().take(group.publishers) {
+            self.progress(run, of)?;
+            let number = self.senders.len();
+            let name = format!("{}-p{number}", group.name);
+            let connection = Connection::open(target, &name, place(self))?;
+            let template = Template::new_retained(
+                target.version,
+                topic,
+                qos,
+                group.payload,
+                number as u32,
+                group.retain,
+            )?;
+            self.watch(&connection, 2 * number + 1)?;
+            let sender = Sender::new(connection, template, qos, group.copies(), latency);
+            self.stamped &= !latency || sender.is_stamped();
+            self.senders.push(sender);
+            self.of_group.push(self.groups.len());
+        }
+        Ok(())
+    }
+
+    fn progress(&self, run: &Run<'_>, of: usize) -> Outcome<()> {
+        let open = self.senders.len() + self.listeners.len();
+        if open.is_multiple_of(100) {
+            run.progress(&format!("{open} of {of} connections"));
+        }
+        run.stop.check()
+    }
+
+    fn watch(&self, connection: &Connection, token: usize) -> Outcome<()> {
+        connection.unblock()?;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, token as u64);
+        self.epoll
+            .add(&connection.stream, event)
+            .map_err(system("epoll"))
+    }
+
+    /// Whether both ends of what is measured have the kernel's stamps.
+    #[must_use]
+    pub fn is_stamped(&self) -> bool {
+        self.stamped
+    }
+
+    /// Messages that came because they had been retained before the run.
+    #[must_use]
+    pub fn retained(&self) -> u64 {
+        self.retained
+    }
+
+    /// Sends for a while, waits for the rest, and says what happened.
+    ///
+    /// `scale`: what the intervals of the load are multiplied by. `patience`: how long nothing may
+    /// come before the rest counts as lost.
+    ///
+    /// # Errors
+    /// Where the broker closed, or sent what nobody sent.
+    pub fn trial(
+        &mut self,
+        stop: &Stop,
+        scenario: &Scenario,
+        scale: f64,
+        patience: Duration,
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        let begin = now_ns() + AHEAD_NS;
+        let end = begin + ns(scenario.seconds);
+        tally.window = (
+            begin + ns(scenario.ramp_up_s),
+            end - ns(scenario.ramp_down_s),
+        );
+        let mut due = BinaryHeap::new();
+        for (place, sender) in self.senders.iter_mut().enumerate() {
+            let Some((group, _)) = self
+                .of_group
+                .get(place)
+                .and_then(|one| self.groups.get(*one))
+            else {
+                continue;
+            };
+            let interval = group.interval_ns(scale);
+            let all = group.topics * group.publishers;
+            let phase = if group.together {
+                0.0
+            } else {
+                (place % all) as f64 / all as f64
+            };
+            sender.begin(Schedule {
+                begin: begin + (interval * phase) as u64,
+                interval,
+                end,
+                most: group.messages.unwrap_or(u64::MAX),
+            });
+            due.extend(sender.schedule.due(0).map(|first| Reverse((first, place))));
+        }
+        let without = self.reader.without;
+        let (machine, resent) = (Machine::read(), self.resent());
+        let meter = Meter::start(self.process)?;
+        let began = Instant::now();
+        let result = self.traffic(stop, due, patience, tally);
+        let seconds = began.elapsed().as_secs_f64();
+        let (cost, own) = meter.read()?;
+        tally.cost = cost.map(|used| (used, seconds));
+        tally.own_share = own as f64 / 1e9 / seconds;
+        tally.idle_share = Machine::read().idle_since(&machine);
+        tally.resent = self.resent().saturating_sub(resent);
+        tally.unstamped += self.reader.without - without;
+        self.close(tally);
+        result
+    }
+
+    fn resent(&self) -> u64 {
+        let senders = self.senders.iter().map(|one| &one.connection);
+        let all = senders.chain(self.listeners.iter().map(|one| &one.connection));
+        all.map(|one| resent::segments(&one.stream)).sum()
+    }
+
+    fn traffic(
+        &mut self,
+        stop: &Stop,
+        mut due: BinaryHeap<Reverse<(u64, usize)>>,
+        patience: Duration,
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let (mut waiting, mut looked) = (Vec::new(), Instant::now());
+        let mut last = Instant::now();
+        loop {
+            let now = now_ns();
+            let mut dirty = std::mem::take(&mut waiting);
+            while let Some(Reverse((_, place))) = due.peek().filter(|one| one.0.0 <= now) {
+                dirty.push(*place);
+                due.pop();
+            }
+            for place in dirty {
+                if let Some(next) = self.serve(place, now, tally)? {
+                    if next <= now {
+                        waiting.push(place)
+                    } else {
+                        due.push(Reverse((next, place)))
+                    }
+                }
+            }
+            let came = self.drain(tally)?;
+            if came > 0 || !due.is_empty() {
+                last = Instant::now();
+            }
+            let all_sent = due.is_empty() && waiting.is_empty();
+            if all_sent && tally.delivered >= tally.copies || last.elapsed() > patience {
+                return Ok(());
+            }
+            if looked.elapsed() > Duration::from_millis(20) {
+                looked = Instant::now();
+                if stop.asked() {
+                    tally.stopped = true;
+                    return Ok(());
+                }
+            }
+            let next = due
+                .peek()
+                .map_or(u64::MAX, |one| one.0.0)
+                .saturating_sub(now_ns());
+            if next > 0 && (came == 0 || next > NAP_NS) {
+                let nap = if waiting.is_empty() { next } else { NAP_NS };
+                sleep(Duration::from_nanos(nap.clamp(NAP_NS, LONGEST_NAP_NS)));
+            }
+        }
+    }
+
+    /// Sends what one publisher has to send; returns when it is to be asked again.
+    fn serve(&mut self, place: usize, now: u64, tally: &mut Tally) -> Outcome<Option<u64>> {
+        let Some(sender) = self.senders.get_mut(place) else {
+            return Ok(None);
+        };
+        let had_room = sender.flush()?;
+        let due = sender.schedule.due(sender.count());
+        // What the broker has not taken when the trial ends is not sent any more.
+        let over = now >= sender.schedule.end;
+        let added = if over { 0 } else { sender.add_due(now) };
+        tally.sent += added;
+        tally.copies += added * sender.copies as u64;
+        if tally.holds(now) {
+            tally.ingress += added;
+        }
+        if let Some(due) = due.filter(|_| added > 0 && had_room) {
+            record(&mut tally.late, now.saturating_sub(due));
+        }
+        let flushed = sender.flush()?;
+        if let Some(csv) = tally.csv.as_mut() {
+            for _ in 0..added {
+                csv.sent(place, now)?;
+            }
+        }
+        let next = sender.schedule.due(sender.count()).filter(|_| !over);
+        Ok(match next {
+            Some(due) if sender.has_room() && flushed => Some(due.max(now.saturating_add(1))),
+            None if flushed => None,
+            _ => Some(now),
+        })
+    }
+
+    /// Reads all that has come; returns from how many sockets.
+    fn drain(&mut self, tally: &mut Tally) -> Outcome<usize> {
+        let mut events = [EpollEvent::empty(); 1024];
+        let count = match self.epoll.wait(&mut events, 0_u8) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(error) => return Err(system("epoll")(error)),
+        };
+        let now = now_ns();
+        let mut piece = std::mem::take(&mut self.piece);
+        let mut result = Ok(());
+        for event in events.iter().take(count) {
+            let (place, is_sender) = ((event.data() / 2) as usize, event.data() % 2 == 1);
+            result = if is_sender {
+                self.senders.get_mut(place).map_or(Ok(()), |one| {
+                    one.read_stamps();
+                    one.read_answers(&mut piece)
+                })
+            } else if self.listeners.get(place).is_some_and(|one| one.latency) {
+                self.read_stamped(place, &mut piece, tally)
+            } else {
+                self.read_many(place, now, &mut piece, tally)
+            };
+            if result.is_err() {
+                break;
+            }
+        }
+        self.piece = piece;
+        result.map(|()| count)
+    }
+
+    /// Reads what a subscriber of the load has, in one piece.
+    fn read_many(
+        &mut self,
+        place: usize,
+        now: u64,
+        piece: &mut [u8],
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let Some(one) = self.listeners.get_mut(place) else {
+            return Ok(());
+        };
+        let held = one.connection.rest.len();
+        let mut longer = Vec::new();
+        // A packet above the usual size needs more room than there is.
+        let space = if held < piece.len() / 2 {
+            piece
+        } else {
+            longer.resize(held + READ, 0);
+            &mut longer
+        };
+        let (front, back) = space.split_at_mut_checked(held).unwrap_or_default();
+        front.copy_from_slice(&one.connection.rest);
+        let fd = one.connection.stream.as_raw_fd();
+        let count = match recv(fd, back, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => return Err(one.connection.lost(None)),
+            Ok(count) => count,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+            Err(errno) => return Err(one.connection.lost(Some(errno))),
+        };
+        tally.fullest = tally.fullest.max(count as f64 / one.room as f64);
+        let octets = space.get(..held + count).unwrap_or_default();
+        let used = self.take(place, octets, now, tally)?;
+        let Some(one) = self.listeners.get_mut(place) else {
+            return Ok(());
+        };
+        one.connection.rest.clear();
+        one.connection
+            .rest
+            .extend_from_slice(octets.get(used..).unwrap_or_default());
+        one.answer()
+    }
+
+    /// Reads the copies of a subscriber one by one, so that each stamp is that of its last octet.
+    fn read_stamped(&mut self, place: usize, piece: &mut [u8], tally: &mut Tally) -> Outcome<()> {
+        for _ in 0..TURN {
+            let Some(one) = self.listeners.get_mut(place) else {
+                return Ok(());
+            };
+            let wanted = wire::missing(&one.connection.rest, one.template.length());
+            let into = piece.get_mut(..wanted.min(READ)).unwrap_or_default();
+            let (count, stamp) = match self.reader.read(&one.connection.stream, into) {
+                Ok((0, _)) => return Err(one.connection.lost(None)),
+                Ok(read) => read,
+                Err(Errno::EAGAIN | Errno::EINTR) => break,
+                Err(errno) => return Err(one.connection.lost(Some(errno))),
+            };
+            let mut octets = std::mem::take(&mut one.connection.rest);
+            octets.extend_from_slice(into.get(..count).unwrap_or_default());
+            let used = self.take(place, &octets, stamp, tally)?;
+            octets.drain(..used);
+            if let Some(one) = self.listeners.get_mut(place) {
+                one.connection.rest = octets;
+            }
+        }
+        self.listeners
+            .get_mut(place)
+            .map_or(Ok(()), Listener::answer)
+    }
+
+    /// Takes the whole packets at the beginning of what a subscriber got; returns their octets.
+    fn take(
+        &mut self,
+        place: usize,
+        octets: &[u8],
+        stamp: u64,
+        tally: &mut Tally,
+    ) -> Outcome<usize> {
+        let mut used = 0;
+        loop {
+            let rest = octets.get(used..).unwrap_or_default();
+            let Some(one) = self.listeners.get_mut(place) else {
+                return Ok(used);
+            };
+            if let Some((stream, number, id)) = one.template.recognise_any(rest) {
+                used += one.template.length();
+                let qos = one.template.qos();
+                one.acknowledge(qos, id);
+                self.copy(place, stream, number, stamp, tally)?;
+                continue;
+            }
+            let version = one.connection.version;
+            let found = wire::packet(rest, version).map_err(|error| one.connection.named(error))?;
+            let Some((packet, length)) = found else {
+                return Ok(used);
+            };
+            used += length;
+            match packet {
+                Packet::Publish(message) => {
+                    one.acknowledge(message.qos, message.id);
+                    if message.retain {
+                        self.retained += 1;
+                        continue;
+                    }
+                    let stranger = || one.connection.stranger(&message);
+                    let (stream, number) = one.template.read_any(&message).ok_or_else(stranger)?;
+                    self.copy(place, stream, number, stamp, tally)?;
+                }
+                Packet::Ack(release) if release.kind == AckKind::Pubrel => {
+                    ack(&mut one.answers, version, AckKind::Pubcomp, release.id, 0);
+                }
+                other => return Err(one.connection.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Counts a copy.
+    #[inline]
+    fn copy(
+        &mut self,
+        place: usize,
+        stream: u32,
+        number: u64,
+        stamp: u64,
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let stream = stream as usize;
+        let Some(one) = self.listeners.get(place) else {
+            return Ok(());
+        };
+        let own = stream
+            .checked_sub(one.first)
+            .filter(|own| *own < one.publishers);
+        let sender = self
+            .senders
+            .get_mut(stream)
+            .filter(|sender| number < sender.next);
+        let (Some(own), Some(sender)) = (own, sender) else {
+            return Err(one.connection.named(Failure::Failed(format!(
+                "a copy of message {number} of publisher {stream} came, which was not sent there."
+            ))));
+        };
+        let Some(sequence) = self.sequences.get_mut(one.sequences + own) else {
+            return Ok(());
+        };
+        let is_new = match sequence.take(number) {
+            Place::After(_) => true,
+            // Of several who share, one may read before another.
+            Place::Late => {
+                tally.disorder += u64::from(!one.shared && number >= sender.first);
+                true
+            }
+            Place::Again => {
+                tally.duplicates += 1;
+                false
+            }
+        };
+        let Some(message) = number.checked_sub(sender.first) else {
+            tally.belated += 1;
+            return Ok(());
+        };
+        if !is_new {
+            return Ok(());
+        }
+        tally.delivered += 1;
+        tally.egress += u64::from(tally.holds(stamp));
+        if !sender.latency {
+            return Ok(());
+        }
+        sender.read_stamps();
+        let Some(sent) = sender.sent.get_mut(message as usize) else {
+            return Ok(());
+        };
+        sent.came += 1;
+        sent.first = if sent.came == 1 {
+            stamp
+        } else {
+            sent.first.min(stamp)
+        };
+        sent.last = sent.last.max(stamp);
+        let delay = stamp.saturating_sub(sent.left);
+        if tally.holds(sent.due) {
+            record(&mut tally.delay, stamp.saturating_sub(sent.due));
+            record(&mut tally.wire, delay);
+            if sent.came == sender.copies && sender.copies > 1 {
+                record(&mut tally.skew, sent.last - sent.first);
+            }
+        }
+        match tally.csv.as_mut() {
+            Some(csv) => csv.received(place, stamp, delay),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a trial: counts what was due, and gives up what has not come.
+    fn close(&mut self, tally: &mut Tally) {
+        let (from, to) = tally.window;
+        for sender in &mut self.senders {
+            let due = if sender.schedule.interval == 0.0 {
+                None
+            } else {
+                tally.refused += sender
+                    .schedule
+                    .count(0, u64::MAX)
+                    .saturating_sub(sender.count());
+                Some(sender.schedule.count(from, to))
+            };
+            if let Some(due) = due {
+                tally.offered += due;
+                tally.owed += due * sender.copies as u64;
+            }
+            sender.give_up();
+        }
+        if tally.offered == 0 {
+            // A flood has no schedule: what was sent is what was offered.
+            tally.offered = tally.ingress;
+            tally.owed = tally.copies;
+            tally.egress = tally.delivered;
+        }
+        for one in &self.listeners {
+            for own in 0..one.publishers {
+                let next = self
+                    .senders
+                    .get(one.first + own)
+                    .map_or(0, |sender| sender.next);
+                if let Some(sequence) = self.sequences.get_mut(one.sequences + own) {
+                    sequence.skip_to(next);
+                }
+            }
+        }
+    }
+
+    /// Has the broker forget what a run made it retain.
+    pub fn forget_retained(&mut self) {
+        for (place, sender) in self.senders.iter_mut().enumerate() {
+            let group = self
+                .of_group
+                .get(place)
+                .and_then(|one| self.groups.get(*one));
+            if let Some((group, topics)) = group.filter(|(group, _)| group.retain) {
+                let own = place % (group.topics * group.publishers) / group.publishers;
+                if let Some(topic) = topics.get(own) {
+                    sender.forget_retained(topic);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the brokers among which clients take turns.
+fn targets(target: &Target, brokers: &[String]) -> Outcome<Vec<Target>> {
+    if brokers.is_empty() {
+        return Ok(vec![target.clone()]);
+    }
+    let named = |broker: &String| {
+        let address = address(&broker_of(broker)?)?;
+        Ok(Target {
+            address,
+            ..target.clone()
+        })
+    };
+    brokers.iter().map(named).collect()
+}
+
+impl Listener {
+    #[inline]
+    fn acknowledge(&mut self, qos: Qos, id: u16) {
+        let kind = match qos {
+            Qos::AtMostOnce => return,
+            Qos::AtLeastOnce => AckKind::Puback,
+            Qos::ExactlyOnce => AckKind::Pubrec,
+        };
+        ack(&mut self.answers, self.connection.version, kind, id, 0);
+    }
+
+    fn answer(&mut self) -> Outcome<()> {
+        if self.answers.is_empty() {
+            return Ok(());
+        }
+        let fd = self.connection.stream.as_raw_fd();
+        match send(fd, &self.answers, MsgFlags::MSG_NOSIGNAL) {
+            Ok(count) => drop(self.answers.drain(..count)),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(errno) => return Err(self.connection.lost(Some(errno))),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! The command `limit`: how much a broker carries, and how it does it there and below.
+
+use crate::contest::{COST, Run};
+use crate::engine::Engine;
+use crate::options::Search;
+use crate::page::{self, Level, Page, Point};
+use crate::report::Name;
+use crate::scenario::{Kind, PUBLISHED, Scenario};
+use crate::scenario_run::{percentiles_of, tell_stamps};
+use crate::search::{self, Limit};
+use crate::stamps::now_ns;
+use crate::tally::Tally;
+use crate::{Failure, Outcome};
+use std::time::Duration;
+
+const WHO: &str = "broker";
+
+/// How long nothing may come after a trial before the rest is given up.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// The latency clients' interval in the fast search, in us: short trials need more messages.
+const LATENCY_INTERVAL_US: f64 = 20_000.0;
+
+/// Shares of the limit at which the latency is measured.
+const LEVELS: [(&str, f64); 3] = [("at 50 %", 0.5), ("at 90 %", 0.9), ("at the limit", 1.0)];
+
+/// Trials whose rate is so near to the limit say what limited it.
+const NEAR: f64 = 1.5;
+
+macro_rules! names {
+    ($($constant:ident $key:literal $text:literal $unit:literal;)*) => {
+        $(const $constant: Name = Name { key: $key, text: $text, unit: $unit };)*
+    };
+}
+
+names! {
+    INGRESS "limit_ingress" "limit of performance, ingress" "1/s";
+    EGRESS "limit_egress" "limit of performance, egress" "1/s";
+    INTERVAL "limit_interval_us" "shortest interval of the first group" "us";
+    LOW "limit_ingress_low" "ingress, low end of what is likely" "1/s";
+    HIGH "limit_ingress_high" "ingress, high end" "1/s";
+    UNCERTAINTY "uncertainty" "uncertainty of the limit, +-" "%";
+    TRIALS "trials" "trials" "1";
+    BY_LOAD "limited_by_load" "trials above it where the load tool was at its end" "%";
+    LOST "lost" "lost" "messages";
+}
+
+/// What a trial of the search showed.
+struct Shown {
+    scale: f64,
+    holds: bool,
+    bottlenecks: Vec<String>,
+    idle_share: f64,
+    own_share: f64,
+}
+
+/// Measures.
+///
+/// # Errors
+/// What stopped it; the report has what was measured until then.
+pub fn run(run: &mut Run<'_>) -> Outcome<()> {
+    let options = run.options;
+    let target = options.target()?;
+    let scenario = plan(run)?;
+    let mut engine = Engine::open(run, &target, &scenario)?;
+    let mut shown: Vec<Shown> = Vec::new();
+    let mut points = Vec::new();
+    let mut trial = |scale: f64| {
+        let ingress = scenario.ingress(scale);
+        run.progress(&format!(
+            "trial {}: {ingress:.0} messages a second",
+            shown.len() + 1
+        ));
+        let mut tally = Tally::new()?;
+        engine.trial(run.stop, &scenario, scale, SILENCE, &mut tally)?;
+        run.stop.check()?;
+        let holds = tally.is_under_limit();
+        points.push(Point {
+            ingress,
+            ratio: tally.ratio(),
+            holds,
+        });
+        shown.push(Shown {
+            scale,
+            holds,
+            bottlenecks: tally.bottlenecks(),
+            idle_share: tally.idle_share,
+            own_share: tally.own_share,
+        });
+        Ok(holds)
+    };
+    let found = match options.search {
+        Search::Published => search::published(&mut trial),
+        Search::Fast => search::fast(options.resolution, options.repeats, &mut trial),
+    };
+    let trials: (Vec<f64>, Vec<f64>) = points
+        .iter()
+        .map(|point: &Point| (point.ingress, point.ratio))
+        .unzip();
+    run.report.list("trial_ingress", trials.0);
+    run.report.list("trial_ratio", trials.1);
+    let limit = found?;
+    tell_limit(run, &scenario, &limit, &shown);
+    let mut levels = Vec::new();
+    for (name, share) in LEVELS {
+        run.progress(&format!("latency {name}"));
+        let mut tally = Tally::new()?;
+        engine.trial(
+            run.stop,
+            &scenario,
+            limit.scale / share,
+            SILENCE,
+            &mut tally,
+        )?;
+        run.stop.check()?;
+        percentiles_of(run, name, &tally);
+        run.report.add(LOST, name, tally.lost() as f64);
+        if let Some((used, _)) = tally.cost {
+            let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
+            run.report.add(COST, name, each);
+        }
+        levels.push(Level {
+            name,
+            wire: tally.wire,
+            skew: tally.skew,
+        });
+    }
+    tell_stamps(run, &engine);
+    if let Some(path) = &options.page {
+        page::write(
+            path,
+            &Page {
+                broker: &options.broker,
+                at_ns: now_ns(),
+                limit: scenario.ingress(limit.scale),
+                uncertainty: limit.uncertainty,
+                egress: egress(&scenario, limit.scale),
+                points: &points,
+                levels: &levels,
+                report: run.report,
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Returns the scenario of each trial.
+fn plan(run: &Run<'_>) -> Outcome<Scenario> {
+    let options = run.options;
+    let mut scenario = match &options.scenario {
+        Some(path) => Scenario::load(path)?,
+        None => Scenario::parse(PUBLISHED)?,
+    };
+    let is_load = |kind| kind == Kind::Load;
+    if !scenario
+        .group
+        .iter()
+        .any(|one| is_load(one.kind) && one.interval_us > 0.0)
+    {
+        let text = "limit varies the interval of groups of kind load, and the scenario has none.";
+        return Err(Failure::Use(text.to_owned()));
+    }
+    if options.search == Search::Fast {
+        scenario.seconds = options.trial;
+        scenario.ramp_up_s = options.trial * 0.2;
+        scenario.ramp_down_s = options.trial * 0.05;
+        if options.scenario.is_none() {
+            let latency = scenario.group.iter_mut().filter(|one| !is_load(one.kind));
+            latency.for_each(|one| one.interval_us = LATENCY_INTERVAL_US);
+        }
+    }
+    Ok(scenario)
+}
+
+/// Copies a second that are owed.
+fn egress(scenario: &Scenario, scale: f64) -> f64 {
+    let each = scenario.group.iter();
+    each.map(|one| one.ingress(scale) * one.copies() as f64)
+        .sum()
+}
+
+fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Shown]) {
+    let ingress = scenario.ingress(limit.scale);
+    let interval = scenario.group.iter().find(|one| one.kind == Kind::Load);
+    let above = |one: &&Shown| !one.holds && limit.scale / one.scale < NEAR;
+    let failed: Vec<&Shown> = shown.iter().filter(above).collect();
+    let ours = failed
+        .iter()
+        .filter(|one| !one.bottlenecks.is_empty())
+        .count();
+    let share = 100.0 * ours as f64 / failed.len().max(1) as f64;
+    for (name, value) in [
+        (INGRESS, ingress),
+        (EGRESS, egress(scenario, limit.scale)),
+        (LOW, ingress * (1.0 - limit.uncertainty)),
+        (HIGH, ingress * (1.0 + limit.uncertainty)),
+        (UNCERTAINTY, 100.0 * limit.uncertainty),
+        (
+            INTERVAL,
+            interval.map_or(0.0, |one| one.interval_ns(limit.scale) / 1e3),
+        ),
+        (TRIALS, shown.len() as f64),
+        (BY_LOAD, share),
+    ] {
+        run.report.add(name, WHO, value);
+    }
+    run.report.list(
+        "limits",
+        limit
+            .scales
+            .iter()
+            .map(|one| scenario.ingress(*one))
+            .collect(),
+    );
+    if share > 50.0 {
+        let why: Vec<&str> = failed
+            .iter()
+            .flat_map(|one| &one.bottlenecks)
+            .map(String::as_str)
+            .take(1)
+            .collect();
+        let text = format!(
+            "THE LOAD TOOL, NOT THE BROKER, WAS THE LIMIT: {}. The broker carries at least this.",
+            why.join("; ")
+        );
+        run.report.note(text);
+    }
+    let idle = failed.iter().map(|one| one.idle_share).fold(1.0, f64::min);
+    let own = failed.iter().map(|one| one.own_share).fold(0.0, f64::max);
+    if idle < 0.05 {
+        run.report.note(format!(
+            "the processors of this machine were all busy, {own:.2} of them with the load tool: if \
+             the broker is on this machine, it carries more on one of its own."
+        ));
+    }
+    if limit.at_an_end > 0 {
+        run.report.note(format!(
+            "{} of {} repeats met only one end of what was searched: the limit wavers by more than \
+             a quarter.",
+            limit.at_an_end,
+            limit.scales.len()
+        ));
+    }
+}

@@ -1,0 +1,331 @@
+//! Files of MQTTLoader, a load tool of others: its configuration, and the CSV that it writes.
+
+use mqtick_packet::Version;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use crate::scenario::{Group, Kind, Scenario};
+use crate::{Failure, Outcome};
+
+/// What a configuration says.
+#[derive(Debug)]
+pub struct Configuration {
+    /// Host and port.
+    pub broker: String,
+    /// Which MQTT to speak.
+    pub version: Version,
+    /// Who takes part.
+    pub scenario: Scenario,
+    /// How long a subscriber waits for more, in s.
+    pub patience_s: f64,
+    /// Name and password.
+    pub login: Option<(String, Vec<u8>)>,
+    /// In which folder a CSV file is wanted.
+    pub output: Option<String>,
+    /// Keys that are understood, and ask for what is done in another way.
+    pub notes: Vec<String>,
+}
+
+const KEYS: [&str; 21] = [
+    "broker",
+    "broker_port",
+    "mqtt_version",
+    "num_publishers",
+    "num_subscribers",
+    "qos_publisher",
+    "qos_subscriber",
+    "shared_subscription",
+    "retain",
+    "topic",
+    "payload",
+    "num_messages",
+    "ramp_up",
+    "ramp_down",
+    "interval",
+    "subscriber_timeout",
+    "exec_time",
+    "log_level",
+    "ntp",
+    "output",
+    "user_name",
+];
+
+/// Reads the text of a configuration: `key = value`, a line each; `#` begins a comment.
+///
+/// # Errors
+/// [`Failure::Use`], with the line and what is wrong.
+pub fn parse(text: &str) -> Outcome<Configuration> {
+    let mut made = Configuration {
+        broker: String::new(),
+        version: Version::V5,
+        scenario: Scenario {
+            seconds: 60.0,
+            ramp_up_s: 0.0,
+            ramp_down_s: 0.0,
+            group: Vec::new(),
+        },
+        patience_s: 5.0,
+        login: None,
+        output: None,
+        notes: Vec::new(),
+    };
+    let mut group = Group {
+        name: "ml".to_owned(),
+        kind: Kind::Latency,
+        payload: 20,
+        interval_us: 0.0,
+        messages: Some(100),
+        topic: "mqttloader-test-topic".to_owned(),
+        ..Group::default()
+    };
+    let (mut host, mut port) = (String::new(), 1883);
+    let (mut user, mut password) = (None, None);
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(['#', '!']) {
+            continue;
+        }
+        let at = |why: &str| Failure::Use(format!("line {}: {why}", number + 1));
+        let (key, value) = line
+            .split_once('=')
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .ok_or_else(|| at("no key = value."))?;
+        let count = |least: u64, most: u64| match value.parse::<u64>() {
+            Ok(found) if (least..=most).contains(&found) => Ok(found),
+            _ => Err(at(&format!(
+                "{key} {value}: give a number from {least} to {most}."
+            ))),
+        };
+        let truth = || match value {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(at(&format!("{key} {value}: give true or false."))),
+        };
+        if value.is_empty() {
+            continue;
+        }
+        match key {
+            "broker" => value.clone_into(&mut host),
+            "broker_port" => port = count(1, 65_535)?,
+            "mqtt_version" if count(3, 5)? == 4 => return Err(at("mqtt_version 4: give 3 or 5.")),
+            "mqtt_version" => {
+                made.version = if value == "3" {
+                    Version::V3
+                } else {
+                    Version::V5
+                }
+            }
+            "num_publishers" => group.publishers = count(1, 100_000)? as usize,
+            "num_subscribers" => group.subscribers = count(0, 100_000)? as usize,
+            "qos_publisher" => group.qos = count(0, 2)? as u8,
+            "qos_subscriber" => group.subscriber_qos = Some(count(0, 2)? as u8),
+            "shared_subscription" => group.shared = truth()?,
+            "retain" => group.retain = truth()?,
+            "topic" => value.clone_into(&mut group.topic),
+            "payload" => group.payload = count(8, 1 << 20)? as usize,
+            "num_messages" => group.messages = Some(count(1, u64::from(u32::MAX))?),
+            "ramp_up" => made.scenario.ramp_up_s = count(0, 86_400)? as f64,
+            "ramp_down" => made.scenario.ramp_down_s = count(0, 86_400)? as f64,
+            "interval" => group.interval_us = count(0, 3_600_000_000)? as f64,
+            "subscriber_timeout" => made.patience_s = count(1, 3600)? as f64,
+            "exec_time" => made.scenario.seconds = count(1, 86_400)? as f64,
+            "log_level" => {}
+            "ntp" => made.notes.push(
+                "ntp: no server is asked; both ends are stamped by the clock of this machine."
+                    .to_owned(),
+            ),
+            "output" => made.output = Some(value.to_owned()),
+            "user_name" => user = Some(value.to_owned()),
+            "password" => password = Some(value.as_bytes().to_vec()),
+            key if key.starts_with("tls") => {
+                return Err(at(&format!("{key}: mqtick-load speaks no TLS.")));
+            }
+            key => {
+                let known = KEYS.join(", ");
+                return Err(at(&format!(
+                    "{key:?} is no key; known are {known}, password."
+                )));
+            }
+        }
+    }
+    if host.is_empty() {
+        return Err(Failure::Use("broker is missing: which host?".to_owned()));
+    }
+    made.broker = if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
+    made.login = user.map(|name| (name, password.unwrap_or_default()));
+    made.scenario.group.push(group);
+    made.scenario.check()?;
+    Ok(made)
+}
+
+/// The CSV of a run: a line for each message sent, and each copy received.
+#[derive(Debug)]
+pub struct Csv {
+    file: BufWriter<File>,
+    path: String,
+    run: String,
+}
+
+impl Csv {
+    /// Begins a file; refuses to write over another.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn create(path: &str, start_ns: u64) -> Outcome<Self> {
+        let refused = |error| Failure::Use(format!("{path}: {error}."));
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(refused)?;
+        let letters: Vec<u8> = (0..4)
+            .map(|place| b'A' + ((start_ns / 1000) >> (5 * place)) as u8 % 26)
+            .collect();
+        let mut made = Self {
+            file: BufWriter::new(file),
+            path: path.to_owned(),
+            run: String::from_utf8_lossy(&letters).into_owned(),
+        };
+        let first = writeln!(made.file, "{},,,", start_ns / 1000);
+        made.wrote(first)?;
+        Ok(made)
+    }
+
+    /// Returns the name that the other tool would give a file of now.
+    #[must_use]
+    pub fn name_in(folder: &str, start_ns: u64) -> String {
+        let name = format!("mqttloader_{}.csv", start_ns / 1_000_000_000);
+        Path::new(folder).join(name).to_string_lossy().into_owned()
+    }
+
+    /// A message was sent.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn sent(&mut self, publisher: usize, at_ns: u64) -> Outcome<()> {
+        let line = writeln!(
+            self.file,
+            "{},ml-{}-p-{publisher:05},S,",
+            at_ns / 1000,
+            self.run
+        );
+        self.wrote(line)
+    }
+
+    /// A copy was received, so long after it was sent.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn received(&mut self, subscriber: usize, at_ns: u64, delay_ns: u64) -> Outcome<()> {
+        let (at_us, delay_us) = (at_ns / 1000, delay_ns / 1000);
+        let line = writeln!(
+            self.file,
+            "{at_us},ml-{}-s-{subscriber:05},R,{delay_us}",
+            self.run
+        );
+        self.wrote(line)
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn finish(&mut self) -> Outcome<()> {
+        let flushed = self.file.flush();
+        self.wrote(flushed)
+    }
+
+    fn wrote(&self, result: std::io::Result<()>) -> Outcome<()> {
+        result.map_err(|error| Failure::Failed(format!("{}: {error}.", self.path)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "# a comment\nbroker = 127.0.0.1\nbroker_port=1884\nmqtt_version = 3\n\
+        num_publishers = 2\nnum_subscribers = 3\nqos_publisher = 1\nqos_subscriber = 2\n\
+        shared_subscription = true\nretain = true\ntopic = a/b\npayload = 8\nnum_messages = 7\n\
+        ramp_up = 1\nramp_down = 2\ninterval = 500\nsubscriber_timeout = 4\nexec_time = 9\n\
+        log_level = INFO\nntp = pool\noutput = .\nuser_name = u\npassword = p=q\n";
+
+    #[test]
+    fn each_key_is_understood() {
+        let found = parse(FILE).unwrap();
+        assert_eq!(
+            (found.broker.as_str(), found.version),
+            ("127.0.0.1:1884", Version::V3)
+        );
+        assert_eq!(found.login, Some(("u".to_owned(), b"p=q".to_vec())));
+        assert_eq!(
+            (found.patience_s, found.output.as_deref()),
+            (4.0, Some("."))
+        );
+        assert_eq!(found.notes.len(), 1);
+        let Scenario {
+            seconds,
+            ramp_up_s,
+            ramp_down_s,
+            group,
+        } = found.scenario;
+        assert_eq!((seconds, ramp_up_s, ramp_down_s), (9.0, 1.0, 2.0));
+        let expected = Group {
+            name: "ml".to_owned(),
+            kind: Kind::Latency,
+            topics: 1,
+            publishers: 2,
+            subscribers: 3,
+            qos: 1,
+            subscriber_qos: Some(2),
+            payload: 8,
+            interval_us: 500.0,
+            messages: Some(7),
+            together: false,
+            retain: true,
+            shared: true,
+            topic: "a/b".to_owned(),
+            ..Group::default()
+        };
+        assert_eq!(group, [expected]);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_told_by_line_key_and_limit() {
+        for (text, expected) in [
+            ("", "broker is missing"),
+            ("broker", "line 1: no key = value"),
+            (
+                "broker = h\nnum_publisher = 2",
+                "line 2: \"num_publisher\" is no key; known are broker",
+            ),
+            ("broker = h\npayload = 7", "payload 7: give a number from 8"),
+            (
+                "broker = h\nqos_publisher = 3",
+                "qos_publisher 3: give a number from 0 to 2",
+            ),
+            ("broker = h\nretain = yes", "retain yes: give true or false"),
+            ("broker = h\ninterval = -1", "interval -1"),
+            ("broker = h\nmqtt_version = 4", "give 3 or 5"),
+            ("broker = h\ntls_truststore = x", "speaks no TLS"),
+            ("broker = h\ntopic = a/#", "without # and +"),
+            ("broker = h\nexec_time = 5\nramp_up = 5", "leave nothing"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                matches!(&error, Failure::Use(found) if found.contains(expected)),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_gets_brackets() {
+        assert_eq!(parse("broker = ::1").unwrap().broker, "[::1]:1883");
+    }
+}

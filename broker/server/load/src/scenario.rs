@@ -1,0 +1,411 @@
+//! What a load consists of: groups of publishers and subscribers, from a TOML file.
+
+use mqtick_packet::Qos;
+use serde::Deserialize;
+use std::fs;
+
+use crate::wire::{LEAST_SIZE, STREAMS};
+use crate::{Failure, Outcome};
+
+/// Octets that a scenario file may have.
+const LONGEST: u64 = 1 << 20;
+
+/// Publishers and subscribers of a scenario at most.
+const CLIENTS: usize = 1_000_000;
+
+/// The benchmark as it was published (Banno et al., IEICE Trans. E102-D(12), 2019): 5 topics, each
+/// with 10 publishers and 10 subscribers, 32 octets, QoS 0, and one publisher with 5 subscribers by
+/// which the latency is measured.
+pub const PUBLISHED: &str = "
+seconds = 80
+ramp_up_s = 10
+ramp_down_s = 10
+[[group]]
+name = \"t\"
+topics = 5
+publishers = 10
+subscribers = 10
+payload = 32
+interval_us = 10000
+[[group]]
+name = \"l\"
+kind = \"latency\"
+subscribers = 5
+payload = 32
+interval_us = 1000000
+";
+
+/// A load, and how long it lasts.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scenario {
+    /// How long messages are sent, in s, the two ends included.
+    pub seconds: f64,
+    /// What of it is not counted, at the beginning.
+    pub ramp_up_s: f64,
+    /// And at the end.
+    pub ramp_down_s: f64,
+    /// Who takes part.
+    pub group: Vec<Group>,
+}
+
+/// Alike publishers and subscribers.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Group {
+    /// What it is called; part of its topics.
+    pub name: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// How many topics it has.
+    pub topics: usize,
+    /// Publishers of each topic.
+    pub publishers: usize,
+    /// Subscribers of each topic.
+    pub subscribers: usize,
+    /// QoS of what is published.
+    pub qos: u8,
+    /// QoS of the subscriptions; that of the publishers where it is not said.
+    pub subscriber_qos: Option<u8>,
+    /// Octets of a message.
+    pub payload: usize,
+    /// Time between two messages of a publisher, in us; 0: as fast as the broker takes them.
+    pub interval_us: f64,
+    /// Messages of a publisher at most.
+    pub messages: Option<u64>,
+    /// Whether all publishers send at the same moments, rather than evenly spread.
+    pub together: bool,
+    /// Whether messages are retained.
+    pub retain: bool,
+    /// Whether the subscribers of a topic share its messages.
+    pub shared: bool,
+    /// The topic's name; empty: one that nobody else has.
+    pub topic: String,
+    /// Joined brokers to which the publishers connect in turn; empty: that of the command line.
+    pub publisher_brokers: Vec<String>,
+    /// And the subscribers.
+    pub subscriber_brokers: Vec<String>,
+}
+
+/// What a group is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// t-clients: they load the broker; `limit` varies their interval.
+    Load,
+    /// l-clients: each copy gets the kernel's stamp of its own.
+    Latency,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            seconds: 10.0,
+            ramp_up_s: 1.0,
+            ramp_down_s: 1.0,
+            group: Vec::new(),
+        }
+    }
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            name: "t".to_owned(),
+            kind: Kind::Load,
+            topics: 1,
+            publishers: 1,
+            subscribers: 1,
+            qos: 0,
+            subscriber_qos: None,
+            payload: 32,
+            interval_us: 10_000.0,
+            messages: None,
+            together: false,
+            retain: false,
+            shared: false,
+            topic: String::new(),
+            publisher_brokers: Vec::new(),
+            subscriber_brokers: Vec::new(),
+        }
+    }
+}
+
+impl Scenario {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`Failure::Use`], with the file and what is wrong in it.
+    pub fn load(path: &str) -> Outcome<Self> {
+        let text = read(path)?;
+        Self::parse(&text).map_err(|failure| match failure {
+            Failure::Use(why) => Failure::Use(format!("{path}: {why}")),
+            other => other,
+        })
+    }
+
+    /// Reads the text of one.
+    ///
+    /// # Errors
+    /// [`Failure::Use`], with what is wrong.
+    pub fn parse(text: &str) -> Outcome<Self> {
+        let found: Self = toml::from_str(text)
+            .map_err(|error| Failure::Use(error.to_string().trim_end().to_owned()))?;
+        found.check()?;
+        Ok(found)
+    }
+
+    /// Looks whether it can be carried out.
+    ///
+    /// # Errors
+    /// [`Failure::Use`], with the key, the value and the limit.
+    pub fn check(&self) -> Outcome<()> {
+        within("seconds", self.seconds, 0.05, 86_400.0)?;
+        within("ramp_up_s", self.ramp_up_s, 0.0, 86_400.0)?;
+        within("ramp_down_s", self.ramp_down_s, 0.0, 86_400.0)?;
+        if self.ramp_up_s + self.ramp_down_s >= self.seconds {
+            return Err(Failure::Use(format!(
+                "ramp_up_s {} and ramp_down_s {} leave nothing of seconds {}.",
+                self.ramp_up_s, self.ramp_down_s, self.seconds
+            )));
+        }
+        if self.group.is_empty() {
+            let text = "it has no [[group]]: nobody publishes anything.";
+            return Err(Failure::Use(text.to_owned()));
+        }
+        for (place, group) in self.group.iter().enumerate() {
+            group.check()?;
+            let before = self.group.get(..place).unwrap_or_default();
+            if before.iter().any(|other| other.name == group.name) {
+                let text = format!("two groups are called {:?}: give names.", group.name);
+                return Err(Failure::Use(text));
+            }
+        }
+        if self.publishers() > STREAMS || self.clients() > CLIENTS {
+            return Err(Failure::Use(format!(
+                "{} clients are more than {CLIENTS}.",
+                self.clients()
+            )));
+        }
+        Ok(())
+    }
+
+    /// How many publishers there are.
+    #[must_use]
+    pub fn publishers(&self) -> usize {
+        self.group
+            .iter()
+            .map(|one| one.topics * one.publishers)
+            .sum()
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        let each = |one: &Group| one.topics * (one.publishers + one.subscribers);
+        self.group.iter().map(each).sum()
+    }
+
+    /// Messages a second that the schedule has, with the intervals of the load multiplied.
+    #[must_use]
+    pub fn ingress(&self, scale: f64) -> f64 {
+        self.group.iter().map(|one| one.ingress(scale)).sum()
+    }
+
+    /// Copies of a message, on the average of all topics: sum(P S) / sum(P).
+    #[must_use]
+    pub fn sp(&self) -> f64 {
+        let weight = |one: &Group| (one.topics * one.publishers) as f64;
+        let copies: f64 = self
+            .group
+            .iter()
+            .map(|one| weight(one) * one.copies() as f64)
+            .sum();
+        copies / self.group.iter().map(weight).sum::<f64>()
+    }
+}
+
+impl Group {
+    /// Copies of a message.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        if self.shared {
+            self.subscribers.min(1)
+        } else {
+            self.subscribers
+        }
+    }
+
+    /// Time between two messages of a publisher, in ns, where the load is scaled.
+    #[must_use]
+    pub fn interval_ns(&self, scale: f64) -> f64 {
+        let scale = if self.kind == Kind::Load { scale } else { 1.0 };
+        self.interval_us * 1e3 * scale
+    }
+
+    /// Messages a second; 0 where there is no schedule.
+    #[must_use]
+    pub fn ingress(&self, scale: f64) -> f64 {
+        let interval_s = self.interval_ns(scale) / 1e9;
+        if interval_s > 0.0 {
+            (self.topics * self.publishers) as f64 / interval_s
+        } else {
+            0.0
+        }
+    }
+
+    /// Returns the two QoS: of the publishers, of the subscribers.
+    #[must_use]
+    pub fn qualities(&self) -> (Qos, Qos) {
+        let of = |level| match level {
+            0 => Qos::AtMostOnce,
+            1 => Qos::AtLeastOnce,
+            _ => Qos::ExactlyOnce,
+        };
+        (of(self.qos), of(self.subscriber_qos.unwrap_or(self.qos)))
+    }
+
+    fn check(&self) -> Outcome<()> {
+        let named = |failure| match failure {
+            Failure::Use(why) => Failure::Use(format!("group {:?}: {why}", self.name)),
+            other => other,
+        };
+        self.check_values().map_err(named)
+    }
+
+    fn check_values(&self) -> Outcome<()> {
+        let wrong = |text: &str| Err(Failure::Use(text.to_owned()));
+        if self.name.is_empty() || self.name.len() > 64 || self.name.contains(is_no_name) {
+            return wrong("name: 1 to 64 letters, digits, - or _.");
+        }
+        let counts = [
+            ("topics", self.topics, 1),
+            ("publishers", self.publishers, 1),
+            ("subscribers", self.subscribers, 0),
+        ];
+        for (key, value, least) in counts {
+            within(key, value as f64, least as f64, CLIENTS as f64)?;
+        }
+        within("qos", f64::from(self.qos), 0.0, 2.0)?;
+        within(
+            "subscriber_qos",
+            f64::from(self.subscriber_qos.unwrap_or(0)),
+            0.0,
+            2.0,
+        )?;
+        within(
+            "payload",
+            self.payload as f64,
+            LEAST_SIZE as f64,
+            (1 << 20) as f64,
+        )?;
+        if self.interval_us != 0.0 {
+            within("interval_us", self.interval_us, 0.1, 3.6e9)?;
+        }
+        if self.messages == Some(0) {
+            return wrong("messages 0: leave the key out, and there is no limit.");
+        }
+        if self.topic.contains(['#', '+', '\0']) || self.topic.len() > 1000 {
+            return wrong("topic: without # and +, and at most 1000 octets.");
+        }
+        if !self.topic.is_empty() && self.topics > 1 {
+            return wrong("topic names one topic, and topics asks for more.");
+        }
+        Ok(())
+    }
+}
+
+fn is_no_name(one: char) -> bool {
+    !(one.is_ascii_alphanumeric() || one == '-' || one == '_')
+}
+
+fn within(key: &str, value: f64, least: f64, most: f64) -> Outcome<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let text = format!("{key} {value}: give a number from {least} to {most}.");
+    Err(Failure::Use(text))
+}
+
+/// Reads a small text file.
+///
+/// # Errors
+/// [`Failure::Use`] where it is none.
+pub fn read(path: &str) -> Outcome<String> {
+    let wrong = |why: String| Failure::Use(format!("{path}: {why}"));
+    let about = fs::metadata(path).map_err(|error| wrong(format!("{error}.")))?;
+    if !about.is_file() || about.len() > LONGEST {
+        return Err(wrong(format!("no file of at most {LONGEST} octets.")));
+    }
+    let octets = fs::read(path).map_err(|error| wrong(format!("{error}.")))?;
+    String::from_utf8(octets).map_err(|_| wrong("it is not UTF-8.".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_benchmark_has_ten_copies_of_a_message() {
+        let found = Scenario::parse(PUBLISHED).unwrap();
+        assert_eq!((found.publishers(), found.clients()), (51, 106));
+        assert_eq!(found.ingress(1.0), 5001.0);
+        assert_eq!(found.ingress(2.0), 2501.0);
+        assert!((found.sp() - 505.0 / 51.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn shared_subscribers_get_one_copy_among_them() {
+        let text = "[[group]]\npublishers = 2\nsubscribers = 7\nshared = true";
+        assert_eq!(Scenario::parse(text).unwrap().sp(), 1.0);
+    }
+
+    #[test]
+    fn a_wrong_file_is_told_by_key_value_and_limit() {
+        for (text, expected) in [
+            ("", "no [[group]]"),
+            ("seconds = \"x\"\n[[group]]", "invalid type"),
+            (
+                "second = 1",
+                "unknown field `second`, expected one of `seconds`",
+            ),
+            (
+                "[[group]]\nqos = 3",
+                "group \"t\": qos 3: give a number from 0 to 2",
+            ),
+            ("[[group]]\npayload = 7", "payload 7: give a number from 8"),
+            (
+                "[[group]]\npublishers = 0",
+                "publishers 0: give a number from 1",
+            ),
+            ("[[group]]\npublishers = -1", "invalid value"),
+            (
+                "[[group]]\ntopics = 10000\npublishers = 10000",
+                "are more than 1000000",
+            ),
+            ("[[group]]\n[[group]]", "two groups are called \"t\""),
+            ("[[group]]\ninterval_us = nan", "interval_us NaN"),
+            ("[[group]]\ninterval_us = 1e-3", "interval_us 0.001"),
+            (
+                "[[group]]\nkind = \"x\"",
+                "unknown variant `x`, expected `load` or `latency`",
+            ),
+            ("[[group]]\nname = \"a/b\"", "letters, digits"),
+            ("[[group]]\ntopic = \"a/#\"", "without # and +"),
+            ("[[group]]\ntopic = \"a\"\ntopics = 2", "names one topic"),
+            ("seconds = inf\n[[group]]", "seconds inf"),
+            (
+                "seconds = 2\nramp_up_s = 2\n[[group]]",
+                "leave nothing of seconds 2",
+            ),
+            ("[[group]]\nmessages = 0", "messages 0"),
+            ("[[[[", "TOML parse error"),
+        ] {
+            let error = Scenario::parse(text).unwrap_err();
+            assert!(
+                matches!(&error, Failure::Use(found) if found.contains(expected)),
+                "{text}: {error}"
+            );
+        }
+    }
+}

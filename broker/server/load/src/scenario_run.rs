@@ -1,0 +1,216 @@
+//! The command `run`: a scenario, or a configuration of MQTTLoader, carried out as it is.
+
+use crate::contest::{COST, DISORDER, DUPLICATES, LOST, Run};
+use crate::engine::Engine;
+use crate::mqttloader::{self, Csv};
+use crate::report::Name;
+use crate::scenario::{self, Scenario};
+use crate::stamps::now_ns;
+use crate::tally::Tally;
+use crate::{Failure, Outcome};
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+const WHO: &str = "broker";
+
+macro_rules! names {
+    ($($constant:ident $key:literal $text:literal $unit:literal;)*) => {
+        $(const $constant: Name = Name { key: $key, text: $text, unit: $unit };)*
+    };
+}
+
+names! {
+    OFFERED "offered" "ingress, as scheduled" "1/s";
+    INGRESS "ingress" "ingress, written" "1/s";
+    EGRESS "egress" "egress" "1/s";
+    SP "sp" "copies of a message (sp-ratio)" "1";
+    RATIO "ratio" "egress / (ingress as scheduled * sp)" "1";
+    REFUSED "refused" "due, and not sent before the end" "messages";
+    UNSTAMPED "unstamped" "without a stamp of the kernel" "messages";
+    OWN "own_share" "the load tool's own processor" "%";
+    IDLE "idle_share" "idle processors of this machine" "%";
+    AGAIN "resent" "segments to the broker that TCP sent again" "segments";
+    FULLEST "fullest" "fullest receive queue of a subscriber" "%";
+}
+
+/// Percentiles that are told: of what, key and words of each.
+const TOLD: [(&str, f64); 5] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("max", 1.0),
+];
+
+macro_rules! percentiles {
+    ($key:literal, $text:literal) => {
+        [
+            Name {
+                key: concat!($key, "_p50_us"),
+                text: concat!($text, ", p50"),
+                unit: "us",
+            },
+            Name {
+                key: concat!($key, "_p90_us"),
+                text: concat!($text, ", p90"),
+                unit: "us",
+            },
+            Name {
+                key: concat!($key, "_p99_us"),
+                text: concat!($text, ", p99"),
+                unit: "us",
+            },
+            Name {
+                key: concat!($key, "_p999_us"),
+                text: concat!($text, ", p99.9"),
+                unit: "us",
+            },
+            Name {
+                key: concat!($key, "_max_us"),
+                text: concat!($text, ", max"),
+                unit: "us",
+            },
+        ]
+    };
+}
+
+const DELAY: [Name; 5] = percentiles!("delay", "due to each copy");
+const WIRE: [Name; 5] = percentiles!("wire", "left to each copy (kernel's stamps)");
+const SKEW: [Name; 5] = percentiles!("skew", "first to last copy");
+const LATE: [Name; 5] = percentiles!("late", "the load tool's own lateness");
+
+/// Measures.
+///
+/// # Errors
+/// What stopped it; the report has what was measured until then.
+pub fn run(run: &mut Run<'_>) -> Outcome<()> {
+    let options = run.options;
+    let path = options.file.as_deref().unwrap_or_default();
+    let mut target = options.target()?;
+    let mut csv = options.csv.clone();
+    let mut patience = options.patience;
+    let scenario = if path.ends_with(".conf") {
+        let found = mqttloader::parse(&scenario::read(path)?).map_err(|failure| match failure {
+            Failure::Use(why) => Failure::Use(format!("{path}: {why}")),
+            other => other,
+        })?;
+        target.address = options.address_of(&found.broker)?;
+        target.version = found.version;
+        target.login = found.login.or(target.login);
+        patience = Duration::from_secs_f64(found.patience_s);
+        let name = |folder: &String| Csv::name_in(folder, now_ns());
+        csv = csv.or(found.output.as_ref().map(name));
+        found
+            .notes
+            .into_iter()
+            .for_each(|note| run.report.note(note));
+        found.scenario
+    } else {
+        Scenario::load(path)?
+    };
+    let start = now_ns();
+    let mut csv = csv.map(|path| Csv::create(&path, start)).transpose()?;
+    let mut engine = Engine::open(run, &target, &scenario)?;
+    run.progress(&format!("{} s of messages", scenario.seconds));
+    let mut result = Ok(());
+    for _ in 0..options.repeats {
+        let mut tally = Tally::new()?;
+        tally.csv = csv.take();
+        result = engine.trial(run.stop, &scenario, 1.0, patience, &mut tally);
+        if let Some(csv) = tally.csv.as_mut() {
+            csv.finish()?;
+        }
+        tell(run, &scenario, &tally);
+        if result.is_ok() && tally.stopped {
+            result = Err(Failure::Stopped);
+        }
+        if result.is_ok() && tally.delivered == 0 && tally.copies > 0 {
+            let text = format!("no copy of {} messages came.", tally.sent);
+            result = Err(Failure::Failed(text));
+        }
+        if result.is_err() {
+            break;
+        }
+    }
+    tell_stamps(run, &engine);
+    engine.forget_retained();
+    result
+}
+
+/// Adds a trial's figures.
+pub fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
+    let seconds = tally.seconds().max(1e-9);
+    for (name, value) in [
+        (OFFERED, tally.offered as f64 / seconds),
+        (INGRESS, tally.ingress as f64 / seconds),
+        (EGRESS, tally.egress as f64 / seconds),
+        (SP, scenario.sp()),
+        (RATIO, tally.ratio()),
+        (LOST, tally.lost() as f64),
+        (DUPLICATES, tally.duplicates as f64),
+        (DISORDER, tally.disorder as f64),
+        (REFUSED, tally.refused as f64),
+    ] {
+        run.report.add(name, WHO, value);
+    }
+    if let Some((used, _)) = tally.cost {
+        let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
+        run.report.add(COST, WHO, each);
+    }
+    percentiles_of(run, WHO, tally);
+    tell_percentiles(run, LATE, "mqtick-load", &tally.late);
+    for (name, value) in [
+        (UNSTAMPED, tally.unstamped as f64),
+        (OWN, 100.0 * tally.own_share),
+        (FULLEST, 100.0 * tally.fullest),
+        (AGAIN, tally.resent as f64),
+        (IDLE, 100.0 * tally.idle_share),
+    ] {
+        run.report.add(name, "mqtick-load", value);
+    }
+    if tally.belated > 0 {
+        let count = tally.belated;
+        run.report.note(format!(
+            "{count} copies counted as lost came after their trial."
+        ));
+    }
+    for text in tally.bottlenecks() {
+        run.report.note(format!("not the broker alone: {text}."));
+    }
+}
+
+/// Adds latency and skew.
+pub fn percentiles_of(run: &mut Run<'_>, who: &'static str, tally: &Tally) {
+    for (names, histogram) in [
+        (DELAY, &tally.delay),
+        (WIRE, &tally.wire),
+        (SKEW, &tally.skew),
+    ] {
+        tell_percentiles(run, names, who, histogram);
+    }
+}
+
+fn tell_percentiles(run: &mut Run<'_>, names: [Name; 5], who: &'static str, of: &Histogram<u64>) {
+    if of.is_empty() {
+        return;
+    }
+    for (name, (_, share)) in names.into_iter().zip(TOLD) {
+        run.report
+            .add(name, who, of.value_at_quantile(share) as f64 / 1e3);
+    }
+}
+
+/// Says whose stamps were used, and what came that was retained before.
+pub fn tell_stamps(run: &mut Run<'_>, engine: &Engine) {
+    let text = match engine.is_stamped() {
+        true => "stamps: the kernel's, at both ends (SO_TIMESTAMPING, SO_TIMESTAMPNS).",
+        false => "stamps: the clock beside the system calls, as the kernel gives none here.",
+    };
+    run.report.note(text.to_owned());
+    if engine.retained() > 0 {
+        let count = engine.retained();
+        run.report.note(format!(
+            "{count} messages that were retained before were left out."
+        ));
+    }
+}

@@ -1,0 +1,205 @@
+//! Where the limit of performance is: two searches, of which neither knows what it searches in.
+//!
+//! A trial is asked for by its scale, the factor of all intervals of the load, and says whether the
+//! broker was under its limit. Large scales are light loads.
+
+use crate::{Failure, Outcome};
+
+/// Most doublings or halvings of the interval.
+const DOUBLINGS: usize = 24;
+
+/// Steps of the published search between an interval that holds and its half.
+const STEPS: usize = 20;
+
+/// Twice the tails of 2.5 % of Student's distribution, by degrees of freedom from 1.
+const STUDENT: [f64; 10] = [
+    12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+];
+
+/// The smallest scale that holds, and what is not known of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    /// The scale.
+    pub scale: f64,
+    /// Half the interval in which the rate lies, as a share of it: 95 % where trials were repeated,
+    /// the step where they were not.
+    pub uncertainty: f64,
+    /// The single results.
+    pub scales: Vec<f64>,
+    /// Where some of them were at an end of what was searched, so that it may lie beyond.
+    pub at_an_end: usize,
+}
+
+/// Doubles the interval from 1 on until it holds, or halves it while it holds: returns one that
+/// holds, and whose half does not.
+///
+/// # Errors
+/// Where none holds, or all do; what a trial returns.
+pub fn bracket(mut trial: impl FnMut(f64) -> Outcome<bool>) -> Outcome<f64> {
+    let mut scale = 1.0;
+    let began = trial(scale)?;
+    for _ in 0..DOUBLINGS {
+        if began {
+            scale /= 2.0;
+            if !trial(scale)? {
+                return Ok(2.0 * scale);
+            }
+        } else {
+            scale *= 2.0;
+            if trial(scale)? {
+                return Ok(scale);
+            }
+        }
+    }
+    let text = if began {
+        "no interval is too short for this broker: the limit is not in reach."
+    } else {
+        "no interval is long enough for this broker: copies are lost at any rate."
+    };
+    Err(Failure::Failed(text.to_owned()))
+}
+
+/// The published search: doubling, then 20 steps; the smallest step that holds.
+///
+/// # Errors
+/// As [`bracket`].
+pub fn published(mut trial: impl FnMut(f64) -> Outcome<bool>) -> Outcome<Limit> {
+    let holds = bracket(&mut trial)?;
+    let step = holds / 2.0 / STEPS as f64;
+    let mut scale = holds;
+    for number in 1..STEPS {
+        let tried = holds / 2.0 + number as f64 * step;
+        if trial(tried)? {
+            scale = tried;
+            break;
+        }
+    }
+    Ok(Limit {
+        scale,
+        uncertainty: step / (scale - step),
+        scales: vec![scale],
+        at_an_end: 0,
+    })
+}
+
+/// The faster search: bisection down to a share `resolution` of the scale, then so many times again
+/// around the result, whose spread says how sure it is.
+///
+/// # Errors
+/// As [`bracket`].
+pub fn fast(
+    resolution: f64,
+    repeats: usize,
+    mut trial: impl FnMut(f64) -> Outcome<bool>,
+) -> Outcome<Limit> {
+    let holds = bracket(&mut trial)?;
+    let (first, _) = bisect(holds / 2.0, holds, resolution, &mut trial)?;
+    let (mut scales, mut at_an_end) = (Vec::new(), 0);
+    for _ in 0..repeats.max(2) {
+        let (scale, is_end) = bisect(first / 1.25, first * 1.25, resolution, &mut trial)?;
+        scales.push(scale);
+        at_an_end += usize::from(is_end);
+    }
+    let mut sorted = scales.clone();
+    sorted.sort_by(f64::total_cmp);
+    let middle = |place: usize| sorted.get(place).copied().unwrap_or(first);
+    let scale = f64::midpoint(middle((sorted.len() - 1) / 2), middle(sorted.len() / 2));
+    let count = scales.len() as f64;
+    let mean = scales.iter().sum::<f64>() / count;
+    let squares: f64 = scales.iter().map(|one| (one - mean).powi(2)).sum();
+    let deviation = (squares / (count - 1.0)).sqrt();
+    let student = STUDENT.get(scales.len() - 2).copied().unwrap_or(2.228);
+    let spread = student * deviation / count.sqrt() / scale;
+    let uncertainty = spread.hypot(resolution / 2.0);
+    Ok(Limit {
+        scale,
+        uncertainty,
+        scales,
+        at_an_end,
+    })
+}
+
+/// Halves, in ratios, an interval of scales; returns its middle, and whether only one end was met.
+fn bisect(
+    mut fails: f64,
+    mut holds: f64,
+    resolution: f64,
+    trial: &mut impl FnMut(f64) -> Outcome<bool>,
+) -> Outcome<(f64, bool)> {
+    let (mut any_held, mut any_failed) = (false, false);
+    while holds / fails > 1.0 + resolution {
+        let middle = (fails * holds).sqrt();
+        if trial(middle)? {
+            (holds, any_held) = (middle, true);
+        } else {
+            (fails, any_failed) = (middle, true);
+        }
+    }
+    Ok(((fails * holds).sqrt(), !(any_held && any_failed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A broker that holds from a scale on.
+    fn broker(limit: f64) -> impl FnMut(f64) -> Outcome<bool> {
+        move |scale| Ok(scale >= limit)
+    }
+
+    #[test]
+    fn the_published_search_is_at_most_five_percent_off_and_says_so() {
+        for limit in [0.013, 0.49, 0.51, 0.76, 1.0, 1.01, 3.99, 77.7] {
+            let found = published(broker(limit)).unwrap();
+            let off = found.scale / limit - 1.0;
+            assert!((-1e-9..=0.0501).contains(&off), "{limit}: {off}");
+            assert!(found.uncertainty >= off - 1e-9, "{limit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_faster_search_covers_the_limit_with_fewer_trials() {
+        for limit in [0.013, 0.51, 1.0, 3.99, 77.7] {
+            let mut trials = 0;
+            let found = fast(0.02, 3, |scale| {
+                trials += 1;
+                Ok(scale >= limit)
+            })
+            .unwrap();
+            let off = (found.scale / limit - 1.0).abs();
+            assert!(
+                off <= found.uncertainty && off < 0.011,
+                "{limit}: {off} {found:?}"
+            );
+            assert!(trials < 30, "{limit}: {trials}");
+            assert_eq!(found.at_an_end, 0);
+        }
+    }
+
+    #[test]
+    fn a_broker_that_wavers_is_known_less_well() {
+        // Its limit jumps from trial to trial; a fixed pattern, so that the test never does.
+        let mut number = 0_u64;
+        let wavering = |scale: f64| {
+            number += 1;
+            let noise =
+                (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / (1 << 24) as f64;
+            Ok(scale >= 0.9 + 0.2 * noise)
+        };
+        let found = fast(0.02, 5, wavering).unwrap();
+        assert!(found.uncertainty > 0.02, "{found:?}");
+        assert!(
+            (found.scale - 1.0).abs() < found.uncertainty + 0.1,
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_broker_without_a_limit_in_reach_is_told() {
+        for (answer, text) in [(true, "not in reach"), (false, "lost at any rate")] {
+            let error = published(|_| Ok(answer)).unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+            assert!(fast(0.02, 3, |_| Ok(answer)).is_err());
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! A publisher of a scenario: sends each message when it is due, and knows when it left.
+
+use mqtick_packet::{AckKind, Packet, Qos, ack};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv, send};
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+
+use crate::Outcome;
+use crate::connection::Connection;
+use crate::stamps::SendStamps;
+use crate::wire::{self, Template};
+
+/// Octets that may wait in a publisher before its next message has to wait, too.
+const MOST_UNSENT: usize = 1 << 16;
+
+/// Messages that a flood adds at a time.
+const BURST: usize = 32;
+
+/// One message of a publisher whose latency is measured; times in ns.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent {
+    /// When it was to leave.
+    pub due: u64,
+    /// When it left: the kernel's stamp, or the clock before the write until that is there.
+    pub left: u64,
+    /// First and last copy, and how many have come.
+    pub first: u64,
+    /// The last copy.
+    pub last: u64,
+    /// How many copies have come.
+    pub came: usize,
+}
+
+/// When a publisher's messages are due.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Schedule {
+    /// The first, in ns.
+    pub begin: u64,
+    /// Between two, in ns; 0: whenever the broker takes one.
+    pub interval: f64,
+    /// After this none is due, in ns.
+    pub end: u64,
+    /// Messages at most.
+    pub most: u64,
+}
+
+impl Schedule {
+    /// Returns when a message is due; None where there is no such message.
+    #[must_use]
+    pub fn due(&self, number: u64) -> Option<u64> {
+        let due = self.begin + (number as f64 * self.interval) as u64;
+        (number < self.most && due < self.end).then_some(due)
+    }
+
+    /// Counts the messages that are due from one moment on and before another.
+    #[must_use]
+    pub fn count(&self, from: u64, to: u64) -> u64 {
+        let before = |moment: u64| {
+            let passed = moment.min(self.end).saturating_sub(self.begin) as f64;
+            ((passed / self.interval).ceil() as u64).min(self.most)
+        };
+        before(to).saturating_sub(before(from))
+    }
+}
+
+/// A publisher.
+#[derive(Debug)]
+pub struct Sender {
+    /// Its connection.
+    pub connection: Connection,
+    template: Template,
+    packet: Vec<u8>,
+    qos: Qos,
+    unsent: Vec<u8>,
+    /// When its messages are due, in this trial.
+    pub schedule: Schedule,
+    /// Number of the trial's first message, and of the next.
+    pub first: u64,
+    /// Number of the next message.
+    pub next: u64,
+    /// Copies that a message is to have.
+    pub copies: usize,
+    /// Whether the latency of its messages is measured.
+    pub latency: bool,
+    /// The trial's messages, where the latency is measured.
+    pub sent: Vec<Sent>,
+    stamps: Option<SendStamps>,
+    /// Where in the octets sent each message that has no stamp yet ends.
+    marks: VecDeque<(u32, usize)>,
+    octets: u32,
+    acknowledged: u64,
+    window: u64,
+}
+
+impl Sender {
+    /// Takes an open connection.
+    pub fn new(
+        connection: Connection,
+        template: Template,
+        qos: Qos,
+        copies: usize,
+        latency: bool,
+    ) -> Self {
+        Self {
+            packet: template.repeated(1),
+            template,
+            qos,
+            unsent: Vec::new(),
+            schedule: Schedule::default(),
+            first: 0,
+            next: 0,
+            copies,
+            latency,
+            sent: Vec::new(),
+            stamps: latency
+                .then(|| SendStamps::new(&connection.stream))
+                .flatten(),
+            marks: VecDeque::new(),
+            octets: 0,
+            acknowledged: 0,
+            // Packet identifiers are 16 bits; MQTT 5 lets the broker take fewer at once.
+            window: u64::from(connection.receive_maximum).min(60_000),
+            connection,
+        }
+    }
+
+    /// Begins a trial.
+    pub fn begin(&mut self, schedule: Schedule) {
+        self.schedule = schedule;
+        self.first = self.next;
+        self.sent.clear();
+    }
+
+    /// How many messages of this trial were sent.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.next - self.first
+    }
+
+    /// Whether the kernel stamps what leaves.
+    #[must_use]
+    pub fn is_stamped(&self) -> bool {
+        self.stamps.is_some()
+    }
+
+    /// Whether the broker takes another message now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let free = self.qos == Qos::AtMostOnce || self.next - self.acknowledged < self.window;
+        free && self.unsent.len() < MOST_UNSENT
+    }
+
+    /// Adds what is due; returns how many messages. `now`: in ns.
+    pub fn add_due(&mut self, now: u64) -> u64 {
+        let before = self.next;
+        while self.has_room() {
+            match self.schedule.due(self.count()) {
+                Some(due) if due <= now => {
+                    let is_flood = self.schedule.interval == 0.0;
+                    self.add(if is_flood { now } else { due }, now);
+                    if is_flood && self.next - before >= BURST as u64 {
+                        break;
+                    }
+                }
+                _ => break,
+            }
+        }
+        self.next - before
+    }
+
+    fn add(&mut self, due: u64, now: u64) {
+        self.template.number(&mut self.packet, self.next);
+        self.unsent.extend_from_slice(&self.packet);
+        self.next += 1;
+        if self.latency {
+            let end = self.octets.wrapping_add(self.unsent.len() as u32);
+            self.marks.push_back((end, self.sent.len()));
+            let (first, last, came) = (0, 0, 0);
+            let left = now;
+            self.sent.push(Sent {
+                due,
+                left,
+                first,
+                last,
+                came,
+            });
+        }
+    }
+
+    /// Writes what the socket takes; false where something is left.
+    ///
+    /// # Errors
+    /// Where the broker closed.
+    pub fn flush(&mut self) -> Outcome<bool> {
+        if self.unsent.is_empty() {
+            return Ok(true);
+        }
+        let fd = self.connection.stream.as_raw_fd();
+        match send(fd, &self.unsent, MsgFlags::MSG_NOSIGNAL) {
+            Ok(count) => {
+                self.octets = self.octets.wrapping_add(count as u32);
+                drop(self.unsent.drain(..count));
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(errno) => return Err(self.connection.lost(Some(errno))),
+        }
+        Ok(self.unsent.is_empty())
+    }
+
+    /// Takes the kernel's stamps of what has left.
+    pub fn read_stamps(&mut self) {
+        let Some(stamps) = &mut self.stamps else {
+            return;
+        };
+        while let Some((last_octet, stamp)) = stamps.read(&self.connection.stream) {
+            while let Some((end, message)) = self.marks.front().copied() {
+                // Octets are counted in 32 bits, and begin again.
+                if last_octet.wrapping_add(1).wrapping_sub(end).cast_signed() < 0 {
+                    break;
+                }
+                self.marks.pop_front();
+                if let Some(sent) = self.sent.get_mut(message) {
+                    sent.left = stamp;
+                }
+            }
+        }
+    }
+
+    /// Forgets stamps that have not come: a trial is over.
+    pub fn forget_marks(&mut self) {
+        self.marks.clear();
+    }
+
+    /// Reads what the broker answers.
+    ///
+    /// # Errors
+    /// Where it closed, or answered what nobody asked.
+    pub fn read_answers(&mut self, piece: &mut [u8]) -> Outcome<()> {
+        let connection = &mut self.connection;
+        match recv(connection.stream.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => return Err(connection.lost(None)),
+            Ok(count) => connection.rest.extend(piece.iter().take(count)),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+            Err(errno) => return Err(connection.lost(Some(errno))),
+        }
+        if self.qos != Qos::ExactlyOnce {
+            self.acknowledged += connection.acknowledgements()?;
+            return Ok(());
+        }
+        let mut used = 0;
+        loop {
+            let octets = connection.rest.get(used..).unwrap_or_default();
+            let found = wire::packet(octets, connection.version)
+                .map_err(|error| connection.named(error))?;
+            let Some((packet, length)) = found else { break };
+            let Packet::Ack(one) = packet else {
+                return Err(connection.unexpected(&packet));
+            };
+            match one.kind {
+                _ if one.reason >= 0x80 => return Err(connection.refused(one.reason)),
+                AckKind::Pubrec => {
+                    ack(
+                        &mut self.unsent,
+                        connection.version,
+                        AckKind::Pubrel,
+                        one.id,
+                        0,
+                    );
+                }
+                AckKind::Pubcomp => self.acknowledged += 1,
+                _ => return Err(connection.unexpected(&packet)),
+            }
+            used += length;
+        }
+        connection.rest.drain(..used);
+        self.flush().map(|_| ())
+    }
+
+    /// Removes the message that the broker retains, at the end of everything.
+    pub fn forget_retained(&mut self, topic: &str) {
+        let mut octets = Vec::new();
+        let message = mqtick_packet::Outgoing {
+            topic,
+            retain: true,
+            ..Default::default()
+        };
+        mqtick_packet::publish(&mut octets, self.connection.version, &message);
+        self.unsent = octets;
+        let _ = self.flush();
+    }
+
+    /// Gives up what was not acknowledged, so that the next trial begins with an empty window.
+    pub fn give_up(&mut self) {
+        self.acknowledged = self.next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_counts_what_is_due_in_a_window() {
+        let one = Schedule {
+            begin: 1000,
+            interval: 2.5,
+            end: 2000,
+            most: u64::MAX,
+        };
+        let dues: Vec<u64> = (0..).map_while(|number| one.due(number)).collect();
+        assert_eq!((dues.len(), dues.last()), (400, Some(&1997)));
+        assert_eq!(one.count(0, 5000), 400);
+        assert_eq!(one.count(1000, 1005), 2);
+        assert_eq!(Schedule { most: 7, ..one }.count(0, 5000), 7);
+        assert_eq!(Schedule { most: 7, ..one }.due(7), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! What happened in one trial of a scenario.
+
+use hdrhistogram::Histogram;
+
+use crate::mqttloader::Csv;
+use crate::process::Used;
+use crate::{Failure, Outcome};
+
+/// Longest delay that a histogram tells apart from longer ones, in ns: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// The share of the copies owed that has to come for a broker to be under its limit.
+pub const ENOUGH: f64 = 0.99;
+
+/// A trial's counts and times.
+#[derive(Debug)]
+pub struct Tally {
+    /// What counts: from, to, in ns.
+    pub window: (u64, u64),
+    /// Messages due in the window.
+    pub offered: u64,
+    /// Messages handed to the sockets in it.
+    pub ingress: u64,
+    /// Copies of the messages due in it.
+    pub owed: u64,
+    /// Copies that came in it.
+    pub egress: u64,
+    /// Messages of the whole trial, and the copies that they are to have.
+    pub sent: u64,
+    /// Copies owed in the whole trial.
+    pub copies: u64,
+    /// Copies that came in the whole trial.
+    pub delivered: u64,
+    /// Copies that came twice.
+    pub duplicates: u64,
+    /// Copies that came after a later one.
+    pub disorder: u64,
+    /// Copies of earlier trials, counted as lost there.
+    pub belated: u64,
+    /// Messages that were due and not sent before the trial's end.
+    pub refused: u64,
+    /// From when a message was due until it was written, where the socket took it; ns.
+    pub late: Histogram<u64>,
+    /// From when a message was due to each copy, ns.
+    pub delay: Histogram<u64>,
+    /// From when it left (kernel's stamp) to each copy, ns.
+    pub wire: Histogram<u64>,
+    /// From a message's first copy to its last, ns.
+    pub skew: Histogram<u64>,
+    /// Our own processor time, as a share of one processor.
+    pub own_share: f64,
+    /// What the broker's process used, and in how many s.
+    pub cost: Option<(Used, f64)>,
+    /// What of the machine's processors did nothing, 0 to 1.
+    pub idle_share: f64,
+    /// Segments that TCP sent again, from our ends.
+    pub resent: u64,
+    /// Most octets that had waited in one subscriber's socket, over what it holds.
+    pub fullest: f64,
+    /// Copies or messages without a stamp of the kernel.
+    pub unstamped: u64,
+    /// Whether somebody stopped it.
+    pub stopped: bool,
+    /// Where each message is written down.
+    pub csv: Option<Csv>,
+}
+
+impl Tally {
+    /// Begins.
+    ///
+    /// # Errors
+    /// Where there is no memory for the histograms.
+    pub fn new() -> Outcome<Self> {
+        let empty = Histogram::new_with_bounds(1, LONGEST_NS, 3)
+            .map_err(|error| Failure::Failed(format!("no histogram: {error}.")))?;
+        Ok(Self {
+            window: (0, 0),
+            offered: 0,
+            ingress: 0,
+            owed: 0,
+            egress: 0,
+            sent: 0,
+            copies: 0,
+            delivered: 0,
+            duplicates: 0,
+            disorder: 0,
+            belated: 0,
+            refused: 0,
+            late: empty.clone(),
+            delay: empty.clone(),
+            wire: empty.clone(),
+            skew: empty,
+            own_share: 0.0,
+            cost: None,
+            idle_share: 1.0,
+            resent: 0,
+            fullest: 0.0,
+            unstamped: 0,
+            stopped: false,
+            csv: None,
+        })
+    }
+
+    /// Whether a moment counts.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, at_ns: u64) -> bool {
+        self.window.0 <= at_ns && at_ns < self.window.1
+    }
+
+    /// The window's length in s.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.window.1.saturating_sub(self.window.0) as f64 / 1e9
+    }
+
+    /// Egress over what it should be: ingress, as scheduled, times the copies of each message.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        self.egress as f64 / self.owed.max(1) as f64
+    }
+
+    /// Whether the broker is under its limit (Definition 1 of the published benchmark).
+    #[must_use]
+    pub fn is_under_limit(&self) -> bool {
+        self.owed > 0 && self.ratio() >= ENOUGH
+    }
+
+    /// Copies that never came.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.copies.saturating_sub(self.delivered)
+    }
+
+    /// Says which parts of the way other than the broker were at their end; sentences.
+    #[must_use]
+    pub fn bottlenecks(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.own_share > 0.85 {
+            found.push(format!(
+                "mqtick-load used {:.0} % of its processor",
+                100.0 * self.own_share
+            ));
+        }
+        let late_s = self.late.value_at_quantile(0.99) as f64 / 1e9;
+        if late_s > (1.0 - ENOUGH) * self.seconds() {
+            found.push(format!(
+                "mqtick-load wrote its messages late (p99 {:.1} ms) though the broker took them",
+                1e3 * late_s
+            ));
+        }
+        if self.fullest > 0.5 {
+            found.push(format!(
+                "a subscriber's receive queue was {:.0} % full when mqtick-load read it",
+                100.0 * self.fullest
+            ));
+        }
+        if self.resent as f64 > (1.0 - ENOUGH) * self.sent as f64 {
+            found.push(format!(
+                "TCP sent {} segments to the broker again",
+                self.resent
+            ));
+        }
+        found
+    }
+}
+
+/// Records a duration in ns; one that is longer than all counts as the longest.
+pub fn record(histogram: &mut Histogram<u64>, ns: u64) {
+    histogram.saturating_record(ns.max(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_other_bottleneck_is_told() {
+        let mut tally = Tally::new().unwrap();
+        (tally.window, tally.sent) = ((0, 1_000_000_000), 1000);
+        assert!(tally.bottlenecks().is_empty());
+        tally.own_share = 0.9;
+        tally.fullest = 0.6;
+        tally.resent = 11;
+        record(&mut tally.late, 11_000_000);
+        let told = tally.bottlenecks();
+        for (text, expected) in
+            told.iter()
+                .zip(["90 % of its", "p99 11.0 ms", "60 % full", "11 seg"])
+        {
+            assert!(text.contains(expected), "{text}");
+        }
+        assert_eq!(told.len(), 4);
+    }
+
+    #[test]
+    fn a_broker_is_under_its_limit_where_99_of_100_copies_come_in_time() {
+        let mut tally = Tally::new().unwrap();
+        assert!(!tally.is_under_limit());
+        (tally.owed, tally.egress) = (1000, 990);
+        assert!(tally.is_under_limit());
+        tally.egress = 989;
+        assert!(!tally.is_under_limit());
+    }
+}

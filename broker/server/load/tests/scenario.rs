@@ -1,0 +1,248 @@
+//! `run` and `limit` as their user sees them, with brokers that are faithful or not.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
+mod peer;
+
+use peer::{Peer, Trick, start};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// A file of its own for each test, removed with it.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let name = format!("mqtick-load-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn program(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn run(peer: &Peer, file: &File, more: &[&str]) -> Output {
+    let broker = peer.address.to_string();
+    let all = [&["run", file.path(), "--broker", &broker, "--json"], more].concat();
+    program(&all)
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The only value of a row.
+fn value(output: &Output, key: &str) -> f64 {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let found = text
+        .lines()
+        .find(|line| line.contains(&format!("\"key\":\"{key}\"")));
+    let line = found.unwrap_or_else(|| panic!("no {key} in {text}{}", error(output)));
+    let from = line.find("\"repeats\":[").unwrap() + 11;
+    line[from..]
+        .split([']', ','])
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// 20 messages of each of 2 publishers to 3 subscribers.
+fn scenario(kind: &str) -> String {
+    format!(
+        "seconds = 60\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\nkind = \"{kind}\"\npublishers = 2\n\
+         subscribers = 3\ninterval_us = 1000\nmessages = 20\n"
+    )
+}
+
+#[test]
+fn each_copy_of_a_scenario_is_counted_and_stamped() {
+    let peer = start(Trick::None);
+    let file = File::new("counted.toml", &scenario("latency"));
+    let output = run(&peer, &file, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    for key in ["lost", "duplicates", "disorder", "refused", "unstamped"] {
+        assert_eq!(value(&output, key), 0.0, "{key}");
+    }
+    assert_eq!(value(&output, "sp"), 3.0);
+    assert!(value(&output, "wire_p50_us") > 0.0);
+    assert!(value(&output, "delay_p50_us") >= value(&output, "late_p50_us"));
+    assert!(value(&output, "skew_p50_us") > 0.0);
+}
+
+#[test]
+fn a_broker_that_loses_doubles_or_reorders_is_caught() {
+    for kind in ["load", "latency"] {
+        // Of 40 messages each tenth is touched, for the last subscriber; one is late only when
+        // another follows.
+        for (trick, key, expected) in [
+            (Trick::Lose, "lost", 4.0),
+            (Trick::Twice, "duplicates", 4.0),
+            (Trick::Late, "disorder", 3.0),
+        ] {
+            let peer = start(trick);
+            let text = scenario(kind).replace("publishers = 2", "publishers = 1");
+            let text = text.replace("messages = 20", "messages = 40");
+            let file = File::new(&format!("{kind}-{trick:?}.toml"), &text);
+            let output = run(&peer, &file, &["--patience", "0.3"]);
+            assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+            assert_eq!(value(&output, key), expected, "{kind} {trick:?}");
+        }
+    }
+}
+
+#[test]
+fn a_broker_that_invents_closes_or_talks_nonsense_is_told() {
+    let text = scenario("load").replace("messages = 20", "messages = 100");
+    for (trick, expected) in [
+        (Trick::Invent, "5 octets that we never sent came on"),
+        (Trick::LateGarbage, "what is no MQTT"),
+        (
+            Trick::LateClose,
+            "closed the connection during the measurement",
+        ),
+        (Trick::Refuse(5), "refused the connection with reason 0x88"),
+        (
+            Trick::Close,
+            "closed the connection instead of sending CONNACK",
+        ),
+        (Trick::NoSubscription, "answered the subscription"),
+        (Trick::Swallow, "no copy of 200 messages came"),
+    ] {
+        let peer = start(trick);
+        let file = File::new(&format!("nonsense-{expected:.8}.toml"), &text);
+        let output = run(&peer, &file, &["--patience", "0.5"]);
+        assert_eq!(output.status.code(), Some(1), "{trick:?}");
+        assert!(
+            error(&output).contains(expected),
+            "{trick:?}: {}",
+            error(&output)
+        );
+    }
+}
+
+#[test]
+fn a_broker_that_stops_for_a_while_does_not_hide_it() {
+    // Messages are due while it stands still, and their delays count from there.
+    let peer = start(Trick::Pause);
+    let text = "seconds = 60\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\nkind = \"latency\"\n\
+                interval_us = 10000\nmessages = 100\n";
+    let file = File::new("pause.toml", text);
+    let output = run(&peer, &file, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    // It stands still for 600 ms at the 20th: of the 100, 60 wait, from 600 ms down to none.
+    assert!(value(&output, "delay_p50_us") > 50_000.0);
+    assert!(value(&output, "delay_max_us") > 550_000.0);
+}
+
+#[test]
+fn a_file_of_mqttloader_is_run_and_its_csv_is_written() {
+    let peer = start(Trick::None);
+    let text = format!(
+        "broker = 127.0.0.1\nbroker_port = {}\nmqtt_version = 5\nnum_publishers = 2\n\
+         num_subscribers = 3\nqos_publisher = 1\nqos_subscriber = 0\npayload = 8\n\
+         num_messages = 5\ninterval = 0\nexec_time = 60\nsubscriber_timeout = 1\n",
+        peer.address.port()
+    );
+    let conf = File::new("mqttloader.conf", &text);
+    let csv = File::new("out.csv", "");
+    let output = program(&["run", conf.path(), "--csv", csv.path()]);
+    assert_eq!(
+        output.status.code(),
+        Some(2),
+        "it writes over no other file"
+    );
+    assert!(error(&output).contains("File exists"), "{}", error(&output));
+    fs::remove_file(&csv.0).unwrap();
+    let output = program(&["run", conf.path(), "--csv", csv.path(), "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let written = fs::read_to_string(&csv.0).unwrap();
+    let lines: Vec<Vec<&str>> = written
+        .lines()
+        .map(|line| line.split(',').collect())
+        .collect();
+    assert!(lines.iter().all(|line| line.len() == 4), "{written}");
+    assert_eq!(&lines[0][1..], ["", "", ""]);
+    let of = |letter: &str| lines.iter().filter(|line| line[2] == letter).count();
+    assert_eq!((of("S"), of("R")), (10, 30));
+    let start: u64 = lines[0][0].parse().unwrap();
+    for line in &lines[1..] {
+        assert!(line[0].parse::<u64>().unwrap() >= start);
+        let (name, number) = line[1].rsplit_once('-').unwrap();
+        assert!(name.starts_with("ml-") && number.len() == 5, "{line:?}");
+        assert_eq!(line[2] == "R", line[3].parse::<u64>().is_ok(), "{line:?}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_told_by_name() {
+    let long = "#".repeat((1 << 20) + 1);
+    for (name, text, expected) in [
+        ("a.toml", "[[group]]\nqoss = 1", "unknown field `qoss`"),
+        ("b.conf", "broker = h\nqos = 1", "line 2: \"qos\" is no key"),
+        ("c.toml", long.as_str(), "no file of at most"),
+    ] {
+        let file = File::new(name, text);
+        let output = program(&["run", file.path()]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let told = error(&output);
+        assert!(
+            told.contains(expected) && told.contains(file.path()),
+            "{told}"
+        );
+    }
+    let binary = File::new("d.toml", "");
+    fs::write(&binary.0, [0xff, 0xfe]).unwrap();
+    assert!(error(&program(&["run", binary.path()])).contains("not UTF-8"));
+    assert!(error(&program(&["run", "/dev/zero"])).contains("no file of at most"));
+    assert!(error(&program(&["run", "/nowhere.toml"])).contains("No such file"));
+}
+
+#[test]
+fn a_limit_needs_a_load_to_vary_and_a_broker_that_delivers() {
+    let file = File::new("none.toml", &scenario("latency"));
+    let output = program(&["limit", "mqtt://127.0.0.1:9", "--scenario", file.path()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        error(&output).contains("groups of kind load"),
+        "{}",
+        error(&output)
+    );
+}
+
+#[test]
+fn clients_are_spread_over_joined_brokers_in_turn() {
+    let (one, other) = (start(Trick::None), start(Trick::None));
+    let text = format!(
+        "{}subscribers = 0\npublisher_brokers = [\"mqtt://{}\", \"{}\"]\n",
+        scenario("load").replace("subscribers = 3\n", ""),
+        one.address,
+        other.address
+    );
+    let file = File::new("joined.toml", &text);
+    let output = run(&one, &file, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    assert_eq!(
+        [one, other].map(|peer| peer.clients.lock().unwrap().len()),
+        [1, 1]
+    );
+}

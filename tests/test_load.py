@@ -1,0 +1,159 @@
+"""mqtick-load against real brokers: what it counts is what was sent, and a limit is found."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rig import needs_mosquitto
+
+from bench.load import _MESSAGES, stamps
+from bench.nats_cluster import cluster, run, scenario
+from demo.local_broker import Mosquitto, MqtickBroker, Nats, running
+from demo.local_broker import program as program_named
+
+pytestmark = [pytest.mark.broker, needs_mosquitto]
+BUILT = Path(__file__).resolve().parent.parent / "broker/server/target"
+SCENARIO = """
+seconds = 60
+ramp_up_s = 0
+ramp_down_s = 0
+[[group]]
+topics = 2
+publishers = 3
+subscribers = 4
+qos = {qos}
+interval_us = 2000
+messages = 50
+[[group]]
+name = "l"
+kind = "latency"
+subscribers = 5
+qos = {qos}
+interval_us = 2000
+messages = 50
+retain = true
+[[group]]
+name = "shared"
+subscribers = 3
+qos = {qos}
+shared = true
+interval_us = 2000
+messages = 50
+"""
+
+
+class Debug(MqtickBroker):
+    """Ours, as `make test-broker` built it."""
+
+    builds = "release", "debug"
+
+
+@pytest.fixture(params=[Mosquitto, Debug], ids=["Mosquitto", "mqtick-broker"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mosquitto]:
+    """A real broker."""
+    with running(request.param(tmp_path)) as found:
+        yield found
+
+
+def program() -> str:
+    found = [BUILT / kind / "mqtick-load" for kind in ("release", "debug")]
+    return str(max((one for one in found if one.exists()), key=lambda one: one.stat().st_mtime))
+
+
+def load(*words: str, code: int = 0) -> dict[str, Any]:
+    done = subprocess.run(
+        [program(), *words, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def values(result: dict[str, Any]) -> dict[str, float]:
+    return {row["key"]: row["median"] for row in result["rows"]}
+
+
+@pytest.mark.parametrize("mqtt", ["3.1.1", "5"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_each_copy_comes_once_and_in_order(
+    broker: Mosquitto, tmp_path: Path, qos: int, mqtt: str
+) -> None:
+    if mqtt == "3.1.1" and isinstance(broker, Debug):
+        pytest.skip("shared subscriptions of MQTT 3.1.1 are Mosquitto's own")
+    file = tmp_path / "scenario.toml"
+    file.write_text(SCENARIO.format(qos=qos))
+    found = values(load("run", str(file), "--broker", broker.url, "--mqtt", mqtt))
+    for key in ("lost", "duplicates", "disorder", "refused", "unstamped"):
+        assert found[key] == 0, key
+    assert found["wire_p50_us"] > 0
+    # It left nothing retained behind.
+    again = load("run", str(file), "--broker", broker.url, "--mqtt", mqtt)
+    assert not [note for note in again["notes"] if "retained before" in note]
+
+
+@pytest.mark.slow
+def test_the_limit_lies_between_a_rate_that_holds_and_one_that_does_not(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    page = tmp_path / "limit.html"
+    small = tmp_path / "small.toml"
+    small.write_text("[[group]]\nsubscribers = 100\ninterval_us = 2000\n")
+    flags = ("--scenario", str(small), "--trial", "0.4", "--repeats", "2", "--page", str(page))
+    result = load("limit", broker.url, *flags, "--resolution", "10")
+    found = values(result)
+    assert found["limit_ingress_low"] < found["limit_ingress"] < found["limit_ingress_high"]
+    tried, ratios = result["lists"]["trial_ingress"], result["lists"]["trial_ratio"]
+    held = [rate for rate, ratio in zip(tried, ratios, strict=True) if ratio >= 0.99]
+    failed = [rate for rate, ratio in zip(tried, ratios, strict=True) if ratio < 0.99]
+    assert min(failed) / 3 < found["limit_ingress"] < 3 * max(held)
+    text = page.read_text()
+    assert "messages in and" in text
+    assert "<script" not in text
+
+
+def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: Path) -> None:
+    file, out = tmp_path / "long.toml", tmp_path / "long.csv"
+    file.write_text("seconds = 600\n[[group]]\nkind = 'latency'\ninterval_us = 1000\n")
+    command = [program(), "run", str(file), "--broker", broker.url, "--csv", str(out), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running_load:
+        while not out.exists() or out.stat().st_size < 10_000:
+            assert running_load.poll() is None
+            time.sleep(0.01)
+        running_load.send_signal(signal.SIGINT)
+        said, complained = running_load.communicate(timeout=60)
+    assert running_load.returncode == 130, complained
+    assert values(json.loads(said))["lost"] < 100
+    lines = list(csv.reader(out.open()))
+    assert {line[2] for line in lines[1:]} == {"S", "R"}
+    assert all(len(line) == 4 for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_stamps_are_those_of_a_packet_capture(tmp_path: Path) -> None:
+    try:
+        with running(Mosquitto(tmp_path)) as broker:
+            came, left = stamps(broker.port, tmp_path)
+    except PermissionError:
+        pytest.skip("a packet socket wants CAP_NET_RAW")
+    for found in (came, left):
+        assert len(found) == _MESSAGES
+        assert sorted(map(abs, found))[len(found) // 2] < 5
+
+
+@pytest.mark.slow
+def test_subscribers_of_three_joined_nats_servers_hear_each_message_once(tmp_path: Path) -> None:
+    if program_named("nats-server") is None:
+        pytest.skip(Nats.missing)
+    with cluster(tmp_path) as (brokers, ready_s):
+        found = run(scenario(brokers, 2.0, 0, 1), tmp_path)
+    assert ready_s > 0
+    assert (found["lost"], found["duplicates"], found["disorder"]) == (0, 0, 0)
