@@ -177,8 +177,8 @@ test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel
 	$(PYTEST) -q $(addprefix tests/test_accelerate,.py _feed.py _udp.py) -k "kernel or bridge"
 test-accelerate-kernels: broker-programs accelerate ## the same programs on the kernels of Debian 12 and 13, under qemu (a minute; root)
 	scripts/accelerate-kernels.sh
-broker-programs: setup-broker ## mqtick-broker and mqtick-load, in broker/server/target/release
-	cd broker/server && cargo build --locked --release -p mqtick-broker -p mqtick-load
+broker-programs: setup-broker ## mqtick-broker, mqtick-join and mqtick-load, in broker/server/target/release
+	cd broker/server && cargo build --locked --release -p mqtick-broker -p mqtick-join -p mqtick-load
 broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
 	@scripts/broker-package.sh $(ARCH)
 test-broker-package: ## the same twice, in two folders: whether both are equal octet by octet
@@ -192,7 +192,7 @@ build/clients/node_modules: tests/clients/package.json
 test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's statements one by one, others' clients, hostile ones
 	cd broker/server && cargo fmt --check && cargo clippy --locked -- -D warnings
 	cd broker/server && cargo test --locked --quiet
-	cd broker/server && cargo build --locked -p mqtick-broker -p mqtick-load -p mqtick-clients
+	cd broker/server && cargo build --locked -p mqtick-broker -p mqtick-join -p mqtick-load -p mqtick-clients
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory build/clients/node_modules; \
 	  else echo 'not run: the tests with MQTT.js, since npm is not installed'; fi
 	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker \

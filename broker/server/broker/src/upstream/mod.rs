@@ -7,7 +7,7 @@ mod counters;
 mod line;
 mod sensors;
 pub mod settings;
-mod wire;
+pub mod wire;
 
 use crate::log;
 use crate::message::Kept;
@@ -102,7 +102,7 @@ impl Secrets {
             let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
             Ok::<_, String>(text.lines().next().unwrap_or_default().to_owned())
         });
-        let tls = address.is_tls.then(|| wire::trust(&settings.ca_file));
+        let tls = address.is_tls.then(|| wire::trust(&settings.ca_file, None));
         Ok(Self {
             password: password.transpose()?,
             tls: tls.transpose()?,
@@ -181,7 +181,7 @@ impl Upstream {
     }
 
     /// What was done next.
-    pub fn next(&mut self) -> Option<Done> {
+    pub(crate) fn next(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
 
