@@ -163,9 +163,9 @@ def _summarise(
             [(value - shift) / _US for value in record["errors"][method]] for record in records
         ]
         pooled = [abs(value) for values in per_client for value in values]
-        found[method] = report.add(f"{what}: |time error|", "us", who, pooled)
         if not pooled:
             continue
+        found[method] = report.add(f"{what}: |time error|", "us", who, pooled)
         per_client = [values for values in per_client if values]  # not all have heard an echo
         constants = [statistics.fmean(values) for values in per_client]
         worst = max(constants, key=abs)
